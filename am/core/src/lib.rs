@@ -1,0 +1,1 @@
+//! The job's state machine: decisions as pure functions of events.

@@ -1,0 +1,1 @@
+//! The ApplicationMaster: drives the core, owns sockets, disks and time.

@@ -1,0 +1,3 @@
+//! The heddle command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! What every container does: find the ApplicationMaster, register, beat, obey.

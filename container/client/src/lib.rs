@@ -1,0 +1,1 @@
+//! The trainer's side of the data plane: a state machine, and its IO.

@@ -1,0 +1,1 @@
+//! Parameters without sockets: tables, optimizers, snapshots, consistency, exactly-once.

@@ -1,0 +1,1 @@
+//! The trainer process: task loop, readers, algorithms, export and predict.

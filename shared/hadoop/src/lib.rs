@@ -1,0 +1,1 @@
+//! Hadoop from Rust without a JVM: configuration files, RPC v9, SASL and tokens.

@@ -1,0 +1,1 @@
+//! What Heddle's processes say to each other: ids, job spec, control messages, data frames, secret.

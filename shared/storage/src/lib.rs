@@ -1,0 +1,1 @@
+//! Files and checkpoints over file:// and hdfs://, with every outcome known.

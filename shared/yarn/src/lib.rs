@@ -1,0 +1,1 @@
+//! The YARN client, ApplicationMaster and NodeManager protocols from Rust.

@@ -1,0 +1,1 @@
+//! The whole system under test: real processes, fault injection, simulation.
