@@ -1,1 +1,7 @@
 //! What Heddle's processes say to each other: ids, job spec, control messages, data frames, secret.
+//!
+//! The ApplicationMaster and the containers meet in this crate and nowhere else. Everything here is
+//! pure: bytes in, values or typed errors out; sockets, files and clocks are elsewhere.
+
+pub mod frame;
+pub mod ids;

@@ -1,0 +1,543 @@
+//! The data plane's frames: a fixed little-endian header of 96 bytes, then raw keys, then f32 values.
+//!
+//! This module turns headers into bytes and back and checks every length before anybody allocates
+//! for it. What a frame *means* is decided by the shard (`heddle-shard`) and by the trainer's client
+//! (`heddle-client`); sockets are theirs too.
+//!
+//! | offset | bytes | field |
+//! | --- | --- | --- |
+//! | 0 | 4 | magic `HDLF` |
+//! | 4 | 2 | version, 1 |
+//! | 6 | 2 | kind |
+//! | 8 | 8 | epoch: generation u32, count u32 |
+//! | 16 | 8 | request id, echoed in the reply |
+//! | 24 | 4 | phase |
+//! | 28 | 4 | unit: the task (ASP, SSP, evaluation) or the lane (BSP) |
+//! | 32 | 8 | step |
+//! | 40 | 4 | part |
+//! | 44 | 4 | shard |
+//! | 48 | 2 | table |
+//! | 50 | 2 | flags |
+//! | 52 | 4 | rows: data records behind a gradient |
+//! | 56 | 8 | clock (SSP); cut number in barriers |
+//! | 64 | 8 | start: first row of a range |
+//! | 72 | 4 | count: rows of the range, or number of keys |
+//! | 76 | 2 | status, of replies |
+//! | 78 | 2 | function, of function calls |
+//! | 80 | 4 | key bytes that follow the header |
+//! | 84 | 4 | value bytes that follow the keys |
+//! | 88 | 8 | reserved, 0 |
+
+use std::fmt;
+
+use crate::ids::{Epoch, Generation, Part, PhaseNo, ShardId, Step, TableId};
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 96;
+/// First four bytes of every frame.
+pub const MAGIC: [u8; 4] = *b"HDLF";
+/// The only version so far.
+pub const VERSION: u16 = 1;
+/// Values of one push part or one piece of a pull at the most: 256 KiB of f32, which stay in a core's
+/// second-level cache between socket and table. A client cuts larger ones into parts of this size.
+pub const PART_VALUES_MAX: usize = 64 * 1024;
+/// Bytes of values of one frame at the most. A row wider than [`PART_VALUES_MAX`] still fits one frame.
+pub const VALUE_BYTES_MAX: u32 = 4 * 1024 * 1024;
+/// Bytes of keys of one frame at the most: [`PART_VALUES_MAX`] keys of eight bytes.
+pub const KEY_BYTES_MAX: u32 = (PART_VALUES_MAX * 8) as u32;
+
+/// What a frame is. Requests are below 32, replies from 32 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Kind {
+    /// Trainer asks for values of a range or of keys. Replied by `Values` or `Refused`.
+    Pull = 1,
+    /// One part of a step's gradient: range or keys, values as sums over `rows` records. Replied by `Ack` or `Refused`.
+    Push = 2,
+    /// A push whose reply carries the new values (plain adds, ASP).
+    PushPull = 3,
+    /// A function over a table (norm, dot, top-k, sum). Kept for later: refused with `Unsupported`.
+    Function = 4,
+    /// A trainer's clock (SSP). Kept for later: refused with `Unsupported`.
+    Clock = 5,
+    /// BSP: every shard has acknowledged all parts of this lane's step. `rows` are the step's records. Replied by `Ack`.
+    Done = 6,
+    /// Marks cut `clock` (its number) in the stream; ASP and SSP. No reply.
+    Barrier = 7,
+    /// ASP: every shard has acknowledged all of the task. Replied by `Ack`.
+    TaskDone = 8,
+    /// Where does this unit stand on the shard? Replied by `Standing`.
+    Query = 9,
+    /// Reply: the values asked for, in the order asked.
+    Values = 32,
+    /// Reply: applied, staged or already there (status tells).
+    Ack = 33,
+    /// Reply to `Query`: `step`, `part` (next part expected) and flags `STAGED`, `DONE`, `END`.
+    Standing = 34,
+    /// Reply: not done; status says why.
+    Refused = 35,
+}
+
+impl Kind {
+    /// The kind behind its number on the wire.
+    #[must_use]
+    pub fn from_u16(number: u16) -> Option<Self> {
+        Some(match number {
+            1 => Self::Pull,
+            2 => Self::Push,
+            3 => Self::PushPull,
+            4 => Self::Function,
+            5 => Self::Clock,
+            6 => Self::Done,
+            7 => Self::Barrier,
+            8 => Self::TaskDone,
+            9 => Self::Query,
+            32 => Self::Values,
+            33 => Self::Ack,
+            34 => Self::Standing,
+            35 => Self::Refused,
+            _ => return None,
+        })
+    }
+
+    /// Whether a shard sends it.
+    #[must_use]
+    pub fn is_reply(self) -> bool {
+        self as u16 >= 32
+    }
+}
+
+/// Bits of [`Header::flags`].
+pub mod flags {
+    /// Keys follow (else the frame speaks of the range `start .. start + count`).
+    pub const KEYS: u16 = 1 << 0;
+    /// Keys are u64 (sparse tables); else u32 row numbers (dense tables).
+    pub const KEYS_U64: u16 = 1 << 1;
+    /// The last part of this step for this shard. Every step sends each shard exactly one, maybe empty.
+    pub const LAST: u16 = 1 << 2;
+    /// In `Done`: the lane's data ends with this step; in `Standing`: the lane has ended.
+    pub const END: u16 = 1 << 3;
+    /// In `Pull`: served at once whatever the step.
+    pub const FREE: u16 = 1 << 4;
+    /// In `Standing`: the unit's step is staged wholly on this shard.
+    pub const STAGED: u16 = 1 << 5;
+    /// In `Standing`: BSP, `Done` was heard for this step; ASP, the task is marked done.
+    pub const DONE: u16 = 1 << 6;
+    /// In `Done`: the step has no gradient (the lane had no data).
+    pub const EMPTY: u16 = 1 << 7;
+    /// All bits that have a meaning.
+    pub const ALL: u16 = 0xff;
+}
+
+/// Why a reply says what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Status {
+    /// Done as asked. Also the value in requests.
+    Ok = 0,
+    /// The shard had it already; counts as acknowledged.
+    Already = 1,
+    /// Staging budget is full: send this part again a little later. Stops no other lane.
+    Later = 2,
+    /// The frame's epoch is not the shard's. Never counts as acknowledged.
+    WrongEpoch = 3,
+    /// The frame's phase is not the shard's.
+    WrongPhase = 4,
+    /// The step is behind the shard's: whoever asks has been superseded, or must ask where the unit stands.
+    Stale = 5,
+    /// A part or step ahead of what the shard expects: a fault of the sender.
+    OutOfOrder = 6,
+    /// The sender is not a member of the job any more.
+    NotMember = 7,
+    /// A key or range outside the shard's rows of that table, keys not sorted and unique, or an unknown table.
+    BadRange = 8,
+    /// Lengths do not fit each other.
+    BadLength = 9,
+    /// NaN or infinity in the gradient; the part counts as seen and is not added.
+    NotFinite = 10,
+    /// The shard is not here.
+    WrongShard = 11,
+    /// A kind or option without function yet.
+    Unsupported = 12,
+    /// The shard is being restored or has not begun the phase; ask again a little later.
+    NotReady = 13,
+}
+
+impl Status {
+    /// The status behind its number on the wire.
+    #[must_use]
+    pub fn from_u16(number: u16) -> Option<Self> {
+        Some(match number {
+            0 => Self::Ok,
+            1 => Self::Already,
+            2 => Self::Later,
+            3 => Self::WrongEpoch,
+            4 => Self::WrongPhase,
+            5 => Self::Stale,
+            6 => Self::OutOfOrder,
+            7 => Self::NotMember,
+            8 => Self::BadRange,
+            9 => Self::BadLength,
+            10 => Self::NotFinite,
+            11 => Self::WrongShard,
+            12 => Self::Unsupported,
+            13 => Self::NotReady,
+            _ => return None,
+        })
+    }
+}
+
+/// The fixed part of a frame. Fields that a kind does not use are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the frame is.
+    pub kind: Kind,
+    /// The sender's epoch.
+    pub epoch: Epoch,
+    /// Chosen by the trainer, echoed by the shard.
+    pub request: u64,
+    /// The phase of the job.
+    pub phase: PhaseNo,
+    /// The task (ASP, evaluation) or the lane (BSP).
+    pub unit: u32,
+    /// Minibatch of the task, or job step of the phase (BSP).
+    pub step: Step,
+    /// Which push frame of the step to this shard.
+    pub part: Part,
+    /// The shard that is spoken to, or that speaks.
+    pub shard: ShardId,
+    /// The table.
+    pub table: TableId,
+    /// Bits of [`flags`].
+    pub flags: u16,
+    /// Data records behind a gradient (pushes) or behind the lane's step (`Done`).
+    pub rows: u32,
+    /// Clock of the trainer (SSP), or the cut's number (`Barrier`).
+    pub clock: u64,
+    /// First row of a range, numbered within the whole table.
+    pub start: u64,
+    /// Rows of the range, or number of keys.
+    pub count: u32,
+    /// Of replies.
+    pub status: Status,
+    /// Of function calls.
+    pub function: u16,
+    /// Bytes of keys that follow.
+    pub key_bytes: u32,
+    /// Bytes of f32 values that follow the keys.
+    pub value_bytes: u32,
+}
+
+impl Header {
+    /// A header of this kind with every other field zero.
+    #[must_use]
+    pub fn new(kind: Kind, epoch: Epoch) -> Self {
+        Self {
+            kind,
+            epoch,
+            request: 0,
+            phase: PhaseNo(0),
+            unit: 0,
+            step: Step(0),
+            part: Part(0),
+            shard: ShardId(0),
+            table: TableId(0),
+            flags: 0,
+            rows: 0,
+            clock: 0,
+            start: 0,
+            count: 0,
+            status: Status::Ok,
+            function: 0,
+            key_bytes: 0,
+            value_bytes: 0,
+        }
+    }
+
+    /// The reply to this request: same epoch, request, phase, unit, step, part, shard and table, no payload.
+    #[must_use]
+    pub fn reply(&self, kind: Kind, status: Status) -> Self {
+        Self {
+            kind,
+            status,
+            flags: 0,
+            rows: 0,
+            key_bytes: 0,
+            value_bytes: 0,
+            ..*self
+        }
+    }
+
+    /// Whether all bits of `flag` are set.
+    #[must_use]
+    pub fn has(&self, flag: u16) -> bool {
+        self.flags & flag == flag
+    }
+
+    /// Bytes that follow the header.
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        self.key_bytes as usize + self.value_bytes as usize
+    }
+
+    /// The header as it travels.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0u8; HEADER_BYTES];
+        out[0..4].copy_from_slice(&MAGIC);
+        out[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        out[6..8].copy_from_slice(&(self.kind as u16).to_le_bytes());
+        out[8..12].copy_from_slice(&self.epoch.generation.0.to_le_bytes());
+        out[12..16].copy_from_slice(&self.epoch.count.to_le_bytes());
+        out[16..24].copy_from_slice(&self.request.to_le_bytes());
+        out[24..28].copy_from_slice(&self.phase.0.to_le_bytes());
+        out[28..32].copy_from_slice(&self.unit.to_le_bytes());
+        out[32..40].copy_from_slice(&self.step.0.to_le_bytes());
+        out[40..44].copy_from_slice(&self.part.0.to_le_bytes());
+        out[44..48].copy_from_slice(&self.shard.0.to_le_bytes());
+        out[48..50].copy_from_slice(&self.table.0.to_le_bytes());
+        out[50..52].copy_from_slice(&self.flags.to_le_bytes());
+        out[52..56].copy_from_slice(&self.rows.to_le_bytes());
+        out[56..64].copy_from_slice(&self.clock.to_le_bytes());
+        out[64..72].copy_from_slice(&self.start.to_le_bytes());
+        out[72..76].copy_from_slice(&self.count.to_le_bytes());
+        out[76..78].copy_from_slice(&(self.status as u16).to_le_bytes());
+        out[78..80].copy_from_slice(&self.function.to_le_bytes());
+        out[80..84].copy_from_slice(&self.key_bytes.to_le_bytes());
+        out[84..88].copy_from_slice(&self.value_bytes.to_le_bytes());
+        out
+    }
+
+    /// Reads a header and checks what can be checked without knowing the tables: magic, version,
+    /// kind, flags, status, and that keys and values are within bounds and fit their count.
+    ///
+    /// # Errors
+    /// [`FrameError`]; the connection is of no use afterwards, since the next frame's start is unknown.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
+        let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let u32_at = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let u64_at = |at: usize| u64::from(u32_at(at)) | (u64::from(u32_at(at + 4)) << 32);
+        if bytes[0..4] != MAGIC {
+            return Err(FrameError::Magic(u32_at(0).to_le_bytes()));
+        }
+        if u16_at(4) != VERSION {
+            return Err(FrameError::Version(u16_at(4)));
+        }
+        let header = Self {
+            kind: Kind::from_u16(u16_at(6)).ok_or(FrameError::Kind(u16_at(6)))?,
+            epoch: Epoch {
+                generation: Generation(u32_at(8)),
+                count: u32_at(12),
+            },
+            request: u64_at(16),
+            phase: PhaseNo(u32_at(24)),
+            unit: u32_at(28),
+            step: Step(u64_at(32)),
+            part: Part(u32_at(40)),
+            shard: ShardId(u32_at(44)),
+            table: TableId(u16_at(48)),
+            flags: u16_at(50),
+            rows: u32_at(52),
+            clock: u64_at(56),
+            start: u64_at(64),
+            count: u32_at(72),
+            status: Status::from_u16(u16_at(76)).ok_or(FrameError::Status(u16_at(76)))?,
+            function: u16_at(78),
+            key_bytes: u32_at(80),
+            value_bytes: u32_at(84),
+        };
+        header.check()?;
+        Ok(header)
+    }
+
+    fn check(&self) -> Result<(), FrameError> {
+        if self.flags & !flags::ALL != 0 {
+            return Err(FrameError::Flags(self.flags));
+        }
+        if self.key_bytes > KEY_BYTES_MAX {
+            return Err(FrameError::TooLong {
+                what: "keys",
+                bytes: self.key_bytes,
+            });
+        }
+        if self.value_bytes > VALUE_BYTES_MAX {
+            return Err(FrameError::TooLong {
+                what: "values",
+                bytes: self.value_bytes,
+            });
+        }
+        let key_width = match (self.has(flags::KEYS), self.has(flags::KEYS_U64)) {
+            (false, _) => 0,
+            (true, false) => 4,
+            (true, true) => 8,
+        };
+        if u64::from(self.key_bytes) != u64::from(self.count) * key_width {
+            return Err(FrameError::Keys {
+                count: self.count,
+                bytes: self.key_bytes,
+            });
+        }
+        if self.value_bytes % 4 != 0 {
+            return Err(FrameError::Values(self.value_bytes));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are not a frame of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The first four bytes are wrong: another program, or a stream that lost its place.
+    #[error("frame begins with {}, expected HDLF", Printable(.0))]
+    Magic([u8; 4]),
+    /// A version that this program does not speak.
+    #[error("frame version {0}, this program speaks version {VERSION}")]
+    Version(u16),
+    /// An unknown kind.
+    #[error("unknown frame kind {0}")]
+    Kind(u16),
+    /// An unknown status.
+    #[error("unknown frame status {0}")]
+    Status(u16),
+    /// A flag without meaning.
+    #[error("unknown frame flags {0:#06x}")]
+    Flags(u16),
+    /// A length above its bound.
+    #[error("frame announces {bytes} bytes of {what}, more than allowed")]
+    TooLong {
+        /// Keys or values.
+        what: &'static str,
+        /// The length announced.
+        bytes: u32,
+    },
+    /// Key bytes do not fit the number of keys.
+    #[error("frame announces {count} keys in {bytes} bytes")]
+    Keys {
+        /// Keys announced.
+        count: u32,
+        /// Bytes announced.
+        bytes: u32,
+    },
+    /// Value bytes are not whole f32.
+    #[error("frame announces {0} bytes of values, not a multiple of 4")]
+    Values(u32),
+}
+
+struct Printable<'a>(&'a [u8; 4]);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample() -> Header {
+        Header {
+            kind: Kind::Push,
+            epoch: Epoch {
+                generation: Generation(3),
+                count: 2,
+            },
+            request: 0x0102_0304_0506_0708,
+            phase: PhaseNo(4),
+            unit: 5,
+            step: Step(6),
+            part: Part(7),
+            shard: ShardId(8),
+            table: TableId(9),
+            flags: flags::KEYS | flags::LAST,
+            rows: 512,
+            clock: 11,
+            start: 12,
+            count: 2,
+            status: Status::Ok,
+            function: 0,
+            key_bytes: 8,
+            value_bytes: 8,
+        }
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let bytes = sample().encode();
+        let golden = concat!(
+            "48444c46",
+            "0100",
+            "0200",
+            "0300000002000000",
+            "0807060504030201",
+            "04000000",
+            "05000000",
+            "0600000000000000",
+            "07000000",
+            "08000000",
+            "0900",
+            "0500",
+            "00020000",
+            "0b00000000000000",
+            "0c00000000000000",
+            "02000000",
+            "0000",
+            "0000",
+            "08000000",
+            "08000000",
+            "0000000000000000",
+        );
+        assert_eq!(hex::encode(bytes), golden);
+        assert_eq!(Header::decode(&bytes), Ok(sample()));
+    }
+
+    #[test]
+    fn lengths_are_refused_before_anybody_allocates() {
+        let mut header = sample();
+        header.value_bytes = u32::MAX - 3;
+        assert_eq!(
+            Header::decode(&header.encode()),
+            Err(FrameError::TooLong {
+                what: "values",
+                bytes: u32::MAX - 3
+            })
+        );
+        header = sample();
+        header.count = u32::MAX;
+        assert_eq!(
+            Header::decode(&header.encode()),
+            Err(FrameError::Keys {
+                count: u32::MAX,
+                bytes: 8
+            })
+        );
+        header = sample();
+        header.value_bytes = 7;
+        assert_eq!(Header::decode(&header.encode()), Err(FrameError::Values(7)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_to_an_error_or_to_what_encodes_the_same(mut bytes in prop::collection::vec(any::<u8>(), HEADER_BYTES), fix in any::<bool>()) {
+            if fix {
+                bytes[0..4].copy_from_slice(&MAGIC);
+                bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+                bytes[7] = 0;
+                bytes[51] = 0;
+                bytes[76..78].fill(0);
+                bytes[88..96].fill(0);
+            }
+            let bytes: [u8; HEADER_BYTES] = bytes.try_into().expect("the strategy makes that many");
+            if let Ok(header) = Header::decode(&bytes) {
+                prop_assert!(header.payload_bytes() <= (KEY_BYTES_MAX + VALUE_BYTES_MAX) as usize);
+                if fix {
+                    prop_assert_eq!(header.encode(), bytes);
+                }
+            }
+        }
+    }
+}
