@@ -4,4 +4,5 @@
 //! pure: bytes in, values or typed errors out; sockets, files and clocks are elsewhere.
 
 pub mod frame;
+pub mod handshake;
 pub mod ids;

@@ -1,0 +1,382 @@
+//! How two processes of a job prove to each other that they hold the job's secret.
+//!
+//! A mutual HMAC-SHA256 challenge over both nonces, the run, the role, slot and incarnation, and the
+//! kind of channel, so that a proof seen on one kind of connection is of no use on another. This
+//! module is pure: it makes and checks the bytes. On data connections they travel as they are; on
+//! control connections the same bytes travel as hexadecimal HTTP headers.
+//!
+//! | who | bytes | content |
+//! | --- | --- | --- |
+//! | client | 1 | mechanism: 1 = this one (data connections alone) |
+//! | client | 64 | hello: magic `HDLH`, version u16, role u8 (0 a person, 1 pserver, 2 trainer), 0, slot u32, incarnation u32, run 16 bytes, nonce 32 bytes |
+//! | server | 64 | nonce 32 bytes, proof 32 bytes |
+//! | client | 32 | proof |
+//! | server | 1 | verdict: 0 welcome, else [`Verdict`] (data connections alone) |
+//!
+//! Integers are little-endian. A proof is HMAC-SHA256 with the secret over: `heddle`, 0, channel
+//! byte, side byte (`s` or `c`), hello, server nonce.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use uuid::Uuid;
+
+use crate::ids::{Incarnation, Member, Role, RunId, Slot};
+
+/// The mechanism byte of this challenge; other numbers are free for TLS.
+pub const MECHANISM_HMAC: u8 = 1;
+/// Bytes of a client's hello.
+pub const HELLO_BYTES: usize = 64;
+/// Bytes of a nonce.
+pub const NONCE_BYTES: usize = 32;
+/// Bytes of a proof.
+pub const PROOF_BYTES: usize = 32;
+const MAGIC: [u8; 4] = *b"HDLH";
+const VERSION: u16 = 1;
+
+/// The job's random secret. Never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// A new one from the operating system's random numbers.
+    ///
+    /// # Errors
+    /// When the system has none to give.
+    pub fn random() -> Result<Self, HandshakeError> {
+        Ok(Self(random_nonce()?))
+    }
+
+    /// Reads the form of [`Secret::to_hex`]; white space around it is ignored.
+    ///
+    /// # Errors
+    /// When it is not 64 hexadecimal digits; the message holds none of the text.
+    pub fn from_hex(text: &str) -> Result<Self, HandshakeError> {
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(text.trim(), &mut bytes).map_err(|_| HandshakeError::SecretForm)?;
+        Ok(Self(bytes))
+    }
+
+    /// 64 hexadecimal digits, for the file with mode 0600 or the container's credentials.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        hex::encode(self.0)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
+}
+
+/// What the connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Channel {
+    /// Trainer to pserver.
+    Data = b'd',
+    /// Container to ApplicationMaster.
+    Control = b'k',
+    /// A person's command to the ApplicationMaster.
+    Operator = b'o',
+}
+
+/// A random nonce from the operating system.
+///
+/// # Errors
+/// When the system has none to give.
+pub fn random_nonce() -> Result<[u8; NONCE_BYTES], HandshakeError> {
+    let mut nonce = [0; NONCE_BYTES];
+    getrandom::fill(&mut nonce).map_err(|_| HandshakeError::NoRandom)?;
+    Ok(nonce)
+}
+
+/// What a client says first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The run it belongs to.
+    pub run: RunId,
+    /// Who it is; none for a person.
+    pub member: Option<Member>,
+    /// Its nonce.
+    pub nonce: [u8; NONCE_BYTES],
+}
+
+impl Hello {
+    /// A hello with a fresh nonce.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn new(run: RunId, member: Option<Member>) -> Result<Self, HandshakeError> {
+        Ok(Self {
+            run,
+            member,
+            nonce: random_nonce()?,
+        })
+    }
+
+    /// The hello as it travels.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HELLO_BYTES] {
+        let mut out = [0; HELLO_BYTES];
+        out[0..4].copy_from_slice(&MAGIC);
+        out[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        if let Some(member) = self.member {
+            out[6] = member.slot.role as u8;
+            out[8..12].copy_from_slice(&member.slot.index.to_le_bytes());
+            out[12..16].copy_from_slice(&member.incarnation.0.to_le_bytes());
+        }
+        out[16..32].copy_from_slice(self.run.0.as_bytes());
+        out[32..64].copy_from_slice(&self.nonce);
+        out
+    }
+
+    /// Reads a hello.
+    ///
+    /// # Errors
+    /// When the peer is another program or speaks another version.
+    pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, HandshakeError> {
+        if bytes[0..4] != MAGIC {
+            return Err(HandshakeError::Magic);
+        }
+        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+        if version != VERSION {
+            return Err(HandshakeError::Version(version));
+        }
+        let u32_at = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let member = match bytes[6] {
+            0 => None,
+            role => Some(Member {
+                slot: Slot {
+                    role: Role::from_byte(role).ok_or(HandshakeError::Role(role))?,
+                    index: u32_at(8),
+                },
+                incarnation: Incarnation(u32_at(12)),
+            }),
+        };
+        let mut run = [0; 16];
+        run.copy_from_slice(&bytes[16..32]);
+        let mut nonce = [0; NONCE_BYTES];
+        nonce.copy_from_slice(&bytes[32..64]);
+        Ok(Self {
+            run: RunId(Uuid::from_bytes(run)),
+            member,
+            nonce,
+        })
+    }
+
+    fn mac(
+        &self,
+        secret: &Secret,
+        channel: Channel,
+        side: u8,
+        server_nonce: &[u8; NONCE_BYTES],
+    ) -> Hmac<Sha256> {
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&secret.0).expect("HMAC takes keys of any length");
+        mac.update(b"heddle\0");
+        mac.update(&[channel as u8, side]);
+        mac.update(&self.encode());
+        mac.update(server_nonce);
+        mac
+    }
+
+    /// What the server answers to prove itself: its nonce and proof, 64 bytes.
+    #[must_use]
+    pub fn server_answer(
+        &self,
+        secret: &Secret,
+        channel: Channel,
+        server_nonce: &[u8; NONCE_BYTES],
+    ) -> [u8; NONCE_BYTES + PROOF_BYTES] {
+        let mut out = [0; NONCE_BYTES + PROOF_BYTES];
+        out[..NONCE_BYTES].copy_from_slice(server_nonce);
+        let proof = self
+            .mac(secret, channel, b's', server_nonce)
+            .finalize()
+            .into_bytes();
+        out[NONCE_BYTES..].copy_from_slice(&proof);
+        out
+    }
+
+    /// Checks the server's answer and makes the client's proof.
+    ///
+    /// # Errors
+    /// [`HandshakeError::Proof`] when the server does not hold the secret.
+    pub fn client_proof(
+        &self,
+        secret: &Secret,
+        channel: Channel,
+        server_answer: &[u8; NONCE_BYTES + PROOF_BYTES],
+    ) -> Result<[u8; PROOF_BYTES], HandshakeError> {
+        let mut server_nonce = [0; NONCE_BYTES];
+        server_nonce.copy_from_slice(&server_answer[..NONCE_BYTES]);
+        self.mac(secret, channel, b's', &server_nonce)
+            .verify_slice(&server_answer[NONCE_BYTES..])
+            .map_err(|_| HandshakeError::Proof)?;
+        let proof = self
+            .mac(secret, channel, b'c', &server_nonce)
+            .finalize()
+            .into_bytes();
+        let mut out = [0; PROOF_BYTES];
+        out.copy_from_slice(&proof);
+        Ok(out)
+    }
+
+    /// The server's check of the client's proof, in constant time.
+    ///
+    /// # Errors
+    /// [`HandshakeError::Proof`] when the client does not hold the secret.
+    pub fn check_client(
+        &self,
+        secret: &Secret,
+        channel: Channel,
+        server_nonce: &[u8; NONCE_BYTES],
+        proof: &[u8],
+    ) -> Result<(), HandshakeError> {
+        self.mac(secret, channel, b'c', server_nonce)
+            .verify_slice(proof)
+            .map_err(|_| HandshakeError::Proof)
+    }
+}
+
+/// The byte with which a pserver ends the handshake of a data connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Verdict {
+    /// Frames may come.
+    Welcome = 0,
+    /// The proof is wrong.
+    WrongSecret = 1,
+    /// Another run's server.
+    WrongRun = 2,
+    /// Not a member (any more), or not yet known here: try again if you think that you are.
+    NotMember = 3,
+}
+
+impl Verdict {
+    /// The verdict behind its byte.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => Self::Welcome,
+            1 => Self::WrongSecret,
+            2 => Self::WrongRun,
+            3 => Self::NotMember,
+            _ => return None,
+        })
+    }
+}
+
+/// Why a handshake cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// Not a hello of ours.
+    #[error("peer does not speak Heddle's handshake")]
+    Magic,
+    /// Another version.
+    #[error("peer speaks handshake version {0}, this program version {VERSION}")]
+    Version(u16),
+    /// An unknown role byte.
+    #[error("peer names the unknown role {0}")]
+    Role(u8),
+    /// The other side does not hold the secret.
+    #[error("peer does not hold the job's secret")]
+    Proof,
+    /// A secret file with other content.
+    #[error("expected a secret of 64 hexadecimal digits")]
+    SecretForm,
+    /// No entropy.
+    #[error("the operating system gave no random numbers")]
+    NoRandom,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            run: RunId(Uuid::from_bytes([7; 16])),
+            member: Some(Member {
+                slot: Slot::trainer(3),
+                incarnation: Incarnation(2),
+            }),
+            nonce: [9; NONCE_BYTES],
+        }
+    }
+
+    fn secret(byte: u8) -> Secret {
+        Secret::from_hex(&hex::encode([byte; 32])).expect("64 digits")
+    }
+
+    #[test]
+    fn both_sides_with_the_secret_agree() {
+        let server_nonce = [5; NONCE_BYTES];
+        let heard = Hello::decode(&hello().encode()).expect("our own hello");
+        assert_eq!(heard, hello());
+        let answer = heard.server_answer(&secret(1), Channel::Data, &server_nonce);
+        let proof = hello()
+            .client_proof(&secret(1), Channel::Data, &answer)
+            .expect("same secret");
+        assert_eq!(
+            heard.check_client(&secret(1), Channel::Data, &server_nonce, &proof),
+            Ok(())
+        );
+        assert_eq!(
+            heard.check_client(&secret(1), Channel::Control, &server_nonce, &proof),
+            Err(HandshakeError::Proof),
+            "a proof is of no use on another kind of connection"
+        );
+        assert!(
+            heard
+                .check_client(&secret(1), Channel::Data, &[6; 32], &proof)
+                .is_err()
+        );
+        assert!(
+            heard
+                .check_client(&secret(1), Channel::Data, &server_nonce, &proof[..31])
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_side_without_the_secret_is_refused() {
+        let answer = hello().server_answer(&secret(2), Channel::Data, &[5; NONCE_BYTES]);
+        assert_eq!(
+            hello().client_proof(&secret(1), Channel::Data, &answer),
+            Err(HandshakeError::Proof)
+        );
+    }
+
+    #[test]
+    fn a_servers_proof_is_not_a_clients() {
+        let nonce = [5; NONCE_BYTES];
+        let answer = hello().server_answer(&secret(1), Channel::Data, &nonce);
+        assert!(
+            hello()
+                .check_client(&secret(1), Channel::Data, &nonce, &answer[32..])
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn the_secret_is_not_printed() {
+        assert_eq!(format!("{:?}", secret(0xab)), "Secret(hidden)");
+        let error = Secret::from_hex("abc").expect_err("too short");
+        assert!(!error.to_string().contains("abc"));
+    }
+
+    #[test]
+    fn other_programs_are_told_apart() {
+        let mut bytes = hello().encode();
+        bytes[4] = 9;
+        assert_eq!(Hello::decode(&bytes), Err(HandshakeError::Version(9)));
+        bytes[0] = 0;
+        assert_eq!(Hello::decode(&bytes), Err(HandshakeError::Magic));
+    }
+}
