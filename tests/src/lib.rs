@@ -1,1 +1,3 @@
 //! The whole system under test: real processes, fault injection, simulation.
+
+pub mod hadoop;

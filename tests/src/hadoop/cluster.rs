@@ -1,0 +1,382 @@
+//! A cluster: start, ask, break, stop.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+use std::{fs, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::Signal;
+
+use super::cache::Jars;
+use super::daemon::{Daemon, Running, java};
+use super::net::Net;
+use super::options::Options;
+use super::reaper::Reaper;
+use super::wait::wait_until;
+use super::{conf, http};
+
+/// How long a cluster may take to become ready: 5 to 8 s is usual; other builds and clusters share the cores.
+const READY: Duration = Duration::from_secs(120);
+
+/// A running cluster; dropping it ends all of its processes, its containers too, and removes its directory.
+pub struct Cluster {
+    options: Options,
+    jars: Jars,
+    dir: PathBuf,
+    net: Net,
+    running: Mutex<BTreeMap<Daemon, Running>>,
+    // Last: what it waits for must have let go.
+    reaper: Reaper,
+}
+
+impl Cluster {
+    /// Starts one and waits until it is ready.
+    ///
+    /// # Errors
+    /// Maven or Java are missing, a daemon ends, or the cluster is not ready after 120 s; the text has the ends of the
+    /// logs.
+    pub fn start(options: Options) -> Result<Self> {
+        Self::boot(options, Jars::prepare()?, None)
+    }
+
+    /// As [`Cluster::start`]; `record` is where the lists of loaded classes go.
+    pub(super) fn boot(options: Options, jars: Jars, record: Option<&Path>) -> Result<Self> {
+        ensure!((1..=3).contains(&options.datanodes), "1 to 3 DataNodes");
+        ensure!(
+            (1..=4).contains(&options.nodemanagers),
+            "1 to 4 NodeManagers"
+        );
+        ensure!(
+            (1..=2).contains(&options.resourcemanagers),
+            "1 or 2 ResourceManagers"
+        );
+        let net = Net::take()?;
+        // The directory goes to the reaper, which removes it: a TempDir would do so too early.
+        let dir = tempfile::Builder::new()
+            .prefix("heddle-hadoop-")
+            .tempdir()?
+            .keep();
+        let reaper = Reaper::start(&dir, &net)?;
+        conf::write(&dir, &net.prefix, &jars.folder(), &options)?;
+        let copied = Command::new("cp")
+            .arg("-r")
+            .arg(jars.name_dir())
+            .arg(dir.join("nn-name"))
+            .status()?;
+        ensure!(
+            copied.success(),
+            "cannot copy the formatted NameNode directory"
+        );
+        fs::create_dir_all(dir.join("nn"))?;
+        fs::rename(dir.join("nn-name"), dir.join("nn/name"))?;
+
+        let cluster = Self {
+            options,
+            jars,
+            dir,
+            net,
+            running: Mutex::default(),
+            reaper,
+        };
+        cluster.run(Daemon::NameNode, record)?;
+        for daemon in cluster.resourcemanagers().chain(cluster.nodemanagers()) {
+            cluster.run(daemon, record)?;
+        }
+        if cluster.options.resourcemanagers == 2 {
+            cluster.wait("rm1 up", || {
+                cluster.web(Daemon::ResourceManager(1), 8088, "/ws/v1/cluster/info")
+            })?;
+            cluster.activate(1)?;
+        }
+        // A DataNode that meets a NameNode which listens but is not up yet sleeps 5 s; the web port is the sign.
+        cluster.wait("NameNode up", || cluster.namenode_state().map(|_| ()))?;
+        for n in 1..=cluster.options.datanodes {
+            cluster.run(Daemon::DataNode(n), record)?;
+        }
+        cluster.wait_ready()?;
+        cluster.make_homes()?;
+        Ok(cluster)
+    }
+
+    /// A client's configuration directory, for `HADOOP_CONF_DIR`.
+    pub fn conf_dir(&self) -> PathBuf {
+        self.dir.join("client-conf")
+    }
+
+    /// The cluster's directory: `<daemon>.log`, `nm1/local`, `nm1/logs`, ….
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// `hdfs://127.90.0.1:8020`.
+    pub fn hdfs(&self) -> String {
+        format!("hdfs://{}.1:8020", self.net.prefix)
+    }
+
+    /// The address of a daemon's host, which for a NodeManager is the host of its `NodeId`. DataNodes do not have one.
+    pub fn host(&self, daemon: Daemon) -> String {
+        format!("{}.{}", self.net.prefix, daemon.host_byte())
+    }
+
+    /// What the active ResourceManager's REST interface answers to GET `path`, such as `/ws/v1/cluster/apps`.
+    ///
+    /// # Errors
+    /// No ResourceManager is active, or the answer is not JSON.
+    pub fn rm_get(&self, path: &str) -> Result<serde_json::Value> {
+        let mut last = None;
+        // A standby answers 307.
+        for rm in self.resourcemanagers() {
+            match self.web(rm, 8088, path) {
+                Ok(body) => {
+                    return serde_json::from_str(&body).with_context(|| format!("{path}: {body}"));
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.context("no ResourceManager")?)
+    }
+
+    /// Sends SIGKILL and waits for the end. Containers of a killed NodeManager live on.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn kill(&self, daemon: Daemon) -> Result<()> {
+        self.take(daemon)?.end(Signal::SIGKILL)
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn stop_daemon(&self, daemon: Daemon) -> Result<()> {
+        self.take(daemon)?.end(Signal::SIGTERM)
+    }
+
+    /// Stops the process in its tracks (SIGSTOP): it keeps its connections and answers nothing.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn pause(&self, daemon: Daemon) -> Result<()> {
+        self.signal(daemon, Signal::SIGSTOP)
+    }
+
+    /// Lets a paused process go on.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn resume(&self, daemon: Daemon) -> Result<()> {
+        self.signal(daemon, Signal::SIGCONT)
+    }
+
+    /// Starts a daemon again that was killed or stopped, on the same address and directories. Does not wait.
+    ///
+    /// # Errors
+    /// It runs already.
+    pub fn restart(&self, daemon: Daemon) -> Result<()> {
+        self.run(daemon, None)
+    }
+
+    /// The process id, if it was started and not ended by us.
+    pub fn pid(&self, daemon: Daemon) -> Option<u32> {
+        self.lock().get(&daemon).map(Running::pid)
+    }
+
+    /// Makes ResourceManager `n` the active one although nobody can ask the other (`rmadmin -transitionToActive
+    /// --forceactive`).
+    ///
+    /// # Errors
+    /// The tool fails.
+    pub fn activate(&self, n: u8) -> Result<()> {
+        let class = "org.apache.hadoop.yarn.client.cli.RMAdminCLI";
+        let output = self
+            .java(class)
+            .args(["-transitionToActive", "--forceactive", &format!("rm{n}")])
+            .output()?;
+        ensure!(
+            output.status.success(),
+            "rmadmin: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+
+    /// A Java client of the cluster, to which arguments can be added.
+    pub fn java(&self, class: &str) -> Command {
+        let mut command = java(&self.jars, &self.dir, 128, true);
+        command.args([
+            "-cp",
+            &format!("{}:{}", self.jars.class_path(), self.conf_dir().display()),
+            class,
+        ]);
+        command
+    }
+
+    /// The jar whose name begins with `prefix`.
+    pub fn jar(&self, prefix: &str) -> Option<PathBuf> {
+        let jars = fs::read_dir(self.jars.folder()).ok()?;
+        jars.flatten().map(|e| e.path()).find(|p| {
+            p.file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with(prefix))
+        })
+    }
+
+    /// Waits until HDFS is out of safe mode with every DataNode that runs, and every NodeManager that runs is active.
+    ///
+    /// # Errors
+    /// A daemon ended, or it takes more than 120 s.
+    pub fn wait_ready(&self) -> Result<()> {
+        let count =
+            |is: fn(&Daemon) -> bool| self.lock().keys().filter(|daemon| is(daemon)).count();
+        let datanodes = count(|daemon| matches!(daemon, Daemon::DataNode(_)));
+        let nodemanagers = count(|daemon| matches!(daemon, Daemon::NodeManager(_)));
+        self.wait("cluster ready", || {
+            let hdfs = self.namenode_state()?;
+            let live = format!("\"NumLiveDataNodes\" : {datanodes},");
+            ensure!(
+                hdfs.contains("\"FSState\" : \"Operational\"") && hdfs.contains(&live),
+                "HDFS not ready: {hdfs}"
+            );
+            let yarn = self.rm_get("/ws/v1/cluster/metrics")?;
+            let active = &yarn["clusterMetrics"]["activeNodes"];
+            ensure!(
+                active == nodemanagers,
+                "{active} of {nodemanagers} NodeManagers active"
+            );
+            Ok(())
+        })
+    }
+
+    /// Ends every process of the cluster, containers included.
+    ///
+    /// # Errors
+    /// Some are left.
+    pub fn stop(mut self) -> Result<()> {
+        self.reaper.finish(false)
+    }
+
+    fn run(&self, daemon: Daemon, record: Option<&Path>) -> Result<()> {
+        let mut running = self.lock();
+        ensure!(!running.contains_key(&daemon), "{daemon} runs already");
+        running.insert(
+            daemon,
+            Running::start(daemon, &self.dir, &self.net.prefix, &self.jars, record)?,
+        );
+        Ok(())
+    }
+
+    fn take(&self, daemon: Daemon) -> Result<Running> {
+        self.lock()
+            .remove(&daemon)
+            .with_context(|| format!("{daemon} does not run"))
+    }
+
+    fn signal(&self, daemon: Daemon, signal: Signal) -> Result<()> {
+        self.lock()
+            .get(&daemon)
+            .with_context(|| format!("{daemon} does not run"))?
+            .signal(signal)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Daemon, Running>> {
+        self.running.lock().expect("no holder of this lock panics")
+    }
+
+    fn resourcemanagers(&self) -> impl Iterator<Item = Daemon> + use<> {
+        (1..=self.options.resourcemanagers).map(Daemon::ResourceManager)
+    }
+
+    fn nodemanagers(&self) -> impl Iterator<Item = Daemon> + use<> {
+        (1..=self.options.nodemanagers).map(Daemon::NodeManager)
+    }
+
+    fn web(&self, daemon: Daemon, port: u16, path: &str) -> Result<String> {
+        http::request_ok(self.address(daemon, port)?, "GET", path)
+    }
+
+    fn address(&self, daemon: Daemon, port: u16) -> Result<SocketAddr> {
+        Ok((self.host(daemon).parse::<Ipv4Addr>()?, port).into())
+    }
+
+    fn namenode_state(&self) -> Result<String> {
+        self.web(
+            Daemon::NameNode,
+            9870,
+            "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState",
+        )
+    }
+
+    /// [`wait_until`] that gives up at once when a daemon has ended, and shows the logs.
+    fn wait<T>(&self, what: &str, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut ended = None;
+        let result = wait_until(what, READY, || {
+            ended = self
+                .lock()
+                .values_mut()
+                .find_map(|running| running.check().err());
+            if ended.is_some() {
+                Ok(None)
+            } else {
+                ask().map(Some)
+            }
+        });
+        let result = match (ended, result) {
+            (Some(error), _) | (None, Err(error)) => Err(error),
+            (None, Ok(None)) => bail!("{what}: no answer"),
+            (None, Ok(Some(value))) => return Ok(value),
+        };
+        result.with_context(|| format!("{what}\n{}", self.log_ends()))
+    }
+
+    /// The last lines of every daemon's log.
+    fn log_ends(&self) -> String {
+        let mut text = String::new();
+        for daemon in self.lock().keys() {
+            let log =
+                fs::read_to_string(self.dir.join(format!("{daemon}.log"))).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            text.push_str(&format!(
+                "--- {daemon}.log\n{}\n",
+                lines[lines.len().saturating_sub(15)..].join("\n")
+            ));
+        }
+        text
+    }
+
+    /// /tmp for everybody, /user/alice for alice alone. mallory has no home.
+    fn make_homes(&self) -> Result<()> {
+        let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective())?
+            .context("this user has no name")?
+            .name;
+        let namenode = self.address(Daemon::NameNode, 9870)?;
+        for (path, operation) in [
+            ("/tmp", "MKDIRS&permission=1777"),
+            ("/user", "MKDIRS&permission=755"),
+            ("/user/alice", "MKDIRS&permission=700"),
+            ("/user/alice", "SETOWNER&owner=alice&group=alice"),
+        ] {
+            http::request_ok(
+                namenode,
+                "PUT",
+                &format!("/webhdfs/v1{path}?op={operation}&user.name={user}"),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // A failing test leaves the logs for whoever looks into it.
+        let keep = thread::panicking();
+        if keep {
+            eprintln!("the cluster's logs are kept in {}", self.dir.display());
+        }
+        if let Err(error) = self.reaper.finish(keep) {
+            eprintln!("stopping the cluster in {}: {error:#}", self.dir.display());
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! A real Hadoop for tests: NameNode, DataNodes, ResourceManagers and NodeManagers, each a JVM of its own, on a
+//! loopback network of their own.
+//!
+//! ```no_run
+//! use heddle_tests::hadoop::{Cluster, Options};
+//! # fn main() -> anyhow::Result<()> {
+//! let cluster = Cluster::start(Options { nodemanagers: 2, ..Options::default() })?;
+//! let submit = std::process::Command::new("hello-yarn")
+//!     .env("HADOOP_CONF_DIR", cluster.conf_dir())
+//!     .env("HADOOP_USER_NAME", "alice");
+//! # Ok(()) }
+//! ```
+//!
+//! - **What runs** is what `yarn-conf/single-node` says, with more nodes and with the overrides of [`Options`].
+//! - **Where**: each cluster has a /24 of 127/8 to itself with Hadoop's default ports (`net`), so several run side
+//!   by side, and NodeManagers are distinct hosts to the scheduler.
+//! - **Jars** come from Maven by `tests/hadoop/pom.xml`, once for each machine (`cache`); without Maven or a JDK
+//!   starting fails, it never skips.
+//! - **Who cleans up**: a watchdog process (`reaper`) that ends every daemon and container when the cluster is
+//!   dropped or the test process is gone, however it went.
+//! - **Users**: the daemons run as the user of the test, who is HDFS's superuser and YARN's administrator. So tests
+//!   act as `alice`, who has a home directory, and `mallory`, who may do nothing to her things.
+//!
+//! Ready means asked for, not slept for: [`wait_until`].
+
+mod cache;
+mod cluster;
+mod conf;
+mod daemon;
+mod http;
+mod net;
+mod options;
+mod reaper;
+mod wait;
+
+pub use cluster::Cluster;
+pub use daemon::Daemon;
+pub use options::Options;
+pub use wait::wait_until;

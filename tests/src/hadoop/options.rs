@@ -1,0 +1,40 @@
+//! What a cluster is made of.
+
+/// What a cluster is made of.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// 1 … 3, default 1.
+    pub datanodes: u8,
+    /// 1 … 4, default 3. Each has 4096 MiB and 8 vcores.
+    pub nodemanagers: u8,
+    /// 1 or 2, default 1. Two are a pair without ZooKeeper: [`Cluster::activate`] says who is active, at first `rm1`.
+    pub resourcemanagers: u8,
+    /// Resources of type `yarn.io/gpu` that each NodeManager claims to have, default 0: then the type is unknown.
+    pub gpus_per_node: u32,
+    /// After how long a silent ApplicationMaster is given up; milliseconds, default 10000.
+    pub am_expiry_ms: u32,
+    /// After how long a silent NodeManager is lost; milliseconds, default 10000.
+    pub nm_expiry_ms: u32,
+    /// Attempts that an application has at most, default 4.
+    pub am_max_attempts: u32,
+    /// How often the key of AMRM tokens rolls; seconds, more than three times `am_expiry_ms`. Default: daily.
+    pub amrm_token_roll_s: Option<u32>,
+    /// More properties: file (`yarn-site.xml`, …; `client-yarn-site.xml` for the client's), key, value.
+    pub properties: Vec<(String, String, String)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            datanodes: 1,
+            nodemanagers: 3,
+            resourcemanagers: 1,
+            gpus_per_node: 0,
+            am_expiry_ms: 10_000,
+            nm_expiry_ms: 10_000,
+            am_max_attempts: 4,
+            amrm_token_roll_s: None,
+            properties: Vec::new(),
+        }
+    }
+}
