@@ -1,0 +1,351 @@
+//! Connections shared by callers, and calls that follow the active server.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use prost::Message;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::debug;
+
+use super::connection::{Call, CallResult, Connection};
+use super::error::RpcError;
+use super::failover::{Decision, decide};
+use super::frame::{Delimited, take_message};
+use super::options::{CallOptions, RpcOptions};
+use super::session::{CallFrame, SessionConfig};
+use crate::address::HostPort;
+use crate::sasl::SecurityPolicy;
+use crate::token::Token;
+use crate::user::User;
+
+/// As whom a proxy connects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Login {
+    /// The name that servers without security believe.
+    pub user: User,
+    /// The token for this service, if there is one: it is used wherever the server takes tokens.
+    pub token: Option<Token>,
+    /// What is insisted on.
+    pub policy: SecurityPolicy,
+}
+
+impl Login {
+    /// A user on a cluster without security.
+    pub fn simple(user: User) -> Self {
+        Self {
+            user,
+            token: None,
+            policy: SecurityPolicy::default(),
+        }
+    }
+
+    /// The holder of a token; `policy` says whether the cluster is secured.
+    pub fn token(user: User, token: Token, policy: SecurityPolicy) -> Self {
+        Self {
+            user,
+            token: Some(token),
+            policy,
+        }
+    }
+}
+
+/// A client: one identity towards retry caches, and a pool of connections. Cheap to clone.
+///
+/// Connections are opened at the first call, shared by all proxies with the same address, protocol and login, and
+/// closed when idle. Must be used within a tokio runtime.
+#[derive(Clone)]
+pub struct RpcClient {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: RpcOptions,
+    client_id: [u8; 16],
+    next_call: AtomicI32,
+    connections: Mutex<HashMap<Key, Connection>>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    address: HostPort,
+    protocol: Arc<str>,
+    login: Arc<Login>,
+}
+
+impl RpcClient {
+    /// A client with a random identity.
+    ///
+    /// # Panics
+    /// When the system has no randomness to give, which on Linux happens only before it has booted.
+    pub fn new(options: RpcOptions) -> Self {
+        let mut client_id = [0; 16];
+        fill_random(&mut client_id);
+        // The form of a version 4 UUID, as Java's; servers take any 16 bytes.
+        client_id[6] = client_id[6] & 0x0f | 0x40;
+        client_id[8] = client_id[8] & 0x3f | 0x80;
+        let shared = Shared {
+            options,
+            client_id,
+            next_call: AtomicI32::new(0),
+            connections: Mutex::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Calls of `protocol` (the Java interface's name) at the one of `servers` that is active.
+    pub fn proxy(
+        &self,
+        protocol: &str,
+        servers: impl IntoIterator<Item = HostPort>,
+        login: Login,
+    ) -> Proxy {
+        Proxy {
+            client: self.clone(),
+            protocol: protocol.into(),
+            servers: servers.into_iter().collect(),
+            active: AtomicUsize::new(0),
+            login: Mutex::new(Arc::new(login)),
+        }
+    }
+
+    /// The usable connection, or a new one. Sockets of ended ones are forgotten on the way.
+    fn connection(&self, key: Key) -> Connection {
+        let mut connections = self
+            .shared
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = connections
+            .get(&key)
+            .filter(|connection| connection.is_usable())
+        {
+            return connection.clone();
+        }
+        connections.retain(|_, connection| connection.is_usable());
+        let mut cnonce = [0; 30];
+        fill_random(&mut cnonce);
+        let config = SessionConfig {
+            protocol: key.protocol.to_string(),
+            user: key.login.user.clone(),
+            token: key.login.token.clone(),
+            policy: key.login.policy.clone(),
+            cnonce: BASE64_STANDARD.encode(cnonce),
+            client_id: self.shared.client_id,
+            response_max: self.shared.options.response_max,
+            request_max: self.shared.options.request_max,
+            caller_context: self.shared.options.caller_context.clone(),
+        };
+        let connection = Connection::open(key.address.clone(), config, self.shared.options.clone());
+        connections.insert(key, connection.clone());
+        connection
+    }
+
+    fn next_call_id(&self) -> i32 {
+        self.shared.next_call.fetch_add(1, Ordering::Relaxed) & i32::MAX
+    }
+}
+
+/// One protocol at one service: calls go to the server that last answered, and to the others when it does not.
+pub struct Proxy {
+    client: RpcClient,
+    protocol: Arc<str>,
+    servers: Vec<HostPort>,
+    active: AtomicUsize,
+    login: Mutex<Arc<Login>>,
+}
+
+impl Proxy {
+    /// Makes one call: encodes `request`, follows the active server, decodes the reply.
+    ///
+    /// # Errors
+    /// See [`RpcError`]; [`RpcError::outcome`] says what is known of the call. When tries were made until the time was
+    /// over, the last try's error is given.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the outcome of a sent call unknown; the connection stays usable.
+    pub async fn call<Request, Reply>(
+        &self,
+        method: &str,
+        request: &Request,
+        options: CallOptions,
+    ) -> Result<Reply, RpcError>
+    where
+        Request: Message,
+        Reply: Message + Default,
+    {
+        let deadline = Instant::now() + options.timeout;
+        let body = Delimited::of(request);
+        let id = self.client.next_call_id();
+        let mut failures = 0;
+        loop {
+            let login = self.login();
+            let index = self.active.load(Ordering::Acquire);
+            let Some(address) = self.servers.get(index) else {
+                return Err(RpcError::NoServer {
+                    protocol: self.protocol.to_string(),
+                });
+            };
+            let retry = i32::try_from(failures).unwrap_or(i32::MAX);
+            let frame = CallFrame {
+                id,
+                retry,
+                method: method.to_owned(),
+                body: body.clone(),
+            };
+            let attempt_limit = options
+                .attempt_timeout
+                .unwrap_or(self.client.shared.options.attempt_timeout);
+            let attempt_by = deadline.min(Instant::now() + attempt_limit);
+            let error = match self.attempt(address, login, frame, attempt_by).await {
+                Ok(mut reply) => {
+                    return take_message(&mut reply, "the reply").map_err(|source| {
+                        RpcError::Reply {
+                            address: address.clone(),
+                            method: method.to_owned(),
+                            source,
+                        }
+                    });
+                }
+                Err(error) => error,
+            };
+            failures += 1;
+            let backoff = &self.client.shared.options.backoff;
+            let decision = decide(
+                &error,
+                options.retry,
+                self.servers.len(),
+                failures,
+                backoff,
+                random_number(),
+            );
+            let pause = match decision {
+                Decision::GiveUp => return Err(error),
+                Decision::Again(pause) => pause,
+                Decision::Next(pause) => {
+                    // Another call may have moved on meanwhile; then its choice stands.
+                    let next = (index + 1) % self.servers.len();
+                    let _ = self.active.compare_exchange(
+                        index,
+                        next,
+                        Ordering::AcqRel,
+                        Ordering::Acquire,
+                    );
+                    pause
+                }
+            };
+            if Instant::now() + pause >= deadline {
+                return Err(error);
+            }
+            debug!(
+                method,
+                failures,
+                ?pause,
+                error = &error as &dyn std::error::Error,
+                "rpc call failed, trying again"
+            );
+            sleep(pause).await;
+        }
+    }
+
+    /// Uses another login, such as a token that the server has renewed, for all calls from now on. They get a new
+    /// connection; calls in flight end on the old one, which then closes.
+    pub fn set_login(&self, login: Login) {
+        *self.login.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(login);
+    }
+
+    /// The server that the next call goes to first.
+    pub fn server(&self) -> Option<&HostPort> {
+        self.servers.get(self.active.load(Ordering::Acquire))
+    }
+
+    /// All servers, in the order of the configuration.
+    pub fn servers(&self) -> &[HostPort] {
+        &self.servers
+    }
+
+    /// The login that the next connection uses.
+    pub fn login(&self) -> Arc<Login> {
+        self.login
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// One try at one server.
+    async fn attempt(
+        &self,
+        address: &HostPort,
+        login: Arc<Login>,
+        frame: CallFrame,
+        deadline: Instant,
+    ) -> CallResult {
+        let started = Instant::now();
+        let sent = Arc::new(AtomicBool::new(false));
+        let work = async {
+            let (reply, answer) = oneshot::channel();
+            let mut call = Call {
+                frame,
+                deadline,
+                started,
+                reply,
+                sent: sent.clone(),
+            };
+            loop {
+                let key = Key {
+                    address: address.clone(),
+                    protocol: self.protocol.clone(),
+                    login: login.clone(),
+                };
+                // A connection that closes just as it is handed a call gives it back unsent: another one is opened.
+                match self.client.connection(key).submit(call).await {
+                    Ok(()) => break,
+                    Err(returned) => call = returned,
+                }
+            }
+            answer.await
+        };
+        match timeout_at(deadline, work).await {
+            Ok(Ok(result)) => result,
+            // The task always answers; should it die, what it did is not known.
+            Ok(Err(_)) | Err(_) => Err(RpcError::Deadline {
+                address: address.clone(),
+                sent: sent.load(Ordering::Acquire),
+                waited: started.elapsed(),
+            }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proxy")
+            .field("protocol", &self.protocol)
+            .field("servers", &self.servers)
+            .field("login", &self.login())
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for RpcClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RpcClient")
+            .field("options", &self.shared.options)
+            .finish_non_exhaustive()
+    }
+}
+
+fn fill_random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("Linux gives random numbers to every process once booted");
+}
+
+fn random_number() -> u64 {
+    let mut bytes = [0; 8];
+    fill_random(&mut bytes);
+    u64::from_le_bytes(bytes)
+}

@@ -1,0 +1,444 @@
+//! The shell around a [`Session`]: one task, one socket, and the table of outstanding calls.
+//!
+//! The task waits for bytes, for room to write, for the next call and for the earliest deadline, in one loop. A call
+//! whose deadline passes is answered "unknown outcome"; when nothing at all was heard since it was sent, the connection
+//! is retired: calls in flight may still end, new ones get a new connection. So a server that hangs costs one
+//! deadline, and one slow call does not take the others' connection away.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tracing::debug;
+
+use super::error::{AuthError, ConnectError, LostCause, ProtocolError, RpcError};
+use super::options::RpcOptions;
+use super::remote::RemoteException;
+use super::session::{CallFrame, Event, Session, SessionConfig, SessionError};
+use crate::address::HostPort;
+use crate::proto::common::rpc_response_header_proto::RpcErrorCodeProto;
+
+/// Calls that wait for the task to take them: they are pointers, and a caller that finds the queue full waits.
+const QUEUE_CALLS: usize = 64;
+/// Outstanding calls, given-up ones included; past it the connection is retired. Hadoop's call queues take 100 per
+/// handler, so a client with a thousand unanswered calls talks to a server that does not answer.
+const OUTSTANDING_MAX: usize = 1024;
+/// No call is taken while more than this waits to be written: a server that reads slowly must slow us down.
+const OUTPUT_HIGH_BYTES: usize = 1 << 20;
+/// Read at a time; replies are mostly far smaller.
+const READ_BYTES: usize = 16 << 10;
+
+/// What a caller gets.
+pub(super) type CallResult = Result<Bytes, RpcError>;
+
+/// A call on its way to the task.
+pub(super) struct Call {
+    pub frame: CallFrame,
+    pub deadline: Instant,
+    pub started: Instant,
+    pub reply: oneshot::Sender<CallResult>,
+    /// Set before any byte of it can reach the server.
+    pub sent: Arc<AtomicBool>,
+}
+
+/// The callers' end of a connection. Dropping all of them closes it once no call is outstanding.
+#[derive(Clone)]
+pub(super) struct Connection {
+    calls: mpsc::Sender<Call>,
+    retired: Arc<AtomicBool>,
+}
+
+impl Connection {
+    /// Starts the task that connects. Calls may be handed in at once; they wait until it is open.
+    pub(super) fn open(address: HostPort, config: SessionConfig, options: RpcOptions) -> Self {
+        let (calls, queue) = mpsc::channel(QUEUE_CALLS);
+        let retired = Arc::new(AtomicBool::new(false));
+        let driver = Driver {
+            address,
+            options,
+            outstanding: HashMap::new(),
+            retired: retired.clone(),
+            has_replied: false,
+            last_heard: Instant::now(),
+            last_ping: Instant::now(),
+            idle_since: Instant::now(),
+        };
+        tokio::spawn(driver.run(config, queue));
+        Self { calls, retired }
+    }
+
+    /// Whether new calls may use it.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.calls.is_closed() && !self.retired.load(Ordering::Acquire)
+    }
+
+    /// Hands a call over; gives it back when the connection has just ended, in which case nothing was sent.
+    pub(super) async fn submit(&self, call: Call) -> Result<(), Call> {
+        self.calls.send(call).await.map_err(|error| error.0)
+    }
+}
+
+/// A call that the server owes a reply.
+struct Outstanding {
+    /// Absent once the caller was told that it is late.
+    waiting: Option<Waiting>,
+    /// Replies still to come: 2 when a call was tried again on this connection before its first reply.
+    owed: u32,
+}
+
+struct Waiting {
+    reply: oneshot::Sender<CallResult>,
+    method: String,
+    deadline: Instant,
+    started: Instant,
+}
+
+/// Why the loop ended.
+enum End {
+    /// By our own decision, with nothing outstanding.
+    Done,
+    Connect(ConnectError),
+    Auth(AuthError),
+    Lost(LostCause),
+}
+
+struct Driver {
+    address: HostPort,
+    options: RpcOptions,
+    outstanding: HashMap<i32, Outstanding>,
+    retired: Arc<AtomicBool>,
+    /// Whether the server has answered any call, and so has taken the connection context.
+    has_replied: bool,
+    last_heard: Instant,
+    last_ping: Instant,
+    idle_since: Instant,
+}
+
+impl Driver {
+    async fn run(mut self, config: SessionConfig, mut queue: mpsc::Receiver<Call>) {
+        let end = self.drive(config, &mut queue).await;
+        // From here on `submit` gives calls back; those already in the queue were not sent.
+        queue.close();
+        debug!(address = %self.address, end = %end.describe(), "rpc connection ended");
+        for (_, outstanding) in self.outstanding.drain() {
+            if let Some(waiting) = outstanding.waiting {
+                // A caller that has gone away needs no answer.
+                let _ = waiting.reply.send(Err(end.error(&self.address, true)));
+            }
+        }
+        while let Some(call) = queue.recv().await {
+            let _ = call.reply.send(Err(end.error(&self.address, false)));
+        }
+    }
+
+    /// Everything that can happen to a connection.
+    async fn drive(&mut self, config: SessionConfig, queue: &mut mpsc::Receiver<Call>) -> End {
+        let connect_by = Instant::now() + self.options.connect_timeout;
+        let mut stream = match timeout_at(connect_by, connect(&self.address)).await {
+            Err(_) => return End::Connect(ConnectError::TimedOut(self.options.connect_timeout)),
+            Ok(Err(error)) => return End::Connect(error),
+            Ok(Ok(stream)) => stream,
+        };
+        let (mut reader, mut writer) = stream.split();
+        let mut session = Session::start(config);
+        let mut has_callers = true;
+        self.last_heard = Instant::now();
+        self.idle_since = Instant::now();
+        loop {
+            loop {
+                match session.poll() {
+                    Ok(Some(event)) => {
+                        if let Err(end) = self.handle(event, session.is_open()) {
+                            return end;
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(error) => return ended_by(error, session.is_open()),
+                }
+            }
+            let is_idle = self.outstanding.values().all(|call| call.waiting.is_none());
+            if is_idle
+                && (!has_callers || self.retired.load(Ordering::Acquire))
+                && session.is_open()
+            {
+                return End::Done;
+            }
+            let is_open = session.is_open();
+            let wake = self.next_wake(is_open, is_idle, connect_by);
+            let (input, output) = session.buffers();
+            input.reserve(READ_BYTES);
+            let takes_calls = is_open && has_callers && output.len() < OUTPUT_HIGH_BYTES;
+            let has_output = !output.is_empty();
+            tokio::select! {
+                read = reader.read_buf(input) => match read {
+                    Ok(0) => return lost(LostCause::Closed, is_open),
+                    Ok(_) => self.last_heard = Instant::now(),
+                    Err(error) => return lost(LostCause::Io(Arc::new(error)), is_open),
+                },
+                written = writer.write_buf(output), if has_output => if let Err(error) = written {
+                    return lost(LostCause::Io(Arc::new(error)), is_open);
+                },
+                call = queue.recv(), if takes_calls => match call {
+                    Some(call) => self.send(&mut session, call),
+                    None => has_callers = false,
+                },
+                () = sleep_until(wake) => if let Some(end) = self.on_time(&mut session, connect_by) {
+                    return end;
+                },
+            }
+        }
+    }
+
+    fn send(&mut self, session: &mut Session, call: Call) {
+        if call.reply.is_closed() {
+            return;
+        }
+        call.sent.store(true, Ordering::Release);
+        if let Err(source) = session.send(&call.frame) {
+            call.sent.store(false, Ordering::Release);
+            let _ = call.reply.send(Err(RpcError::Request {
+                method: call.frame.method,
+                source,
+            }));
+            return;
+        }
+        let waiting = Waiting {
+            reply: call.reply,
+            method: call.frame.method,
+            deadline: call.deadline,
+            started: call.started,
+        };
+        let entry = self
+            .outstanding
+            .entry(call.frame.id)
+            .or_insert(Outstanding {
+                waiting: None,
+                owed: 0,
+            });
+        entry.waiting = Some(waiting);
+        entry.owed += 1;
+        if self.outstanding.len() >= OUTSTANDING_MAX {
+            self.retired.store(true, Ordering::Release);
+        }
+    }
+
+    fn handle(&mut self, event: Event, is_open: bool) -> Result<(), End> {
+        match event {
+            Event::Open(method) => {
+                debug!(address = %self.address, ?method, "rpc connection opened")
+            }
+            Event::Reply { id, result } => {
+                let Some(entry) = self.outstanding.get_mut(&id) else {
+                    return Err(End::Lost(LostCause::Protocol(ProtocolError::UnknownCall(
+                        id,
+                    ))));
+                };
+                self.has_replied = true;
+                entry.owed -= 1;
+                let waiting = entry.waiting.take();
+                if entry.owed == 0 {
+                    self.outstanding.remove(&id);
+                }
+                if let Some(Waiting { reply, method, .. }) = waiting {
+                    let address = self.address.clone();
+                    let _ = reply.send(result.map_err(|source| RpcError::Remote {
+                        address,
+                        method,
+                        source,
+                    }));
+                }
+                self.idle_since = Instant::now();
+            }
+            Event::Fatal { id, exception } => {
+                let blamed = self
+                    .outstanding
+                    .remove(&id)
+                    .and_then(|outstanding| outstanding.waiting);
+                return Err(match blamed {
+                    Some(Waiting { reply, method, .. }) => {
+                        let address = self.address.clone();
+                        let _ = reply.send(Err(RpcError::Remote {
+                            address,
+                            method,
+                            source: exception.clone(),
+                        }));
+                        End::Lost(LostCause::Fatal(exception))
+                    }
+                    // The server reads the context before any call: when it refuses that, none was executed.
+                    None if !is_open || (!self.has_replied && is_unauthorized(&exception)) => {
+                        End::Auth(AuthError::Refused(exception))
+                    }
+                    None => End::Lost(LostCause::Fatal(exception)),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The earliest moment at which something is due.
+    fn next_wake(&self, is_open: bool, is_idle: bool, connect_by: Instant) -> Instant {
+        if !is_open {
+            return connect_by;
+        }
+        if is_idle {
+            return self.idle_since + self.options.idle_timeout;
+        }
+        let deadlines = self
+            .outstanding
+            .values()
+            .filter_map(|call| call.waiting.as_ref())
+            .map(|call| call.deadline);
+        deadlines
+            .chain([self.ping_due()])
+            .min()
+            .expect("the chain is not empty")
+    }
+
+    fn ping_due(&self) -> Instant {
+        self.last_heard.max(self.last_ping) + self.options.ping_interval
+    }
+
+    fn on_time(&mut self, session: &mut Session, connect_by: Instant) -> Option<End> {
+        let now = Instant::now();
+        if !session.is_open() {
+            return (now >= connect_by).then_some(End::Connect(ConnectError::TimedOut(
+                self.options.connect_timeout,
+            )));
+        }
+        for outstanding in self.outstanding.values_mut() {
+            let Some(waiting) = outstanding
+                .waiting
+                .take_if(|waiting| waiting.deadline <= now)
+            else {
+                continue;
+            };
+            if self.last_heard < waiting.started {
+                self.retired.store(true, Ordering::Release);
+            }
+            let late = RpcError::Deadline {
+                address: self.address.clone(),
+                sent: true,
+                waited: now.duration_since(waiting.started),
+            };
+            let _ = waiting.reply.send(Err(late));
+            self.idle_since = now;
+        }
+        let is_idle = self.outstanding.values().all(|call| call.waiting.is_none());
+        if is_idle && now >= self.idle_since + self.options.idle_timeout {
+            return Some(End::Done);
+        }
+        if !is_idle && now >= self.ping_due() {
+            session.ping();
+            self.last_ping = now;
+        }
+        None
+    }
+}
+
+impl End {
+    fn error(&self, address: &HostPort, sent: bool) -> RpcError {
+        let address = address.clone();
+        match self {
+            Self::Done => RpcError::Lost {
+                address,
+                sent,
+                source: LostCause::Local,
+            },
+            Self::Connect(source) => RpcError::Connect {
+                address,
+                source: source.clone(),
+            },
+            Self::Auth(source) => RpcError::Auth {
+                address,
+                source: source.clone(),
+            },
+            Self::Lost(source) => RpcError::Lost {
+                address,
+                sent,
+                source: source.clone(),
+            },
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Done => "closed by this client".to_owned(),
+            Self::Connect(cause) => cause.to_string(),
+            Self::Auth(cause) => cause.to_string(),
+            Self::Lost(cause) => cause.to_string(),
+        }
+    }
+}
+
+/// A connection that ends before it is open was never there.
+fn lost(cause: LostCause, is_open: bool) -> End {
+    if is_open {
+        End::Lost(cause)
+    } else {
+        End::Connect(ConnectError::Handshake(cause))
+    }
+}
+
+fn ended_by(error: SessionError, is_open: bool) -> End {
+    match error {
+        SessionError::Sasl(error) => End::Auth(AuthError::Sasl(error)),
+        SessionError::Protocol(error) => lost(LostCause::Protocol(error), is_open),
+    }
+}
+
+fn is_unauthorized(exception: &RemoteException) -> bool {
+    exception.code() == Some(RpcErrorCodeProto::FatalUnauthorized)
+}
+
+/// Tries the addresses of the host in turn.
+async fn connect(address: &HostPort) -> Result<TcpStream, ConnectError> {
+    let mut last = None;
+    for candidate in resolve(address).await? {
+        match TcpStream::connect(candidate).await {
+            Ok(stream) => {
+                // Calls are small and waited for: Nagle's delay would be added to each.
+                stream
+                    .set_nodelay(true)
+                    .map_err(|error| ConnectError::Io(Arc::new(error)))?;
+                return Ok(stream);
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(match last {
+        Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => ConnectError::Refused,
+        Some(error) => ConnectError::Io(Arc::new(error)),
+        None => ConnectError::Resolve(Arc::new(io::Error::new(
+            io::ErrorKind::NotFound,
+            "no address",
+        ))),
+    })
+}
+
+async fn resolve(address: &HostPort) -> Result<Vec<SocketAddr>, ConnectError> {
+    let found = tokio::net::lookup_host((address.host(), address.port()))
+        .await
+        .map_err(|error| ConnectError::Resolve(Arc::new(error)))?;
+    // The default of an unset address is 0.0.0.0, "all interfaces", which a client takes for this machine.
+    Ok(found
+        .map(|mut address| {
+            match address.ip() {
+                std::net::IpAddr::V4(ip) if ip.is_unspecified() => {
+                    address.set_ip(Ipv4Addr::LOCALHOST.into())
+                }
+                std::net::IpAddr::V6(ip) if ip.is_unspecified() => {
+                    address.set_ip(Ipv6Addr::LOCALHOST.into())
+                }
+                _ => {}
+            }
+            address
+        })
+        .collect())
+}

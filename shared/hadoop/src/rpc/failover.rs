@@ -1,0 +1,261 @@
+//! Whether, where and when a failed call is tried again.
+//!
+//! Intuition: a server that is not there, or is a standby, says so at once; then the other one is asked at once. Only
+//! when all have been asked in vain does the client wait, longer each round, with jitter, so that a thousand clients of
+//! a restarted server do not come in step. Java waits 30 s between tries (`yarn.resourcemanager.connect.retry-interval.ms`),
+//! which is slow for an ApplicationMaster that must be back before it expires.
+//!
+//! Limits: exceptions of the called method are never retried here, they mean something to the caller. The total
+//! time is the caller's; this file only says how long to pause. Source: `io.retry.RetryPolicies`.
+
+use std::time::Duration;
+
+use super::error::{AuthError, Outcome, RpcError};
+use super::options::Retry;
+
+/// Pauses that double from `first` up to `max`, each times a random factor of 0.5 to 1.5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// Default 200 ms.
+    pub first: Duration,
+    /// Default 2 s: an ApplicationMaster is back well within its expiry, and a server sees one call per client in 2 s.
+    pub max: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(200),
+            max: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Backoff {
+    /// The pause before round `round` (0 for the first pause). `random` is any random number.
+    pub fn pause(&self, round: u32, random: u64) -> Duration {
+        let doubled = self
+            .first
+            .saturating_mul(2_u32.saturating_pow(round.min(31)))
+            .min(self.max);
+        // The factor is 512/1024 to 1535/1024.
+        let factor = 512 + u32::try_from(random % 1024).expect("below 1024");
+        doubled.saturating_mul(factor) / 1024
+    }
+}
+
+/// What to do with a failed try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Hand the error to the caller.
+    GiveUp,
+    /// Try the same server after the pause.
+    Again(Duration),
+    /// Try the next server after the pause.
+    Next(Duration),
+}
+
+/// Decides about the try that failed with `error`.
+///
+/// `failures` counts the failed tries of this call, this one included; `servers` is how many there are.
+pub fn decide(
+    error: &RpcError,
+    retry: Retry,
+    servers: usize,
+    failures: u32,
+    backoff: &Backoff,
+    random: u64,
+) -> Decision {
+    match (retry, error.outcome()) {
+        (Retry::Never, _) | (Retry::IfNotExecuted, Outcome::Unknown) => return Decision::GiveUp,
+        (Retry::IfNotExecuted | Retry::Always, _) => {}
+    }
+    let servers = u32::try_from(servers.max(1)).unwrap_or(u32::MAX);
+    if let RpcError::Auth {
+        source: AuthError::Refused(exception),
+        ..
+    } = error
+        && exception.is_invalid_token()
+        && failures < servers
+    {
+        // A server that has just become a standby, or active, may not know a token that its peer knows.
+        return Decision::Next(Duration::ZERO);
+    }
+    if !error.is_retryable() {
+        return Decision::GiveUp;
+    }
+    if error
+        .remote()
+        .is_some_and(|exception| exception.is_try_again())
+    {
+        return Decision::Again(backoff.pause(failures - 1, random));
+    }
+    // All servers once at once, then a pause before each further round.
+    if failures.is_multiple_of(servers) {
+        Decision::Next(backoff.pause(failures / servers - 1, random))
+    } else {
+        Decision::Next(Duration::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::HostPort;
+    use crate::rpc::RemoteException;
+    use crate::rpc::error::{ConnectError, LostCause, ProtocolError};
+    use crate::sasl::SaslError;
+    use proptest::prelude::*;
+
+    const BACKOFF: Backoff = Backoff {
+        first: Duration::from_millis(100),
+        max: Duration::from_secs(1),
+    };
+    /// A random number that makes the jitter's factor 1.
+    const EVEN: u64 = 512;
+
+    fn address() -> HostPort {
+        HostPort::new("rm", 8032)
+    }
+
+    fn refused() -> RpcError {
+        RpcError::Connect {
+            address: address(),
+            source: ConnectError::Refused,
+        }
+    }
+
+    fn remote(class: &str) -> RpcError {
+        RpcError::Remote {
+            address: address(),
+            method: "m".into(),
+            source: RemoteException::new(class, ""),
+        }
+    }
+
+    fn auth(class: &str) -> RpcError {
+        RpcError::Auth {
+            address: address(),
+            source: AuthError::Refused(RemoteException::new(class, "")),
+        }
+    }
+
+    fn lost(sent: bool) -> RpcError {
+        RpcError::Lost {
+            address: address(),
+            sent,
+            source: LostCause::Closed,
+        }
+    }
+
+    fn millis(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn each_error_leads_where_it_should() {
+        use Decision::{Again, GiveUp, Next};
+        use Retry::{Always, IfNotExecuted, Never};
+        let now = Duration::ZERO;
+        let protocol = RpcError::Lost {
+            address: address(),
+            sent: true,
+            source: LostCause::Protocol(ProtocolError::UnknownCall(7)),
+        };
+        let downgrade = RpcError::Auth {
+            address: address(),
+            source: AuthError::Sasl(SaslError::SimpleRefused),
+        };
+        let late = RpcError::Deadline {
+            address: address(),
+            sent: true,
+            waited: millis(5),
+        };
+        for (error, retry, servers, failures, expected) in [
+            (refused(), Never, 2, 1, GiveUp),
+            (refused(), IfNotExecuted, 2, 1, Next(now)),
+            (refused(), IfNotExecuted, 2, 2, Next(millis(100))),
+            (refused(), IfNotExecuted, 2, 3, Next(now)),
+            (refused(), IfNotExecuted, 2, 4, Next(millis(200))),
+            (refused(), Always, 1, 1, Next(millis(100))),
+            (
+                remote("org.apache.hadoop.ipc.StandbyException"),
+                IfNotExecuted,
+                2,
+                1,
+                Next(now),
+            ),
+            (
+                auth("org.apache.hadoop.ipc.StandbyException"),
+                IfNotExecuted,
+                2,
+                1,
+                Next(now),
+            ),
+            (
+                remote("org.apache.hadoop.ipc.RetriableException"),
+                IfNotExecuted,
+                2,
+                1,
+                Again(millis(100)),
+            ),
+            (
+                auth("org.apache.hadoop.ipc.RetriableException"),
+                Always,
+                2,
+                3,
+                Again(millis(400)),
+            ),
+            (
+                remote("org.apache.hadoop.security.AccessControlException"),
+                Always,
+                2,
+                1,
+                GiveUp,
+            ),
+            (
+                auth("org.apache.hadoop.security.token.SecretManager$InvalidToken"),
+                IfNotExecuted,
+                2,
+                1,
+                Next(now),
+            ),
+            (
+                auth("org.apache.hadoop.security.token.SecretManager$InvalidToken"),
+                IfNotExecuted,
+                2,
+                2,
+                GiveUp,
+            ),
+            (
+                auth("org.apache.hadoop.security.token.SecretManager$InvalidToken"),
+                IfNotExecuted,
+                1,
+                1,
+                GiveUp,
+            ),
+            (downgrade, Always, 2, 1, GiveUp),
+            (lost(true), IfNotExecuted, 2, 1, GiveUp),
+            (lost(true), Always, 2, 1, Next(now)),
+            (lost(false), IfNotExecuted, 2, 1, Next(now)),
+            (late.clone(), IfNotExecuted, 2, 1, GiveUp),
+            (late, Always, 2, 1, Next(now)),
+            (protocol, Always, 2, 1, GiveUp),
+        ] {
+            assert_eq!(
+                decide(&error, retry, servers, failures, &BACKOFF, EVEN),
+                expected,
+                "{error:?} {retry:?} {failures}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pauses_stay_within_half_and_one_and_a_half_of_the_limit(round: u32, random: u64) {
+            let pause = BACKOFF.pause(round, random);
+            prop_assert!(pause >= BACKOFF.first / 2);
+            prop_assert!(pause < BACKOFF.max * 3 / 2);
+        }
+    }
+}

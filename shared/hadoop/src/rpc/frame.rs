@@ -1,0 +1,187 @@
+//! Frames: a 4-byte big-endian length and that many bytes, in both directions.
+//!
+//! Pure: bytes in, frames out. The length is checked against the limit before anything is kept, and memory is taken
+//! only for bytes that have arrived, so a peer that announces 128 MiB and sends nothing costs nothing.
+//! Source: `ipc.Client.IpcStreams`, `ipc.Server.Connection`.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prost::Message;
+
+/// Why a stream of frames cannot be read any further.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// The length is below zero; `-1` is how a server of another RPC version begins its answer.
+    #[error("a frame of negative length {0}; is this a Hadoop RPC port of version 9?")]
+    Negative(i32),
+    /// The length exceeds the limit (`ipc.maximum.response.length`).
+    #[error("a frame of {length} bytes exceeds the limit of {limit} bytes")]
+    TooLong {
+        /// What the peer announced, in bytes.
+        length: usize,
+        /// What is allowed, in bytes.
+        limit: usize,
+    },
+    /// A message inside a frame does not decode.
+    #[error("{what} does not decode")]
+    Malformed {
+        /// The message that was expected.
+        what: &'static str,
+        /// What prost said; absent when the frame ended too early.
+        source: Option<prost::DecodeError>,
+    },
+}
+
+/// Collects received bytes and gives out whole frames.
+#[derive(Debug)]
+pub struct FrameDecoder {
+    buffer: BytesMut,
+    limit: usize,
+}
+
+impl FrameDecoder {
+    /// A decoder that refuses frames longer than `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            limit,
+        }
+    }
+
+    /// Adds bytes as they came, in any pieces.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Where a socket may write received bytes directly.
+    pub fn buffer_mut(&mut self) -> &mut BytesMut {
+        &mut self.buffer
+    }
+
+    /// The next whole frame without its length, or `None` until more bytes have come.
+    ///
+    /// # Errors
+    /// [`FrameError::Negative`] and [`FrameError::TooLong`]; after either the stream is lost.
+    pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
+        let Some(head) = self.buffer.first_chunk::<4>() else {
+            return Ok(None);
+        };
+        let announced = i32::from_be_bytes(*head);
+        let length = usize::try_from(announced).map_err(|_| FrameError::Negative(announced))?;
+        if length > self.limit {
+            return Err(FrameError::TooLong {
+                length,
+                limit: self.limit,
+            });
+        }
+        if self.buffer.len() - 4 < length {
+            return Ok(None);
+        }
+        self.buffer.advance(4);
+        Ok(Some(self.buffer.split_to(length).freeze()))
+    }
+
+    /// Whether bytes of an unfinished frame are waiting.
+    pub fn is_mid_frame(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+}
+
+/// Appends one frame of delimited messages: length, then each message behind its own varint length.
+///
+/// # Errors
+/// [`FrameError::TooLong`] when the frame would exceed `limit` bytes; `out` is then as it was.
+pub fn put_frame(out: &mut BytesMut, limit: usize, parts: &[&dyn Part]) -> Result<(), FrameError> {
+    let length: usize = parts.iter().map(|part| part.part_len()).sum();
+    if length > limit || i32::try_from(length).is_err() {
+        return Err(FrameError::TooLong { length, limit });
+    }
+    out.reserve(4 + length);
+    out.put_u32(u32::try_from(length).expect("checked above to fit an i32"));
+    for part in parts {
+        part.put(out);
+    }
+    Ok(())
+}
+
+/// A piece of a frame: a message that goes behind its varint length, or [`Delimited`] bytes that have one already.
+pub trait Part {
+    /// Bytes that [`Part::put`] appends.
+    fn part_len(&self) -> usize;
+    /// Appends the piece.
+    fn put(&self, out: &mut BytesMut);
+}
+
+impl<M: Message> Part for M {
+    fn part_len(&self) -> usize {
+        let length = self.encoded_len();
+        prost::length_delimiter_len(length) + length
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        self.encode_length_delimited(out)
+            .expect("a BytesMut grows as needed");
+    }
+}
+
+/// A message that was encoded before, behind its varint length.
+#[derive(Clone, Debug)]
+pub struct Delimited(Bytes);
+
+impl Delimited {
+    /// Encodes `message` once; a call that is sent again reuses the bytes.
+    pub fn of(message: &impl Message) -> Self {
+        Self(Bytes::from(message.encode_length_delimited_to_vec()))
+    }
+
+    /// Puts the length before a message that is encoded already.
+    pub fn of_encoded(message: &[u8]) -> Self {
+        let mut bytes =
+            BytesMut::with_capacity(prost::length_delimiter_len(message.len()) + message.len());
+        prost::encode_length_delimiter(message.len(), &mut bytes)
+            .expect("a BytesMut grows as needed");
+        bytes.extend_from_slice(message);
+        Self(bytes.freeze())
+    }
+}
+
+impl Part for Delimited {
+    fn part_len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        out.extend_from_slice(&self.0);
+    }
+}
+
+/// Takes one delimited message off the front of a frame.
+///
+/// # Errors
+/// [`FrameError::Malformed`] when the length runs past the frame or the message does not decode.
+pub fn take_message<M: Message + Default>(
+    frame: &mut Bytes,
+    what: &'static str,
+) -> Result<M, FrameError> {
+    let body = take_delimited(frame, what)?;
+    M::decode(body).map_err(|source| FrameError::Malformed {
+        what,
+        source: Some(source),
+    })
+}
+
+/// Takes the bytes of one delimited message off the front of a frame, undecoded.
+///
+/// # Errors
+/// [`FrameError::Malformed`] when the length runs past the frame.
+pub fn take_delimited(frame: &mut Bytes, what: &'static str) -> Result<Bytes, FrameError> {
+    let length =
+        prost::decode_length_delimiter(&mut *frame).map_err(|source| FrameError::Malformed {
+            what,
+            source: Some(source),
+        })?;
+    if length > frame.len() {
+        return Err(FrameError::Malformed { what, source: None });
+    }
+    Ok(frame.split_to(length))
+}

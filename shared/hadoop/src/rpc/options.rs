@@ -1,0 +1,103 @@
+//! Times and limits of calls and connections.
+
+use std::time::Duration;
+
+use super::failover::Backoff;
+
+/// Settings of an [`RpcClient`](super::RpcClient). The defaults are Hadoop's where it has some.
+#[derive(Clone, Debug)]
+pub struct RpcOptions {
+    /// Longest time for resolving, connecting and authenticating (`ipc.client.connect.timeout`). Default 20 s.
+    pub connect_timeout: Duration,
+    /// Longest wait for one server's answer before another is tried (`ipc.client.rpc-timeout.ms`). A call's own
+    /// timeout is the limit over all servers. Default 120 s.
+    pub attempt_timeout: Duration,
+    /// With calls outstanding and nothing heard for so long, a ping goes out, so that a dead peer shows itself
+    /// (`ipc.ping.interval`). Default 60 s.
+    pub ping_interval: Duration,
+    /// A connection without calls is closed after it (`ipc.client.connection.maxidletime`). Default 10 s.
+    pub idle_timeout: Duration,
+    /// Longest reply in bytes (`ipc.maximum.response.length`). Default 128 MiB.
+    pub response_max: usize,
+    /// Longest request in bytes (`ipc.maximum.data.length`, which the server enforces). Default 128 MiB.
+    pub request_max: usize,
+    /// Pauses between the rounds over all servers.
+    pub backoff: Backoff,
+    /// A note for the servers' audit logs (`hadoop.caller.context`), at most 128 bytes by default. Default none.
+    pub caller_context: Option<String>,
+}
+
+impl Default for RpcOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(20),
+            attempt_timeout: Duration::from_secs(120),
+            ping_interval: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(10),
+            response_max: 128 << 20,
+            request_max: 128 << 20,
+            backoff: Backoff::default(),
+            caller_context: None,
+        }
+    }
+}
+
+/// What may be done when a call fails in a way that another try could cure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// One try at one server.
+    Never,
+    /// Try again only when the call was surely not executed: no connection, standby, "try again later".
+    IfNotExecuted,
+    /// Try again also when the outcome is unknown. Right for calls that Hadoop marks `@Idempotent`, and for
+    /// `@AtMostOnce` ones of servers with a retry cache (NameNode): a retry has the same client id and call id.
+    Always,
+}
+
+/// How one call is made.
+#[derive(Clone, Copy, Debug)]
+pub struct CallOptions {
+    /// Longest time in all: waiting, connecting, all tries. The call is over by then, with a reply or an error.
+    pub timeout: Duration,
+    /// Longest time for one try, when other than [`RpcOptions::attempt_timeout`].
+    pub attempt_timeout: Option<Duration>,
+    /// What may be tried again.
+    pub retry: Retry,
+}
+
+impl CallOptions {
+    /// One try.
+    pub fn once(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            attempt_timeout: None,
+            retry: Retry::Never,
+        }
+    }
+
+    /// Tries until `timeout`, as long as the call was surely not executed.
+    pub fn unless_executed(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            attempt_timeout: None,
+            retry: Retry::IfNotExecuted,
+        }
+    }
+
+    /// Tries until `timeout`, also when the outcome of a try is unknown.
+    pub fn idempotent(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            attempt_timeout: None,
+            retry: Retry::Always,
+        }
+    }
+
+    /// The same with another limit for each try.
+    pub fn with_attempt_timeout(self, limit: Duration) -> Self {
+        Self {
+            attempt_timeout: Some(limit),
+            ..self
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! One connection as a state machine without a socket: received bytes go in, events and bytes to send come out.
+//!
+//! ```text
+//!  SIMPLE: preamble, context ─────────────────────────────────────▶ Open
+//!  SASL:   preamble, NEGOTIATE ─▶ Negotiating ─agreed─▶ context ──▶ Open ─FATAL, fault─▶ the caller drops it
+//! ```
+//!
+//! It owns framing, authentication and protection. It does not know which calls are outstanding, what time it is, or
+//! when to give up: [`super::connection`] does.
+
+use std::collections::VecDeque;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+
+use super::error::ProtocolError;
+use super::frame::{Delimited, FrameDecoder, FrameError, put_frame, take_delimited, take_message};
+use super::remote::RemoteException;
+use crate::proto::common::rpc_request_header_proto::OperationProto;
+use crate::proto::common::rpc_response_header_proto::RpcStatusProto;
+use crate::proto::common::rpc_sasl_proto::SaslState;
+use crate::proto::common::{
+    IpcConnectionContextProto, RequestHeaderProto, RpcCallerContextProto, RpcKindProto,
+    RpcRequestHeaderProto, RpcResponseHeaderProto, RpcSaslProto, UserInformationProto,
+};
+use crate::sasl::{Agreed, AuthMethod, Layer, Negotiation, SaslError, SecurityPolicy, Step};
+use crate::token::Token;
+use crate::user::User;
+
+/// `hrpc`, version 9, service class 0; the eighth byte names the authentication.
+const PREAMBLE: [u8; 6] = *b"hrpc\x09\x00";
+const AUTH_NONE: u8 = 0;
+/// -33 as a byte.
+const AUTH_SASL: u8 = 0xdf;
+
+const CALL_ID_CONTEXT: i32 = -3;
+const CALL_ID_PING: i32 = -4;
+const CALL_ID_SASL: i32 = -33;
+/// `clientProtocolVersion` of every protocol of HDFS and YARN.
+const PROTOCOL_VERSION: u64 = 1;
+
+/// What a connection is opened with.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// Java name of the protocol's interface; the server checks its ACL for it.
+    pub protocol: String,
+    /// Who calls, where the server believes it.
+    pub user: User,
+    /// The token to authenticate with, if there is one for this server.
+    pub token: Option<Token>,
+    /// What is insisted on.
+    pub policy: SecurityPolicy,
+    /// Fresh random text for DIGEST-MD5, without `"` and `\`.
+    pub cnonce: String,
+    /// Identity of this client towards retry caches; the same over reconnects.
+    pub client_id: [u8; 16],
+    /// Longest frame taken, in bytes.
+    pub response_max: usize,
+    /// Longest frame sent, in bytes.
+    pub request_max: usize,
+    /// For the server's audit log.
+    pub caller_context: Option<String>,
+}
+
+/// One call as it is sent.
+#[derive(Clone, Debug)]
+pub struct CallFrame {
+    /// 0 and up; the same for each try of a call.
+    pub id: i32,
+    /// 0 for the first try.
+    pub retry: i32,
+    /// The RPC's name in lower camel case.
+    pub method: String,
+    /// The request.
+    pub body: Delimited,
+}
+
+/// What the server said.
+#[derive(Debug)]
+pub enum Event {
+    /// Calls may be sent.
+    Open(AuthMethod),
+    /// The reply to a call: the undecoded delimited body, or the exception.
+    Reply {
+        /// The call.
+        id: i32,
+        /// Its result.
+        result: Result<Bytes, RemoteException>,
+    },
+    /// The server ends the connection; `id` is the call that it blames, negative for none.
+    Fatal {
+        /// The call, or a negative id.
+        id: i32,
+        /// Why.
+        exception: RemoteException,
+    },
+}
+
+/// Why a connection cannot go on.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Authentication failed on our side.
+    #[error(transparent)]
+    Sasl(#[from] SaslError),
+    /// The server's bytes make no sense.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+}
+
+impl From<FrameError> for SessionError {
+    fn from(error: FrameError) -> Self {
+        Self::Protocol(error.into())
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Session {
+    config: SessionConfig,
+    phase: Phase,
+    input: FrameDecoder,
+    output: BytesMut,
+    events: VecDeque<Event>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Negotiating(Box<Negotiation>),
+    Open(Option<Box<Protection>>),
+}
+
+#[derive(Debug)]
+struct Protection {
+    layer: Layer,
+    /// Clear bytes out of wrapped messages; frames may span several of them.
+    clear: FrameDecoder,
+}
+
+impl Session {
+    /// Begins: preamble and first message are in the output.
+    ///
+    /// SASL is spoken when security is required or a token is there, as Hadoop's own client does.
+    pub fn start(mut config: SessionConfig) -> Self {
+        let mut output = BytesMut::with_capacity(256);
+        output.extend_from_slice(&PREAMBLE);
+        let input = FrameDecoder::new(config.response_max);
+        let uses_sasl = config.policy.required || config.token.is_some();
+        output.put_u8(if uses_sasl { AUTH_SASL } else { AUTH_NONE });
+        if uses_sasl {
+            let cnonce = std::mem::take(&mut config.cnonce);
+            let (negotiation, first) =
+                Negotiation::start(config.token.take(), config.policy.clone(), cnonce);
+            put_sasl(&mut output, first);
+            let phase = Phase::Negotiating(Box::new(negotiation));
+            return Self {
+                config,
+                phase,
+                input,
+                output,
+                events: VecDeque::new(),
+            };
+        }
+        let mut session = Self {
+            config,
+            phase: Phase::Open(None),
+            input,
+            output,
+            events: VecDeque::new(),
+        };
+        session.open(Agreed {
+            method: AuthMethod::Simple,
+            layer: None,
+        });
+        session
+    }
+
+    /// Where received bytes go, and what waits to be sent.
+    pub fn buffers(&mut self) -> (&mut BytesMut, &mut BytesMut) {
+        (self.input.buffer_mut(), &mut self.output)
+    }
+
+    /// Whether calls may be sent.
+    pub fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open(_))
+    }
+
+    /// Takes received bytes; the same as appending to the first of [`Session::buffers`].
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.input.extend(bytes);
+    }
+
+    /// The next thing that the server said, or `None` until more bytes have come.
+    ///
+    /// # Errors
+    /// After any [`SessionError`] the connection must be closed.
+    pub fn poll(&mut self) -> Result<Option<Event>, SessionError> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            if let Phase::Open(Some(protection)) = &mut self.phase
+                && let Some(frame) = protection.clear.next_frame()?
+            {
+                let event = self.reply(frame)?;
+                return Ok(Some(event));
+            }
+            let Some(frame) = self.input.next_frame()? else {
+                return Ok(None);
+            };
+            match &mut self.phase {
+                Phase::Negotiating(_) => self.negotiate(frame)?,
+                Phase::Open(None) => {
+                    let event = self.reply(frame)?;
+                    self.events.push_back(event);
+                }
+                Phase::Open(Some(protection)) => {
+                    let bytes = protection
+                        .layer
+                        .unwrap(&wrapped_token(frame)?)
+                        .map_err(ProtocolError::from)?;
+                    protection.clear.extend(&bytes);
+                }
+            }
+        }
+    }
+
+    /// Puts a call into the output.
+    ///
+    /// # Errors
+    /// [`FrameError::TooLong`]; nothing was put.
+    ///
+    /// # Panics
+    /// When the session is not open.
+    pub fn send(&mut self, call: &CallFrame) -> Result<(), FrameError> {
+        let header = RpcRequestHeaderProto {
+            caller_context: self.config.caller_context.as_ref().map(|context| {
+                RpcCallerContextProto {
+                    context: context.clone(),
+                    signature: None,
+                }
+            }),
+            ..self.header(call.id, call.retry)
+        };
+        let request = RequestHeaderProto {
+            method_name: call.method.clone(),
+            declaring_class_protocol_name: self.config.protocol.clone(),
+            client_protocol_version: PROTOCOL_VERSION,
+        };
+        let mut frame = BytesMut::new();
+        put_frame(
+            &mut frame,
+            self.config.request_max,
+            &[&header, &request, &call.body],
+        )?;
+        self.put(&frame);
+        Ok(())
+    }
+
+    /// Puts a ping into the output. It has no reply; sending it makes a dead peer show itself.
+    ///
+    /// # Panics
+    /// When the session is not open.
+    pub fn ping(&mut self) {
+        let header = self.header(CALL_ID_PING, -1);
+        let mut frame = BytesMut::new();
+        put_frame(&mut frame, usize::MAX, &[&header]).expect("a few bytes");
+        self.put(&frame);
+    }
+
+    fn header(&self, call_id: i32, retry: i32) -> RpcRequestHeaderProto {
+        header(
+            call_id,
+            retry,
+            Bytes::copy_from_slice(&self.config.client_id),
+        )
+    }
+
+    /// Appends a whole frame, wrapped where that was agreed.
+    fn put(&mut self, frame: &[u8]) {
+        match &mut self.phase {
+            Phase::Negotiating(_) => {
+                panic!("nothing but authentication may be sent before it is over")
+            }
+            Phase::Open(None) => self.output.extend_from_slice(frame),
+            Phase::Open(Some(protection)) => {
+                let layer = &mut protection.layer;
+                for piece in frame.chunks(layer.payload_max()) {
+                    let message = RpcSaslProto {
+                        version: None,
+                        state: SaslState::Wrap as i32,
+                        token: Some(layer.wrap(piece).into()),
+                        auths: Vec::new(),
+                    };
+                    put_sasl(&mut self.output, message.encode_to_vec().into());
+                }
+            }
+        }
+    }
+
+    fn negotiate(&mut self, mut frame: Bytes) -> Result<(), SessionError> {
+        let head: RpcResponseHeaderProto = take_message(&mut frame, "RpcResponseHeader")?;
+        let id = call_id(&head);
+        match status(&head)? {
+            RpcStatusProto::Fatal | RpcStatusProto::Error => {
+                self.events.push_back(Event::Fatal {
+                    id,
+                    exception: RemoteException::from_header(&head),
+                });
+                return Ok(());
+            }
+            RpcStatusProto::Success if id == CALL_ID_SASL => {}
+            RpcStatusProto::Success => return Err(ProtocolError::EarlyReply(id).into()),
+        }
+        let body = take_delimited(&mut frame, "RpcSaslProto")?;
+        let Phase::Negotiating(negotiation) = &mut self.phase else {
+            unreachable!("the caller matched the phase")
+        };
+        match negotiation.receive(&body)? {
+            Step::Send(message) => put_sasl(&mut self.output, message),
+            Step::SendAndFinish(message, agreed) => {
+                put_sasl(&mut self.output, message);
+                self.open(agreed);
+            }
+            Step::Finish(agreed) => self.open(agreed),
+        }
+        Ok(())
+    }
+
+    /// Goes on with the connection context, the first thing under the agreed protection.
+    fn open(&mut self, agreed: Agreed) {
+        let user_info = match agreed.method {
+            AuthMethod::Simple => UserInformationProto {
+                effective_user: Some(self.config.user.effective.clone()),
+                real_user: self.config.user.real.clone(),
+            },
+            // The token says who we are; a name here would be refused.
+            AuthMethod::Token => UserInformationProto::default(),
+        };
+        let context = IpcConnectionContextProto {
+            user_info: Some(user_info),
+            protocol: Some(self.config.protocol.clone()),
+        };
+        let protection = agreed.layer.map(|layer| {
+            Box::new(Protection {
+                layer,
+                clear: FrameDecoder::new(self.config.response_max),
+            })
+        });
+        self.phase = Phase::Open(protection);
+        let mut frame = BytesMut::new();
+        put_frame(
+            &mut frame,
+            usize::MAX,
+            &[&self.header(CALL_ID_CONTEXT, -1), &context],
+        )
+        .expect("short names");
+        self.put(&frame);
+        self.events.push_back(Event::Open(agreed.method));
+    }
+
+    fn reply(&self, mut frame: Bytes) -> Result<Event, ProtocolError> {
+        let head: RpcResponseHeaderProto = take_message(&mut frame, "RpcResponseHeader")?;
+        let id = call_id(&head);
+        let status = status(&head)?;
+        if status == RpcStatusProto::Fatal {
+            return Ok(Event::Fatal {
+                id,
+                exception: RemoteException::from_header(&head),
+            });
+        }
+        if id == CALL_ID_SASL {
+            return Err(ProtocolError::UnexpectedSasl);
+        }
+        // Hadoop's client checks this too: a mixed-up reply must not be taken for ours.
+        if head
+            .client_id
+            .as_ref()
+            .is_some_and(|echo| !echo.is_empty() && echo[..] != self.config.client_id)
+        {
+            return Err(ProtocolError::ForeignClient);
+        }
+        let result = match status {
+            RpcStatusProto::Success => Ok(frame),
+            _ => Err(RemoteException::from_header(&head)),
+        };
+        Ok(Event::Reply { id, result })
+    }
+}
+
+/// The token of a frame that must be a wrapped message.
+fn wrapped_token(mut frame: Bytes) -> Result<Bytes, ProtocolError> {
+    let head: RpcResponseHeaderProto = take_message(&mut frame, "RpcResponseHeader")?;
+    if call_id(&head) != CALL_ID_SASL || status(&head)? != RpcStatusProto::Success {
+        return Err(ProtocolError::Unprotected);
+    }
+    let message: RpcSaslProto = take_message(&mut frame, "RpcSaslProto")?;
+    match message.token {
+        Some(token) if message.state == SaslState::Wrap as i32 => Ok(token),
+        _ => Err(ProtocolError::Unprotected),
+    }
+}
+
+/// Request ids are zigzag, response ids are not: -33 comes back as 4294967263.
+fn call_id(head: &RpcResponseHeaderProto) -> i32 {
+    head.call_id.cast_signed()
+}
+
+fn status(head: &RpcResponseHeaderProto) -> Result<RpcStatusProto, ProtocolError> {
+    RpcStatusProto::try_from(head.status).map_err(|_| ProtocolError::UnknownStatus(head.status))
+}
+
+fn header(call_id: i32, retry: i32, client_id: Bytes) -> RpcRequestHeaderProto {
+    RpcRequestHeaderProto {
+        rpc_kind: Some(RpcKindProto::RpcProtocolBuffer as i32),
+        rpc_op: Some(OperationProto::RpcFinalPacket as i32),
+        call_id,
+        client_id,
+        retry_count: Some(retry),
+        caller_context: None,
+    }
+}
+
+/// Appends a SASL message; its header has an empty client id.
+fn put_sasl(output: &mut BytesMut, message: Bytes) {
+    let header = header(CALL_ID_SASL, -1, Bytes::new());
+    put_frame(
+        output,
+        usize::MAX,
+        &[&header, &Delimited::of_encoded(&message)],
+    )
+    .expect("at most one wrapped piece");
+}
