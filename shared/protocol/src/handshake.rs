@@ -32,6 +32,12 @@ pub const HELLO_BYTES: usize = 64;
 pub const NONCE_BYTES: usize = 32;
 /// Bytes of a proof.
 pub const PROOF_BYTES: usize = 32;
+/// HTTP header of the client's hello, in hexadecimal (`POST /v1/hello`).
+pub const HEADER_HELLO: &str = "heddle-hello";
+/// HTTP header of the server's nonce and proof, in hexadecimal (its answer).
+pub const HEADER_ANSWER: &str = "heddle-answer";
+/// HTTP header of the client's proof, in hexadecimal (the request that follows on the connection).
+pub const HEADER_PROOF: &str = "heddle-proof";
 const MAGIC: [u8; 4] = *b"HDLH";
 const VERSION: u16 = 1;
 

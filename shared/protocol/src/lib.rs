@@ -3,6 +3,7 @@
 //! The ApplicationMaster and the containers meet in this crate and nowhere else. Everything here is
 //! pure: bytes in, values or typed errors out; sockets, files and clocks are elsewhere.
 
+pub mod environment;
 pub mod frame;
 pub mod handshake;
 pub mod ids;
