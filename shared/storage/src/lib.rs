@@ -1,1 +1,101 @@
 //! Files and checkpoints over file:// and hdfs://, with every outcome known.
+//!
+//! At the bottom one small trait, [`Storage`], over a file system; it knows nothing of Heddle.
+
+mod error;
+mod glob;
+mod local;
+mod location;
+mod path;
+mod probe;
+mod store;
+
+use std::sync::Arc;
+
+pub use error::{Op, Reason, StorageError, WriteError};
+pub use glob::find_files;
+pub use local::LocalStorage;
+pub use location::{Location, LocationError};
+pub use path::{PathError, StorePath};
+pub use probe::probe;
+pub use store::{Entry, Kind, Mode, Reader, Storage, Writer};
+
+/// The storage that a location lies on.
+///
+/// # Errors
+/// `Unsupported` for `hdfs://`, which this build cannot reach.
+pub fn connect(location: &Location) -> Result<Arc<dyn Storage>, StorageError> {
+    match location {
+        Location::Local(_) => Ok(Arc::new(LocalStorage)),
+        Location::Hdfs { .. } => Err(StorageError::new(
+            Op::Open,
+            location,
+            Reason::Unsupported("this build has no hdfs:// storage".to_owned()),
+        )),
+    }
+}
+
+/// Reads a whole small file.
+///
+/// # Errors
+/// What the storage says; `Unsupported` when the file has more than `bytes_max` bytes, so that a
+/// foreign or damaged file cannot fill the memory.
+pub async fn read_small(
+    storage: &dyn Storage,
+    path: &StorePath,
+    bytes_max: usize,
+) -> Result<bytes::Bytes, StorageError> {
+    let mut reader = storage.open(path, 0).await?;
+    let mut data = bytes::BytesMut::new();
+    while let Some(chunk) = reader.next().await? {
+        if data.len() + chunk.len() > bytes_max {
+            let reason = Reason::Unsupported(format!("the file has more than {bytes_max} bytes"));
+            return Err(StorageError::new(Op::Read, storage.show(path), reason));
+        }
+        data.extend_from_slice(&chunk);
+    }
+    Ok(data.freeze())
+}
+
+/// Makes a directory and all missing directories above it, each with `mode`. Those that exist stay
+/// as they are.
+///
+/// # Errors
+/// What the storage says; `NotADirectory` when a file is in the way.
+pub async fn make_dirs(
+    storage: &dyn Storage,
+    path: &StorePath,
+    mode: Mode,
+) -> Result<(), StorageError> {
+    let mut missing = Vec::new();
+    let mut at = path.clone();
+    loop {
+        match storage.stat(&at).await {
+            Ok(entry) if entry.kind == Kind::Dir => break,
+            Ok(_) => {
+                return Err(StorageError::new(
+                    Op::Mkdir,
+                    storage.show(&at),
+                    Reason::NotADirectory,
+                ));
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+        let parent = at.parent();
+        missing.push(at);
+        match parent {
+            Some(parent) => at = parent,
+            None => break,
+        }
+    }
+    for dir in missing.iter().rev() {
+        match storage.mkdir(dir, mode).await {
+            Ok(()) => {}
+            // Somebody else made it meanwhile.
+            Err(error) if error.error().is_exists() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

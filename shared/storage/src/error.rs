@@ -1,0 +1,215 @@
+//! What can go wrong with a storage, and what is known afterwards.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+/// The operation that failed, as a verb for messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the trait's methods")]
+pub enum Op {
+    Create,
+    Write,
+    Sync,
+    Close,
+    Open,
+    Read,
+    Stat,
+    List,
+    Mkdir,
+    Rename,
+    Delete,
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "create",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Close => "close",
+            Self::Open => "open",
+            Self::Read => "read",
+            Self::Stat => "look up",
+            Self::List => "list",
+            Self::Mkdir => "make directory",
+            Self::Rename => "rename",
+            Self::Delete => "delete",
+        })
+    }
+}
+
+/// The reason of a failure: what a caller can act on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// Nothing has that name (for create, mkdir and rename: the parent is missing).
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken.
+    #[error("it exists already")]
+    Exists,
+    /// A directory was wanted.
+    #[error("not a directory")]
+    NotADirectory,
+    /// A file was wanted.
+    #[error("is a directory")]
+    IsADirectory,
+    /// The account may not do that.
+    #[error("permission denied")]
+    Denied,
+    /// The disk or file system is full.
+    #[error("no space left")]
+    Full,
+    /// A quota is used up; the text says which, in the storage's words.
+    #[error("quota exceeded: {0}")]
+    Quota(String),
+    /// The storage did not answer, or could not serve just now. The same call may succeed later,
+    /// and the file is **not** proven damaged.
+    #[error("cannot be reached or read just now")]
+    Unavailable,
+    /// The file ended before the range asked for.
+    #[error("file has {found} bytes, at least {expected} expected")]
+    Short {
+        /// Bytes that the range needs.
+        expected: u64,
+        /// Bytes that the file has.
+        found: u64,
+    },
+    /// The storage cannot do that, or does it with other semantics than needed.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// Anything else; the source says what.
+    #[error("failed")]
+    Other,
+}
+
+/// A failed call: what was tried on which path and why it failed.
+///
+/// `Display` does not repeat the source; print the chain.
+#[derive(Debug)]
+pub struct StorageError {
+    /// What was tried.
+    pub op: Op,
+    /// The full location, as a person would type it.
+    pub place: String,
+    /// Why it failed.
+    pub reason: Reason,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl StorageError {
+    /// A failure without a deeper cause.
+    pub fn new(op: Op, place: impl fmt::Display, reason: Reason) -> Self {
+        Self {
+            op,
+            place: place.to_string(),
+            reason,
+            source: None,
+        }
+    }
+
+    /// The same with its cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// A failure of the local file system, its reason from the error number.
+    pub fn from_io(op: Op, place: impl fmt::Display, source: io::Error) -> Self {
+        Self::new(op, place, reason_of_io(&source)).because(source)
+    }
+
+    /// Whether the same call may succeed later without anybody's doing.
+    pub fn is_retryable(&self) -> bool {
+        self.reason == Reason::Unavailable
+    }
+
+    /// Whether nothing has that name.
+    pub fn is_not_found(&self) -> bool {
+        self.reason == Reason::NotFound
+    }
+
+    /// Whether the name is taken.
+    pub fn is_exists(&self) -> bool {
+        self.reason == Reason::Exists
+    }
+}
+
+impl fmt::Display for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} {}: {}", self.op, self.place, self.reason)
+    }
+}
+
+impl Error for StorageError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+fn reason_of_io(error: &io::Error) -> Reason {
+    use io::ErrorKind as K;
+    match error.kind() {
+        K::NotFound => Reason::NotFound,
+        K::AlreadyExists | K::DirectoryNotEmpty => Reason::Exists,
+        K::NotADirectory => Reason::NotADirectory,
+        K::IsADirectory => Reason::IsADirectory,
+        K::PermissionDenied | K::ReadOnlyFilesystem => Reason::Denied,
+        K::StorageFull => Reason::Full,
+        K::QuotaExceeded => Reason::Quota("disk quota".to_owned()),
+        // A local read error (EIO), a stale NFS handle or a time-out says nothing about the bytes
+        // themselves: a repair, a remount or another try may still bring them back.
+        K::TimedOut
+        | K::Interrupted
+        | K::WouldBlock
+        | K::StaleNetworkFileHandle
+        | K::HostUnreachable
+        | K::NetworkUnreachable
+        | K::NetworkDown
+        | K::ConnectionReset
+        | K::ConnectionRefused
+        | K::ConnectionAborted
+        | K::NotConnected
+        | K::BrokenPipe => Reason::Unavailable,
+        _ if error.raw_os_error() == Some(nix::errno::Errno::EIO as i32) => Reason::Unavailable,
+        _ => Reason::Other,
+    }
+}
+
+/// The two ways in which a call that changes something may fail; success is the third outcome.
+///
+/// **Unknown is never retried blindly and nothing is deleted because of it:** the caller reads back
+/// and compares what it finds with an identity only it can have written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// It did not happen.
+    #[error(transparent)]
+    NotDone(StorageError),
+    /// It may have happened, or may yet: the reply was lost or came too late.
+    #[error("outcome unknown: {0}")]
+    Unknown(#[source] StorageError),
+}
+
+impl WriteError {
+    /// What failed, whatever is known of the outcome.
+    pub fn error(&self) -> &StorageError {
+        match self {
+            Self::NotDone(error) | Self::Unknown(error) => error,
+        }
+    }
+
+    /// Whether the outcome is unknown.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown(_))
+    }
+}
+
+/// For callers to whom the difference does not matter.
+impl From<WriteError> for StorageError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::NotDone(error) | WriteError::Unknown(error) => error,
+        }
+    }
+}

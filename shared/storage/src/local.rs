@@ -1,0 +1,564 @@
+//! This machine's file system behind [`Storage`].
+//!
+//! Every call runs on tokio's blocking threads: a disk that hangs stops its caller and nobody else.
+//! Outcomes here are nearly always known; the exception is a failed sync of a directory after a
+//! name was changed in it, which is reported as unknown.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::error::{Op, Reason, StorageError, WriteError};
+use crate::path::StorePath;
+use crate::store::{Entry, Kind, Mode, Reader, Storage, Writer};
+
+/// Bytes of one read: large enough that the hop to a blocking thread (some 10 µs) is small beside
+/// the read itself (about 100 µs from the page cache), small enough to stay in the cache.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// The file system of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalStorage;
+
+/// Runs blocking work off the event loop.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(value) => value,
+        // The closures below do not panic; if one ever does, its panic goes on here. The runtime
+        // cancels them only when it shuts down, and then nobody polls this future.
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+fn native(path: &StorePath) -> PathBuf {
+    PathBuf::from(path.as_str())
+}
+
+fn not_done(op: Op, path: &Path, error: io::Error) -> WriteError {
+    WriteError::NotDone(StorageError::from_io(op, path.display(), error))
+}
+
+/// Makes a change of names durable: on Linux a new name is on the disk when its directory is.
+fn sync_parent(op: Op, path: &Path) -> Result<(), WriteError> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    File::open(parent)
+        .and_then(|dir| dir.sync_all())
+        .map_err(|error| WriteError::Unknown(StorageError::from_io(op, parent.display(), error)))
+}
+
+fn entry(path: StorePath, meta: &fs::Metadata) -> Entry {
+    let kind = match () {
+        () if meta.is_file() => Kind::File,
+        () if meta.is_dir() => Kind::Dir,
+        () => Kind::Other,
+    };
+    let modified_ms = meta
+        .modified()
+        .ok()
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
+        .map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        });
+    Entry {
+        path,
+        kind,
+        bytes: if kind == Kind::File { meta.len() } else { 0 },
+        modified_ms,
+    }
+}
+
+#[async_trait]
+impl Storage for LocalStorage {
+    fn show(&self, path: &StorePath) -> String {
+        path.to_string()
+    }
+
+    async fn create(&self, path: &StorePath, mode: Mode) -> Result<Box<dyn Writer>, WriteError> {
+        let path = native(path);
+        blocking(move || {
+            let file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(mode.0)
+                .open(&path)
+                .map_err(|error| not_done(Op::Create, &path, error))?;
+            // The umask took bits away from `mode`; the file is ours and empty, so they are put
+            // back before anybody could rely on them.
+            file.set_permissions(fs::Permissions::from_mode(mode.0))
+                .map_err(|error| not_done(Op::Create, &path, error))?;
+            Ok(Box::new(LocalWriter {
+                file: Arc::new(file),
+                path,
+            }) as Box<dyn Writer>)
+        })
+        .await
+    }
+
+    async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError> {
+        let path = native(path);
+        blocking(move || {
+            let failed = |error| StorageError::from_io(Op::Open, path.display(), error);
+            let mut file = open_file(&path)?;
+            file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+            Ok(Box::new(LocalReader {
+                file: Some(file),
+                path,
+            }) as Box<dyn Reader>)
+        })
+        .await
+    }
+
+    async fn read_range(
+        &self,
+        path: &StorePath,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes, StorageError> {
+        let path = native(path);
+        blocking(move || {
+            let failed = |error| StorageError::from_io(Op::Read, path.display(), error);
+            let mut file = open_file(&path)?;
+            let found = file.metadata().map_err(failed)?.len();
+            let expected = offset.saturating_add(len as u64);
+            // Checked before the allocation: `len` may come from a damaged file.
+            if expected > found {
+                return Err(StorageError::new(
+                    Op::Read,
+                    path.display(),
+                    Reason::Short { expected, found },
+                ));
+            }
+            file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+            let mut data = vec![0; len];
+            file.read_exact(&mut data).map_err(failed)?;
+            Ok(Bytes::from(data))
+        })
+        .await
+    }
+
+    async fn stat(&self, path: &StorePath) -> Result<Entry, StorageError> {
+        let path = path.clone();
+        blocking(move || {
+            let meta = fs::metadata(path.as_str())
+                .map_err(|error| StorageError::from_io(Op::Stat, &path, error))?;
+            Ok(entry(path, &meta))
+        })
+        .await
+    }
+
+    async fn list(&self, path: &StorePath) -> Result<Vec<Entry>, StorageError> {
+        let dir = path.clone();
+        blocking(move || {
+            let failed = |error| StorageError::from_io(Op::List, &dir, error);
+            let mut entries = Vec::new();
+            for child in fs::read_dir(dir.as_str()).map_err(failed)? {
+                let child = child.map_err(failed)?;
+                // A name that is no UTF-8 cannot be named by a job or by us, so it is nobody's here.
+                let Some(path) = child
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| dir.join(name).ok())
+                else {
+                    continue;
+                };
+                match fs::metadata(child.path()) {
+                    Ok(meta) => entries.push(entry(path, &meta)),
+                    // A link that leads nowhere is listed; a file deleted since is not.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        if fs::symlink_metadata(child.path()).is_ok() {
+                            entries.push(Entry {
+                                path,
+                                kind: Kind::Other,
+                                bytes: 0,
+                                modified_ms: 0,
+                            });
+                        }
+                    }
+                    Err(error) => return Err(failed(error)),
+                }
+            }
+            entries.sort_by(|a, b| a.path.cmp(&b.path));
+            Ok(entries)
+        })
+        .await
+    }
+
+    async fn mkdir(&self, path: &StorePath, mode: Mode) -> Result<(), WriteError> {
+        let path = native(path);
+        blocking(move || {
+            let failed = |error| not_done(Op::Mkdir, &path, error);
+            fs::DirBuilder::new()
+                .mode(mode.0)
+                .create(&path)
+                .map_err(failed)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode.0)).map_err(failed)?;
+            sync_parent(Op::Mkdir, &path)
+        })
+        .await
+    }
+
+    async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
+        let (from, to) = (native(from), native(to));
+        blocking(move || {
+            rename_new(&from, &to).map_err(|error| {
+                let place = format!("{} to {}", from.display(), to.display());
+                WriteError::NotDone(StorageError::from_io(Op::Rename, place, error))
+            })?;
+            sync_parent(Op::Rename, &to)?;
+            if from.parent() != to.parent() {
+                sync_parent(Op::Rename, &from)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn delete_file(&self, path: &StorePath) -> Result<(), WriteError> {
+        let path = native(path);
+        blocking(move || fs::remove_file(&path).map_err(|error| not_done(Op::Delete, &path, error)))
+            .await
+    }
+
+    async fn delete_dir(&self, path: &StorePath) -> Result<(), WriteError> {
+        let path = native(path);
+        blocking(move || {
+            fs::remove_dir_all(&path).map_err(|error| not_done(Op::Delete, &path, error))
+        })
+        .await
+    }
+}
+
+/// Opens a file for reading and refuses a directory, which Linux would open and fail to read later.
+fn open_file(path: &Path) -> Result<File, StorageError> {
+    let failed = |error| StorageError::from_io(Op::Open, path.display(), error);
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_dir() {
+        return Err(StorageError::new(
+            Op::Open,
+            path.display(),
+            Reason::IsADirectory,
+        ));
+    }
+    Ok(file)
+}
+
+/// Renames without replacing. The system call is made without glibc, whose wrapper is younger than
+/// the oldest glibc that Heddle runs on.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Some network file systems lack the flag. A hard link takes a file's name atomically; for
+        // a directory the plain rename refuses a target that is a file or is not empty, and what
+        // Heddle publishes by renaming directories is never empty.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            if from.metadata()?.is_dir() {
+                if to.symlink_metadata().is_ok() {
+                    return Err(io::ErrorKind::AlreadyExists.into());
+                }
+                fs::rename(from, to)
+            } else {
+                fs::hard_link(from, to)?;
+                fs::remove_file(from)
+            }
+        }
+        other => Ok(other?),
+    }
+}
+
+#[derive(Debug)]
+struct LocalWriter {
+    file: Arc<File>,
+    path: PathBuf,
+}
+
+#[async_trait]
+impl Writer for LocalWriter {
+    async fn write(&mut self, data: Bytes) -> Result<(), WriteError> {
+        let (file, path) = (Arc::clone(&self.file), self.path.clone());
+        blocking(move || {
+            (&*file)
+                .write_all(&data)
+                .map_err(|error| not_done(Op::Write, &path, error))
+        })
+        .await
+    }
+
+    async fn sync(&mut self) -> Result<(), WriteError> {
+        let (file, path) = (Arc::clone(&self.file), self.path.clone());
+        blocking(move || {
+            file.sync_all()
+                .map_err(|error| not_done(Op::Sync, &path, error))
+        })
+        .await
+    }
+
+    async fn close(self: Box<Self>) -> Result<(), WriteError> {
+        blocking(move || {
+            drop(self.file);
+            sync_parent(Op::Close, &self.path)
+        })
+        .await
+    }
+}
+
+#[derive(Debug)]
+struct LocalReader {
+    /// Taken while a read is under way; `None` for good after an error.
+    file: Option<File>,
+    path: PathBuf,
+}
+
+#[async_trait]
+impl Reader for LocalReader {
+    async fn next(&mut self) -> Result<Option<Bytes>, StorageError> {
+        let Some(mut file) = self.file.take() else {
+            return Err(
+                StorageError::new(Op::Read, self.path.display(), Reason::Other)
+                    .because("the stream broke earlier"),
+            );
+        };
+        let (file, read) = blocking(move || {
+            let mut chunk = vec![0; CHUNK_BYTES];
+            let read = loop {
+                match file.read(&mut chunk) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    other => break other,
+                }
+            };
+            let read = read.map(|len| {
+                chunk.truncate(len);
+                chunk
+            });
+            (file, read)
+        })
+        .await;
+        let chunk =
+            read.map_err(|error| StorageError::from_io(Op::Read, self.path.display(), error))?;
+        self.file = Some(file);
+        Ok((!chunk.is_empty()).then(|| Bytes::from(chunk)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{find_files, make_dirs, probe};
+
+    struct Place {
+        _dir: tempfile::TempDir,
+        root: StorePath,
+    }
+
+    fn place() -> Place {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let root = StorePath::parse(dir.path().to_str().expect("UTF-8")).expect("absolute");
+        Place { _dir: dir, root }
+    }
+
+    impl Place {
+        fn at(&self, name: &str) -> StorePath {
+            name.split('/').fold(self.root.clone(), |path, name| {
+                path.join(name).expect("a name")
+            })
+        }
+    }
+
+    async fn put(path: &StorePath, data: &'static [u8]) -> Result<(), WriteError> {
+        let mut writer = LocalStorage.create(path, Mode::FILE).await?;
+        writer.write(Bytes::from_static(data)).await?;
+        writer.sync().await?;
+        writer.close().await
+    }
+
+    #[tokio::test]
+    async fn the_local_file_system_passes_the_probe() {
+        let place = place();
+        probe(&LocalStorage, &place.at("probe"))
+            .await
+            .expect("passes");
+        assert!(
+            LocalStorage
+                .list(&place.root)
+                .await
+                .expect("lists")
+                .is_empty()
+        );
+    }
+
+    #[tokio::test]
+    async fn modes_do_not_depend_on_the_umask() {
+        let place = place();
+        LocalStorage
+            .mkdir(&place.at("d"), Mode(0o777))
+            .await
+            .expect("made");
+        put(&place.at("d/f"), b"x").await.expect("written");
+        let mode = |name: &str| {
+            fs::metadata(place.at(name).as_str())
+                .expect("stat")
+                .permissions()
+                .mode()
+                & 0o7777
+        };
+        assert_eq!((mode("d"), mode("d/f")), (0o777, 0o600));
+    }
+
+    #[tokio::test]
+    async fn reasons_are_told_apart() {
+        let place = place();
+        put(&place.at("f"), b"12345").await.expect("written");
+        let file = place.at("f");
+        let reason = |error: StorageError| error.reason;
+        let wrong = LocalStorage.read_range(&file, 3, 3).await.map_err(reason);
+        assert_eq!(
+            wrong,
+            Err(Reason::Short {
+                expected: 6,
+                found: 5
+            })
+        );
+        assert_eq!(
+            LocalStorage.read_range(&file, 3, 2).await.map_err(reason),
+            Ok(Bytes::from_static(b"45"))
+        );
+        assert_eq!(
+            LocalStorage.stat(&place.at("none")).await.map_err(reason),
+            Err(Reason::NotFound)
+        );
+        assert_eq!(
+            LocalStorage.list(&file).await.map_err(reason),
+            Err(Reason::NotADirectory)
+        );
+        assert_eq!(
+            LocalStorage.stat(&place.at("f/x")).await.map_err(reason),
+            Err(Reason::NotADirectory)
+        );
+        let opened = LocalStorage
+            .open(&place.root, 0)
+            .await
+            .map_err(reason)
+            .map(drop);
+        assert_eq!(opened, Err(Reason::IsADirectory));
+        let missing_parent = put(&place.at("none/f"), b"")
+            .await
+            .map_err(|e| e.error().reason.clone());
+        assert_eq!(missing_parent, Err(Reason::NotFound));
+    }
+
+    #[tokio::test]
+    async fn a_stream_gives_the_bytes_from_its_offset() {
+        let place = place();
+        put(&place.at("f"), b"0123456789").await.expect("written");
+        let mut reader = LocalStorage.open(&place.at("f"), 4).await.expect("opens");
+        assert_eq!(
+            reader.next().await.expect("reads"),
+            Some(Bytes::from_static(b"456789"))
+        );
+        assert_eq!(reader.next().await.expect("reads"), None);
+        let mut beyond = LocalStorage.open(&place.at("f"), 40).await.expect("opens");
+        assert_eq!(beyond.next().await.expect("reads"), None);
+    }
+
+    #[tokio::test]
+    async fn directories_are_made_down_the_path() {
+        let place = place();
+        make_dirs(&LocalStorage, &place.at("a/b/c"), Mode::DIR)
+            .await
+            .expect("made");
+        make_dirs(&LocalStorage, &place.at("a/b/c"), Mode::DIR)
+            .await
+            .expect("there already");
+        put(&place.at("f"), b"").await.expect("written");
+        let error = make_dirs(&LocalStorage, &place.at("f/x"), Mode::DIR)
+            .await
+            .expect_err("a file is in the way");
+        assert_eq!(error.reason, Reason::NotADirectory);
+    }
+
+    #[tokio::test]
+    async fn patterns_name_files() {
+        let place = place();
+        for dir in ["a", "a/x", "b", "b/_temporary"] {
+            LocalStorage
+                .mkdir(&place.at(dir), Mode::DIR)
+                .await
+                .expect("made");
+        }
+        for file in [
+            "a/1.svm",
+            "a/2.svm",
+            "a/2.txt",
+            "a/_SUCCESS",
+            "a/x/3.svm",
+            "b/4.svm",
+            "b/_temporary/5.svm",
+        ] {
+            put(&place.at(file), b"x").await.expect("written");
+        }
+        for (pattern, want) in [
+            ("a/1.svm", "a/1.svm"),
+            ("a", "a/1.svm a/2.svm a/2.txt"),
+            ("a/*.svm", "a/1.svm a/2.svm"),
+            ("*/*.svm", "a/1.svm a/2.svm b/4.svm"),
+            ("?", "a/1.svm a/2.svm a/2.txt b/4.svm"),
+            ("{a,b}/[14].svm", "a/1.svm b/4.svm"),
+            ("**/*.svm", "a/1.svm a/2.svm a/x/3.svm b/4.svm"),
+            ("a/**", "a/1.svm a/2.svm a/2.txt a/x/3.svm"),
+            ("b/_*/*", "b/_temporary/5.svm"),
+            ("c/*", ""),
+            ("a/1.svm/*", ""),
+        ] {
+            let found = find_files(&LocalStorage, &place.at(pattern)).await;
+            let names = match found {
+                Ok(entries) => {
+                    let prefix = place.root.as_str().len() + 1;
+                    entries
+                        .iter()
+                        .map(|e| e.path.as_str()[prefix..].to_owned())
+                        .collect::<Vec<_>>()
+                        .join(" ")
+                }
+                Err(error) => {
+                    assert!(
+                        error.is_not_found() || error.reason == Reason::NotADirectory,
+                        "{error}"
+                    );
+                    String::new()
+                }
+            };
+            assert_eq!(names, want, "{pattern}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pattern_with_an_open_bracket_is_refused() {
+        let error = find_files(&LocalStorage, &StorePath::root().join("[").expect("a name")).await;
+        assert!(matches!(
+            error.expect_err("malformed").reason,
+            Reason::Unsupported(_)
+        ));
+    }
+
+    #[tokio::test]
+    async fn deleting_a_directory_leaves_what_its_links_point_to() {
+        let place = place();
+        put(&place.at("kept"), b"x").await.expect("written");
+        LocalStorage
+            .mkdir(&place.at("d"), Mode::DIR)
+            .await
+            .expect("made");
+        std::os::unix::fs::symlink(place.at("kept").as_str(), place.at("d/link").as_str())
+            .expect("linked");
+        LocalStorage
+            .delete_dir(&place.at("d"))
+            .await
+            .expect("deleted");
+        assert!(LocalStorage.stat(&place.at("kept")).await.is_ok());
+    }
+}

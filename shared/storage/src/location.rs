@@ -1,0 +1,192 @@
+//! Where something lies: which storage, and which path in it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::path::{PathError, StorePath};
+
+/// A parsed URL: a path of this machine, or a path on an HDFS.
+///
+/// Written `/abs/path`, `file:///abs/path`, `hdfs://host:port/path`, `hdfs://name-service/path` or
+/// `hdfs:///path` (the cluster's `fs.defaultFS`). Paths relative to something are the business of
+/// whoever knows what they are relative to; here they are refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// On this machine's file system.
+    Local(StorePath),
+    /// On an HDFS.
+    Hdfs {
+        /// `host:port` of the NameNode or the id of a name service; empty for the cluster's default.
+        authority: String,
+        /// The path there.
+        path: StorePath,
+    },
+}
+
+/// Why a text is no location.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LocationError {
+    /// A scheme other than `file` and `hdfs`.
+    #[error("'{text}': unknown scheme '{scheme}' (known: file, hdfs)")]
+    Scheme {
+        /// What was given.
+        text: String,
+        /// The part before `://`.
+        scheme: String,
+    },
+    /// A `file://` URL that names another host.
+    #[error("'{0}': a file:// URL has no host (write file:///path)")]
+    FileHost(String),
+    /// The authority of an HDFS URL has characters that no host, port or name service has.
+    #[error("'{0}': bad host, port or name service")]
+    Authority(String),
+    /// The path part is no path.
+    #[error("bad path in '{text}'")]
+    Path {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        #[source]
+        source: PathError,
+    },
+}
+
+impl Location {
+    /// Reads a location.
+    ///
+    /// # Errors
+    /// On an unknown scheme, a host in a `file` URL, a bad authority or a bad or relative path.
+    pub fn parse(text: &str) -> Result<Self, LocationError> {
+        let path_of = |path: &str| {
+            StorePath::parse(path).map_err(|source| LocationError::Path {
+                text: text.to_owned(),
+                source,
+            })
+        };
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Ok(Self::Local(path_of(
+                text.strip_prefix("file:").unwrap_or(text),
+            )?));
+        };
+        match scheme {
+            "file" if !rest.starts_with('/') => Err(LocationError::FileHost(text.to_owned())),
+            "file" => Ok(Self::Local(path_of(rest)?)),
+            "hdfs" => {
+                let (authority, path) = match rest.find('/') {
+                    Some(slash) => rest.split_at(slash),
+                    None => (rest, "/"),
+                };
+                let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+                if !authority.chars().all(plain) {
+                    return Err(LocationError::Authority(text.to_owned()));
+                }
+                Ok(Self::Hdfs {
+                    authority: authority.to_owned(),
+                    path: path_of(path)?,
+                })
+            }
+            _ => Err(LocationError::Scheme {
+                text: text.to_owned(),
+                scheme: scheme.to_owned(),
+            }),
+        }
+    }
+
+    /// The path inside its storage.
+    pub fn path(&self) -> &StorePath {
+        match self {
+            Self::Local(path) | Self::Hdfs { path, .. } => path,
+        }
+    }
+
+    /// The same storage, another path.
+    #[must_use]
+    pub fn with_path(&self, path: StorePath) -> Self {
+        match self {
+            Self::Local(_) => Self::Local(path),
+            Self::Hdfs { authority, .. } => Self::Hdfs {
+                authority: authority.clone(),
+                path,
+            },
+        }
+    }
+
+    /// Whether it lies on this machine.
+    pub fn is_local(&self) -> bool {
+        matches!(self, Self::Local(_))
+    }
+}
+
+impl FromStr for Location {
+    type Err = LocationError;
+
+    fn from_str(text: &str) -> Result<Self, LocationError> {
+        Self::parse(text)
+    }
+}
+
+/// A local path is shown bare, as people type it.
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => write!(f, "{path}"),
+            Self::Hdfs { authority, path } => write!(f, "hdfs://{authority}{path}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shown(text: &str) -> String {
+        Location::parse(text).expect("a valid location").to_string()
+    }
+
+    #[test]
+    fn each_spelling_is_read() {
+        assert_eq!(shown("/a/b"), "/a/b");
+        assert_eq!(shown("file:///a/b"), "/a/b");
+        assert_eq!(shown("file:/a/b"), "/a/b");
+        assert_eq!(shown("hdfs:///a"), "hdfs:///a");
+        assert_eq!(
+            shown("hdfs://nn.example:8020/a/"),
+            "hdfs://nn.example:8020/a"
+        );
+        assert_eq!(shown("hdfs://ns1"), "hdfs://ns1/");
+    }
+
+    #[test]
+    fn others_are_refused_by_reason() {
+        assert!(matches!(
+            Location::parse("s3://b/a"),
+            Err(LocationError::Scheme { .. })
+        ));
+        assert!(matches!(
+            Location::parse("file://host/a"),
+            Err(LocationError::FileHost(_))
+        ));
+        assert!(matches!(
+            Location::parse("hdfs://a b/c"),
+            Err(LocationError::Authority(_))
+        ));
+        assert!(matches!(
+            Location::parse("data/x"),
+            Err(LocationError::Path { .. })
+        ));
+        assert!(matches!(
+            Location::parse("hdfs://nn/../x"),
+            Err(LocationError::Path { .. })
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn what_parses_is_shown_as_what_parses(text in "(file://|hdfs://|/)?[a-z./:0-9]{0,30}") {
+            if let Ok(location) = Location::parse(&text) {
+                prop_assert_eq!(Location::parse(&location.to_string()), Ok(location));
+            }
+        }
+    }
+}

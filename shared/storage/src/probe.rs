@@ -1,0 +1,128 @@
+//! Checks at start-up that a store does what the publish protocol builds on.
+//!
+//! A store that lets two writers create one name, or whose rename replaces or nests, loses
+//! checkpoints silently and late. A few calls at the start find it out loudly and early.
+
+use bytes::Bytes;
+
+use crate::error::{Op, Reason, StorageError, WriteError};
+use crate::path::StorePath;
+use crate::store::{Mode, Storage};
+
+/// Tries exclusive create, create without parent, rename over an existing file and into an existing
+/// directory, read back and delete, in the directory `scratch`, which must not exist, whose parent
+/// must, and which is gone afterwards.
+///
+/// # Errors
+/// What kept a call from being made (unwritable, full, unreachable), or `Unsupported` naming the
+/// promise that the store does not keep.
+pub async fn probe(storage: &dyn Storage, scratch: &StorePath) -> Result<(), StorageError> {
+    storage.mkdir(scratch, Mode::DIR).await?;
+    let result = probe_inside(storage, scratch).await;
+    let cleaned = storage.delete_dir(scratch).await;
+    result?;
+    cleaned?;
+    match storage.stat(scratch).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => Err(broken(
+            storage,
+            scratch,
+            "a deleted directory is still there",
+        )),
+    }
+}
+
+async fn probe_inside(storage: &dyn Storage, dir: &StorePath) -> Result<(), StorageError> {
+    let at = |name: &str| dir.join(name).expect("the names below are plain");
+    let (first, second, inner) = (at("first"), at("second"), at("inner"));
+
+    write_small(storage, &first, b"one").await?;
+    must_exist(
+        storage,
+        &first,
+        write_small(storage, &first, b"two").await,
+        "a second exclusive create succeeded",
+    )?;
+    if storage.read_range(&first, 0, 3).await? != b"one"[..] {
+        return Err(broken(
+            storage,
+            &first,
+            "reading gives other bytes than were written",
+        ));
+    }
+    let orphan = at("missing").join("file").expect("a plain name");
+    match write_small(storage, &orphan, b"x").await {
+        Err(error) if error.error().is_not_found() => {}
+        Err(error) => return Err(error.into()),
+        Ok(()) => return Err(broken(storage, &orphan, "create made a missing parent")),
+    }
+    write_small(storage, &second, b"two").await?;
+    must_exist(
+        storage,
+        &first,
+        storage.rename(&second, &first).await,
+        "rename replaced an existing file",
+    )?;
+    storage.mkdir(&inner, Mode::DIR).await?;
+    must_exist(
+        storage,
+        &inner,
+        storage.rename(&second, &inner).await,
+        "rename moved into a directory",
+    )?;
+    must_exist(
+        storage,
+        &inner,
+        storage.mkdir(&inner, Mode::DIR).await,
+        "a second mkdir succeeded",
+    )?;
+    let moved = at("moved");
+    storage.rename(&inner, &moved).await?;
+    let names: Vec<_> = storage
+        .list(dir)
+        .await?
+        .iter()
+        .map(|entry| entry.name().to_owned())
+        .collect();
+    if names != ["first", "moved", "second"] {
+        return Err(broken(
+            storage,
+            dir,
+            "the directory lists other names than were made",
+        ));
+    }
+    Ok(())
+}
+
+async fn write_small(
+    storage: &dyn Storage,
+    path: &StorePath,
+    data: &'static [u8],
+) -> Result<(), WriteError> {
+    let mut writer = storage.create(path, Mode::FILE).await?;
+    writer.write(Bytes::from_static(data)).await?;
+    writer.sync().await?;
+    writer.close().await
+}
+
+fn must_exist(
+    storage: &dyn Storage,
+    path: &StorePath,
+    result: Result<(), WriteError>,
+    broken_promise: &str,
+) -> Result<(), StorageError> {
+    match result {
+        Err(WriteError::NotDone(error)) if error.is_exists() => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(()) => Err(broken(storage, path, broken_promise)),
+    }
+}
+
+fn broken(storage: &dyn Storage, path: &StorePath, promise: &str) -> StorageError {
+    StorageError::new(
+        Op::Create,
+        storage.show(path),
+        Reason::Unsupported(promise.to_owned()),
+    )
+}

@@ -1,0 +1,170 @@
+//! The one trait behind which files live.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::error::{StorageError, WriteError};
+use crate::path::StorePath;
+
+/// Permission bits of a new file or directory, set whatever the process's umask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode(pub u32);
+
+impl Mode {
+    /// `0600`: a file that its owner alone reads and writes.
+    pub const FILE: Self = Self(0o600);
+    /// `0700`: a directory that its owner alone enters.
+    pub const DIR: Self = Self(0o700);
+}
+
+/// File or directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A file (links are followed).
+    File,
+    /// A directory.
+    Dir,
+    /// A device, socket or pipe, or a link that leads nowhere. Never read, written or deleted.
+    Other,
+}
+
+/// What a storage says about one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The full path.
+    pub path: StorePath,
+    /// File or directory.
+    pub kind: Kind,
+    /// Length in bytes; 0 for directories.
+    pub bytes: u64,
+    /// Time of the last change, in milliseconds since 1970. **For people only:** nothing in Heddle
+    /// orders by it, because clocks of machines differ.
+    pub modified_ms: u64,
+}
+
+impl Entry {
+    /// The last name of the path.
+    pub fn name(&self) -> &str {
+        self.path.name()
+    }
+}
+
+/// A file system as far as Heddle needs one: files are written once, from start to end; names
+/// appear by exclusive create or by a rename that replaces nothing.
+///
+/// Every implementation keeps these promises, and [`crate::probe`] checks those that a foreign
+/// store could break:
+/// - [`create`](Self::create), [`mkdir`](Self::mkdir) and [`rename`](Self::rename) check and take
+///   the name in one atomic step; of two callers one gets [`Reason::Exists`](crate::Reason::Exists).
+/// - Nothing creates missing parents, so a deleted directory stops its writers.
+/// - What was synced and then named by `create` or `rename` is there after a power loss, once
+///   `close` or `rename` has returned.
+/// - Every call ends: where a peer is involved there is a deadline, after which a read fails with
+///   `Unavailable` and a write with [`WriteError::Unknown`].
+///
+/// # Cancel safety
+/// None: a dropped future may still take effect later. Await calls to their end.
+#[async_trait]
+pub trait Storage: Debug + Send + Sync + 'static {
+    /// The path as a person would type it, for messages.
+    fn show(&self, path: &StorePath) -> String;
+
+    /// Creates a file exclusively and returns its writer. The parent must exist.
+    ///
+    /// # Errors
+    /// `Exists` when the name is taken, also by a directory; `NotFound` without the parent.
+    async fn create(&self, path: &StorePath, mode: Mode) -> Result<Box<dyn Writer>, WriteError>;
+
+    /// Opens a file for streaming from byte `offset` to its end.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsADirectory`, `Denied`, `Unavailable`; an offset beyond the end is not an
+    /// error here, the stream is empty.
+    async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError>;
+
+    /// Reads exactly `len` bytes from byte `offset`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); `Short` when the file ends before.
+    async fn read_range(
+        &self,
+        path: &StorePath,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes, StorageError>;
+
+    /// What lies at a path.
+    ///
+    /// # Errors
+    /// `NotFound` and whatever kept the storage from answering.
+    async fn stat(&self, path: &StorePath) -> Result<Entry, StorageError>;
+
+    /// The direct children of a directory, sorted by name.
+    ///
+    /// # Errors
+    /// `NotFound`; `NotADirectory` for a file.
+    async fn list(&self, path: &StorePath) -> Result<Vec<Entry>, StorageError>;
+
+    /// Makes one directory. The parent must exist.
+    ///
+    /// # Errors
+    /// `Exists` when the name is taken; `NotFound` without the parent.
+    async fn mkdir(&self, path: &StorePath, mode: Mode) -> Result<(), WriteError>;
+
+    /// Gives a file or directory another name, **replacing nothing** and never moving *into* a
+    /// directory of that name.
+    ///
+    /// # Errors
+    /// `Exists` when `to` is taken; `NotFound` when `from` or the parent of `to` is missing.
+    async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError>;
+
+    /// Deletes one file.
+    ///
+    /// # Errors
+    /// `NotFound`; `IsADirectory`.
+    async fn delete_file(&self, path: &StorePath) -> Result<(), WriteError>;
+
+    /// Deletes a directory with all it holds; links are removed, never followed. Callers pass only
+    /// names of their own grammar.
+    ///
+    /// # Errors
+    /// `NotFound`; `NotADirectory`. A failure may leave a part deleted.
+    async fn delete_dir(&self, path: &StorePath) -> Result<(), WriteError>;
+}
+
+/// A file being written. Dropping it unclosed leaves a torn file, which no published name ever
+/// refers to.
+#[async_trait]
+pub trait Writer: Debug + Send {
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// `Full`, `Quota`, `Unavailable`. After an error the file is worthless: drop the writer and
+    /// begin again under another name.
+    async fn write(&mut self, data: Bytes) -> Result<(), WriteError>;
+
+    /// Forces what was written onto the disks (HDFS: hsync on each DataNode of the pipeline).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    async fn sync(&mut self) -> Result<(), WriteError>;
+
+    /// Ends the file; it has its final length from here on. Does not sync by itself.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write). An unknown outcome here is resolved like the others: by length
+    /// and digest of what can be read back.
+    async fn close(self: Box<Self>) -> Result<(), WriteError>;
+}
+
+/// A file being read from start to end.
+#[async_trait]
+pub trait Reader: Debug + Send {
+    /// The next bytes, at least one and at most 1 MiB; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// `Unavailable` and other read failures.
+    async fn next(&mut self) -> Result<Option<Bytes>, StorageError>;
+}
