@@ -7,3 +7,5 @@ pub mod environment;
 pub mod frame;
 pub mod handshake;
 pub mod ids;
+pub mod manifest;
+pub mod view;

@@ -1,0 +1,615 @@
+//! What a checkpoint's manifest says: which files make up the model at one cut, and where the job
+//! stood there. Pure: reading and writing files is `heddle-storage`'s business.
+//!
+//! The manifest is written last and read first. It is the one file that knows of the others, so
+//! [`Manifest::from_json`] believes nothing: whatever it returns has passed every check that needs
+//! no other file.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TaskAttempt, TaskId};
+use crate::view::EvaluationView;
+
+/// Version of the manifest that this program writes, and the highest that it reads. Fields are only
+/// added within a version; unknown ones are ignored.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Longest manifest that is read: a million input files and tasks take about 200 MB.
+pub const MANIFEST_BYTES_MAX: usize = 256 << 20;
+
+/// An MD5 sum. Written as 32 lower-case hexadecimal digits; upper-case ones are read too.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Md5(pub [u8; 16]);
+
+/// A text that is not an MD5 sum.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected 32 hexadecimal digits, got {0:?}")]
+pub struct Md5Error(String);
+
+impl fmt::Display for Md5 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for Md5 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FromStr for Md5 {
+    type Err = Md5Error;
+
+    fn from_str(text: &str) -> Result<Self, Md5Error> {
+        let mut sum = [0; 16];
+        hex::decode_to_slice(text, &mut sum)
+            .map_err(|_| Md5Error(text.chars().take(40).collect()))?;
+        Ok(Self(sum))
+    }
+}
+
+impl Serialize for Md5 {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Md5 {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// 128 random bits of one writing process: by it a writer recognises its own file after a lost reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Salt(pub Uuid);
+
+impl fmt::Display for Salt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.simple().fmt(f)
+    }
+}
+
+/// One shard's file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardFile {
+    /// The shard.
+    pub shard: ShardId,
+    /// Names the file: every attempt to write gets a new one.
+    pub uuid: Uuid,
+    /// Name in the checkpoint's directory: `shard-<5 digits>-<uuid>.ckpt`.
+    pub file: String,
+    /// Sum over the whole file.
+    pub md5: Md5,
+    /// Length of the file.
+    pub bytes: u64,
+    /// When it was written, milliseconds since 1970 by the writer's clock. For people.
+    pub at_ms: u64,
+}
+
+impl ShardFile {
+    /// The name that a shard's file has.
+    #[must_use]
+    pub fn name(shard: ShardId, uuid: Uuid) -> String {
+        format!("shard-{:05}-{}.ckpt", shard.0, uuid.hyphenated())
+    }
+}
+
+/// How a file's bytes are packed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// RFC 1952; cannot be entered in the middle, so the file is one task.
+    Gzip,
+}
+
+/// One input file as it was when the job began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputFile {
+    /// Where it is, as a URL that `heddle-storage` reads.
+    pub url: String,
+    /// Its length; another one later means that the input was changed under the job.
+    pub bytes: u64,
+    /// When it was last changed, milliseconds since 1970; see `bytes`.
+    pub modified_ms: u64,
+    /// How it is packed.
+    #[serde(default)]
+    pub compression: Compression,
+}
+
+/// A run of records of one file: those whose first byte is in `start..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRange {
+    /// Index into [`InputPlan::files`].
+    pub file: u32,
+    /// First byte.
+    pub start: u64,
+    /// One beyond the last byte. Gzip: the length of the packed file.
+    pub end: u64,
+}
+
+/// Files and tasks of the job: made once when it begins, the same in all its attempts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputPlan {
+    /// Training files, then test files, each sorted by URL.
+    pub files: Vec<InputFile>,
+    /// Tasks over the training data; a `TaskId` of a measurement or a pass is an index here.
+    pub train: Vec<TaskRange>,
+    /// Tasks over the test data; a `TaskId` of an evaluation is an index here.
+    pub test: Vec<TaskRange>,
+}
+
+impl InputPlan {
+    /// The tasks of a phase that reads the training data, or else of an evaluation.
+    #[must_use]
+    pub fn tasks(&self, training: bool) -> &[TaskRange] {
+        if training { &self.train } else { &self.test }
+    }
+
+    /// Bytes of the training files.
+    #[must_use]
+    pub fn train_bytes(&self) -> u64 {
+        self.train.iter().fold(0, |sum: u64, task| {
+            sum.saturating_add(task.end.saturating_sub(task.start))
+        })
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        for (set, tasks) in [("train", &self.train), ("test", &self.test)] {
+            let mut before: Option<&TaskRange> = None;
+            for (index, task) in tasks.iter().enumerate() {
+                let wrong =
+                    |what: String| Err(ManifestError::Plan(format!("{set} task {index} {what}")));
+                let Some(file) = self.files.get(task.file as usize) else {
+                    return wrong(format!("names file {} of {}", task.file, self.files.len()));
+                };
+                if task.start > task.end || task.end > file.bytes {
+                    return wrong(format!(
+                        "is bytes {}..{} of a file of {}",
+                        task.start, task.end, file.bytes
+                    ));
+                }
+                // In order, and next to each other within a file: no record twice, none left out.
+                let follows = match before {
+                    Some(before) if before.file == task.file => before.end == task.start,
+                    _ => task.start == 0 && before.is_none_or(|before| before.file < task.file),
+                };
+                if !follows {
+                    return wrong("does not follow the one before it".to_owned());
+                }
+                before = Some(task);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a task of a queue stands at the cut. One that is not listed stands at its first step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuedTask {
+    /// The task.
+    pub task: TaskId,
+    /// How far it is.
+    #[serde(flatten)]
+    pub state: TaskState,
+}
+
+/// How far a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum TaskState {
+    /// Every step of it is in the checkpoint.
+    Done,
+    /// Begun.
+    Open {
+        /// First step that is not known to be in the checkpoint; shards refuse what they have of it.
+        step: Step,
+        /// How often it had been handed out.
+        attempt: TaskAttempt,
+    },
+    /// Left out after repeated errors.
+    SetAside,
+}
+
+/// Where the phase of the cut stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "work")]
+pub enum Work {
+    /// BSP: so many job steps of the phase are applied on every shard.
+    Lanes {
+        /// Job steps applied.
+        step: Step,
+    },
+    /// ASP and evaluation: the queue of the cut, ordered by task.
+    Queue {
+        /// Tasks that are not at their beginning.
+        tasks: Vec<QueuedTask>,
+    },
+}
+
+/// Figures that go on counting after a restart. For people: nothing is decided by them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    /// When the run began, milliseconds since 1970.
+    pub started_ms: u64,
+    /// Time spent running before this cut, all attempts together, ms.
+    pub ran_ms: u64,
+    /// Records computed, recomputed ones included.
+    pub rows: u64,
+    /// Records left out as bad.
+    pub bad_records: u64,
+    /// Checkpoints committed before this one, those deleted since included.
+    pub checkpoints: u32,
+}
+
+/// A checkpoint: its files, and where the job stood when they were cut.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`FORMAT_VERSION`] of the writer.
+    pub format_version: u32,
+    /// The run.
+    pub run: RunId,
+    /// The job's name.
+    pub job: String,
+    /// The cut; also the name of the directory.
+    pub cut: CutId,
+    /// The epoch that it was cut in.
+    pub epoch: Epoch,
+    /// The checkpoint that this one continues: the one before it in the same lineage.
+    pub parent: Option<CutId>,
+    /// The process that committed it. Filled in by the commit.
+    pub salt: Salt,
+    /// When the manifest was written, milliseconds since 1970. For people; nothing orders by it.
+    pub at_ms: u64,
+    /// SHA-256 of the job's meaning, lower-case hexadecimal.
+    pub spec_digest: String,
+    /// The job as its attempt understood it.
+    pub spec: serde_json::Value,
+    /// Its input.
+    pub plan: InputPlan,
+    /// One file per shard, ordered by shard, from 0 without a gap.
+    pub shards: Vec<ShardFile>,
+    /// The phase of the cut.
+    pub phase: PhaseNo,
+    /// Where the phase stood.
+    #[serde(flatten)]
+    pub work: Work,
+    /// Steps of training tasks, as far as known: a fact about the data.
+    #[serde(default)]
+    pub task_steps: BTreeMap<TaskId, u64>,
+    /// Scores so far, oldest first.
+    #[serde(default)]
+    pub evaluations: Vec<EvaluationView>,
+    /// Figures for people.
+    #[serde(default)]
+    pub progress: Progress,
+}
+
+/// Why bytes are no manifest that may be believed.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// No JSON, or JSON of another shape.
+    #[error("not a manifest")]
+    Json(#[source] serde_json::Error),
+    /// Longer than [`MANIFEST_BYTES_MAX`].
+    #[error("{0} bytes are too long for a manifest (at most {MANIFEST_BYTES_MAX})")]
+    TooLong(usize),
+    /// Written by a later version.
+    #[error(
+        "format version {found} is newer than {FORMAT_VERSION}, the newest that this program reads"
+    )]
+    Newer {
+        /// The version in the file.
+        found: u32,
+    },
+    /// The list of shards is not 0, 1, 2, … once each.
+    #[error("shard {expected} expected in the list of files, found {found}")]
+    Shards {
+        /// What had to come.
+        expected: u32,
+        /// What came.
+        found: u32,
+    },
+    /// No shards at all.
+    #[error("no shards listed")]
+    NoShards,
+    /// A file's name does not follow from its shard and uuid, so it may lie anywhere.
+    #[error("shard {shard}: file name {file:?}, expected {expected:?}")]
+    FileName {
+        /// The shard.
+        shard: ShardId,
+        /// What the manifest says.
+        file: String,
+        /// What it would have to say.
+        expected: String,
+    },
+    /// The input plan contradicts itself.
+    #[error("input plan: {0}")]
+    Plan(String),
+    /// The queue names a task that is not, or names one twice.
+    #[error("queue: task {0} is out of order or not in the input plan")]
+    Queue(TaskId),
+    /// Numbers of cut, epoch or parent contradict each other.
+    #[error("cut {cut}: {what}")]
+    Lineage {
+        /// The cut.
+        cut: CutId,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+impl Manifest {
+    /// Reads and checks a manifest.
+    ///
+    /// # Errors
+    /// When the bytes are no manifest, one of a newer version, or one that contradicts itself.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, ManifestError> {
+        #[derive(Deserialize)]
+        struct Version {
+            format_version: u32,
+        }
+        if bytes.len() > MANIFEST_BYTES_MAX {
+            return Err(ManifestError::TooLong(bytes.len()));
+        }
+        // Alone first: a later version may have another shape, and then the version is the message.
+        let version: Version = serde_json::from_slice(bytes).map_err(ManifestError::Json)?;
+        if version.format_version > FORMAT_VERSION {
+            return Err(ManifestError::Newer {
+                found: version.format_version,
+            });
+        }
+        let manifest: Self = serde_json::from_slice(bytes).map_err(ManifestError::Json)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// The manifest as it is written: JSON, indented, one line end at the end.
+    ///
+    /// # Errors
+    /// When it contradicts itself: such a one is never written.
+    pub fn to_json(&self) -> Result<Vec<u8>, ManifestError> {
+        self.check()?;
+        let mut bytes = serde_json::to_vec_pretty(self).map_err(ManifestError::Json)?;
+        bytes.push(b'\n');
+        Ok(bytes)
+    }
+
+    /// Bytes of all shard files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.shards
+            .iter()
+            .fold(0, |sum, file| sum.saturating_add(file.bytes))
+    }
+
+    /// BSP: job steps of the phase applied; 0 where the work is a queue.
+    #[must_use]
+    pub fn step(&self) -> Step {
+        match self.work {
+            Work::Lanes { step } => step,
+            Work::Queue { .. } => Step(0),
+        }
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        if self.shards.is_empty() {
+            return Err(ManifestError::NoShards);
+        }
+        for (expected, file) in (0..).zip(&self.shards) {
+            if file.shard.0 != expected {
+                return Err(ManifestError::Shards {
+                    expected,
+                    found: file.shard.0,
+                });
+            }
+            let name = ShardFile::name(file.shard, file.uuid);
+            if file.file != name {
+                let (shard, file) = (file.shard, file.file.clone());
+                return Err(ManifestError::FileName {
+                    shard,
+                    file,
+                    expected: name,
+                });
+            }
+        }
+        self.plan.check()?;
+        if let Work::Queue { tasks } = &self.work {
+            let most = self.plan.train.len().max(self.plan.test.len());
+            let mut least = 0;
+            for queued in tasks {
+                let index = queued.task.0 as usize;
+                if index < least || index >= most {
+                    return Err(ManifestError::Queue(queued.task));
+                }
+                least = index + 1;
+            }
+        }
+        let wrong = |what| {
+            Err(ManifestError::Lineage {
+                cut: self.cut,
+                what,
+            })
+        };
+        if self.cut.generation.0 == 0 || self.cut.number == 0 {
+            return wrong("generations and cuts are counted from 1");
+        }
+        if self.parent.is_some_and(|parent| parent >= self.cut) {
+            return wrong("its parent is not older");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Generation;
+    use proptest::prelude::*;
+
+    fn shard(id: u32) -> ShardFile {
+        let uuid = Uuid::from_u128(u128::from(id) + 7);
+        ShardFile {
+            shard: ShardId(id),
+            uuid,
+            file: ShardFile::name(ShardId(id), uuid),
+            md5: Md5([0xab; 16]),
+            bytes: 100,
+            at_ms: 5,
+        }
+    }
+
+    fn manifest() -> Manifest {
+        let task = |file, start, end| TaskRange { file, start, end };
+        let file = |url: &str| InputFile {
+            url: url.to_owned(),
+            bytes: 100,
+            modified_ms: 1,
+            compression: Compression::None,
+        };
+        Manifest {
+            format_version: FORMAT_VERSION,
+            run: RunId(Uuid::from_u128(1)),
+            job: "spam".to_owned(),
+            cut: CutId {
+                generation: Generation(2),
+                number: 3,
+            },
+            epoch: Epoch::first(Generation(2)),
+            parent: Some(CutId {
+                generation: Generation(1),
+                number: 9,
+            }),
+            salt: Salt(Uuid::from_u128(2)),
+            at_ms: 1_700_000_000_000,
+            spec_digest: "00".repeat(32),
+            spec: serde_json::json!({"name": "spam"}),
+            plan: InputPlan {
+                files: vec![file("/a"), file("/b")],
+                train: vec![task(0, 0, 60), task(0, 60, 100)],
+                test: vec![task(1, 0, 100)],
+            },
+            shards: vec![shard(0), shard(1)],
+            phase: PhaseNo(4),
+            work: Work::Queue {
+                tasks: vec![
+                    QueuedTask {
+                        task: TaskId(0),
+                        state: TaskState::Done,
+                    },
+                    QueuedTask {
+                        task: TaskId(1),
+                        state: TaskState::Open {
+                            step: Step(5),
+                            attempt: TaskAttempt(2),
+                        },
+                    },
+                ],
+            },
+            task_steps: BTreeMap::from([(TaskId(0), 12)]),
+            evaluations: Vec::new(),
+            progress: Progress {
+                rows: 10,
+                ..Progress::default()
+            },
+        }
+    }
+
+    fn refused(change: impl FnOnce(&mut Manifest)) -> String {
+        let mut wrong = manifest();
+        change(&mut wrong);
+        // Past the writer's own check, as another program's manifest would come.
+        let bytes = serde_json::to_vec(&wrong).expect("JSON");
+        assert!(wrong.to_json().is_err(), "the writer let it pass");
+        Manifest::from_json(&bytes)
+            .expect_err("refused")
+            .to_string()
+    }
+
+    #[test]
+    fn a_manifest_reads_back_as_written() {
+        for work in [Work::Lanes { step: Step(9) }, manifest().work] {
+            let manifest = Manifest { work, ..manifest() };
+            let bytes = manifest.to_json().expect("written");
+            assert_eq!(Manifest::from_json(&bytes).expect("read"), manifest);
+        }
+    }
+
+    #[test]
+    fn the_first_version_stays_readable() {
+        let sample = include_bytes!("../testdata/manifest-v1.json");
+        assert_eq!(Manifest::from_json(sample).expect("read"), manifest());
+        assert_eq!(
+            manifest().to_json().expect("written"),
+            sample,
+            "the format changed"
+        );
+    }
+
+    #[test]
+    fn a_newer_version_is_refused_naming_both_whatever_its_shape() {
+        let error =
+            Manifest::from_json(br#"{"format_version": 7, "new": []}"#).expect_err("refused");
+        assert_eq!(
+            error.to_string(),
+            "format version 7 is newer than 1, the newest that this program reads"
+        );
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let twice = refused(|m| m.shards[1] = shard(0));
+        assert_eq!(twice, "shard 1 expected in the list of files, found 0");
+        assert_eq!(refused(|m| m.shards.clear()), "no shards listed");
+        assert!(
+            refused(|m| m.shards[1].file = "../../etc/passwd".to_owned()).contains("file name")
+        );
+        assert!(refused(|m| m.plan.train[1].start = 59).contains("train task 1 does not follow"));
+        assert!(refused(|m| m.plan.train[1].end = 101).contains("bytes 60..101 of a file of 100"));
+        assert!(refused(|m| m.plan.test[0].file = 2).contains("test task 0 names file 2 of 2"));
+        assert!(refused(|m| m.parent = Some(m.cut)).contains("its parent is not older"));
+        assert!(refused(|m| m.cut.number = 0).contains("counted from 1"));
+        for tasks in [vec![1, 0], vec![0, 0], vec![2]] {
+            let state = TaskState::Done;
+            let tasks = tasks
+                .iter()
+                .map(|task| QueuedTask {
+                    task: TaskId(*task),
+                    state,
+                })
+                .collect();
+            assert!(refused(|m| m.work = Work::Queue { tasks }).contains("queue: task"));
+        }
+    }
+
+    #[test]
+    fn sums_are_read_in_either_case() {
+        let sum: Md5 = "D41D8CD98F00B204E9800998ECF8427E".parse().expect("a sum");
+        assert_eq!(sum.to_string(), "d41d8cd98f00b204e9800998ecf8427e");
+        assert!("d41d8cd98f00b204e9800998ecf8427".parse::<Md5>().is_err());
+        assert!("z41d8cd98f00b204e9800998ecf8427e".parse::<Md5>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_manifests_never_panic(at in 0usize..4000, byte: u8, cut in 0usize..4000) {
+            let mut bytes = manifest().to_json().expect("written");
+            let len = bytes.len();
+            bytes[at % len] = byte;
+            let _ = Manifest::from_json(&bytes);
+            let _ = Manifest::from_json(&bytes[..cut % len]);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! What people and programs see of a job: the state ([`JobView`]) and what happened ([`Event`]).
+//!
+//! The web page, the JSON interface, `heddle status` and the end report show these types and no
+//! others, so that they cannot disagree. Times of day are milliseconds since 1970, spans are
+//! milliseconds. Fields are only ever added.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
+
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    /// Waiting for containers, or for shards to be loaded.
+    Starting,
+    /// Steps are taken.
+    Running,
+    /// Going back to a checkpoint after a loss.
+    Recovering,
+    /// Last checkpoint, model and goodbye.
+    Finishing,
+    /// The model is published.
+    Finished,
+    /// Ended with an error.
+    Failed,
+    /// Ended by an operator; can be continued.
+    Stopped,
+}
+
+/// What a slot's container is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlotState {
+    /// No container.
+    Empty,
+    /// Asked for.
+    Asked,
+    /// Given, being started, not registered yet.
+    Starting,
+    /// Registered and heard of lately.
+    Running,
+    /// Not heard of for a while.
+    Suspect,
+    /// Handing back its work.
+    Draining,
+}
+
+/// One place in the job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SlotView {
+    /// The place.
+    pub slot: Slot,
+    /// Which filling; 0 before the first.
+    pub incarnation: Incarnation,
+    /// What it does.
+    pub state: SlotState,
+    /// Its node.
+    pub host: String,
+    /// Its process id there.
+    pub pid: u32,
+    /// Trainer: records per second lately. Pserver: push frames per second lately.
+    pub per_second: f64,
+    /// Resident memory, bytes.
+    pub rss_bytes: u64,
+    /// Records computed (trainer) or push frames taken (pserver) by this container.
+    pub total: u64,
+}
+
+/// One checkpoint that exists.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointView {
+    /// Its name.
+    pub cut: CutId,
+    /// The phase it was cut in.
+    pub phase: PhaseNo,
+    /// BSP: job steps of that phase applied.
+    pub step: Step,
+    /// When it was committed.
+    pub at_ms: u64,
+    /// From the order to the commit.
+    pub took_ms: u64,
+    /// Bytes of its shard files.
+    pub bytes: u64,
+    /// Where.
+    pub dir: String,
+}
+
+/// One recovery: what failed, and how long each stretch took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecoveryView {
+    /// What failed, in words: `pserver-1 exited with signal 9`.
+    pub cause: String,
+    /// The slot.
+    pub slot: Slot,
+    /// When it was noticed.
+    pub at_ms: u64,
+    /// Epoch before.
+    pub epoch_before: Epoch,
+    /// Epoch after; the same when nothing was rolled back.
+    pub epoch_after: Epoch,
+    /// The checkpoint that was returned to, if any.
+    pub base: Option<CutId>,
+    /// Phase and step when it was noticed.
+    pub phase: PhaseNo,
+    /// See `phase`.
+    pub step: Step,
+    /// BSP: step returned to.
+    pub base_step: Option<Step>,
+    /// Age of the checkpoint returned to: the work to be done again.
+    pub checkpoint_ms: Option<u64>,
+    /// From the last sign of life to the notice.
+    pub notice_ms: Option<u64>,
+    /// From the notice to the replacement's registration.
+    pub restart_ms: Option<u64>,
+    /// From there to all shards being held.
+    pub load_ms: Option<u64>,
+    /// From there to every trainer's first step.
+    pub resume_ms: Option<u64>,
+    /// Whether it is over.
+    pub done: bool,
+}
+
+/// Scores of one evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationView {
+    /// The pass it followed.
+    pub pass: u32,
+    /// Records scored.
+    pub rows: u64,
+    /// Mean log-loss.
+    pub log_loss: f64,
+    /// Area under the ROC curve.
+    pub auc: f64,
+    /// Bound of `auc`'s error from binning.
+    pub auc_error: f64,
+    /// Share of records on the right side of 0.5.
+    pub accuracy: f64,
+}
+
+/// A job as it stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// The run.
+    pub run: RunId,
+    /// The job's name.
+    pub name: String,
+    /// Where it stands.
+    pub state: JobState,
+    /// The ApplicationMaster's attempt.
+    pub attempt: Attempt,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The phase.
+    pub phase: PhaseNo,
+    /// The phase in words: `pass 2 of 10`.
+    pub phase_text: String,
+    /// Steps: BSP, of the phase; ASP, reached in all.
+    pub step: Step,
+    /// Tasks of the phase that are done, and all (ASP, evaluation).
+    pub tasks_done: u32,
+    /// See `tasks_done`.
+    pub tasks: u32,
+    /// Records computed since the start, recomputed ones included.
+    pub rows: u64,
+    /// Records per second lately.
+    pub rows_per_second: f64,
+    /// Training loss lately, for progress only.
+    pub training_loss: Option<f64>,
+    /// When the run started.
+    pub started_ms: u64,
+    /// Places.
+    pub slots: Vec<SlotView>,
+    /// Checkpoints that exist, oldest first.
+    pub checkpoints: Vec<CheckpointView>,
+    /// Checkpoints taken in this run, those deleted since included.
+    pub checkpoints_taken: u32,
+    /// Recoveries, oldest first.
+    pub recoveries: Vec<RecoveryView>,
+    /// Evaluations, oldest first.
+    pub evaluations: Vec<EvaluationView>,
+    /// Records left out as bad.
+    pub bad_records: u64,
+    /// Tasks set aside.
+    pub tasks_set_aside: u32,
+    /// What it waits for or why it ended.
+    pub message: String,
+}
+
+/// Something that happened, in the order it did. One JSON object a line on the ApplicationMaster's standard output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "event")]
+pub enum Event {
+    /// The job begins.
+    Started {
+        /// The run.
+        run: RunId,
+        /// The job's name.
+        name: String,
+        /// The ApplicationMaster's attempt.
+        attempt: Attempt,
+        /// Address of the ApplicationMaster's pages.
+        address: String,
+        /// The checkpoint it continues from.
+        resumed_from: Option<CutId>,
+    },
+    /// A container registered.
+    Registered {
+        /// Its place.
+        slot: Slot,
+        /// Which filling.
+        incarnation: Incarnation,
+        /// Its process.
+        pid: u32,
+        /// Its node.
+        host: String,
+    },
+    /// A container is gone.
+    Lost {
+        /// Its place.
+        slot: Slot,
+        /// Which filling.
+        incarnation: Incarnation,
+        /// In words.
+        cause: String,
+    },
+    /// A phase begins.
+    PhaseBegun {
+        /// Its ordinal.
+        phase: PhaseNo,
+        /// In words.
+        text: String,
+    },
+    /// How far it is; now and then.
+    Progress {
+        /// In words: `pass 2 of 10`.
+        text: String,
+        /// Records so far.
+        rows: u64,
+        /// Records per second lately.
+        rows_per_second: f64,
+        /// Training loss lately.
+        training_loss: Option<f64>,
+    },
+    /// An evaluation is done.
+    Evaluated(EvaluationView),
+    /// A checkpoint exists.
+    CheckpointCommitted(CheckpointView),
+    /// A cut did not become a checkpoint; the job goes on.
+    CheckpointGivenUp {
+        /// Its name.
+        cut: CutId,
+        /// Why.
+        reason: String,
+    },
+    /// A recovery is over.
+    Recovered(RecoveryView),
+    /// Something unexpected that the job survives.
+    Warning {
+        /// What.
+        text: String,
+    },
+    /// The job is over; the last line.
+    Ended {
+        /// How.
+        state: JobState,
+        /// Exit code of the command line.
+        exit_code: u8,
+        /// Fact, cause, next step; empty when all is well.
+        message: String,
+        /// Directory of the model, when published.
+        model: Option<String>,
+        /// The job as it stood.
+        view: Box<JobView>,
+    },
+}
