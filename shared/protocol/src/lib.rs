@@ -8,4 +8,5 @@ pub mod frame;
 pub mod handshake;
 pub mod ids;
 pub mod manifest;
+pub mod metrics;
 pub mod view;

@@ -1,0 +1,570 @@
+//! The control plane's messages: what a container tells the ApplicationMaster ([`Up`]) and what it is
+//! told ([`Down`]), one JSON object a line on one long-lived HTTP connection per container.
+//!
+//! Commands state what should be, not what changed, and are safe to repeat: after a reconnect the
+//! ApplicationMaster simply sends what holds now. Every report carries the epoch it speaks of (and
+//! the sender's last cut where a queue depends on it), so that a stale one can be told apart.
+//! Framing, sockets and authentication are in `heddle-agent` and `heddle-am`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{
+    Attempt, CutId, Epoch, Lane, Member, PhaseNo, RunId, ShardId, Step, TaskAttempt, TaskId,
+};
+use crate::manifest::{InputPlan, ShardFile};
+use crate::metrics::TaskMetrics;
+use crate::spec::JobSpec;
+
+/// Longest line either side accepts: an evaluation's score bins are the longest that occur.
+pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How the work of a phase is shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "mode")]
+pub enum Sharing {
+    /// Fixed lanes in lock-step (BSP): gradients are staged, a step is applied when all lanes are done.
+    Lanes {
+        /// Number of lanes of the job.
+        lanes: u32,
+    },
+    /// A queue of tasks, parts applied as they come (ASP).
+    Queue,
+    /// A queue of tasks that change nothing (evaluation). Pushes are refused.
+    ReadOnly,
+}
+
+/// A phase as shards and trainers need it. Its kind follows from the spec and the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Ordinal in the job.
+    pub no: PhaseNo,
+    /// How its work is shared out.
+    pub sharing: Sharing,
+}
+
+/// Where a shard is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardPlace {
+    /// The shard.
+    pub shard: ShardId,
+    /// The pserver's container that holds it.
+    pub holder: Member,
+    /// Address of the data thread that owns it.
+    pub endpoint: SocketAddr,
+}
+
+/// The checkpoint that a pserver returns to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// The cut that was committed.
+    pub cut: CutId,
+    /// The checkpoint's directory, as a URL that `heddle-storage` reads.
+    pub dir: String,
+    /// Files of the shards that this pserver is to hold.
+    pub files: BTreeMap<ShardId, ShardFile>,
+}
+
+/// Where a cut is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CutAt {
+    /// When a barrier has come from each of these (ASP). Empty: at once.
+    Barriers(Vec<Member>),
+    /// Right after this many job steps of the phase were applied (BSP); a phase that ends before is cut at its end.
+    Steps(Step),
+}
+
+/// One task handed to a trainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskGrant {
+    /// The task.
+    pub task: TaskId,
+    /// Which time it is handed out; reports carry it back.
+    pub attempt: TaskAttempt,
+    /// First step to compute; shards refuse what they have of it.
+    pub start: Step,
+}
+
+/// What the ApplicationMaster answers to a registration, once per connection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The run.
+    pub run: RunId,
+    /// The job.
+    pub spec: JobSpec,
+    /// Files and tasks.
+    pub plan: InputPlan,
+    /// How often to send a heartbeat.
+    pub heartbeat_ms: u64,
+    /// How long to live on without hearing from an ApplicationMaster.
+    pub orphan_ms: u64,
+}
+
+/// A line from the ApplicationMaster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Down {
+    /// The sender's attempt; lower than the highest seen means a zombie, which is not obeyed.
+    pub attempt: Attempt,
+    /// The highest [`UpLine::seq`] that this attempt has taken in; reports up to it need not be sent again.
+    pub heard: u64,
+    /// What it says; none where the line only confirms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Command>,
+}
+
+/// A line from a container.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UpLine {
+    /// Counted from 1 over the container's life; reports not confirmed by [`Down::heard`] are sent again, in order,
+    /// after the registration of a new connection. 0: registrations and heartbeats, which are not repeated.
+    pub seq: u64,
+    /// What it says.
+    pub report: Up,
+}
+
+/// What a container is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "command")]
+pub enum Command {
+    /// Registered; the first line on every connection.
+    Welcome(Box<Welcome>),
+    /// This container is not wanted (superseded, unknown slot): stop now, exit code 9.
+    Refused {
+        /// Why, for the log.
+        reason: String,
+    },
+    /// End in order: a pserver after its savers are done, a trainer at once. Exit code 0.
+    Stop {
+        /// Why, for the log.
+        reason: String,
+    },
+
+    /// Pserver: be in this epoch with exactly these shards, as they were at `base` (none: initial values), in this
+    /// phase at this step. Drops parked and staged requests. One already in the epoch only answers [`Up::Holding`].
+    Hold {
+        /// The epoch.
+        epoch: Epoch,
+        /// All shards of this pserver.
+        shards: Vec<ShardId>,
+        /// Where their content comes from.
+        base: Option<Base>,
+        /// The phase that the job is in.
+        phase: Phase,
+        /// BSP: job steps of the phase applied in `base`.
+        step: Step,
+    },
+    /// Pserver: the phase before is over; forget its marks and serve this one. Answered by [`Up::Begun`].
+    Begin {
+        /// The epoch this holds in.
+        epoch: Epoch,
+        /// The new phase.
+        phase: Phase,
+    },
+    /// Pserver: exactly these trainers may be connected; connections of others are closed unread and
+    /// taken out of any open cut's set.
+    Members {
+        /// All trainers of the job now.
+        trainers: Vec<Member>,
+    },
+    /// Pserver: take this cut and save it into `staging`. Answered by [`Up::CutArmed`] at once, then per shard.
+    Cut {
+        /// Its name.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase it falls into.
+        phase: PhaseNo,
+        /// Where.
+        at: CutAt,
+        /// Directory (URL) that exists already; files are created in it without creating parents.
+        staging: String,
+    },
+    /// Pserver: the cut is over. Committed: its snapshot may be kept for rollback, older ones go. Else: forget it.
+    CutEnd {
+        /// The cut.
+        cut: CutId,
+        /// Whether it became a checkpoint.
+        committed: bool,
+    },
+
+    /// Trainer: the epoch, the phase and where shards are. Whoever is in another epoch or phase drops all that is
+    /// in flight and all tasks; a new map in the same epoch and phase only moves connections.
+    Work {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: Phase,
+        /// Every shard's place, ordered by shard.
+        places: Vec<ShardPlace>,
+    },
+    /// Trainer (BSP): run exactly these lanes. A lane that is new here is taken over by asking the shards where it stands.
+    Lanes {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// All lanes of this trainer.
+        lanes: Vec<Lane>,
+        /// Steps of tasks of these lanes as far as known; lets the successor skip tasks without reading them.
+        task_steps: BTreeMap<TaskId, u64>,
+    },
+    /// Trainer (ASP, evaluation): these tasks besides those it has. One that it has with the same attempt is ignored.
+    Tasks {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The tasks, in the order to work on them.
+        tasks: Vec<TaskGrant>,
+    },
+    /// Trainer: send a barrier down every data connection as soon as no step is half sent; answer [`Up::AtBarrier`].
+    Barrier {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Trainer: stop taking steps, hand back tasks or lanes ([`Up::Drained`]), then exit with code 0.
+    Drain,
+    /// Trainer: write the model of this checkpoint to `<dir>/<member>/`. Answered by [`Up::Exported`] or [`Up::ExportFailed`].
+    Export {
+        /// The checkpoint's directory (URL).
+        checkpoint: String,
+        /// The output directory (URL).
+        dir: String,
+    },
+}
+
+/// Where an ASP task stands on a shard or a trainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskPosition {
+    /// The task.
+    pub task: TaskId,
+    /// Which hand-out of it (0 on shards, which do not know).
+    pub attempt: TaskAttempt,
+    /// The first step that is not wholly there (trainer: not acknowledged by every shard).
+    pub step: Step,
+    /// Shards: the task is marked done.
+    pub done: bool,
+}
+
+/// What a shard says of itself when an ApplicationMaster takes over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardState {
+    /// The shard.
+    pub shard: ShardId,
+    /// The phase that it serves.
+    pub phase: PhaseNo,
+    /// BSP: job steps of the phase applied.
+    pub step: Step,
+    /// BSP: all lanes have ended and the last step is applied.
+    pub ended: bool,
+    /// ASP: every task that it knows of in this phase.
+    pub tasks: Vec<TaskPosition>,
+}
+
+/// What a pserver holds when it registers: nothing on its first connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The epoch that it is in.
+    pub epoch: Epoch,
+    /// The highest cut that it has heard of.
+    pub cut: CutId,
+    /// Its shards.
+    pub shards: Vec<ShardState>,
+}
+
+/// What a trainer is at when it registers again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Busy {
+    /// The epoch that it works in.
+    pub epoch: Epoch,
+    /// The phase.
+    pub phase: PhaseNo,
+    /// The highest cut that it has heard of.
+    pub cut: CutId,
+    /// ASP, evaluation: the tasks it holds.
+    pub tasks: Vec<TaskPosition>,
+    /// BSP: the lanes it runs.
+    pub lanes: Vec<Lane>,
+}
+
+/// Figures of a container, sent with each heartbeat. Counters run since the container's start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Beat {
+    /// Resident memory, bytes.
+    pub rss_bytes: u64,
+    /// Trainer: records computed, recomputed ones included.
+    pub rows: u64,
+    /// Trainer: steps reached (acknowledged by every shard).
+    pub steps: u64,
+    /// Trainer: own computing time, without waiting, ms.
+    pub compute_ms: u64,
+    /// Trainer: sum of training losses over `rows` of this phase, for progress only.
+    pub loss_sum: f64,
+    /// Trainer: records behind `loss_sum`.
+    pub loss_rows: u64,
+    /// Pserver: push frames applied or staged.
+    pub pushes: u64,
+    /// Pserver: frames refused (other epoch, no member, …).
+    pub refused: u64,
+    /// Pserver, BSP: lowest number of job steps applied among its shards, and the phase. Trainer: its phase and the
+    /// lowest step of its lanes.
+    pub phase: PhaseNo,
+    /// See `phase`.
+    pub step: Step,
+    /// The epoch the container is in.
+    pub epoch: Epoch,
+}
+
+/// What a container reports.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "report")]
+pub enum Up {
+    /// The first line on every connection.
+    Register {
+        /// Who.
+        member: Member,
+        /// Process id.
+        pid: u32,
+        /// Host name or address of its node.
+        host: String,
+        /// Pserver: one address per data thread.
+        endpoints: Vec<SocketAddr>,
+        /// Pserver: what it holds already.
+        held: Option<Held>,
+        /// Trainer: what it is at already.
+        busy: Option<Busy>,
+    },
+    /// Alive.
+    Heartbeat(Beat),
+    /// Pserver: as told by [`Command::Hold`].
+    Holding {
+        /// The epoch.
+        epoch: Epoch,
+        /// Shards restored from the snapshot in memory.
+        from_memory: u32,
+        /// Shards loaded from storage.
+        from_storage: u32,
+        /// Time that restoring took, ms.
+        load_ms: u64,
+    },
+    /// Pserver: a checkpoint file could not be used.
+    HoldFailed {
+        /// The epoch asked for.
+        epoch: Epoch,
+        /// Whether the file is proven corrupt (else it could just not be read now).
+        corrupt: bool,
+        /// Names the file and what was found.
+        error: String,
+    },
+    /// Pserver: as told by [`Command::Begin`].
+    Begun {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+    },
+    /// Pserver, BSP: all lanes have ended on this shard and its last step is applied.
+    PhaseEnded {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The shard.
+        shard: ShardId,
+        /// Job steps applied in the phase; the same on every shard.
+        step: Step,
+    },
+    /// Pserver: heard of the cut; trainers may be told.
+    CutArmed {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Pserver: this shard's state of the cut is fixed.
+    Snapped {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// BSP: job steps applied.
+        step: Step,
+    },
+    /// Pserver: this shard gave the cut up (waited too long, stands beyond it, heard of a higher one).
+    LetGo {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// Why.
+        reason: String,
+    },
+    /// Pserver: data and sidecar are durable in the staging directory.
+    Saved {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// What was written.
+        file: ShardFile,
+    },
+    /// Pserver: could not be written; nothing of it counts.
+    SaveFailed {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// Names the file and the cause.
+        error: String,
+    },
+    /// Trainer: its barrier of the cut has gone down every connection; these are its unfinished tasks with
+    /// the first step not acknowledged by every shard. All its later reports carry the cut.
+    AtBarrier {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// Its tasks.
+        tasks: Vec<TaskPosition>,
+    },
+    /// Trainer (ASP): steps of its tasks that every shard has acknowledged, sent now and then.
+    Progress {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The highest cut whose barrier it has sent.
+        cut: CutId,
+        /// Its tasks.
+        tasks: Vec<TaskPosition>,
+    },
+    /// Trainer: the last step of the task is acknowledged by every shard (evaluation: is computed).
+    TaskFinished {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The highest cut whose barrier it has sent.
+        cut: CutId,
+        /// The task.
+        task: TaskId,
+        /// Which hand-out.
+        attempt: TaskAttempt,
+        /// Records, losses, scores.
+        metrics: Box<TaskMetrics>,
+    },
+    /// Trainer (BSP): the task was read to its end. A fact about the data, whatever the epoch.
+    TaskSteps {
+        /// The phase.
+        phase: PhaseNo,
+        /// The task.
+        task: TaskId,
+        /// Minibatches in it.
+        steps: u64,
+        /// Records, losses, bad records.
+        metrics: Box<TaskMetrics>,
+    },
+    /// Trainer: reached its first step since the epoch began.
+    Stepping {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Trainer: this task cannot be worked on; the reason lies in the data or in its storage.
+    TaskFailed {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The task.
+        task: TaskId,
+        /// Which hand-out (0 in BSP).
+        attempt: TaskAttempt,
+        /// Whether another try can help (storage) or not (bad data: the job fails with exit code 7).
+        retryable: bool,
+        /// `file:line:column: what`.
+        error: String,
+    },
+    /// Trainer: gives up what it holds, after [`Command::Drain`].
+    Drained {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// Unfinished tasks with the first step not acknowledged everywhere.
+        tasks: Vec<TaskPosition>,
+        /// Its lanes.
+        lanes: Vec<Lane>,
+    },
+    /// Trainer: a data connection to this container is refused or broke.
+    Unreachable {
+        /// Who cannot be reached.
+        member: Member,
+        /// Whether the port refused, which means the process is gone.
+        refused: bool,
+    },
+    /// Trainer: the model is written.
+    Exported {
+        /// The checkpoint exported.
+        checkpoint: String,
+        /// Directory below the output directory that holds the files.
+        dir: String,
+        /// Names and lengths of the files.
+        files: Vec<ExportedFile>,
+    },
+    /// Trainer: the model could not be written.
+    ExportFailed {
+        /// The checkpoint.
+        checkpoint: String,
+        /// What and where.
+        error: String,
+    },
+    /// Something that ends the job: names what is wrong and the exit code of the command line.
+    Fatal {
+        /// Exit code of the job.
+        exit_code: u8,
+        /// Fact, cause, next step.
+        error: String,
+    },
+}
+
+/// A file of an exported model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportedFile {
+    /// Name in its directory.
+    pub name: String,
+    /// Length.
+    pub bytes: u64,
+    /// MD5, lower-case hexadecimal.
+    pub md5: String,
+}
+
+/// What an operator may ask of a running job, with the job's secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "operation")]
+pub enum Operation {
+    /// End in order: a final checkpoint first if asked, then stop everything; the job can be continued.
+    Stop {
+        /// Whether to take a checkpoint.
+        checkpoint: bool,
+    },
+    /// End at once; nothing more is saved.
+    Kill,
+    /// Take a checkpoint now.
+    Checkpoint,
+    /// Change the number of trainers within min and max.
+    Scale {
+        /// How many.
+        trainers: u32,
+    },
+}
