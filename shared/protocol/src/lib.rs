@@ -3,10 +3,13 @@
 //! The ApplicationMaster and the containers meet in this crate and nowhere else. Everything here is
 //! pure: bytes in, values or typed errors out; sockets, files and clocks are elsewhere.
 
+pub mod control;
 pub mod environment;
 pub mod frame;
 pub mod handshake;
 pub mod ids;
+pub mod lines;
 pub mod manifest;
 pub mod metrics;
+pub mod spec;
 pub mod view;

@@ -1,0 +1,245 @@
+//! When two specs are the same job: the digest, and which keys may differ on resuming.
+//!
+//! A checkpoint holds positions by name: (phase, task or lane, step, part). What those names mean
+//! follows from the data, the model and the training; change one of these and the positions point
+//! into another job. Counts, memory and rhythms change nothing of it. Where things lie (the paths of
+//! checkpoints and run directories, ports) is no part of the job at all.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::job::JobSpec;
+
+/// SHA-256 over the keys of a spec that make it the job it is. Prints as 64 hex digits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SpecDigest(pub String);
+
+impl fmt::Display for SpecDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whether a run may go on from a checkpoint of a spec with another value of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changeable {
+    /// It changes what the names in a checkpoint mean.
+    Never,
+    /// With `--resume`.
+    OnResume,
+    /// With `--resume`, upwards only.
+    Upwards,
+    /// Always: no part of the job.
+    Freely,
+}
+
+/// The rule for a key of the JSON form, `section.key`.
+#[must_use]
+pub fn changeable(key: &str) -> Changeable {
+    match key {
+        "checkpoint.dir" | "network.ports" | "run.work-dir" | "run.orphan-timeout" => {
+            Changeable::Freely
+        }
+        "data.passes" => Changeable::Upwards,
+        "pservers.count" | "pservers.memory" | "pservers.vcores" | "trainers.min"
+        | "trainers.max" | "trainers.memory" | "trainers.vcores" | "am.memory" | "am.vcores"
+        | "output.model" | "output.formats" => Changeable::OnResume,
+        // Which records a step holds is decided by those that were readable; a record that failed
+        // the job was in no step yet, so that the tolerance may be raised after it.
+        "data.bad-records" | "training.nan" => Changeable::OnResume,
+        key if key.starts_with("checkpoint.") => Changeable::OnResume,
+        _ => Changeable::Never,
+    }
+}
+
+/// A key in which two specs differ, with both values as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// `section.key`.
+    pub key: String,
+    /// Of the spec the checkpoint was made with.
+    pub before: String,
+    /// Of the spec at hand.
+    pub now: String,
+    /// Whether `--resume` allows it.
+    pub allowed_on_resume: bool,
+}
+
+impl JobSpec {
+    /// Every key with its value as compact JSON, sorted by key: the canonical form.
+    ///
+    /// # Panics
+    /// Never: every value has a JSON form.
+    #[must_use]
+    pub fn keys(&self) -> BTreeMap<String, String> {
+        let json = serde_json::to_value(self).expect("a spec has a JSON form");
+        let mut keys = BTreeMap::new();
+        for (section, value) in json.as_object().into_iter().flatten() {
+            match value.as_object() {
+                Some(values) => {
+                    for (key, value) in values {
+                        keys.insert(format!("{section}.{key}"), canonical(value));
+                    }
+                }
+                None => {
+                    keys.insert(section.clone(), canonical(value));
+                }
+            }
+        }
+        keys
+    }
+
+    /// The digest over all keys that are part of the job.
+    #[must_use]
+    pub fn digest(&self) -> SpecDigest {
+        let mut sha = Sha256::new();
+        for (key, value) in self.keys() {
+            if changeable(&key) != Changeable::Freely {
+                // JSON escapes line ends, so that no value can look like the next key.
+                sha.update(format!("{key}={value}\n"));
+            }
+        }
+        SpecDigest(hex::encode(sha.finalize()))
+    }
+
+    /// The keys in which this spec differs from the one a checkpoint was made with (`before`, from its
+    /// [`JobSpec::keys`]), sorted; keys that may differ freely are left out.
+    #[must_use]
+    pub fn differences(&self, before: &BTreeMap<String, String>) -> Vec<Difference> {
+        let now = self.keys();
+        let absent = "null".to_owned();
+        let mut all: Vec<&String> = before.keys().chain(now.keys()).collect();
+        all.sort();
+        all.dedup();
+        let differs = |key: &&String| before.get(*key) != now.get(*key);
+        all.into_iter()
+            .filter(differs)
+            .filter(|key| changeable(key) != Changeable::Freely)
+            .map(|key| {
+                let before = before.get(key).unwrap_or(&absent).clone();
+                let now = now.get(key).unwrap_or(&absent).clone();
+                let allowed_on_resume = match changeable(key) {
+                    Changeable::Never => false,
+                    Changeable::OnResume | Changeable::Freely => true,
+                    Changeable::Upwards => match (before.parse::<u64>(), now.parse::<u64>()) {
+                        (Ok(before), Ok(now)) => now >= before,
+                        _ => false,
+                    },
+                };
+                Difference {
+                    key: key.clone(),
+                    before,
+                    now,
+                    allowed_on_resume,
+                }
+            })
+            .collect()
+    }
+}
+
+/// Compact JSON with the keys of objects sorted, whatever map serde_json was built with.
+fn canonical(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Object(map) => {
+            let sorted: BTreeMap<_, _> = map.iter().map(|(k, v)| (k, canonical(v))).collect();
+            let fields: Vec<_> = sorted
+                .iter()
+                .map(|(key, value)| format!("{}:{value}", serde_json::Value::from(key.as_str())))
+                .collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        serde_json::Value::Array(values) => {
+            format!(
+                "[{}]",
+                values.iter().map(canonical).collect::<Vec<_>>().join(",")
+            )
+        }
+        plain => plain.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::job::sample;
+    use crate::spec::value::{Bytes, PortRange};
+
+    fn changed(change: impl FnOnce(&mut JobSpec)) -> (bool, Vec<(String, bool)>) {
+        let before = sample();
+        let mut now = sample();
+        change(&mut now);
+        let differences = now.differences(&before.keys());
+        let keys = differences
+            .into_iter()
+            .map(|d| (d.key, d.allowed_on_resume))
+            .collect();
+        (now.digest() == before.digest(), keys)
+    }
+
+    #[test]
+    fn the_same_spec_has_the_same_digest() {
+        assert_eq!(changed(|_| {}), (true, vec![]));
+        assert_eq!(sample().digest().0.len(), 64);
+    }
+
+    #[test]
+    fn ports_and_folders_are_no_part_of_the_job() {
+        let ports = PortRange {
+            first: 7000,
+            last: 7001,
+        };
+        assert_eq!(
+            changed(|spec| spec.network.ports = Some(ports)),
+            (true, vec![])
+        );
+        assert_eq!(
+            changed(|spec| spec.run.work_dir = Some("/w".into())),
+            (true, vec![])
+        );
+    }
+
+    #[test]
+    fn counts_and_memory_may_change_on_resume() {
+        let (same, keys) = changed(|spec| {
+            spec.trainers.max = 4;
+            spec.pservers.memory = Bytes::mib(512);
+        });
+        assert!(!same);
+        assert_eq!(
+            keys,
+            [
+                ("pservers.memory".to_owned(), true),
+                ("trainers.max".to_owned(), true)
+            ]
+        );
+    }
+
+    #[test]
+    fn what_gives_names_their_meaning_never_changes() {
+        for change in [
+            (|spec| spec.training.batch = 9) as fn(&mut JobSpec),
+            |spec| spec.training.lanes = 3,
+            |spec| spec.training.seed = 1,
+            |spec| spec.pservers.shards = 8,
+            |spec| spec.model.standardise = true,
+            |spec| spec.data.test = spec.data.train.clone(),
+        ] {
+            let (same, keys) = changed(change);
+            assert!(!same && keys.len() == 1 && !keys[0].1, "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn passes_may_grow_but_not_shrink() {
+        let mut ten = sample();
+        ten.data.passes = 10;
+        let mut twelve = sample();
+        twelve.data.passes = 12;
+        assert!(twelve.differences(&ten.keys())[0].allowed_on_resume);
+        assert!(!ten.differences(&twelve.keys())[0].allowed_on_resume);
+    }
+}

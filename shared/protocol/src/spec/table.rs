@@ -1,0 +1,191 @@
+//! The tables of a job, and which of their rows a shard holds.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::job::{Algorithm, JobSpec};
+use crate::ids::{ShardId, TableId};
+
+/// Name of the table that holds one weight per feature.
+pub const WEIGHTS: &str = "weights";
+/// Name of the table that holds the single bias.
+pub const BIAS: &str = "bias";
+/// Name of the table in which standardisation is measured.
+pub const STATS: &str = "stats";
+
+/// One named parameter of the model. Its place in [`JobSpec::tables`] is its id.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct TableSpec {
+    /// Its number, from 0 in the order of the spec.
+    pub id: TableId,
+    /// Unique in the job; letters, digits, `-` and `_`.
+    pub name: String,
+    /// Number of rows, 1 to 2³² − 1 (dense keys are u32 row numbers).
+    pub rows: u64,
+    /// Values per row, at least 1.
+    pub cols: u32,
+    /// How rows are found.
+    pub kind: TableKind,
+    /// What a push does to a row.
+    pub optimizer: Optimizer,
+    /// l2 of the objective: `gradient_mean + l2 · w`, on the rows that a push names.
+    pub l2: f64,
+}
+
+impl TableSpec {
+    /// Number of f32 parameters.
+    #[must_use]
+    pub fn values(&self) -> u64 {
+        self.rows.saturating_mul(u64::from(self.cols))
+    }
+}
+
+/// How the rows of a table are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TableKind {
+    /// By row number; every row exists from the start, as zeros. Cut into shards by ranges.
+    Dense,
+    /// By a u64 key. Not available yet.
+    Sparse,
+}
+
+/// The rule by which a shard turns pushed gradients into new values.
+///
+/// `g` is the mean gradient of a step over its rows, l2 of the objective included.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Optimizer {
+    /// Plain gradient descent: `w −= rate · g`.
+    Sgd {
+        /// Above 0.
+        rate: f64,
+    },
+    /// FTRL-proximal with per-coordinate rates (McMahan et al., KDD 2013, algorithm 1). Two values
+    /// of state per parameter: z and n.
+    Ftrl {
+        /// Scale of the learning rate, above 0.
+        alpha: f64,
+        /// Smooths the first steps, at least 0.
+        beta: f64,
+        /// Strength of the pull to exact zeros, at least 0.
+        l1: f64,
+        /// Of the proximal term, at least 0; not the objective's l2.
+        l2: f64,
+    },
+    /// `w += sum`: pushes are added as they are, not averaged. For counts and sums, not for training.
+    Add,
+}
+
+impl Optimizer {
+    /// f32 values of state that a shard keeps beside each parameter.
+    #[must_use]
+    pub fn state_per_value(&self) -> u32 {
+        match self {
+            Self::Sgd { .. } | Self::Add => 0,
+            Self::Ftrl { .. } => 2,
+        }
+    }
+}
+
+/// The rows of a dense table of `rows` rows that shard `shard` of `shards` holds.
+///
+/// `[⌊rows·s/S⌋, ⌊rows·(s+1)/S⌋)`: the ranges are disjoint, cover the table in order, and differ by at
+/// most one row. Empty where a table has fewer rows than there are shards.
+///
+/// # Panics
+/// When `shards` is 0 or `shard` is not below it.
+#[must_use]
+pub fn shard_rows(rows: u64, shard: ShardId, shards: u32) -> Range<u64> {
+    assert!(shard.0 < shards, "shard {shard} of {shards}");
+    // 128 bits, since rows × shards may exceed 64.
+    let bound = |s: u32| (u128::from(rows) * u128::from(s) / u128::from(shards)) as u64;
+    bound(shard.0)..bound(shard.0 + 1)
+}
+
+/// The shard that holds `row` of a dense table of `rows` rows: the inverse of [`shard_rows`].
+///
+/// # Panics
+/// When `shards` is 0 or `row` is not below `rows`.
+#[must_use]
+pub fn shard_of_row(rows: u64, row: u64, shards: u32) -> ShardId {
+    assert!(
+        row < rows && shards > 0,
+        "row {row} of {rows}, {shards} shards"
+    );
+    // The highest s with ⌊rows·s/S⌋ ≤ row, that is rows·s < (row + 1)·S.
+    let shard = (u128::from(row) * u128::from(shards) + u128::from(shards) - 1) / u128::from(rows);
+    ShardId(shard as u32)
+}
+
+impl JobSpec {
+    /// The tables of the job in the order of their ids.
+    ///
+    /// Logistic regression has `weights` [features × 1], `bias` [1 × 1] (free of l2) and, if it
+    /// standardises, `stats` [(features + 1) × 3] whose pushes are added up. A custom algorithm has the
+    /// tables its job file lists.
+    #[must_use]
+    pub fn tables(&self) -> Vec<TableSpec> {
+        let model = &self.model;
+        match model.algorithm {
+            Algorithm::Custom => model.tables.clone(),
+            Algorithm::LogisticRegression => {
+                let dense = |id, name: &str, rows, cols, optimizer, l2| TableSpec {
+                    id: TableId(id),
+                    name: name.to_owned(),
+                    rows,
+                    cols,
+                    kind: TableKind::Dense,
+                    optimizer,
+                    l2,
+                };
+                let features = model.features;
+                let mut tables = vec![
+                    dense(0, WEIGHTS, features, 1, model.optimizer, model.l2),
+                    dense(1, BIAS, 1, 1, model.optimizer, 0.0),
+                ];
+                if model.standardise {
+                    tables.push(dense(2, STATS, features + 1, 3, Optimizer::Add, 0.0));
+                }
+                tables
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_table_smaller_than_the_shards_leaves_some_empty() {
+        let ranges: Vec<_> = (0..4).map(|s| shard_rows(1, ShardId(s), 4)).collect();
+        assert_eq!(ranges, [0..0, 0..0, 0..0, 0..1]);
+        assert_eq!(shard_of_row(1, 0, 4), ShardId(3));
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_disjoint_cover_the_table_and_are_even(rows in 1u64..100_000, shards in 1u32..300) {
+            let mut next = 0;
+            for s in 0..shards {
+                let range = shard_rows(rows, ShardId(s), shards);
+                prop_assert_eq!(range.start, next);
+                prop_assert!(range.end - range.start <= rows / u64::from(shards) + 1);
+                next = range.end;
+            }
+            prop_assert_eq!(next, rows);
+        }
+
+        #[test]
+        fn every_row_is_in_the_range_of_its_shard(rows in 1u64..=u64::from(u32::MAX), at in 0.0f64..1.0, shards in 1u32..5000) {
+            let row = ((rows as f64 * at) as u64).min(rows - 1);
+            let shard = shard_of_row(rows, row, shards);
+            prop_assert!(shard_rows(rows, shard, shards).contains(&row));
+        }
+    }
+}
