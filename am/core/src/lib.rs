@@ -1,1 +1,32 @@
 //! The job's state machine: decisions as pure functions of events.
+//!
+//! [`Core`] is told what happened ([`Event`]) and when ([`Now`]), and says what to do ([`Action`]). It
+//! holds no socket, file, task or clock and draws no random number; its `clippy.toml` refuses them. So
+//! the same core runs under YARN, on one machine, and in simulations of thousands of faults. Who waits
+//! on sockets, RPC, disks and time is the driver, in `heddle-am`.
+//!
+//! ```text
+//!             ┌────────────────────────── driver ──────────────────────────┐
+//!   cluster ──┤                                                            ├── journal
+//!   control ──┤  Event, Now ──▶ Core::on ──▶ Vec<Action>                   ├── store
+//!   people  ──┤               ◀── Core::next_deadline, Core::view           ├── clock
+//!             └────────────────────────────────────────────────────────────┘
+//! ```
+
+mod action;
+mod config;
+mod core;
+mod event;
+mod outbox;
+mod record;
+mod time;
+
+pub use action::{
+    Action, CallId, Checkpoint, ConnectionId, ContainerId, OperationId, Outcome, RecordId,
+    StoreCall,
+};
+pub use config::{Config, Limits};
+pub use core::Core;
+pub use event::{Event, Exit, Probe, Recovered, Stored};
+pub use record::Record;
+pub use time::{Mono, Now};

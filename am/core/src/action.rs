@@ -1,0 +1,204 @@
+//! What is to be done: everything the core asks of its driver.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use heddle_protocol::control::{Command, ExportedFile};
+use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot};
+use heddle_protocol::manifest::Manifest;
+use heddle_protocol::view;
+use serde::{Deserialize, Serialize};
+
+use crate::record::Record;
+
+/// The cluster's name of a container; the core only compares it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ContainerId(pub String);
+
+/// One control connection, numbered by the driver, never twice in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// One journal record of this attempt, counted from 1 in the order of writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordId(pub u64);
+
+/// One store call of this attempt, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// One request of an operator, numbered by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId(pub u64);
+
+/// A complete checkpoint: its directory and what its manifest says.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// Directory, as a URL.
+    pub dir: String,
+    /// Its manifest, shared since it is never changed.
+    pub manifest: Arc<Manifest>,
+}
+
+/// Something to do, in the order given. Within one list and from list to list the driver keeps the
+/// order of [`Action::Send`] per connection, of [`Action::Journal`], and of [`Action::Store`]; the
+/// rest may overlap.
+///
+/// Whatever others can see (send, store, finish) has been held back until every journal record
+/// asked for before it was durable: the driver need not think about it.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Get a container for this slot. Answered by [`Event::Allocated`](crate::Event::Allocated), whenever.
+    Ask {
+        /// The place.
+        slot: Slot,
+        /// The filling it is for.
+        incarnation: Incarnation,
+        /// Nodes not to take, because containers failed there.
+        avoid: Vec<String>,
+    },
+    /// The ask is not wanted any more.
+    CancelAsk {
+        /// The place.
+        slot: Slot,
+        /// The filling it was for.
+        incarnation: Incarnation,
+    },
+    /// Give this container back unused.
+    Release {
+        /// The container.
+        container: ContainerId,
+    },
+    /// Start the process of this member in this container. Answered by `Started` or `Exited`.
+    Launch {
+        /// The container.
+        container: ContainerId,
+        /// Who it is to be.
+        member: Member,
+    },
+    /// End this container: ask its process to end, after `grace_ms` kill it (0: kill at once).
+    /// Answered by `Exited`; for one that has ended already, nothing.
+    Stop {
+        /// The container.
+        container: ContainerId,
+        /// Who it was.
+        member: Member,
+        /// Patience, ms.
+        grace_ms: u64,
+    },
+    /// Send a line down this connection; nothing if it is closed.
+    Send {
+        /// Where to.
+        connection: ConnectionId,
+        /// Who that is, for the log.
+        member: Option<Member>,
+        /// What.
+        command: Box<Command>,
+    },
+    /// Close this connection after what was sent.
+    Disconnect {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// Append to the journal. Answered by `RecordDurable` or `JournalFailed`.
+    Journal {
+        /// Its number.
+        id: RecordId,
+        /// Its content.
+        record: Box<Record>,
+    },
+    /// Do this in the store. Answered by `Stored`.
+    Store {
+        /// Names the answer.
+        id: CallId,
+        /// What.
+        call: Box<StoreCall>,
+    },
+    /// Try to connect to this port. Answered by `Probed`.
+    ProbePort {
+        /// Whose.
+        member: Member,
+        /// Where.
+        endpoint: SocketAddr,
+    },
+    /// Tell people.
+    Notice(Box<view::Event>),
+    /// Answer an operator.
+    Answer {
+        /// Whom.
+        id: OperationId,
+        /// What was done, or why not.
+        result: Result<String, String>,
+    },
+    /// The job is over and all containers are gone or given up. Nothing follows.
+    Finish(Box<Outcome>),
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Finished, failed or stopped.
+    pub state: view::JobState,
+    /// Exit code of the command line.
+    pub exit_code: u8,
+    /// Fact, cause, next step; empty when all is well.
+    pub message: String,
+    /// URL of the model's directory, when published.
+    pub model: Option<String>,
+}
+
+/// Work in the checkpoint directory or the output directory.
+#[derive(Clone, Debug)]
+pub enum StoreCall {
+    /// Make the staging directory of this cut. Answered by [`Stored::Staged`](crate::Stored::Staged).
+    Stage {
+        /// The cut.
+        cut: CutId,
+    },
+    /// Write the manifest and its sidecar into the staging directory, check that the claim is still the
+    /// highest, rename the directory to its final name without overwriting. An unknown reply is
+    /// resolved by reading back before answering. Answered by `Committed`.
+    Commit {
+        /// Directory that `Stage` made, as a URL.
+        staging: String,
+        /// What to write.
+        manifest: Box<Manifest>,
+    },
+    /// Remove what a cut left that did not become a checkpoint. A failure leaks and does no harm.
+    Discard {
+        /// The cut.
+        cut: CutId,
+        /// Directory that `Stage` made, as a URL.
+        staging: String,
+    },
+    /// Remove complete checkpoints beyond the newest `keep`, and orphans, of generations not above `generation`.
+    Retain {
+        /// How many to keep, at least 2.
+        keep: u32,
+        /// This attempt's.
+        generation: Generation,
+        /// Never to be removed: the one that a rollback would return to.
+        base: CutId,
+    },
+    /// Find the newest complete and verified checkpoint below `below`; set the damaged one aside (renamed, never
+    /// deleted). Answered by `Base`.
+    OlderBase {
+        /// The damaged one.
+        below: CutId,
+        /// Its directory, as a URL.
+        dir: String,
+    },
+    /// Write `<dir>/MODEL.json`, naming the exported model, without overwriting (with: replaced, if the
+    /// spec says so). Answered by `Published`.
+    PublishModel {
+        /// The output directory, as a URL.
+        dir: String,
+        /// Below it: the directory that holds the files.
+        model: String,
+        /// Its files.
+        files: Vec<ExportedFile>,
+        /// The checkpoint it was made from.
+        checkpoint: CutId,
+    },
+}

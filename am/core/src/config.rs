@@ -1,0 +1,92 @@
+//! What the core is told once: the job, its input and the limits it keeps.
+
+use std::sync::Arc;
+
+use heddle_protocol::ids::RunId;
+use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::spec::JobSpec;
+
+/// Everything the core is built from. Shared, since a simulation clones cores by the thousand.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The run.
+    pub run: RunId,
+    /// The job.
+    pub spec: Arc<JobSpec>,
+    /// Files and tasks, training and test.
+    pub plan: Arc<InputPlan>,
+    /// Where people reach this ApplicationMaster, for the first line that they are told.
+    pub address: String,
+    /// When the run started, milliseconds since 1970.
+    pub started_ms: u64,
+    /// Patience and counts.
+    pub limits: Limits,
+    /// Nothing is committed while the ResourceManager has not been heard for this long. None where there
+    /// is none to be heard (local runs).
+    pub cluster_lease_ms: Option<u64>,
+    /// Directory for the exported model, as a URL; none: no model is exported.
+    pub output: Option<String>,
+}
+
+/// Patience and counts. The defaults are those of the documentation; tests and `[yarn]` change some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How often containers are told to beat. Default 2 s.
+    pub heartbeat_ms: u64,
+    /// Silence after which a container is suspected, told to people and probed. Default 20 s.
+    pub suspect_ms: u64,
+    /// Silence after which it is given up. Default 60 s.
+    pub dead_ms: u64,
+    /// How long containers live on without an ApplicationMaster. Default 120 s.
+    pub orphan_ms: u64,
+    /// From launch to registration. Default 5 min.
+    pub registration_ms: u64,
+    /// Until all pservers and `trainers.min` run at the start; 0: for ever. Default 30 min.
+    pub allocation_ms: u64,
+    /// How long a rollback waits for a lost pserver's replacement before the survivors take its shards. Default 30 s.
+    pub replacement_ms: u64,
+    /// How long a new attempt waits for containers that an earlier one left. Default 2 min.
+    pub takeover_ms: u64,
+    /// From an orderly stop to the kill. Default 30 s.
+    pub grace_ms: u64,
+    /// Length of the windows in which failures are counted. Default 1 h.
+    pub failure_window_ms: u64,
+    /// Failures of one slot within the window that end the job. Default 4.
+    pub slot_failures: u32,
+    /// Failures of all slots within the window that end the job: at least this, and at least twice the slots. Default 10.
+    pub job_failures: u32,
+    /// How many errors trainers may report on one task before the job ends. Default 4.
+    pub task_errors: u32,
+    /// How much work trainers hold ahead, so that they work on while no ApplicationMaster answers. Default 30 s.
+    pub lease_ms: u64,
+    /// Least computing time after which a task may be called late. Default 10 s.
+    pub late_ms: u64,
+    /// Retries of a store call before the attempt fails, and of a pserver's load. Default 5.
+    pub store_tries: u32,
+    /// Wait between two tries. Default 1 s, doubled each time.
+    pub retry_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            heartbeat_ms: 2_000,
+            suspect_ms: 20_000,
+            dead_ms: 60_000,
+            orphan_ms: 120_000,
+            registration_ms: 300_000,
+            allocation_ms: 1_800_000,
+            replacement_ms: 30_000,
+            takeover_ms: 120_000,
+            grace_ms: 30_000,
+            failure_window_ms: 3_600_000,
+            slot_failures: 4,
+            job_failures: 10,
+            task_errors: 4,
+            lease_ms: 30_000,
+            late_ms: 10_000,
+            store_tries: 5,
+            retry_ms: 1_000,
+        }
+    }
+}

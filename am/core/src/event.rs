@@ -1,0 +1,210 @@
+//! What happens to a job: everything the core is told, one value at a time.
+
+use std::net::SocketAddr;
+
+use heddle_protocol::control::{Busy, Held, Operation, Up};
+use heddle_protocol::ids::{Attempt, Generation, Incarnation, Member, Slot};
+
+use crate::action::{CallId, Checkpoint, ConnectionId, ContainerId, OperationId, RecordId};
+use crate::record::Record;
+
+/// Something that happened. The driver turns whatever came in into exactly one of these.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The first event, and only the first: what the claim, the journal and the checkpoint directory say.
+    Recovered(Box<Recovered>),
+
+    /// The cluster gives a container for this ask. One for an ask that is not open is released.
+    Allocated {
+        /// The container.
+        container: ContainerId,
+        /// The ask's slot.
+        slot: Slot,
+        /// The ask's incarnation.
+        incarnation: Incarnation,
+        /// The node it is on, for people and for blame.
+        node: String,
+    },
+    /// Its process runs.
+    Started {
+        /// The container.
+        container: ContainerId,
+    },
+    /// It is over: the process ended, or the cluster says that it completed. Repeats are ignored.
+    Exited {
+        /// The container.
+        container: ContainerId,
+        /// How.
+        exit: Exit,
+    },
+
+    /// A container proved that it has the secret and sent its first line. Answered with
+    /// [`Command::Welcome`](heddle_protocol::control::Command::Welcome) or `Refused`.
+    Registered {
+        /// The control connection; unique in the driver's life.
+        connection: ConnectionId,
+        /// Who it says it is.
+        member: Member,
+        /// Its container, where the driver can tell (needed for those that an earlier attempt started).
+        container: Option<ContainerId>,
+        /// Process id.
+        pid: u32,
+        /// Host name or address of its node.
+        host: String,
+        /// Pserver: one address per data thread.
+        endpoints: Vec<SocketAddr>,
+        /// Pserver: what it holds already.
+        held: Option<Held>,
+        /// Trainer: what it is at already.
+        busy: Option<Busy>,
+    },
+    /// Any later line of a registered container, heartbeats included. [`Up::Register`] never comes this way.
+    Report {
+        /// On which connection.
+        connection: ConnectionId,
+        /// What.
+        report: Box<Up>,
+    },
+    /// A control connection is closed.
+    Closed {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// Answer to [`Action::ProbePort`](crate::Action::ProbePort).
+    Probed {
+        /// Whose port.
+        member: Member,
+        /// What happened.
+        outcome: Probe,
+    },
+
+    /// The journal has this record and all before it on disk.
+    RecordDurable {
+        /// Which.
+        record: RecordId,
+    },
+    /// The journal cannot be written any more. The job ends: nothing may be decided that is not recorded.
+    JournalFailed {
+        /// Names the file and the cause.
+        error: String,
+        /// Whether another ApplicationMaster has taken the directory over.
+        fenced: bool,
+    },
+    /// A store call is over.
+    Stored {
+        /// Which.
+        call: CallId,
+        /// How.
+        outcome: Stored,
+    },
+
+    /// The ResourceManager answered (locally the driver need not say it, see
+    /// [`Config::cluster_lease_ms`](crate::Config::cluster_lease_ms)).
+    ClusterHeard,
+    /// The cluster has disowned this attempt, or the claim is not the highest any more: commit nothing,
+    /// delete nothing, command nobody, end with exit code 9.
+    Fenced {
+        /// Who took over, for the log.
+        reason: String,
+    },
+    /// The cluster refuses what is asked (queue, limits): the job ends with exit code 4.
+    Rejected {
+        /// The cluster's words.
+        reason: String,
+    },
+    /// An operator asks for something.
+    Operation {
+        /// Names the answer.
+        id: OperationId,
+        /// What.
+        operation: Operation,
+    },
+    /// [`Core::next_deadline`](crate::Core::next_deadline) has come. Early or late ones do no harm.
+    Timer,
+}
+
+/// What an ApplicationMaster finds when it starts.
+#[derive(Clone, Debug)]
+pub struct Recovered {
+    /// This ApplicationMaster's attempt.
+    pub attempt: Attempt,
+    /// The generation just claimed.
+    pub generation: Generation,
+    /// All records of the lineage in their order, without this attempt's.
+    pub journal: Vec<Record>,
+    /// The newest complete and verified checkpoint of the lineage.
+    pub base: Option<Checkpoint>,
+    /// All complete checkpoints, oldest first, for people: name and directory.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Containers that an earlier attempt left running, as the cluster tells. Empty where children die with it.
+    pub kept: Vec<ContainerId>,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Its process ended with this code.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// It could not be started.
+    NotStarted {
+        /// The cause.
+        error: String,
+    },
+    /// Its node is gone or was given up by the cluster.
+    NodeLost,
+    /// The cluster took it for another job.
+    Preempted,
+    /// The cluster ended it for using more memory than it was given.
+    OutOfMemory {
+        /// The cluster's words: used and limit.
+        error: String,
+    },
+    /// The cluster ended it for another reason that is not the container's fault (released, application killed).
+    ByCluster {
+        /// The cluster's words.
+        error: String,
+    },
+}
+
+/// What came of connecting to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// Refused: no process listens there, so it is gone.
+    Refused,
+    /// It opened: the process is there, whatever ails it.
+    Open,
+    /// Neither within the driver's patience (about a second), or no route.
+    Silent,
+}
+
+/// How a store call ended.
+#[derive(Clone, Debug)]
+pub enum Stored {
+    /// [`StoreCall::Stage`](crate::StoreCall::Stage): the directory exists, as a URL.
+    Staged(String),
+    /// [`StoreCall::Commit`](crate::StoreCall::Commit): the checkpoint exists under its final name.
+    Committed(Box<Checkpoint>),
+    /// [`StoreCall::OlderBase`](crate::StoreCall::OlderBase): the newest complete and verified one below; none if there is none.
+    Base(Option<Box<Checkpoint>>),
+    /// [`StoreCall::PublishModel`](crate::StoreCall::PublishModel): the URL of the model's directory.
+    Published(String),
+    /// The others: done.
+    Done,
+    /// Surely not done; another try may help.
+    NotDone {
+        /// Names the file and the cause.
+        error: String,
+    },
+    /// Whether it was done could not be found out.
+    Unknown {
+        /// Names the file and the cause.
+        error: String,
+    },
+    /// Another ApplicationMaster owns the directory.
+    Fenced {
+        /// Who.
+        error: String,
+    },
+}

@@ -1,0 +1,71 @@
+//! What the journal holds: only what cannot be found out again by asking.
+//!
+//! No task completions (shards know them, and a rollback would make them false) and no containers (the
+//! cluster knows them). Records are only ever added to; unknown fields of later versions are ignored.
+
+use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
+use heddle_protocol::view::EvaluationView;
+use serde::{Deserialize, Serialize};
+
+use crate::action::Outcome;
+
+/// One journal entry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "record")]
+pub enum Record {
+    /// An attempt has started to lead the job.
+    Claim {
+        /// The attempt.
+        attempt: Attempt,
+        /// Its generation.
+        generation: Generation,
+        /// The checkpoint it would return to.
+        base: Option<CutId>,
+        /// Milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// An epoch begins: the start of the job, or a rollback. Durable before anybody is told.
+    Restore {
+        /// The epoch.
+        epoch: Epoch,
+        /// The checkpoint that all shards are to be in; none: initial values.
+        base: Option<CutId>,
+        /// Where the base is, as a URL.
+        dir: Option<String>,
+        /// The phase that the base is in.
+        phase: PhaseNo,
+        /// BSP: job steps of the phase applied in the base.
+        step: Step,
+        /// The shard map: by shard, the slot that is to hold it.
+        holders: Vec<Slot>,
+        /// What was lost, for people.
+        cause: String,
+        /// Milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// A cut has become a checkpoint. (If this record is missing, the directory's listing shows it.)
+    Commit {
+        /// The cut.
+        cut: CutId,
+        /// Its directory, as a URL.
+        dir: String,
+        /// The phase.
+        phase: PhaseNo,
+        /// BSP: job steps of the phase applied.
+        step: Step,
+        /// Milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// An evaluation is done: its scores would otherwise be lost between two checkpoints. One of an
+    /// epoch after which a `Restore` went below its phase is forgotten.
+    Evaluated {
+        /// In which epoch.
+        epoch: Epoch,
+        /// Which phase.
+        phase: PhaseNo,
+        /// The scores.
+        scores: EvaluationView,
+    },
+    /// The job is over. One that finished is never run again.
+    Outcome(Outcome),
+}
