@@ -1,1 +1,13 @@
 //! What every container does: find the ApplicationMaster, register, beat, obey.
+//!
+//! The decisions (when to connect, whom to obey, when to give up as an orphan) are a state machine
+//! without sockets or clocks in [`machine`]; [`session`] owns the connection and the thread. What the
+//! commands mean is decided by the pserver and the trainer, not here.
+
+pub mod environment;
+pub mod machine;
+pub mod session;
+
+pub use environment::{Environment, EnvironmentError};
+pub use machine::Exit;
+pub use session::{Agent, Hooks, Reporter};

@@ -1,0 +1,343 @@
+//! The container's control thread: performs what [`crate::machine`] decides.
+//!
+//! One thread with a single-threaded runtime, so that heartbeats go out however busy the rest of the
+//! process is. One HTTP/1.1 connection: `POST /v1/hello` exchanges the challenge of
+//! `heddle_protocol::handshake` in headers, `POST /v1/session` proves this side and then streams
+//! lines both ways until either side closes.
+
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use heddle_protocol::control::{Beat, Command, Down, Up, UpLine};
+use heddle_protocol::environment::AmAddress;
+use heddle_protocol::handshake::{
+    Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES,
+};
+use heddle_protocol::lines::{LineBuffer, encode_line};
+use http_body_util::BodyExt;
+use http_body_util::channel::Channel as BodyChannel;
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use crate::environment::Environment;
+use crate::machine::{Exit, Input, Machine, Output};
+
+/// A connection that does not come about in this time is given up and tried again.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// Lines on their way to the socket; the machine keeps what does not fit until it does.
+const LINES_IN_FLIGHT: usize = 1024;
+
+/// What the application lends to the control thread. All of them are called on that thread and must not block.
+pub struct Hooks {
+    /// Makes the registration of a new connection: what is held or worked on now.
+    pub register: Box<dyn FnMut() -> Up + Send>,
+    /// Makes a heartbeat's figures.
+    pub beat: Box<dyn FnMut() -> Beat + Send>,
+    /// Takes a command.
+    pub command: Box<dyn FnMut(Command) + Send>,
+    /// Ends the process with this reason; what follows the call is of no account.
+    pub exit: Box<dyn FnMut(Exit) + Send>,
+}
+
+/// Sends reports to the ApplicationMaster, in order, each at least once while it lives. Clones share the order.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    reports: mpsc::UnboundedSender<Up>,
+}
+
+impl Reporter {
+    /// Queues a report; the machine bounds how many wait. After the control thread's end it is dropped,
+    /// which happens only while the process ends.
+    pub fn send(&self, report: Up) {
+        let _ended = self.reports.send(report);
+    }
+}
+
+/// The running control thread.
+#[derive(Debug)]
+pub struct Agent {
+    reporter: Reporter,
+}
+
+impl Agent {
+    /// Starts the control thread.
+    ///
+    /// # Errors
+    /// When the system gives no thread or no event queue.
+    pub fn start(environment: Environment, hooks: Hooks) -> std::io::Result<Self> {
+        let (reports, queue) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || {
+                runtime.block_on(Shell::new(environment, hooks).run(queue));
+            })?;
+        Ok(Self {
+            reporter: Reporter { reports },
+        })
+    }
+
+    /// A handle to report with.
+    #[must_use]
+    pub fn reporter(&self) -> Reporter {
+        self.reporter.clone()
+    }
+}
+
+type Lines = http_body_util::channel::Sender<Bytes>;
+
+struct Shell {
+    environment: Arc<Environment>,
+    hooks: Hooks,
+    started: Instant,
+    machine: Machine,
+    /// The way to the socket while a connection stands.
+    lines: Option<Lines>,
+    connection: u64,
+    events: mpsc::UnboundedSender<(u64, ConnectionEvent)>,
+    heard: mpsc::UnboundedReceiver<(u64, ConnectionEvent)>,
+}
+
+enum ConnectionEvent {
+    Opened(Lines),
+    SecretRefused,
+    Line(Box<Down>),
+    Ended(String),
+}
+
+impl Shell {
+    fn new(environment: Environment, hooks: Hooks) -> Self {
+        let (events, heard) = mpsc::unbounded_channel();
+        Self {
+            environment: Arc::new(environment),
+            hooks,
+            started: Instant::now(),
+            machine: Machine::new(0),
+            lines: None,
+            connection: 0,
+            events,
+            heard,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    async fn run(mut self, mut reports: mpsc::UnboundedReceiver<Up>) {
+        loop {
+            let wait = Duration::from_millis(self.machine.deadline().saturating_sub(self.now()));
+            let timer = pin!(tokio::time::sleep(wait));
+            let input = tokio::select! {
+                biased;
+                Some((connection, event)) = self.heard.recv() => {
+                    if connection != self.connection {
+                        continue;
+                    }
+                    match event {
+                        ConnectionEvent::Opened(lines) => {
+                            self.lines = Some(lines);
+                            Input::Opened
+                        }
+                        ConnectionEvent::SecretRefused => Input::SecretRefused,
+                        ConnectionEvent::Line(line) => Input::Line(line),
+                        ConnectionEvent::Ended(why) => {
+                            tracing::debug!(why, "control connection ended");
+                            self.lines = None;
+                            Input::Closed
+                        }
+                    }
+                }
+                report = reports.recv() => match report {
+                    Some(report) => Input::Report(Box::new(report)),
+                    None => return,
+                },
+                () = timer => Input::Timer,
+            };
+            let now = self.now();
+            for output in self.machine.on(input, now) {
+                self.perform(output).await;
+            }
+        }
+    }
+
+    async fn perform(&mut self, output: Output) {
+        match output {
+            Output::Connect => {
+                self.connection += 1;
+                let events = self.events.clone();
+                let environment = Arc::clone(&self.environment);
+                let connection = self.connection;
+                tokio::spawn(async move {
+                    let why = match connect(&environment, connection, &events).await {
+                        Ok(()) => "closed by the ApplicationMaster".to_owned(),
+                        Err(SessionError::SecretRefused) => {
+                            let _gone = events.send((connection, ConnectionEvent::SecretRefused));
+                            return;
+                        }
+                        Err(error) => error.to_string(),
+                    };
+                    let _gone = events.send((connection, ConnectionEvent::Ended(why)));
+                });
+            }
+            Output::Register => {
+                let report = (self.hooks.register)();
+                self.send(&UpLine { seq: 0, report }).await;
+            }
+            Output::Heartbeat => {
+                let report = Up::Heartbeat((self.hooks.beat)());
+                self.send(&UpLine { seq: 0, report }).await;
+            }
+            Output::Send(line) => self.send(&line).await,
+            Output::Deliver(command) => (self.hooks.command)(*command),
+            Output::Close => {
+                self.lines = None;
+            }
+            Output::Exit(exit) => (self.hooks.exit)(exit),
+        }
+    }
+
+    async fn send(&mut self, line: &UpLine) {
+        let Some(lines) = &mut self.lines else { return };
+        match encode_line(line) {
+            Ok(bytes) => {
+                if lines.send(Frame::data(Bytes::from(bytes))).await.is_err() {
+                    self.lines = None;
+                }
+            }
+            Err(error) => tracing::error!(%error, "a report cannot be written as JSON"),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error("cannot read the ApplicationMaster's address from {path}: {source}")]
+    Address {
+        path: String,
+        source: std::io::Error,
+    },
+    #[error("{path}: {source}")]
+    AddressForm {
+        path: String,
+        source: serde_json::Error,
+    },
+    #[error("no answer within {} s", CONNECT_LIMIT.as_secs())]
+    Slow,
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    #[error("{0}")]
+    Protocol(String),
+    #[error("the ApplicationMaster and this container do not share the secret")]
+    SecretRefused,
+}
+
+async fn read_address(path: &Path) -> Result<AmAddress, SessionError> {
+    let shown = || path.display().to_string();
+    let text = tokio::fs::read(path)
+        .await
+        .map_err(|source| SessionError::Address {
+            path: shown(),
+            source,
+        })?;
+    serde_json::from_slice(&text).map_err(|source| SessionError::AddressForm {
+        path: shown(),
+        source,
+    })
+}
+
+/// One connection from its beginning to its end; lines that arrive go to `events`.
+async fn connect(
+    environment: &Environment,
+    connection: u64,
+    events: &mpsc::UnboundedSender<(u64, ConnectionEvent)>,
+) -> Result<(), SessionError> {
+    let opening = async {
+        let am = read_address(&environment.am_file).await?;
+        let stream = TcpStream::connect(am.address).await?;
+        stream.set_nodelay(true)?;
+        open(environment, stream).await
+    };
+    let (lines, mut body) = tokio::time::timeout(CONNECT_LIMIT, opening)
+        .await
+        .map_err(|_| SessionError::Slow)??;
+    let _gone = events.send((connection, ConnectionEvent::Opened(lines)));
+    let mut buffer = LineBuffer::default();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
+        buffer
+            .push(&data)
+            .map_err(|error| SessionError::Protocol(error.to_string()))?;
+        while let Some(line) = buffer.next_line() {
+            let down: Down = serde_json::from_slice(&line)
+                .map_err(|error| SessionError::Protocol(format!("unknown command: {error}")))?;
+            let _gone = events.send((connection, ConnectionEvent::Line(Box::new(down))));
+        }
+    }
+    Ok(())
+}
+
+async fn open(
+    environment: &Environment,
+    stream: TcpStream,
+) -> Result<(Lines, Incoming), SessionError> {
+    let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(async move {
+        if let Err(error) = driver.await {
+            tracing::debug!(%error, "control connection broke");
+        }
+    });
+    let wrong = |error: &dyn std::fmt::Display| SessionError::Protocol(error.to_string());
+    let hello = Hello::new(environment.run, Some(environment.member)).map_err(|e| wrong(&e))?;
+    let (_, empty) = BodyChannel::<Bytes>::new(1);
+    let request = Request::post("/v1/hello")
+        .header(hyper::header::HOST, "heddle")
+        .header(HEADER_HELLO, hex::encode(hello.encode()))
+        .body(empty)
+        .map_err(|e| wrong(&e))?;
+    let response = sender.send_request(request).await?;
+    if response.status() != StatusCode::OK {
+        return Err(SessionError::Protocol(format!(
+            "hello was answered {}",
+            response.status()
+        )));
+    }
+    let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
+    response
+        .headers()
+        .get(HEADER_ANSWER)
+        .and_then(|value| hex::decode_to_slice(value.as_bytes(), &mut answer).ok())
+        .ok_or_else(|| SessionError::Protocol("hello was answered without a proof".into()))?;
+    let proof = hello
+        .client_proof(&environment.secret, Channel::Control, &answer)
+        .map_err(|_| SessionError::SecretRefused)?;
+    // The answer's body must be taken before the connection carries the next request.
+    response.into_body().collect().await?;
+    let (lines, body) = BodyChannel::<Bytes>::new(LINES_IN_FLIGHT);
+    let request = Request::post("/v1/session")
+        .header(hyper::header::HOST, "heddle")
+        .header(HEADER_PROOF, hex::encode(proof))
+        .body(body)
+        .map_err(|e| wrong(&e))?;
+    let response = sender.send_request(request).await?;
+    match response.status() {
+        StatusCode::OK => Ok((lines, response.into_body())),
+        StatusCode::UNAUTHORIZED => Err(SessionError::SecretRefused),
+        status => Err(SessionError::Protocol(format!(
+            "session was answered {status}"
+        ))),
+    }
+}
