@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Checks what CI checks: format, lints, documentation, all tests, a quick round of the benchmarks.
+# Says what is missing on this machine, or installs it when run as root.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\n== %s\n' "$*"; }
+
+missing=()
+need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+need cc build-essential
+need mvn maven
+need java openjdk-17-jre-headless
+need python3 python3
+need setsid util-linux
+need ps procps
+need md5sum coreutils
+python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || missing+=(python3-venv)
+if [ ${#missing[@]} -gt 0 ]; then
+    if [ "$(id -u)" = 0 ]; then
+        say "installing ${missing[*]}"
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
+    else
+        echo "missing on this machine; run: sudo apt-get install ${missing[*]}" >&2
+        exit 2
+    fi
+fi
+if ! command -v cargo >/dev/null 2>&1; then
+    echo "cargo is missing: install rustup from https://rustup.rs" >&2
+    exit 2
+fi
+
+say "format"
+cargo fmt --all --check
+say "lints"
+cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+say "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+say "programs"
+# The system tests start these as real processes.
+cargo build --workspace --bins --locked --quiet
+say "tests"
+cargo test --workspace --locked
+say "the release binary runs on old systems"
+scripts/test-release.sh
+say "benchmarks, a quick round"
+HEDDLE_BENCH_QUICK=1 cargo bench --workspace --locked --quiet -- --quick 
+say "all passed"
