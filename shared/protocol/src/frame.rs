@@ -379,7 +379,7 @@ impl Header {
                 bytes: self.key_bytes,
             });
         }
-        if self.value_bytes % 4 != 0 {
+        if !self.value_bytes.is_multiple_of(4) {
             return Err(FrameError::Values(self.value_bytes));
         }
         Ok(())
