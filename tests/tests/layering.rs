@@ -1,0 +1,189 @@
+//! Dependencies point one way, pure crates stay pure, and the crates that the project promises are really used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+
+fn metadata() -> Metadata {
+    MetadataCommand::new()
+        .manifest_path(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"))
+        .other_options(vec!["--locked".to_owned(), "--offline".to_owned()])
+        .exec()
+        .expect("cargo tells the metadata of this workspace")
+}
+
+/// Which of our packages each of our packages may use outside its tests.
+fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
+    BTreeMap::from([
+        ("heddle-hadoop", &[][..]),
+        ("heddle-yarn", &["heddle-hadoop"]),
+        ("heddle-protocol", &[]),
+        ("heddle-telemetry", &[]),
+        ("heddle-storage", &["heddle-hadoop", "heddle-protocol"]),
+        ("heddle-am-core", &["heddle-protocol"]),
+        ("heddle-shard", &["heddle-protocol"]),
+        ("heddle-client", &["heddle-protocol"]),
+        ("heddle-agent", &["heddle-protocol"]),
+        (
+            "heddle-am",
+            &[
+                "heddle-am-core",
+                "heddle-hadoop",
+                "heddle-protocol",
+                "heddle-storage",
+                "heddle-telemetry",
+                "heddle-yarn",
+            ],
+        ),
+        (
+            "heddle-pserver",
+            &["heddle-agent", "heddle-protocol", "heddle-shard", "heddle-storage", "heddle-telemetry"],
+        ),
+        (
+            "heddle-trainer",
+            &["heddle-agent", "heddle-client", "heddle-protocol", "heddle-storage", "heddle-telemetry"],
+        ),
+        (
+            "heddle-cli",
+            &[
+                "heddle-agent",
+                "heddle-am",
+                "heddle-am-core",
+                "heddle-hadoop",
+                "heddle-protocol",
+                "heddle-pserver",
+                "heddle-storage",
+                "heddle-telemetry",
+                "heddle-trainer",
+                "heddle-yarn",
+            ],
+        ),
+        ("hello-yarn", &["heddle-hadoop", "heddle-yarn"]),
+    ])
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let metadata = metadata();
+    let ours: BTreeSet<_> =
+        metadata.workspace_packages().iter().map(|package| package.name.to_string()).collect();
+    let arrows = arrows();
+    for package in metadata.workspace_packages() {
+        if package.name == "heddle-tests" {
+            continue;
+        }
+        let allowed = arrows
+            .get(package.name.as_str())
+            .unwrap_or_else(|| panic!("{} has no place in the layering; give it one here", package.name));
+        for dependency in &package.dependencies {
+            let outside_tests = dependency.kind != DependencyKind::Development;
+            if outside_tests && ours.contains(&dependency.name) {
+                assert!(
+                    allowed.contains(&dependency.name.as_str()),
+                    "{} may not depend on {}",
+                    package.name,
+                    dependency.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_pure_crates_have_no_runtime_below_them() {
+    let metadata = metadata();
+    for name in ["heddle-am-core", "heddle-shard", "heddle-protocol"] {
+        let below = everything_below(&metadata, name);
+        for runtime in ["tokio", "hyper", "mio", "socket2", "async-std", "smol", "rayon"] {
+            assert!(!below.contains(runtime), "{name} has {runtime} below it");
+        }
+    }
+}
+
+fn everything_below(metadata: &Metadata, name: &str) -> BTreeSet<String> {
+    let resolve = metadata.resolve.as_ref().expect("metadata was asked for with dependencies");
+    let name_of: BTreeMap<_, _> =
+        metadata.packages.iter().map(|package| (&package.id, package.name.to_string())).collect();
+    let root = metadata
+        .packages
+        .iter()
+        .find(|package| package.name == name)
+        .unwrap_or_else(|| panic!("{name} is not in the workspace"));
+    let mut below = BTreeSet::new();
+    let mut open = vec![&root.id];
+    while let Some(id) = open.pop() {
+        let node = resolve.nodes.iter().find(|node| &node.id == id).expect("every package is resolved");
+        for dependency in &node.deps {
+            let real = dependency.dep_kinds.iter().any(|kind| kind.kind != DependencyKind::Development);
+            if real && below.insert(name_of[&dependency.pkg].clone()) {
+                open.push(&dependency.pkg);
+            }
+        }
+    }
+    below
+}
+
+/// The machine parts of crates that also have IO: these files may not name a runtime, a socket or a clock.
+#[test]
+fn the_machines_of_client_and_agent_name_no_runtime_socket_or_clock() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let shells = ["session.rs", "environment.rs", "io.rs", "io"];
+    for folder in ["container/client/src", "container/agent/src"] {
+        let machines: Vec<_> = rust_files(&root.join(folder))
+            .into_iter()
+            .filter(|file| {
+                !file.components().any(|part| shells.iter().any(|shell| part.as_os_str() == *shell))
+            })
+            .collect();
+        assert!(!machines.is_empty(), "{folder} has no machine");
+        for file in machines {
+            let text = std::fs::read_to_string(&file).expect("a source file is readable");
+            for banned in ["tokio", "std::net::Tcp", "Instant::now", "SystemTime::now", "std::thread", "getrandom"] {
+                assert!(!text.contains(banned), "{} names {banned}", file.display());
+            }
+        }
+    }
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("the folder is readable").path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn the_promised_crates_are_direct_dependencies_and_used() {
+    let metadata = metadata();
+    // hdfs-native comes with the hdfs:// storage.
+    let promised = [
+        "clap", "crossbeam", "hyper", "md-5", "quick-xml", "serde_json", "tokio", "tracing", "uuid",
+    ];
+    for name in promised {
+        let users: Vec<_> = metadata
+            .workspace_packages()
+            .into_iter()
+            .filter(|package| {
+                package.dependencies.iter().any(|dependency| {
+                    dependency.name == name && dependency.kind == DependencyKind::Normal
+                })
+            })
+            .collect();
+        assert!(!users.is_empty(), "no package depends on {name}");
+        let module = name.replace('-', "_").replace("md_5", "md5");
+        let used = users.iter().any(|package| {
+            let folder = package.manifest_path.parent().expect("a manifest lies in a folder").join("src");
+            rust_files(folder.as_std_path()).iter().any(|file| {
+                std::fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("{module}::")))
+            })
+        });
+        assert!(used, "{name} is declared and nowhere used");
+    }
+}
