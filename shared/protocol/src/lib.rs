@@ -11,5 +11,6 @@ pub mod ids;
 pub mod lines;
 pub mod manifest;
 pub mod metrics;
+pub mod plan;
 pub mod spec;
 pub mod view;

@@ -1,0 +1,194 @@
+//! Cutting the input into tasks: a pure function of the files and the job, made once when a job begins.
+//!
+//! Tasks must be many enough that every worker has several, else the last one is waited for, and
+//! small enough that losing one costs little. A file in gzip cannot be entered in the middle and is
+//! one task whatever its length. The plan does not depend on how many trainers happen to run.
+
+use crate::manifest::{Compression, InputFile, InputPlan, TaskRange};
+
+/// Tasks per worker (lane, or trainer at the most) that `auto` aims at, at least.
+const TASKS_PER_WORKER: u64 = 4;
+/// Longest task that `auto` makes: a second or less of reading, and of work lost with a trainer.
+const AUTO_BYTES_MAX: u64 = 32 << 20;
+/// Tasks of a job at the most. They are in the manifest and in the ApplicationMaster's memory; more than
+/// these come from a task size that was mistyped.
+const TASKS_MAX: u64 = 1_000_000;
+
+/// How long tasks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskLength {
+    /// So that a pass has at least four tasks for each of so many workers, each of at most 32 MiB.
+    /// Workers are the lanes (BSP) or the trainers at the most (ASP).
+    Auto {
+        /// At least 1.
+        workers: u32,
+    },
+    /// At most so many bytes each, at least 1.
+    Bytes(u64),
+}
+
+/// How a file is packed, by its name: `.gz` is gzip.
+#[must_use]
+pub fn compression_of(name: &str) -> Compression {
+    if name.ends_with(".gz") {
+        Compression::Gzip
+    } else {
+        Compression::None
+    }
+}
+
+/// The input plan of a job over these files. `train` and `test` are sorted by URL here.
+#[must_use]
+pub fn plan_input(
+    mut train: Vec<InputFile>,
+    mut test: Vec<InputFile>,
+    length: TaskLength,
+) -> InputPlan {
+    train.sort_by(|a, b| a.url.cmp(&b.url));
+    test.sort_by(|a, b| a.url.cmp(&b.url));
+    let train_tasks = plan_tasks(&train, 0, length);
+    let test_tasks = plan_tasks(&test, train.len() as u32, length);
+    train.append(&mut test);
+    InputPlan {
+        files: train,
+        train: train_tasks,
+        test: test_tasks,
+    }
+}
+
+/// The tasks over `files`, the first of which has index `first` in the plan.
+///
+/// In the order of the files; within a file next to each other, of lengths that differ by one byte
+/// at most. Empty files have no task.
+#[must_use]
+pub fn plan_tasks(files: &[InputFile], first: u32, length: TaskLength) -> Vec<TaskRange> {
+    let bytes = files
+        .iter()
+        .fold(0u64, |sum, file| sum.saturating_add(file.bytes));
+    let wanted = match length {
+        TaskLength::Auto { workers } => {
+            let tasks = u64::from(workers.max(1)) * TASKS_PER_WORKER;
+            // Rounded down: a little shorter rather than one task too few.
+            (bytes / tasks).min(AUTO_BYTES_MAX)
+        }
+        TaskLength::Bytes(bytes) => bytes,
+    };
+    let piece = wanted.max(bytes / TASKS_MAX).max(1);
+    let mut tasks = Vec::new();
+    for (index, file) in files.iter().enumerate() {
+        let pieces = match file.compression {
+            Compression::None => file.bytes.div_ceil(piece),
+            Compression::Gzip => u64::from(file.bytes > 0),
+        };
+        // 128 bits, since length × pieces may exceed 64.
+        let bound = |n: u64| (u128::from(file.bytes) * u128::from(n) / u128::from(pieces)) as u64;
+        tasks.extend((0..pieces).map(|n| TaskRange {
+            file: first + index as u32,
+            start: bound(n),
+            end: bound(n + 1),
+        }));
+    }
+    tasks
+}
+
+/// A sentence for the user when packed files leave workers without a task: a pass is then as slow as
+/// the files are few.
+#[must_use]
+pub fn parallelism_warning(plan: &InputPlan, workers: u32) -> Option<String> {
+    let packed: Vec<&InputFile> = plan
+        .train
+        .iter()
+        .filter_map(|task| plan.files.get(task.file as usize))
+        .filter(|file| file.compression == Compression::Gzip)
+        .collect();
+    let longest = packed.iter().max_by_key(|file| file.bytes)?;
+    (plan.train.len() < workers as usize).then(|| {
+        format!(
+            "the training data has {} tasks for {workers} workers, because {} of its files are packed with gzip, \
+             which cannot be read in parts (the longest is {} with {} bytes): split them or unpack them",
+            plan.train.len(),
+            packed.len(),
+            longest.url,
+            longest.bytes
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn file(name: &str, bytes: u64) -> InputFile {
+        InputFile {
+            url: format!("file:///data/{name}"),
+            bytes,
+            modified_ms: 0,
+            compression: compression_of(name),
+        }
+    }
+
+    #[test]
+    fn a_small_file_gives_every_lane_four_tasks() {
+        let tasks = plan_tasks(&[file("a", 361_622)], 0, TaskLength::Auto { workers: 8 });
+        assert!((32..=33).contains(&tasks.len()), "{} tasks", tasks.len());
+    }
+
+    #[test]
+    fn a_large_file_is_cut_into_pieces_of_at_most_32_mib() {
+        let tasks = plan_tasks(&[file("a", 1 << 40)], 0, TaskLength::Auto { workers: 2 });
+        assert_eq!(tasks.len(), 1 << 15);
+        assert!(tasks.iter().all(|task| task.end - task.start <= 32 << 20));
+    }
+
+    #[test]
+    fn a_gzip_file_is_one_task_and_an_empty_file_none() {
+        let plan = plan_input(
+            vec![file("b.gz", 1 << 30), file("a", 0)],
+            vec![file("t", 10)],
+            TaskLength::Bytes(1 << 20),
+        );
+        assert_eq!(
+            plan.train,
+            [TaskRange {
+                file: 1,
+                start: 0,
+                end: 1 << 30
+            }]
+        );
+        assert_eq!(
+            plan.test,
+            [TaskRange {
+                file: 2,
+                start: 0,
+                end: 10
+            }]
+        );
+        assert!(parallelism_warning(&plan, 8).is_some_and(|text| text.contains("b.gz")));
+        assert_eq!(parallelism_warning(&plan, 1), None);
+    }
+
+    proptest! {
+        #[test]
+        fn tasks_cover_every_file_once_and_are_enough(
+            lengths in proptest::collection::vec(0u64..100_000, 1..10),
+            workers in 1u32..20,
+        ) {
+            let files: Vec<_> = lengths.iter().map(|bytes| file("a", *bytes)).collect();
+            let tasks = plan_tasks(&files, 0, TaskLength::Auto { workers });
+            for (index, length) in lengths.iter().enumerate() {
+                let mut at = 0;
+                for task in tasks.iter().filter(|task| task.file == index as u32) {
+                    prop_assert_eq!(task.start, at);
+                    prop_assert!(task.end > task.start);
+                    at = task.end;
+                }
+                prop_assert_eq!(at, *length);
+            }
+            let bytes: u64 = lengths.iter().sum();
+            let enough = u64::from(workers) * 4;
+            prop_assert!(tasks.len() as u64 >= enough.min(bytes));
+        }
+    }
+}
