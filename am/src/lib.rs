@@ -1,1 +1,6 @@
 //! The ApplicationMaster: drives the core, owns sockets, disks and time.
+
+pub mod api;
+pub mod cluster;
+pub mod driver;
+pub mod run_dir;

@@ -1,0 +1,316 @@
+//! One connection: routes, the challenge, and the streams of lines of a container's session.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use heddle_protocol::control::{Down, Operation, UpLine};
+use heddle_protocol::handshake::{
+    Channel, HELLO_BYTES, HandshakeError, Hello, NONCE_BYTES, random_nonce,
+};
+use heddle_protocol::ids::Member;
+use heddle_protocol::lines::{LineBuffer, encode_line};
+use http_body_util::channel::{Channel as BodyChannel, Sender};
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use tokio::sync::oneshot;
+
+use super::{ConnectionId, Input, Shared, metrics, page};
+
+/// Commands on their way to one container. A container that reads none of so many is not reading at all.
+const LINES_IN_FLIGHT: usize = 4096;
+/// An operator's command is a line.
+const OPERATION_BYTES_MAX: usize = 64 * 1024;
+
+type Body = Either<Full<Bytes>, BodyChannel<Bytes>>;
+
+/// The way to a container.
+pub struct Lines(Option<Sender<Bytes>>);
+
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lines")
+    }
+}
+
+impl Lines {
+    /// Queues a line; false when the container is gone or reads nothing, and the connection is to be dropped.
+    #[must_use]
+    pub fn send(&mut self, down: &Down) -> bool {
+        let Some(sender) = &mut self.0 else {
+            return false;
+        };
+        match encode_line(down) {
+            Ok(line) => sender.try_send(Frame::data(Bytes::from(line))).is_ok(),
+            Err(error) => {
+                tracing::error!(%error, "a command cannot be written as JSON");
+                true
+            }
+        }
+    }
+
+    /// Ends the stream after what was sent; the container hears the end and closes its side.
+    pub fn close(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// What a connection has proved so far.
+pub(super) struct ConnectionState {
+    id: ConnectionId,
+    challenge: Mutex<Option<(Hello, [u8; NONCE_BYTES])>>,
+}
+
+impl ConnectionState {
+    pub(super) fn new(id: ConnectionId) -> Self {
+        Self {
+            id,
+            challenge: Mutex::new(None),
+        }
+    }
+
+    fn set(&self, hello: Hello, nonce: [u8; NONCE_BYTES]) {
+        *self
+            .challenge
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some((hello, nonce));
+    }
+
+    /// Takes the challenge, so that each proof is good once.
+    fn take(&self) -> Option<(Hello, [u8; NONCE_BYTES])> {
+        self.challenge
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+pub(super) async fn answer(
+    request: Request<Incoming>,
+    shared: Arc<Shared>,
+    state: Arc<ConnectionState>,
+) -> Result<Response<Body>, Infallible> {
+    let path = request.uri().path().to_owned();
+    let response = match (request.method(), path.as_str()) {
+        (&Method::POST, "/v1/hello") => hello(&request, &shared, &state),
+        (&Method::POST, "/v1/session") => session(request, &shared, &state).await,
+        (&Method::POST, "/v1/operator") => operator(request, &shared, &state).await,
+        (&Method::GET, "/") => content(
+            "text/html; charset=utf-8",
+            page::render(&shared.view.borrow()),
+        ),
+        (&Method::GET, "/api/v1/status") => match serde_json::to_string(&**shared.view.borrow()) {
+            Ok(json) => content("application/json", json),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        },
+        (&Method::GET, "/metrics") => content(
+            "text/plain; version=0.0.4",
+            metrics::render(&shared.view.borrow()),
+        ),
+        (&Method::GET, _) => text(StatusCode::NOT_FOUND, "no such page"),
+        _ => text(StatusCode::METHOD_NOT_ALLOWED, "pages are read with GET"),
+    };
+    Ok(response)
+}
+
+fn text(status: StatusCode, message: &str) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::from(format!("{message}\n"))));
+    *response.status_mut() = status;
+    response
+}
+
+fn content(kind: &'static str, body: String) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::from(body)));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    response.headers_mut().insert(
+        CACHE_CONTROL,
+        hyper::header::HeaderValue::from_static("no-store"),
+    );
+    response
+}
+
+fn hex_header<const N: usize>(headers: &HeaderMap, name: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    hex::decode_to_slice(headers.get(name)?.as_bytes(), &mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn hello(request: &Request<Incoming>, shared: &Shared, state: &ConnectionState) -> Response<Body> {
+    let Some(bytes) =
+        hex_header::<HELLO_BYTES>(request.headers(), heddle_protocol::handshake::HEADER_HELLO)
+    else {
+        return text(StatusCode::BAD_REQUEST, "expected a heddle-hello header");
+    };
+    let (hello, nonce) = match Hello::decode(&bytes).and_then(|hello| Ok((hello, random_nonce()?)))
+    {
+        Ok(both) => both,
+        Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    if hello.run != shared.run {
+        return text(
+            StatusCode::CONFLICT,
+            "this is the ApplicationMaster of another run",
+        );
+    }
+    let answer = hello.server_answer(&shared.secret, channel(&hello), &nonce);
+    state.set(hello, nonce);
+    let mut response = text(StatusCode::OK, "");
+    if let Ok(value) = hex::encode(answer).parse() {
+        response
+            .headers_mut()
+            .insert(heddle_protocol::handshake::HEADER_ANSWER, value);
+    }
+    response
+}
+
+fn channel(hello: &Hello) -> Channel {
+    if hello.member.is_some() {
+        Channel::Control
+    } else {
+        Channel::Operator
+    }
+}
+
+/// Checks the proof of the request's head before anything of its body is read.
+fn proved(
+    request: &Request<Incoming>,
+    shared: &Shared,
+    state: &ConnectionState,
+) -> Result<Hello, HandshakeError> {
+    let (hello, nonce) = state.take().ok_or(HandshakeError::Proof)?;
+    let proof: [u8; 32] = hex_header(request.headers(), heddle_protocol::handshake::HEADER_PROOF)
+        .ok_or(HandshakeError::Proof)?;
+    hello.check_client(&shared.secret, channel(&hello), &nonce, &proof)?;
+    Ok(hello)
+}
+
+async fn session(
+    request: Request<Incoming>,
+    shared: &Arc<Shared>,
+    state: &ConnectionState,
+) -> Response<Body> {
+    let member = match proved(&request, shared, state) {
+        Ok(Hello {
+            member: Some(member),
+            ..
+        }) => member,
+        Ok(_) | Err(_) => {
+            tracing::warn!("a control connection did not prove the job's secret");
+            return text(StatusCode::UNAUTHORIZED, "the job's secret was not proved");
+        }
+    };
+    let (sender, body) = BodyChannel::new(LINES_IN_FLIGHT);
+    let opened = Input::SessionOpened {
+        connection: state.id,
+        member,
+        lines: Lines(Some(sender)),
+    };
+    if shared.inputs.send(opened).await.is_err() {
+        return text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the ApplicationMaster is ending",
+        );
+    }
+    tokio::spawn(read_lines(
+        request.into_body(),
+        state.id,
+        member,
+        Arc::clone(shared),
+    ));
+    Response::new(Either::Right(body))
+}
+
+async fn read_lines(
+    mut body: Incoming,
+    connection: ConnectionId,
+    member: Member,
+    shared: Arc<Shared>,
+) {
+    let mut buffer = LineBuffer::default();
+    let ended = 'reading: loop {
+        let data = match body.frame().await {
+            None => break "closed".to_owned(),
+            Some(Err(error)) => break error.to_string(),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => data,
+                Err(_trailers) => continue,
+            },
+        };
+        if let Err(error) = buffer.push(&data) {
+            break error.to_string();
+        }
+        while let Some(line) = buffer.next_line() {
+            match serde_json::from_slice::<UpLine>(&line) {
+                Ok(line) => {
+                    let input = Input::SessionLine {
+                        connection,
+                        member,
+                        line: Box::new(line),
+                    };
+                    if shared.inputs.send(input).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => break 'reading format!("unknown report: {error}"),
+            }
+        }
+    };
+    tracing::debug!(%member, ended, "control connection ended");
+    let _ending = shared
+        .inputs
+        .send(Input::SessionClosed { connection, member })
+        .await;
+}
+
+async fn operator(
+    request: Request<Incoming>,
+    shared: &Shared,
+    state: &ConnectionState,
+) -> Response<Body> {
+    match proved(&request, shared, state) {
+        Ok(Hello { member: None, .. }) => {}
+        Ok(_) | Err(_) => {
+            return text(StatusCode::UNAUTHORIZED, "the job's secret was not proved");
+        }
+    }
+    let body = match Limited::new(request.into_body(), OPERATION_BYTES_MAX)
+        .collect()
+        .await
+    {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let operation: Operation = match serde_json::from_slice(&body) {
+        Ok(operation) => operation,
+        Err(error) => {
+            return text(
+                StatusCode::BAD_REQUEST,
+                &format!("unknown operation: {error}"),
+            );
+        }
+    };
+    let (answer, answered) = oneshot::channel();
+    if shared
+        .inputs
+        .send(Input::Operation { operation, answer })
+        .await
+        .is_err()
+    {
+        return text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the ApplicationMaster is ending",
+        );
+    }
+    match answered.await {
+        Ok(Ok(())) => text(StatusCode::OK, "accepted"),
+        Ok(Err(why)) => text(StatusCode::CONFLICT, &why),
+        Err(_) => text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the ApplicationMaster is ending",
+        ),
+    }
+}

@@ -1,0 +1,293 @@
+//! Containers as child processes of this machine, for `heddle run`.
+//!
+//! All children are started by one thread that lives as long as the ApplicationMaster, because the
+//! kernel's parent-death signal follows the thread that forked: when the ApplicationMaster dies,
+//! however it dies, they are killed. Each child runs in a work directory of its own, in a process group
+//! of its own (the terminal's Ctrl-C is for the command line, which tells the ApplicationMaster).
+//! One small thread per child waits for its end.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use heddle_am_core::{ContainerId, Event, Exit};
+use heddle_protocol::environment;
+use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use super::{Cluster, Events};
+
+/// How local containers are started.
+#[derive(Clone, Debug)]
+pub struct LocalLaunch {
+    /// This program.
+    pub program: PathBuf,
+    /// `trainers.command`: a program that replaces the built-in trainer; empty for none.
+    pub trainer_command: Vec<String>,
+    /// Directory of the job file: where a relative `trainers.command` is found.
+    pub job_dir: PathBuf,
+    /// Below it each container gets `containers/<slot>-<incarnation>` to work in and `logs/<slot>-<incarnation>`.
+    pub run_dir: PathBuf,
+    /// Variables that every container gets, besides slot, incarnation and log directory.
+    pub variables: Vec<(String, String)>,
+}
+
+/// The process of a container while it may be signalled.
+type Alive = Arc<Mutex<Option<Pid>>>;
+
+/// Child processes as a cluster.
+pub struct LocalCluster {
+    launch: LocalLaunch,
+    events: Events,
+    launcher: mpsc::Sender<Order>,
+    alive: BTreeMap<ContainerId, Alive>,
+    node: String,
+}
+
+struct Order {
+    container: ContainerId,
+    command: Command,
+    alive: Alive,
+}
+
+impl LocalCluster {
+    /// Starts the launching thread.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(launch: LocalLaunch, events: Events) -> std::io::Result<Self> {
+        let (launcher, orders) = mpsc::channel::<Order>();
+        let reports = events.clone();
+        std::thread::Builder::new()
+            .name("launcher".into())
+            .spawn(move || {
+                for order in orders {
+                    launch_one(order, &reports);
+                }
+                // The children's parent-death signal would fire if this thread ended before the process.
+                loop {
+                    std::thread::park();
+                }
+            })?;
+        Ok(Self {
+            launch,
+            events,
+            launcher,
+            alive: BTreeMap::new(),
+            node: "localhost".into(),
+        })
+    }
+
+    fn send(&self, event: Event) {
+        // The driver outlives the cluster's events except while the process ends.
+        let _ending = self.events.send(event);
+    }
+
+    fn command(&self, member: Member) -> std::io::Result<Command> {
+        let name = format!("{}-{}", member.slot, member.incarnation);
+        let work = self.launch.run_dir.join("containers").join(&name);
+        let logs = self.launch.run_dir.join("logs").join(&name);
+        std::fs::create_dir_all(&work)?;
+        std::fs::create_dir_all(&logs)?;
+        let mut command = match (member.slot.role, self.launch.trainer_command.split_first()) {
+            (Role::Trainer, Some((program, arguments))) => {
+                let program = PathBuf::from(program);
+                let program = if program.components().count() > 1 {
+                    self.launch.job_dir.join(program)
+                } else {
+                    program
+                };
+                let mut command = Command::new(program);
+                command.args(arguments);
+                command
+            }
+            (role, _) => {
+                let mut command = Command::new(&self.launch.program);
+                command.arg(role.to_string());
+                command
+            }
+        };
+        let output = |name: &str| {
+            std::fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(logs.join(name))
+        };
+        command
+            .current_dir(&work)
+            .stdin(Stdio::null())
+            .stdout(output("stdout")?)
+            .stderr(output("stderr")?)
+            .env(environment::SLOT, member.slot.to_string())
+            .env(environment::INCARNATION, member.incarnation.to_string())
+            .env(environment::LOG_DIR, &logs)
+            .envs(
+                self.launch
+                    .variables
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            );
+        Ok(command)
+    }
+}
+
+impl Cluster for LocalCluster {
+    fn ask(&mut self, slot: Slot, incarnation: Incarnation, _avoid: &[String]) {
+        let container = ContainerId(format!("{slot}-{incarnation}"));
+        self.send(Event::Allocated {
+            container,
+            slot,
+            incarnation,
+            node: self.node.clone(),
+        });
+    }
+
+    fn cancel(&mut self, _slot: Slot, _incarnation: Incarnation) {}
+
+    fn release(&mut self, _container: &ContainerId) {}
+
+    fn launch(&mut self, container: &ContainerId, member: Member) {
+        let not_started = |error: String| Event::Exited {
+            container: container.clone(),
+            exit: Exit::NotStarted { error },
+        };
+        let command = match self.command(member) {
+            Ok(command) => command,
+            Err(error) => {
+                self.send(not_started(format!(
+                    "cannot make the directories of {member}: {error}"
+                )));
+                return;
+            }
+        };
+        let alive = Alive::default();
+        self.alive.insert(container.clone(), Arc::clone(&alive));
+        let order = Order {
+            container: container.clone(),
+            command,
+            alive,
+        };
+        if self.launcher.send(order).is_err() {
+            self.send(not_started("the launching thread has ended".into()));
+        }
+    }
+
+    fn stop(&mut self, container: &ContainerId, grace_ms: u64) {
+        let Some(alive) = self.alive.get(container).cloned() else {
+            return;
+        };
+        signal(
+            &alive,
+            if grace_ms == 0 {
+                Signal::SIGKILL
+            } else {
+                Signal::SIGTERM
+            },
+        );
+        if grace_ms > 0 {
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(grace_ms)).await;
+                signal(&alive, Signal::SIGKILL);
+            });
+        }
+    }
+}
+
+/// Signals a process that is certainly still the one meant: the waiting thread clears the place before it reaps.
+fn signal(alive: &Alive, signal: Signal) {
+    let place = alive.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(pid) = *place
+        && let Err(error) = kill(pid, signal)
+    {
+        tracing::debug!(%pid, %signal, %error, "signal not delivered");
+    }
+}
+
+fn launch_one(order: Order, events: &Events) {
+    let Order {
+        container,
+        mut command,
+        alive,
+    } = order;
+    let parent = nix::unistd::getpid();
+    command.process_group(0);
+    let prepare = move || {
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // The parent may have died between the fork and the line above.
+        if nix::unistd::getppid() != parent {
+            return Err(std::io::Error::other("the ApplicationMaster is gone"));
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure calls prctl and getppid only, which are
+    // async-signal-safe, and allocates nothing on the way that succeeds.
+    #[expect(
+        unsafe_code,
+        reason = "the parent-death signal can be set in the child alone"
+    )]
+    unsafe {
+        command.pre_exec(prepare);
+    }
+    let not_started = |error: String| {
+        let exit = Exit::NotStarted { error };
+        let _ending = events.send(Event::Exited {
+            container: container.clone(),
+            exit,
+        });
+    };
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            let program = command.get_program().to_string_lossy().into_owned();
+            return not_started(format!("cannot start {program}: {error}"));
+        }
+    };
+    let pid = Pid::from_raw(child.id().cast_signed());
+    *alive.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
+    let _ending = events.send(Event::Started {
+        container: container.clone(),
+    });
+    let reports = events.clone();
+    let waiting = {
+        let container = container.clone();
+        let alive = Arc::clone(&alive);
+        std::thread::Builder::new()
+            .name(format!("wait-{pid}"))
+            .stack_size(64 * 1024)
+            .spawn(move || wait(child, pid, container, &alive, &reports))
+    };
+    if let Err(error) = waiting {
+        signal(&alive, Signal::SIGKILL);
+        not_started(format!("cannot watch the process: {error}"));
+    }
+}
+
+fn wait(mut child: Child, pid: Pid, container: ContainerId, alive: &Alive, events: &Events) {
+    // WNOWAIT leaves the process unreaped, so its number cannot be given to another while it may still be signalled.
+    while let Err(nix::errno::Errno::EINTR) =
+        waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)
+    {}
+    *alive.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    let exit = match child.wait() {
+        Ok(status) => exit_of(status),
+        Err(error) => Exit::ByCluster {
+            error: error.to_string(),
+        },
+    };
+    let _ending = events.send(Event::Exited { container, exit });
+}
+
+fn exit_of(status: ExitStatus) -> Exit {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::ByCluster {
+            error: status.to_string(),
+        },
+    }
+}

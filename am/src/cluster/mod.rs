@@ -1,0 +1,27 @@
+//! Where containers come from: one trait, a cluster behind it.
+//!
+//! A cluster performs what the core asks (get, launch, stop containers) and says what happened, as
+//! the core's events. It decides nothing about the job.
+
+pub mod local;
+
+use heddle_am_core::{ContainerId, Event};
+use heddle_protocol::ids::{Incarnation, Member, Slot};
+use tokio::sync::mpsc;
+
+/// A source of containers. Calls return at once; what comes of them arrives as events.
+pub trait Cluster {
+    /// Get a container for this filling of the slot, not on one of these nodes. Answered by `Allocated`.
+    fn ask(&mut self, slot: Slot, incarnation: Incarnation, avoid: &[String]);
+    /// The ask is not wanted any more.
+    fn cancel(&mut self, slot: Slot, incarnation: Incarnation);
+    /// Give a container back unused.
+    fn release(&mut self, container: &ContainerId);
+    /// Start the member's process in the container. Answered by `Started` or `Exited`.
+    fn launch(&mut self, container: &ContainerId, member: Member);
+    /// Ask the container's process to end, kill it after `grace_ms`. Answered by `Exited`.
+    fn stop(&mut self, container: &ContainerId, grace_ms: u64);
+}
+
+/// Where a cluster's events go. Unbounded: they are a few per container in its life.
+pub type Events = mpsc::UnboundedSender<Event>;

@@ -1,0 +1,349 @@
+//! The loop that turns IO into the core's events and the core's actions into IO.
+//!
+//! Whoever reads [`Driver::run`] knows everything that can happen: one wait on all sources, one event,
+//! the core's actions performed in order, and again. The driver decides nothing about the job. The
+//! order of effects (journal first, then what others can see) is the core's: it holds actions back until
+//! [`Event::RecordDurable`]; the driver keeps journal and store calls in the order given.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use heddle_am_core::{
+    Action, ConnectionId, Core, Event, Mono, Now, OperationId, Outcome, Probe, RecordId,
+};
+use heddle_protocol::control::{Command, Down, Up, UpLine};
+use heddle_protocol::ids::{Attempt, Member};
+use heddle_protocol::view;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::api::{self, Input, Lines};
+use crate::cluster::Cluster;
+
+/// How often people's view is renewed at the most; making it walks every slot.
+const VIEW_EVERY: Duration = Duration::from_millis(200);
+/// How long a probed port may take: on the same network a refusal or an answer takes milliseconds.
+const PROBE_LIMIT: Duration = Duration::from_secs(1);
+
+/// The way to the tasks that write journal and store; what they answer are events.
+pub struct Workers {
+    /// Journal records, in order.
+    pub journal: mpsc::UnboundedSender<(RecordId, Box<heddle_am_core::Record>)>,
+    /// Store calls, in order.
+    pub store: mpsc::UnboundedSender<(heddle_am_core::CallId, Box<heddle_am_core::StoreCall>)>,
+}
+
+/// Everything the loop waits on.
+pub struct Sources {
+    /// From the HTTP server.
+    pub inputs: mpsc::Receiver<Input>,
+    /// From the cluster, the workers and the probes.
+    pub events: mpsc::UnboundedReceiver<Event>,
+    /// Where the latter come in.
+    pub sender: mpsc::UnboundedSender<Event>,
+    /// Orders to stop from outside the API (signals, the command line's death).
+    pub stops: mpsc::UnboundedReceiver<heddle_protocol::control::Operation>,
+}
+
+struct Session {
+    member: Member,
+    lines: Lines,
+    registered: bool,
+}
+
+/// The loop's state.
+pub struct Driver<C> {
+    core: Core,
+    cluster: C,
+    attempt: Attempt,
+    workers: Workers,
+    sources: Sources,
+    view: watch::Sender<Arc<view::JobView>>,
+    view_at: Instant,
+    started: Instant,
+    sessions: HashMap<ConnectionId, Session>,
+    /// Highest report of each container that was taken in; a reconnect repeats those not confirmed.
+    heard: BTreeMap<Member, u64>,
+    answers: HashMap<OperationId, oneshot::Sender<Result<(), String>>>,
+    next_operation: u64,
+    outcome: Option<Outcome>,
+}
+
+impl<C: Cluster> Driver<C> {
+    /// A driver that has not begun.
+    pub fn new(
+        core: Core,
+        cluster: C,
+        attempt: Attempt,
+        workers: Workers,
+        sources: Sources,
+        view: watch::Sender<Arc<view::JobView>>,
+    ) -> Self {
+        let started = Instant::now();
+        Self {
+            core,
+            cluster,
+            attempt,
+            workers,
+            sources,
+            view,
+            view_at: started,
+            started,
+            sessions: HashMap::new(),
+            heard: BTreeMap::new(),
+            answers: HashMap::new(),
+            next_operation: 1,
+            outcome: None,
+        }
+    }
+
+    fn now(&self) -> Now {
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            mono: Mono(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)),
+            wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Runs the job from its first event to its end.
+    pub async fn run(mut self, first: Event) -> (Outcome, view::JobView) {
+        self.on(first);
+        while self.outcome.is_none() {
+            let wait = self
+                .core
+                .next_deadline()
+                .map_or(Duration::from_secs(3600), |at| {
+                    Duration::from_millis(at.since(self.now().mono))
+                });
+            tokio::select! {
+                Some(event) = self.sources.events.recv() => self.on(event),
+                Some(input) = self.sources.inputs.recv() => self.input(input),
+                Some(operation) = self.sources.stops.recv() => self.operation(operation, None),
+                () = tokio::time::sleep(wait) => self.on(Event::Timer),
+            }
+            if self.view_at.elapsed() >= VIEW_EVERY {
+                self.renew_view();
+            }
+        }
+        let view = self.core.view();
+        let outcome = self.outcome.take().unwrap_or_else(|| Outcome {
+            state: view::JobState::Failed,
+            exit_code: 10,
+            message: "the job ended without an outcome".into(),
+            model: None,
+        });
+        (outcome, view)
+    }
+
+    fn renew_view(&mut self) {
+        self.view_at = Instant::now();
+        self.view.send_replace(Arc::new(self.core.view()));
+    }
+
+    fn on(&mut self, event: Event) {
+        let now = self.now();
+        for action in self.core.on(event, now) {
+            self.perform(action);
+        }
+    }
+
+    fn input(&mut self, input: Input) {
+        match input {
+            Input::SessionOpened {
+                connection,
+                member,
+                lines,
+            } => {
+                let session = Session {
+                    member,
+                    lines,
+                    registered: false,
+                };
+                self.sessions.insert(core_id(connection), session);
+            }
+            Input::SessionLine {
+                connection,
+                member,
+                line,
+            } => {
+                self.line(core_id(connection), member, *line);
+            }
+            Input::SessionClosed { connection, .. } => self.closed(core_id(connection)),
+            Input::Operation { operation, answer } => self.operation(operation, Some(answer)),
+        }
+    }
+
+    fn operation(
+        &mut self,
+        operation: heddle_protocol::control::Operation,
+        answer: Option<oneshot::Sender<Result<(), String>>>,
+    ) {
+        let id = OperationId(self.next_operation);
+        self.next_operation += 1;
+        if let Some(answer) = answer {
+            self.answers.insert(id, answer);
+        }
+        self.on(Event::Operation { id, operation });
+    }
+
+    fn line(&mut self, connection: ConnectionId, member: Member, line: UpLine) {
+        let Some(session) = self.sessions.get_mut(&connection) else {
+            return;
+        };
+        match line.report {
+            Up::Register {
+                member: named,
+                pid,
+                host,
+                endpoints,
+                held,
+                busy,
+            } => {
+                if named != member {
+                    tracing::warn!(%member, %named, "a container registered under another name");
+                    self.closed(connection);
+                    return;
+                }
+                session.registered = true;
+                self.on(Event::Registered {
+                    connection,
+                    member,
+                    container: None,
+                    pid,
+                    host,
+                    endpoints,
+                    held,
+                    busy,
+                });
+            }
+            report => {
+                if !session.registered {
+                    tracing::warn!(%member, "a container reported before it registered");
+                    self.closed(connection);
+                    return;
+                }
+                if line.seq > 0 {
+                    let heard = self.heard.entry(member).or_default();
+                    if line.seq <= *heard {
+                        return;
+                    }
+                    *heard = line.seq;
+                }
+                let confirm = matches!(report, Up::Heartbeat(_));
+                self.on(Event::Report {
+                    connection,
+                    report: Box::new(report),
+                });
+                if confirm {
+                    self.send(connection, None);
+                }
+            }
+        }
+    }
+
+    fn closed(&mut self, connection: ConnectionId) {
+        if let Some(session) = self.sessions.remove(&connection)
+            && session.registered
+        {
+            self.on(Event::Closed { connection });
+        }
+    }
+
+    fn send(&mut self, connection: ConnectionId, command: Option<Command>) {
+        let Some(session) = self.sessions.get_mut(&connection) else {
+            return;
+        };
+        let heard = self.heard.get(&session.member).copied().unwrap_or(0);
+        if !session.lines.send(&Down {
+            attempt: self.attempt,
+            heard,
+            command,
+        }) {
+            tracing::warn!(member = %session.member, "a container takes no more commands, its connection is closed");
+            // The close is heard as an event of its own, so that the core is not entered while it acts.
+            session.lines.close();
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Ask {
+                slot,
+                incarnation,
+                avoid,
+            } => self.cluster.ask(slot, incarnation, &avoid),
+            Action::CancelAsk { slot, incarnation } => self.cluster.cancel(slot, incarnation),
+            Action::Release { container } => self.cluster.release(&container),
+            Action::Launch { container, member } => self.cluster.launch(&container, member),
+            Action::Stop {
+                container,
+                grace_ms,
+                ..
+            } => self.cluster.stop(&container, grace_ms),
+            Action::Send {
+                connection,
+                command,
+                ..
+            } => self.send(connection, Some(*command)),
+            Action::Disconnect { connection } => {
+                if let Some(session) = self.sessions.get_mut(&connection) {
+                    session.lines.close();
+                }
+            }
+            Action::Journal { id, record } => {
+                // A worker that has ended has said why by an event before.
+                let _ended = self.workers.journal.send((id, record));
+            }
+            Action::Store { id, call } => {
+                let _ended = self.workers.store.send((id, call));
+            }
+            Action::ProbePort { member, endpoint } => {
+                let events = self.sources.sender.clone();
+                tokio::spawn(async move {
+                    let outcome = probe(endpoint).await;
+                    let _ending = events.send(Event::Probed { member, outcome });
+                });
+            }
+            Action::Notice(event) => notice(&event),
+            Action::Answer { id, result } => {
+                if let Some(answer) = self.answers.remove(&id) {
+                    let _gone = answer.send(result.map(drop));
+                }
+            }
+            Action::Finish(outcome) => self.outcome = Some(*outcome),
+        }
+    }
+}
+
+fn core_id(connection: api::ConnectionId) -> ConnectionId {
+    ConnectionId(connection.0)
+}
+
+async fn probe(endpoint: std::net::SocketAddr) -> Probe {
+    match tokio::time::timeout(PROBE_LIMIT, TcpStream::connect(endpoint)).await {
+        Ok(Ok(_stream)) => Probe::Open,
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => Probe::Refused,
+        Ok(Err(_)) | Err(_) => Probe::Silent,
+    }
+}
+
+/// One line of JSON on standard output for whoever started this process, and one for the log.
+pub fn notice(event: &view::Event) {
+    match serde_json::to_string(event) {
+        Ok(line) => {
+            use std::io::Write as _;
+            let mut out = std::io::stdout().lock();
+            // The command line may be gone; the job is not.
+            let _gone = writeln!(out, "{line}").and_then(|()| out.flush());
+        }
+        Err(error) => tracing::error!(%error, "an event cannot be written as JSON"),
+    }
+    match event {
+        view::Event::Progress { .. } => tracing::debug!(?event, "progress"),
+        view::Event::Warning { text } => tracing::warn!(text, "warning"),
+        other => tracing::info!(event = ?other, "happened"),
+    }
+}

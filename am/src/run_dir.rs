@@ -1,0 +1,226 @@
+//! The run directory of a local run: what the command line leaves for the ApplicationMaster, and what
+//! the ApplicationMaster leaves for the command line.
+//!
+//! | file | by | content |
+//! | --- | --- | --- |
+//! | `run.json` | command line | [`RunFile`] |
+//! | `spec.json` | command line | the job spec, resolved |
+//! | `secret` | command line | 64 hexadecimal digits, mode 0600 |
+//! | `am.json` | ApplicationMaster | [`AmAddress`](heddle_protocol::environment::AmAddress), rewritten by each attempt |
+//! | `outcome.json` | ApplicationMaster | how the run ended, see `heddle_am_core::Outcome` |
+//! | `view.json` | ApplicationMaster | the job as it stood at the end, `heddle_protocol::view::JobView` |
+//! | `logs/<slot>-<incarnation>/` | containers | their logs; `logs/am/` the ApplicationMaster's |
+//! | `containers/<slot>-<incarnation>/` | containers | their work directories |
+
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use heddle_protocol::handshake::{HandshakeError, Secret};
+use heddle_protocol::ids::RunId;
+use heddle_protocol::spec::JobSpec;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What the command line decided about a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFile {
+    /// The run.
+    pub run: RunId,
+    /// The job's name.
+    pub name: String,
+    /// When it was started, milliseconds since 1970.
+    pub started_ms: u64,
+    /// Directory of the job file: what a relative `trainers.command` is relative to.
+    pub job_dir: PathBuf,
+    /// What to do about an earlier run in the same checkpoint directory.
+    pub earlier: Earlier,
+    /// Whether an existing output is replaced when the model is published.
+    pub overwrite: bool,
+    /// Whether a checkpoint directory owned by another living run is taken over.
+    pub take_over: bool,
+}
+
+/// What to do about an earlier run in the same checkpoint directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Earlier {
+    /// Go on where it stopped if the spec is the same, else refuse.
+    #[default]
+    ContinueSame,
+    /// Go on also when keys differ that do not change the meaning of names.
+    Resume,
+    /// Train anew from initial values.
+    Fresh,
+}
+
+/// A run directory that is missing something or cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum RunDirError {
+    /// A file cannot be read or written.
+    #[error("{path}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file has other content than expected.
+    #[error("{path} is not what this program wrote")]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The secret's file has other content.
+    #[error("{path}")]
+    Secret {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: HandshakeError,
+    },
+}
+
+/// A run directory.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    /// One that exists.
+    #[must_use]
+    pub fn open(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Makes a new one with mode 0700 and writes what the ApplicationMaster needs.
+    ///
+    /// # Errors
+    /// When it exists already or cannot be written.
+    pub fn create(
+        path: impl Into<PathBuf>,
+        file: &RunFile,
+        spec: &JobSpec,
+        secret: &Secret,
+    ) -> Result<Self, RunDirError> {
+        let dir = Self::open(path);
+        let mut builder = std::fs::DirBuilder::new();
+        builder.mode(0o700);
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| RunDirError::Io { path, source }
+        };
+        if let Some(parent) = dir.path.parent() {
+            builder.recursive(true).create(parent).map_err(io(parent))?;
+        }
+        builder
+            .recursive(false)
+            .create(&dir.path)
+            .map_err(io(&dir.path))?;
+        builder.create(dir.logs()).map_err(io(&dir.logs()))?;
+        dir.write("run.json", file)?;
+        dir.write("spec.json", spec)?;
+        dir.write_bytes("secret", secret.to_hex().as_bytes())?;
+        Ok(dir)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where logs are.
+    #[must_use]
+    pub fn logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+
+    /// The file that names the ApplicationMaster's address.
+    #[must_use]
+    pub fn am_file(&self) -> PathBuf {
+        self.path.join("am.json")
+    }
+
+    /// The file with the secret.
+    #[must_use]
+    pub fn secret_file(&self) -> PathBuf {
+        self.path.join("secret")
+    }
+
+    /// What the command line decided.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn run_file(&self) -> Result<RunFile, RunDirError> {
+        self.read("run.json")
+    }
+
+    /// The job.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn spec(&self) -> Result<JobSpec, RunDirError> {
+        self.read("spec.json")
+    }
+
+    /// The secret.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn secret(&self) -> Result<Secret, RunDirError> {
+        let path = self.secret_file();
+        let text = std::fs::read_to_string(&path).map_err(|source| RunDirError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        Secret::from_hex(&text).map_err(|source| RunDirError::Secret { path, source })
+    }
+
+    /// Reads one of the JSON files.
+    ///
+    /// # Errors
+    /// When it cannot be read or has another form.
+    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, RunDirError> {
+        let path = self.path.join(name);
+        let text = std::fs::read(&path).map_err(|source| RunDirError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        serde_json::from_slice(&text).map_err(|source| RunDirError::Form { path, source })
+    }
+
+    /// Writes one of the JSON files, whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write<T: Serialize>(&self, name: &str, content: &T) -> Result<(), RunDirError> {
+        let bytes = serde_json::to_vec_pretty(content).map_err(|source| RunDirError::Form {
+            path: self.path.join(name),
+            source,
+        })?;
+        self.write_bytes(name, &bytes)
+    }
+
+    fn write_bytes(&self, name: &str, bytes: &[u8]) -> Result<(), RunDirError> {
+        let path = self.path.join(name);
+        let new = self.path.join(format!(".{name}.new"));
+        let write = || {
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&new)?;
+            std::io::Write::write_all(&mut file, bytes)?;
+            file.sync_all()?;
+            std::fs::rename(&new, &path)
+        };
+        write().map_err(|source| RunDirError::Io {
+            path: path.clone(),
+            source,
+        })
+    }
+}
