@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::failover::Backoff;
+use crate::configuration::{Configuration, TimeUnit, ValueError, ValueProblem};
 
 /// Settings of an [`RpcClient`](super::RpcClient). The defaults are Hadoop's where it has some.
 #[derive(Clone, Debug)]
@@ -39,6 +40,37 @@ impl Default for RpcOptions {
             backoff: Backoff::default(),
             caller_context: None,
         }
+    }
+}
+
+impl RpcOptions {
+    /// The options of a configuration, by the keys named at each field. A timeout of 0, which for Hadoop is "for
+    /// ever", becomes the default: every wait here ends.
+    ///
+    /// # Errors
+    /// When a value is no time, or a length no positive number.
+    pub fn of(configuration: &Configuration) -> Result<Self, ValueError> {
+        let default = Self::default();
+        let time = |key, default| {
+            let value = configuration.duration(key, TimeUnit::Millis, default)?;
+            Ok::<_, ValueError>(if value.is_zero() { default } else { value })
+        };
+        let length = |key, default: usize| {
+            let value = configuration.integer(key, i64::try_from(default).unwrap_or(i64::MAX))?;
+            let is_usable = (1..=i64::from(i32::MAX)).contains(&value);
+            let value = usize::try_from(value).ok().filter(|_| is_usable);
+            value.ok_or_else(|| configuration.value_error(key, ValueProblem::Number))
+        };
+        Ok(Self {
+            connect_timeout: time("ipc.client.connect.timeout", default.connect_timeout)?,
+            attempt_timeout: time("ipc.client.rpc-timeout.ms", default.attempt_timeout)?,
+            ping_interval: time("ipc.ping.interval", default.ping_interval)?,
+            idle_timeout: time("ipc.client.connection.maxidletime", default.idle_timeout)?,
+            response_max: length("ipc.maximum.response.length", default.response_max)?,
+            request_max: length("ipc.maximum.data.length", default.request_max)?,
+            backoff: default.backoff,
+            caller_context: None,
+        })
     }
 }
 

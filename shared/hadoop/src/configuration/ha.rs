@@ -1,0 +1,284 @@
+//! Servers by their roles: ResourceManagers, NameNodes, alone or several for high availability.
+//!
+//! Source: `YarnConfiguration.getSocketAddr`, `HAUtil`, `RMHAUtils`, `DFSUtilClient.getAddresses`.
+
+use super::{Configuration, ValueError};
+use crate::address::HostPort;
+
+/// A port of the ResourceManager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RmService {
+    /// Applications and clients, 8032.
+    Client,
+    /// ApplicationMasters, 8030.
+    Scheduler,
+    /// Administration, 8033.
+    Admin,
+    /// Web pages and REST over HTTP, 8088.
+    Web,
+    /// The same over TLS, 8090.
+    SecureWeb,
+}
+
+impl RmService {
+    /// The key of the address.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Client => "yarn.resourcemanager.address",
+            Self::Scheduler => "yarn.resourcemanager.scheduler.address",
+            Self::Admin => "yarn.resourcemanager.admin.address",
+            Self::Web => "yarn.resourcemanager.webapp.address",
+            Self::SecureWeb => "yarn.resourcemanager.webapp.https.address",
+        }
+    }
+
+    /// The port of an address that names none.
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Client => 8032,
+            Self::Scheduler => 8030,
+            Self::Admin => 8033,
+            Self::Web => 8088,
+            Self::SecureWeb => 8090,
+        }
+    }
+}
+
+/// The NameNodes behind one file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameService {
+    /// The logical name, when the file system has one (high availability, federation).
+    pub logical: Option<String>,
+    /// The RPC addresses, in the order of the configuration.
+    pub servers: Vec<HostPort>,
+}
+
+/// Why servers cannot be told from a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HaError {
+    /// A value cannot be used.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// High availability is on and the list of ids is empty.
+    #[error("{enabled} is true and {ids} names none")]
+    NoIds {
+        /// The key that switches it on.
+        enabled: &'static str,
+        /// The key with the list.
+        ids: &'static str,
+    },
+    /// A member of a group has no address.
+    #[error("{key} is not set")]
+    NoAddress {
+        /// The key that should have it.
+        key: String,
+    },
+    /// The URI is none of HDFS.
+    #[error("\"{0}\" is no hdfs:// URI with a host")]
+    NotHdfs(String),
+}
+
+/// Port of a NameNode that is named without one.
+const NAMENODE_PORT: u16 = 8020;
+
+impl Configuration {
+    /// The ResourceManagers' addresses for one service: all of an HA group, in the order of their ids, or the one.
+    ///
+    /// # Errors
+    /// When an address is malformed, or a member of the group has none.
+    pub fn resource_managers(&self, service: RmService) -> Result<Vec<HostPort>, HaError> {
+        let (key, port) = (service.key(), service.default_port());
+        if !self.boolean("yarn.resourcemanager.ha.enabled", false)? {
+            let address = self.address(key, Some(port))?;
+            return Ok(vec![address.ok_or_else(|| HaError::NoAddress {
+                key: key.to_owned(),
+            })?]);
+        }
+        let ids = self.list("yarn.resourcemanager.ha.rm-ids")?;
+        if ids.is_empty() {
+            let (enabled, ids) = (
+                "yarn.resourcemanager.ha.enabled",
+                "yarn.resourcemanager.ha.rm-ids",
+            );
+            return Err(HaError::NoIds { enabled, ids });
+        }
+        let mut servers = Vec::with_capacity(ids.len());
+        for id in ids {
+            let own_key = format!("{key}.{id}");
+            let address = match self.address(&own_key, Some(port))? {
+                Some(address) => address,
+                None => {
+                    let host = self.trimmed(&format!("yarn.resourcemanager.hostname.{id}"))?;
+                    let host = host.ok_or(HaError::NoAddress { key: own_key })?;
+                    HostPort::new(host, port)
+                }
+            };
+            servers.push(address);
+        }
+        Ok(servers)
+    }
+
+    /// The NameNodes of a file system: `hdfs://host[:port][/…]` or `hdfs://logical-name[/…]`.
+    ///
+    /// # Errors
+    /// When the URI is not of HDFS, an address is malformed, or a member of the group has none.
+    pub fn name_service(&self, uri: &str) -> Result<NameService, HaError> {
+        let not_hdfs = || HaError::NotHdfs(uri.to_owned());
+        let authority = uri.strip_prefix("hdfs://").ok_or_else(not_hdfs)?;
+        let authority = authority.split('/').next().unwrap_or_default();
+        // user@host is allowed by URIs and means nothing to HDFS.
+        let authority = authority.rsplit('@').next().unwrap_or_default();
+        if authority.is_empty() {
+            return Err(not_hdfs());
+        }
+        let ids = self.list(&format!("dfs.ha.namenodes.{authority}"))?;
+        let is_logical = !ids.is_empty()
+            || self
+                .list("dfs.nameservices")?
+                .iter()
+                .any(|name| name == authority);
+        if !is_logical {
+            let server = HostPort::parse(authority, Some(NAMENODE_PORT)).map_err(|_| not_hdfs())?;
+            return Ok(NameService {
+                logical: None,
+                servers: vec![server],
+            });
+        }
+        let keys: Vec<String> = if ids.is_empty() {
+            vec![format!("dfs.namenode.rpc-address.{authority}")]
+        } else {
+            ids.iter()
+                .map(|id| format!("dfs.namenode.rpc-address.{authority}.{id}"))
+                .collect()
+        };
+        let mut servers = Vec::with_capacity(keys.len());
+        for key in keys {
+            servers.push(
+                self.address(&key, Some(NAMENODE_PORT))?
+                    .ok_or(HaError::NoAddress { key })?,
+            );
+        }
+        Ok(NameService {
+            logical: Some(authority.to_owned()),
+            servers,
+        })
+    }
+
+    /// The NameNodes of `fs.defaultFS`.
+    ///
+    /// # Errors
+    /// As [`Configuration::name_service`]; a default file system other than HDFS is [`HaError::NotHdfs`].
+    pub fn default_name_service(&self) -> Result<NameService, HaError> {
+        self.name_service(&self.trimmed("fs.defaultFS")?.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Environment;
+    use super::*;
+
+    fn configuration(pairs: &[(&str, &str)]) -> Configuration {
+        let mut configuration = Configuration::with_defaults(Environment::empty());
+        for (key, value) in pairs {
+            configuration.set(key, *value, "test");
+        }
+        configuration
+    }
+
+    fn shown(servers: &[HostPort]) -> Vec<String> {
+        servers.iter().map(HostPort::to_string).collect()
+    }
+
+    #[test]
+    fn a_single_resource_manager_is_found_by_its_host_name() {
+        let configuration = configuration(&[("yarn.resourcemanager.hostname", "rm.example.com")]);
+        let client = configuration
+            .resource_managers(RmService::Client)
+            .expect("is set");
+        assert_eq!(shown(&client), ["rm.example.com:8032"]);
+        let scheduler = configuration
+            .resource_managers(RmService::Scheduler)
+            .expect("is set");
+        assert_eq!(shown(&scheduler), ["rm.example.com:8030"]);
+    }
+
+    #[test]
+    fn each_member_has_an_address_or_a_host_name() {
+        let configuration = configuration(&[
+            ("yarn.resourcemanager.ha.enabled", "true"),
+            ("yarn.resourcemanager.ha.rm-ids", "rm1, rm2"),
+            ("yarn.resourcemanager.hostname.rm1", "a"),
+            ("yarn.resourcemanager.address.rm2", "b:9"),
+            ("yarn.resourcemanager.scheduler.address.rm2", "b"),
+        ]);
+        assert_eq!(
+            shown(
+                &configuration
+                    .resource_managers(RmService::Client)
+                    .expect("set")
+            ),
+            ["a:8032", "b:9"]
+        );
+        assert_eq!(
+            shown(
+                &configuration
+                    .resource_managers(RmService::Scheduler)
+                    .expect("set")
+            ),
+            ["a:8030", "b:8030"]
+        );
+        let missing = configuration.resource_managers(RmService::Admin);
+        assert_eq!(
+            missing,
+            Err(HaError::NoAddress {
+                key: "yarn.resourcemanager.admin.address.rm2".into()
+            })
+        );
+    }
+
+    #[test]
+    fn high_availability_without_ids_is_an_error() {
+        let configuration = configuration(&[("yarn.resourcemanager.ha.enabled", "true")]);
+        assert!(matches!(
+            configuration.resource_managers(RmService::Client),
+            Err(HaError::NoIds { .. })
+        ));
+    }
+
+    #[test]
+    fn name_services_are_logical_or_hosts() {
+        let configuration = configuration(&[
+            ("fs.defaultFS", "hdfs://prod"),
+            ("dfs.nameservices", "prod,solo"),
+            ("dfs.ha.namenodes.prod", "nn1,nn2"),
+            ("dfs.namenode.rpc-address.prod.nn1", "a:8020"),
+            ("dfs.namenode.rpc-address.prod.nn2", "b"),
+            ("dfs.namenode.rpc-address.solo", "c:1"),
+        ]);
+        let default = configuration.default_name_service().expect("set");
+        assert_eq!(
+            (default.logical.as_deref(), shown(&default.servers)),
+            (Some("prod"), vec!["a:8020".into(), "b:8020".into()])
+        );
+        let solo = configuration.name_service("hdfs://solo/path").expect("set");
+        assert_eq!(
+            (solo.logical.as_deref(), shown(&solo.servers)),
+            (Some("solo"), vec!["c:1".into()])
+        );
+        let host = configuration
+            .name_service("hdfs://nn.example.com:9000/x")
+            .expect("a host");
+        assert_eq!(
+            (host.logical, shown(&host.servers)),
+            (None, vec!["nn.example.com:9000".into()])
+        );
+        for uri in ["file:///", "hdfs://", "hdfs:///x", "s3://b"] {
+            assert!(
+                matches!(configuration.name_service(uri), Err(HaError::NotHdfs(_))),
+                "{uri}"
+            );
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Where the configuration files are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What a configuration takes from the process it runs in: environment variables and Java-like system properties.
+///
+/// A value, not a global: tests and services give what they like.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+    properties: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// No variables, no properties.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// The environment of this process. Variables that are not UTF-8 are left out.
+    ///
+    /// Values in configuration files use a few of Java's system properties: `user.name` (the system's user, not
+    /// `HADOOP_USER_NAME`), `user.home`, `user.dir`, `java.io.tmpdir`. They are set; others are not.
+    pub fn of_process() -> Self {
+        let variables: BTreeMap<_, _> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let mut properties = BTreeMap::from([("java.io.tmpdir".to_owned(), "/tmp".to_owned())]);
+        if let Some(account) = crate::user::account_of_process() {
+            properties.insert("user.name".to_owned(), account.name);
+            properties.insert("user.home".to_owned(), account.home);
+        }
+        if let Some(directory) = std::env::current_dir()
+            .ok()
+            .and_then(|path| path.into_os_string().into_string().ok())
+        {
+            properties.insert("user.dir".to_owned(), directory);
+        }
+        Self {
+            variables,
+            properties,
+        }
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn with_variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.variables.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets a system property, as `-Dname=value` does for Java.
+    #[must_use]
+    pub fn with_property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.properties.insert(name.into(), value.into());
+        self
+    }
+
+    /// An environment variable.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str)
+    }
+
+    /// A system property.
+    pub fn property(&self, name: &str) -> Option<&str> {
+        self.properties.get(name).map(String::as_str)
+    }
+}
+
+/// A directory that may hold configuration files, and why it was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The directory.
+    pub directory: PathBuf,
+    /// The variable that names it, such as `HADOOP_CONF_DIR`.
+    pub reason: &'static str,
+}
+
+/// The directories to look in, the most specific first: for `yarn-site.xml` and `resource-types.xml`
+/// `YARN_CONF_DIR` comes before `HADOOP_CONF_DIR`, for the others after it. `HADOOP_HOME/etc/hadoop` and
+/// `/etc/hadoop/conf` count only when neither is set.
+pub fn candidates(environment: &Environment, is_yarn: bool) -> Vec<Candidate> {
+    let named = |reason: &'static str| {
+        let directory = environment
+            .variable(reason)
+            .filter(|value| !value.is_empty())?;
+        Some(Candidate {
+            directory: PathBuf::from(directory),
+            reason,
+        })
+    };
+    let order = if is_yarn {
+        ["YARN_CONF_DIR", "HADOOP_CONF_DIR"]
+    } else {
+        ["HADOOP_CONF_DIR", "YARN_CONF_DIR"]
+    };
+    let mut found: Vec<Candidate> = order.into_iter().filter_map(named).collect();
+    if found.is_empty() {
+        for reason in ["HADOOP_HOME", "HADOOP_PREFIX"] {
+            if let Some(home) = named(reason) {
+                found.push(Candidate {
+                    directory: home.directory.join("etc/hadoop"),
+                    reason,
+                });
+            }
+        }
+        found.push(Candidate {
+            directory: PathBuf::from("/etc/hadoop/conf"),
+            reason: "the usual place",
+        });
+    }
+    found.dedup_by(|later, earlier| later.directory == earlier.directory);
+    found
+}
+
+/// Reads files of the file system, up to [`super::xml::FILE_BYTES_MAX`].
+#[derive(Clone, Copy, Debug)]
+pub struct FileSystem;
+
+impl super::xml::Files for FileSystem {
+    fn read(&self, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+        use std::io::{Error, ErrorKind, Read as _};
+        let file = match std::fs::File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Not by the length that the file system tells: a pipe or a device has none.
+        let limit = super::xml::FILE_BYTES_MAX;
+        let mut bytes = Vec::new();
+        file.take(limit + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit {
+            return Err(Error::new(
+                ErrorKind::FileTooLarge,
+                format!("longer than {limit} bytes"),
+            ));
+        }
+        Ok(Some(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reasons(environment: &Environment, is_yarn: bool) -> Vec<&'static str> {
+        candidates(environment, is_yarn)
+            .into_iter()
+            .map(|candidate| candidate.reason)
+            .collect()
+    }
+
+    #[test]
+    fn each_kind_of_file_looks_first_where_it_belongs() {
+        let both = Environment::empty()
+            .with_variable("HADOOP_CONF_DIR", "/h")
+            .with_variable("YARN_CONF_DIR", "/y");
+        assert_eq!(reasons(&both, false), ["HADOOP_CONF_DIR", "YARN_CONF_DIR"]);
+        assert_eq!(reasons(&both, true), ["YARN_CONF_DIR", "HADOOP_CONF_DIR"]);
+    }
+
+    #[test]
+    fn the_same_directory_is_looked_at_once_and_an_empty_variable_is_none() {
+        let same = Environment::empty()
+            .with_variable("HADOOP_CONF_DIR", "/c")
+            .with_variable("YARN_CONF_DIR", "/c");
+        assert_eq!(reasons(&same, false).len(), 1);
+        let home = Environment::empty()
+            .with_variable("HADOOP_CONF_DIR", "")
+            .with_variable("HADOOP_HOME", "/opt/h");
+        assert_eq!(
+            candidates(&home, false)[0].directory,
+            Path::new("/opt/h/etc/hadoop")
+        );
+    }
+}
