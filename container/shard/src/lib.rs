@@ -1,1 +1,34 @@
 //! Parameters without sockets: tables, optimizers, snapshots, consistency, exactly-once.
+//!
+//! A [`Host`] is what one data thread of a pserver owns: some [`Shard`]s, who may speak to them, and
+//! the cut that is open. Frames and commands go in, [`Effect`]s come out: replies, reports, closed
+//! connections. The same code runs under sockets in `heddle-pserver` and under a simulation.
+//!
+//! Deliberately absent: sockets, files, threads, locks, clocks (the time is an argument) and random
+//! numbers; the `clippy.toml` beside this crate refuses them. Whole files are `heddle-storage`'s;
+//! this crate names the [`Section`]s of one and fills them piece by piece, so that no shard is ever
+//! copied as a whole.
+
+#[cfg(target_endian = "big")]
+compile_error!("values travel and are saved little-endian, straight from memory");
+
+mod arena;
+mod content;
+mod copies;
+mod cut;
+mod effect;
+mod host;
+mod lanes;
+mod marks;
+mod memory;
+mod optimizer;
+mod rowset;
+mod shard;
+mod table;
+
+pub use content::{ContentError, Section, SnapshotGone};
+pub use cut::WAIT_MAX;
+pub use effect::{Conn, Effect, Flow, Report, Rows};
+pub use host::{Host, HostError};
+pub use memory::MemoryError;
+pub use shard::{Shard, ShardConfig};

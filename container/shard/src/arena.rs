@@ -1,0 +1,281 @@
+//! The memory of a shard: one flat array of f32 in units of 1 KiB, with snapshots.
+//!
+//! Every plane of every table (its values, each array of optimizer state) begins on a unit, so that
+//! a unit belongs to one plane. Flat, so that a range of rows is one slice that goes to the socket
+//! as it is.
+
+use std::ops::Range;
+
+use crate::copies::{Copies, Full, UNIT, Which};
+
+/// Cells and what snapshots remember of them.
+pub(crate) struct Arena {
+    cells: Vec<f32>,
+    copies: Copies,
+}
+
+impl Arena {
+    /// `cells_len` zeros (a multiple of the unit) and room for copies of `copy_bytes_max` bytes.
+    pub(crate) fn new(cells_len: usize, copy_bytes_max: usize) -> Self {
+        debug_assert_eq!(cells_len % UNIT, 0);
+        Self {
+            cells: vec![0.0; cells_len],
+            copies: Copies::new(cells_len / UNIT, copy_bytes_max),
+        }
+    }
+
+    /// All cells.
+    pub(crate) fn cells(&self) -> &[f32] {
+        &self.cells
+    }
+
+    /// Cells for loading, past every snapshot: there must be none.
+    pub(crate) fn cells_for_loading(&mut self) -> &mut [f32] {
+        debug_assert!(self.copies.is_idle());
+        &mut self.cells
+    }
+
+    /// Cells that may be written to, after the snapshots have their copies of all of `ranges` (in
+    /// ascending order). All of them or none: nothing has changed when it fails.
+    ///
+    /// # Errors
+    /// [`Full`]: wait until the saver has read more.
+    pub(crate) fn write<R>(&mut self, ranges: R) -> Result<&mut [f32], Full>
+    where
+        R: Iterator<Item = Range<usize>> + Clone,
+    {
+        if !self.copies.is_idle() {
+            while self.missing(ranges.clone()).count() > self.copies.room() {
+                self.copies.make_room()?;
+            }
+            for unit in units(ranges) {
+                self.copies
+                    .preserve(unit, &self.cells[unit * UNIT..(unit + 1) * UNIT]);
+            }
+        }
+        Ok(&mut self.cells)
+    }
+
+    fn missing(&self, ranges: impl Iterator<Item = Range<usize>>) -> impl Iterator<Item = usize> {
+        units(ranges).filter(|&unit| self.copies.needs(unit))
+    }
+
+    /// Takes a snapshot of all cells as they are.
+    pub(crate) fn snap(&mut self) {
+        self.copies.open();
+    }
+
+    /// Fills `out` with what cells `at ..` held at the snapshot that is being saved, and counts them
+    /// as saved. Pieces come in ascending order; `at` begins a unit.
+    pub(crate) fn save(&mut self, at: usize, out: &mut [f32]) {
+        let end = at + out.len();
+        self.copies
+            .read(Which::Open, at / UNIT, &self.cells[at..end], out);
+        // A last unit that is only begun is read to its end by nobody: what follows is padding, or
+        // the next piece, which begins there.
+        self.copies.mark_saved(at / UNIT..end.div_ceil(UNIT));
+    }
+
+    /// See [`Copies::commit`].
+    pub(crate) fn commit(&mut self) -> bool {
+        self.copies.commit()
+    }
+
+    /// Forgets the snapshot that is being saved.
+    pub(crate) fn drop_open(&mut self) {
+        self.copies.drop_open();
+    }
+
+    /// Forgets the snapshot kept for a rollback.
+    pub(crate) fn drop_kept(&mut self) {
+        self.copies.drop_kept();
+    }
+
+    /// Returns to a snapshot, if it is still whole.
+    pub(crate) fn restore(&mut self, which: Which) -> bool {
+        self.copies.restore(which, &mut self.cells)
+    }
+
+    /// Bytes that copies take.
+    pub(crate) fn copy_bytes(&self) -> usize {
+        self.copies.bytes_used()
+    }
+}
+
+/// The units that ascending ranges touch, each once.
+fn units(ranges: impl Iterator<Item = Range<usize>>) -> impl Iterator<Item = usize> {
+    let mut next = 0;
+    ranges
+        .filter(|range| !range.is_empty())
+        .flat_map(move |range| {
+            let first = (range.start / UNIT).max(next);
+            let end = range.end.div_ceil(UNIT);
+            next = next.max(end);
+            first..end
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn write(arena: &mut Arena, at: usize, value: f32) -> Result<(), Full> {
+        arena.write(std::iter::once(at..at + 1))?[at] = value;
+        Ok(())
+    }
+
+    fn saved(arena: &mut Arena) -> Vec<f32> {
+        let mut out = vec![0.0; arena.cells().len()];
+        for (i, piece) in out.chunks_mut(2 * UNIT).enumerate() {
+            arena.save(i * 2 * UNIT, piece);
+        }
+        out
+    }
+
+    #[test]
+    fn a_snapshot_shows_what_was_there_whatever_is_written_later() {
+        let mut arena = Arena::new(8 * UNIT, 1 << 20);
+        write(&mut arena, 5, 1.0).expect("no snapshot");
+        arena.snap();
+        write(&mut arena, 5, 2.0).expect("room");
+        write(&mut arena, 7 * UNIT, 3.0).expect("room");
+        let saved = saved(&mut arena);
+        assert_eq!((saved[5], saved[7 * UNIT]), (1.0, 0.0));
+        assert_eq!((arena.cells()[5], arena.cells()[7 * UNIT]), (2.0, 3.0));
+    }
+
+    #[test]
+    fn the_kept_snapshot_goes_first_then_a_write_waits_for_the_saver() {
+        let mut arena = Arena::new(8 * UNIT, 3 * UNIT * 4);
+        arena.snap();
+        saved(&mut arena);
+        assert!(arena.commit());
+        write(&mut arena, 0, 1.0).expect("room");
+        arena.snap();
+        write(&mut arena, 0, 2.0).expect("room");
+        write(&mut arena, UNIT, 2.0).expect("room");
+        write(&mut arena, 2 * UNIT, 2.0).expect("the kept one makes room");
+        assert_eq!(arena.copy_bytes(), 3 * UNIT * 4, "the kept one is gone");
+        assert_eq!(write(&mut arena, 3 * UNIT, 2.0), Err(Full));
+        assert_eq!(arena.cells()[3 * UNIT], 0.0, "nothing was written");
+        let mut out = vec![0.0; 2 * UNIT];
+        arena.save(0, &mut out);
+        assert_eq!((out[0], out[UNIT]), (1.0, 0.0));
+        write(&mut arena, 3 * UNIT, 2.0).expect("the saver has read on");
+        write(&mut arena, 0, 3.0).expect("what was read needs no copy");
+        assert!(!arena.commit(), "not whole any more");
+    }
+
+    #[test]
+    fn a_returned_snapshot_can_be_returned_to_again() {
+        let mut arena = Arena::new(4 * UNIT, 1 << 20);
+        write(&mut arena, 9, 1.0).expect("no snapshot");
+        arena.snap();
+        saved(&mut arena);
+        arena.commit();
+        for _ in 0..3 {
+            write(&mut arena, 9, 5.0).expect("room");
+            arena.snap();
+            write(&mut arena, 9, 6.0).expect("room");
+            assert!(arena.restore(Which::Kept));
+            assert_eq!(arena.cells()[9], 1.0);
+        }
+        assert_eq!(arena.copy_bytes(), 0);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Write(usize, usize, f32),
+        Snap,
+        Save(usize),
+        Commit,
+        DropOpen,
+        DropKept,
+        RestoreKept,
+        RestoreOpen,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            8 => (0usize..16 * UNIT, 1usize..600, -1.0f32..1.0).prop_map(|(a, n, v)| Op::Write(a, n, v)),
+            2 => Just(Op::Snap),
+            3 => (1usize..5).prop_map(Op::Save),
+            1 => Just(Op::Commit),
+            1 => Just(Op::DropOpen),
+            1 => Just(Op::DropKept),
+            1 => Just(Op::RestoreKept),
+            1 => Just(Op::RestoreOpen),
+        ]
+    }
+
+    proptest! {
+        /// Against whole copies: what is saved and returned to is what was there, and no copy leaks.
+        #[test]
+        fn snapshots_agree_with_whole_copies(ops in prop::collection::vec(op(), 1..80), slots in 0usize..24) {
+            const LEN: usize = 16 * UNIT;
+            let mut arena = Arena::new(LEN, slots * UNIT * 4);
+            let mut cells = vec![0.0f32; LEN];
+            let mut open: Option<(Vec<f32>, usize)> = None;
+            let mut kept: Option<Vec<f32>> = None;
+            for op in ops {
+                match op {
+                    Op::Write(at, len, value) => {
+                        let range = at..(at + len).min(LEN);
+                        if let Ok(live) = arena.write(std::iter::once(range.clone())) {
+                            live[range.clone()].fill(value);
+                            cells[range].fill(value);
+                        } else {
+                            prop_assert!(open.is_some(), "only an unsaved snapshot makes a write wait");
+                        }
+                    }
+                    Op::Snap => {
+                        arena.snap();
+                        open = Some((cells.clone(), 0));
+                    }
+                    Op::Save(units) => if let Some((then, at)) = &mut open {
+                        let end = (*at + units * UNIT).min(LEN);
+                        let mut out = vec![0.0; end - *at];
+                        if end > *at {
+                            arena.save(*at, &mut out);
+                        }
+                        prop_assert_eq!(&out, &then[*at..end]);
+                        *at = end;
+                    },
+                    Op::Commit => {
+                        let was = open.take();
+                        if arena.commit() {
+                            kept = was.map(|(then, _)| then);
+                        }
+                    }
+                    Op::DropOpen => {
+                        arena.drop_open();
+                        open = None;
+                    }
+                    Op::DropKept => {
+                        arena.drop_kept();
+                        kept = None;
+                    }
+                    Op::RestoreKept => if arena.restore(Which::Kept) {
+                        cells = kept.clone().expect("one was kept");
+                        open = None;
+                    } else {
+                        // Dropped for room.
+                        kept = None;
+                        open = None;
+                    },
+                    Op::RestoreOpen => if arena.restore(Which::Open) {
+                        cells = open.take().expect("one was open").0;
+                        kept = Some(cells.clone());
+                    },
+                }
+                prop_assert_eq!(arena.cells(), &cells[..]);
+            }
+            arena.drop_open();
+            arena.drop_kept();
+            prop_assert_eq!(arena.copy_bytes(), 0);
+            prop_assert!(arena.write(std::iter::once(0..LEN)).is_ok());
+        }
+    }
+}

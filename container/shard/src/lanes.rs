@@ -1,0 +1,366 @@
+//! BSP on one shard: gradients of a step are staged, summed in lane order, and applied at once.
+//!
+//! Floating-point sums depend on their order, so a step's gradients are added lane by lane, whoever
+//! was faster: one accumulator a table, and the lowest lane whose gradient is not wholly here (the
+//! *front*) is added as its parts arrive. Lanes above the front wait in a bounded buffer; beyond it
+//! they are told to come later, which stops nobody: the front is always accepted. A step is applied
+//! when every lane is done, and never before, so that a dead trainer's lane can be computed again
+//! from the same values: what a lane has staged is exact whoever finishes it.
+
+use heddle_protocol::frame::{Header, Status, flags};
+use heddle_protocol::ids::{Part, Step};
+
+use crate::arena::Arena;
+use crate::copies::Full;
+use crate::marks::REMEMBERS;
+use crate::memory::Seen;
+use crate::rowset::RowSet;
+use crate::table::{Table, Target};
+
+/// Values that are applied between two looks at the snapshots' room: 64 KiB, which stay in cache.
+const APPLY_VALUES: usize = 16 * 1024;
+
+/// The lanes of a phase and the step that is being staged.
+pub(crate) struct Lanes {
+    /// Job steps applied: also the number of the one that is staged.
+    step: Step,
+    lanes: Vec<Lane>,
+    /// The lowest lane whose gradient of this step is not wholly in the sums.
+    front: usize,
+    /// By table.
+    sums: Vec<Sums>,
+    early_bytes: usize,
+    early_bytes_max: usize,
+    /// All lanes are done: the next table and row to apply.
+    applying: Option<(usize, usize)>,
+}
+
+#[derive(Default)]
+struct Lane {
+    /// Its data ended with an earlier step.
+    ended: bool,
+    /// Its data ends with this step.
+    ending: bool,
+    /// The part that comes next.
+    next: Part,
+    /// All parts of this step are here.
+    staged: bool,
+    /// Its `Done` was heard: all shards have the gradient.
+    done: bool,
+    /// Records behind this step's gradient.
+    rows: u64,
+    /// A part was told to come later, so later ones may arrive before it.
+    deferred: bool,
+    /// Parts that wait for lower lanes.
+    early: Vec<Early>,
+}
+
+struct Early {
+    table: usize,
+    rows: EarlyRows,
+    sums: Vec<f32>,
+}
+
+enum EarlyRows {
+    Range { first: usize, count: usize },
+    Keys(Vec<u32>),
+}
+
+/// A gradient under addition, as long as the table's slice; made when the table is first pushed to.
+#[derive(Default)]
+struct Sums {
+    sums: Vec<f32>,
+    named: RowSet,
+}
+
+/// A checked push: which table, which rows, their sums. A push of no rows has none.
+pub(crate) type Gradient<'a> = Option<(usize, Target<'a>, &'a [f32])>;
+
+impl Lanes {
+    pub(crate) fn new(step: Step, ended: Vec<bool>, tables: usize, early_bytes_max: usize) -> Self {
+        let lane = |ended| Lane {
+            ended,
+            ..Lane::default()
+        };
+        let mut lanes = Self {
+            step,
+            lanes: ended.into_iter().map(lane).collect(),
+            front: 0,
+            sums: (0..tables).map(|_| Sums::default()).collect(),
+            early_bytes: 0,
+            early_bytes_max,
+            applying: None,
+        };
+        lanes.front = lanes.first_open(0);
+        lanes
+    }
+
+    pub(crate) fn step(&self) -> Step {
+        self.step
+    }
+
+    /// Whether a step is half applied: the values are of no step.
+    pub(crate) fn is_applying(&self) -> bool {
+        self.applying.is_some()
+    }
+
+    /// Whether no lane has anything left: the phase is over.
+    pub(crate) fn all_ended(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.ended)
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        Seen::Lanes {
+            step: self.step,
+            ended: self.lanes.iter().map(|lane| lane.ended).collect(),
+        }
+    }
+
+    /// Whether a frame of the step after this one can be on its way: the lane has done its part of this one.
+    pub(crate) fn may_be_ahead(&self, lane: u32) -> bool {
+        self.lane(lane)
+            .is_some_and(|lane| lane.done && !lane.ending)
+    }
+
+    /// Notes that a part of this lane was told to come later.
+    pub(crate) fn defer(&mut self, lane: u32) {
+        if let Some(lane) = self.lanes.get_mut(lane as usize) {
+            lane.deferred = true;
+        }
+    }
+
+    /// What a part of this step that has the number `part` is to this lane, if it is not the next.
+    pub(crate) fn judge(&self, lane: u32, part: Part) -> Result<(), Status> {
+        let lane = self.lane(lane).ok_or(Status::BadRange)?;
+        if lane.ended {
+            return Err(Status::OutOfOrder);
+        }
+        if !REMEMBERS && self.applying.is_none() && !lane.done && part <= lane.next {
+            return Ok(());
+        }
+        if lane.staged || part < lane.next {
+            return Err(Status::Already);
+        }
+        match (part == lane.next, lane.deferred) {
+            (true, _) => Ok(()),
+            (false, true) => Err(Status::Later),
+            (false, false) => Err(Status::OutOfOrder),
+        }
+    }
+
+    /// Takes the part that [`Self::judge`] found to be the next one. A gradient that is left out (NaN)
+    /// still counts as here.
+    pub(crate) fn push(
+        &mut self,
+        tables: &[Table],
+        lane: u32,
+        part: Part,
+        last: bool,
+        gradient: Gradient<'_>,
+    ) -> Status {
+        let index = lane as usize;
+        // Without memory a repeat may come to a lane that is behind the front: it is added again.
+        if index > self.front {
+            if let Some((table, target, sums)) = gradient {
+                let early = Early::new(table, target, sums);
+                if self.early_bytes + early.bytes() > self.early_bytes_max {
+                    self.lanes[index].deferred = true;
+                    return Status::Later;
+                }
+                self.early_bytes += early.bytes();
+                self.lanes[index].early.push(early);
+            }
+        } else if let Some((table, target, sums)) = gradient {
+            self.sums[table].add(&tables[table], target, sums);
+        }
+        let lane = &mut self.lanes[index];
+        lane.deferred = false;
+        lane.next = lane.next.max(part.next());
+        if last {
+            lane.staged = true;
+            self.advance(tables);
+        }
+        Status::Ok
+    }
+
+    /// Hears that all shards have this lane's gradient of this step.
+    pub(crate) fn done(&mut self, tables: &[Table], header: &Header) -> Status {
+        let Some(lane) = self.lanes.get_mut(header.unit as usize) else {
+            return Status::BadRange;
+        };
+        if lane.ended {
+            return Status::OutOfOrder;
+        }
+        if lane.done {
+            return Status::Already;
+        }
+        if header.has(flags::EMPTY) {
+            if lane.next != Part(0) && !lane.staged {
+                return Status::OutOfOrder;
+            }
+            lane.staged = true;
+        }
+        if !lane.staged {
+            return Status::OutOfOrder;
+        }
+        lane.done = true;
+        lane.rows = u64::from(header.rows);
+        lane.ending = header.has(flags::END);
+        self.advance(tables);
+        if self.lanes.iter().all(|lane| lane.done || lane.ended) {
+            self.applying = Some((0, 0));
+        }
+        Status::Ok
+    }
+
+    /// Where the lane stands: the part that comes next, and flags of a `Standing`.
+    pub(crate) fn standing(&self, lane: u32) -> Option<(Part, u16)> {
+        let lane = self.lane(lane)?;
+        let mut standing = 0;
+        for (set, flag) in [
+            (lane.staged, flags::STAGED),
+            (lane.done, flags::DONE),
+            (lane.ended || lane.ending, flags::END),
+        ] {
+            standing |= if set { flag } else { 0 };
+        }
+        Some((lane.next, standing))
+    }
+
+    /// Applies the step that all lanes are done with, as far as the snapshots have room, and moves to
+    /// the next step. Tells whether it did; nothing happens while lanes are missing.
+    ///
+    /// # Errors
+    /// [`Full`]: call again when the saver has read on.
+    pub(crate) fn apply(&mut self, tables: &[Table], arena: &mut Arena) -> Result<bool, Full> {
+        let Some((mut table, mut row)) = self.applying else {
+            return Ok(false);
+        };
+        let rows: u64 = self.lanes.iter().map(|lane| lane.rows).sum();
+        while let Some(rule) = tables.get(table) {
+            let sums = &mut self.sums[table];
+            // No records and yet a gradient cannot be averaged; a sum can be added.
+            let skip = rows == 0 && rule.rule.takes_mean();
+            let run_max = (APPLY_VALUES / rule.cols).max(1);
+            while let Some((first, end)) = sums.named.run(row, run_max) {
+                let own = first * rule.cols..end * rule.cols;
+                let target = Target::Rows {
+                    first,
+                    count: end - first,
+                };
+                let moved = match skip {
+                    true => Ok(()),
+                    false => rule.apply(arena, target, &sums.sums[own.clone()], rows),
+                };
+                if let Err(full) = moved {
+                    self.applying = Some((table, row));
+                    return Err(full);
+                }
+                sums.sums[own].fill(0.0);
+                row = end;
+            }
+            sums.named.clear();
+            (table, row) = (table + 1, 0);
+        }
+        self.applying = None;
+        self.step = self.step.next();
+        for lane in &mut self.lanes {
+            *lane = Lane {
+                ended: lane.ended || lane.ending,
+                deferred: lane.deferred,
+                ..Lane::default()
+            };
+        }
+        self.front = self.first_open(0);
+        Ok(true)
+    }
+
+    /// Adds what waited, lane by lane, up to the first whose gradient is not wholly here.
+    fn advance(&mut self, tables: &[Table]) {
+        loop {
+            let front = self.first_open(self.front);
+            // The lane that the front has come to may have parts waiting, whole or not.
+            for index in self.front..(front + 1).min(self.lanes.len()) {
+                for early in std::mem::take(&mut self.lanes[index].early) {
+                    self.early_bytes -= early.bytes();
+                    self.sums[early.table].add(&tables[early.table], early.target(), &early.sums);
+                }
+            }
+            if front == self.front {
+                return;
+            }
+            self.front = front;
+        }
+    }
+
+    fn first_open(&self, from: usize) -> usize {
+        let open = |lane: &Lane| !lane.ended && !lane.staged;
+        self.lanes[from..]
+            .iter()
+            .position(open)
+            .map_or(self.lanes.len(), |offset| from + offset)
+    }
+
+    fn lane(&self, lane: u32) -> Option<&Lane> {
+        self.lanes.get(lane as usize)
+    }
+}
+
+impl Early {
+    fn new(table: usize, target: Target<'_>, sums: &[f32]) -> Self {
+        let rows = match target {
+            Target::Rows { first, count } => EarlyRows::Range { first, count },
+            Target::Keys(keys) => EarlyRows::Keys(keys.to_vec()),
+        };
+        Self {
+            table,
+            rows,
+            sums: sums.to_vec(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let keys = match &self.rows {
+            EarlyRows::Range { .. } => 0,
+            EarlyRows::Keys(keys) => keys.len(),
+        };
+        4 * (keys + self.sums.len())
+    }
+
+    fn target(&self) -> Target<'_> {
+        match &self.rows {
+            EarlyRows::Range { first, count } => Target::Rows {
+                first: *first,
+                count: *count,
+            },
+            EarlyRows::Keys(keys) => Target::Keys(keys),
+        }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, table: &Table, target: Target<'_>, sums: &[f32]) {
+        if self.sums.is_empty() {
+            self.sums = vec![0.0; table.values_len()];
+            self.named = RowSet::new(table.rows_len());
+        }
+        let cols = table.cols;
+        match target {
+            Target::Rows { first, count } => {
+                self.named.insert_range(first, first + count);
+                for (sum, g) in self.sums[first * cols..].iter_mut().zip(sums) {
+                    *sum += g;
+                }
+            }
+            Target::Keys(keys) => {
+                for (&key, sums) in keys.iter().zip(sums.chunks_exact(cols)) {
+                    let row = table.row_of(key);
+                    self.named.insert(row);
+                    for (sum, g) in self.sums[row * cols..].iter_mut().zip(sums) {
+                        *sum += g;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! ASP's once-only memory: how far each task has come on this shard.
+
+use std::collections::BTreeMap;
+
+use heddle_protocol::ids::{Part, Step, TaskId};
+
+/// Whether a push that was seen is refused. Off only to show that a test would notice.
+pub(crate) const REMEMBERS: bool = !cfg!(feature = "no-once-only-memory");
+
+/// The place of an unfinished task: what comes next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Mark {
+    pub(crate) step: Step,
+    pub(crate) part: Part,
+}
+
+impl Mark {
+    /// The place after `part` of `step`.
+    pub(crate) fn after(step: Step, part: Part, last: bool) -> Self {
+        if last {
+            Self {
+                step: step.next(),
+                part: Part(0),
+            }
+        } else {
+            Self {
+                step,
+                part: part.next(),
+            }
+        }
+    }
+}
+
+/// How a part stands to the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// The one that is expected.
+    Next,
+    /// Was here before.
+    Already,
+    /// Something before it is missing.
+    Ahead,
+}
+
+/// All tasks of a phase. Done marks live until the phase is over, as runs of neighbouring numbers:
+/// nearly all tasks of a long phase are done, and its memory goes into every snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TaskMarks {
+    pub(crate) unfinished: BTreeMap<TaskId, Mark>,
+    /// First to last number of each run.
+    pub(crate) done: BTreeMap<u32, u32>,
+}
+
+impl TaskMarks {
+    pub(crate) fn is_done(&self, task: TaskId) -> bool {
+        self.done
+            .range(..=task.0)
+            .next_back()
+            .is_some_and(|(_, &last)| task.0 <= last)
+    }
+
+    /// What comes next of a task that is not done.
+    pub(crate) fn mark(&self, task: TaskId) -> Mark {
+        self.unfinished.get(&task).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn judge(&self, task: TaskId, step: Step, part: Part) -> Judgement {
+        if !REMEMBERS {
+            return Judgement::Next;
+        }
+        if self.is_done(task) {
+            return Judgement::Already;
+        }
+        match (Mark { step, part }).cmp(&self.mark(task)) {
+            std::cmp::Ordering::Less => Judgement::Already,
+            std::cmp::Ordering::Equal => Judgement::Next,
+            std::cmp::Ordering::Greater => Judgement::Ahead,
+        }
+    }
+
+    pub(crate) fn advance(&mut self, task: TaskId, step: Step, part: Part, last: bool) {
+        self.unfinished.insert(task, Mark::after(step, part, last));
+    }
+
+    /// Marks a task done; tells whether it was not.
+    pub(crate) fn finish(&mut self, task: TaskId) -> bool {
+        if self.is_done(task) {
+            return false;
+        }
+        self.unfinished.remove(&task);
+        let mut run = (task.0, task.0);
+        if let Some((&first, &last)) = self.done.range(..task.0).next_back()
+            && last.checked_add(1) == Some(task.0)
+        {
+            run.0 = first;
+        }
+        if let Some(last) = task
+            .0
+            .checked_add(1)
+            .and_then(|next| self.done.remove(&next))
+        {
+            run.1 = last;
+        }
+        self.done.insert(run.0, run.1);
+        true
+    }
+
+    /// Every done task, ascending.
+    pub(crate) fn done_tasks(&self) -> impl Iterator<Item = TaskId> {
+        self.done
+            .iter()
+            .flat_map(|(&first, &last)| (first..=last).map(TaskId))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    #[cfg(not(feature = "no-once-only-memory"))]
+    fn parts_are_taken_in_order_and_once() {
+        let task = TaskId(3);
+        let mut marks = TaskMarks::default();
+        let judge = |marks: &TaskMarks, step, part| marks.judge(task, Step(step), Part(part));
+        assert_eq!(judge(&marks, 0, 0), Judgement::Next);
+        assert_eq!(judge(&marks, 0, 1), Judgement::Ahead);
+        marks.advance(task, Step(0), Part(0), false);
+        assert_eq!(judge(&marks, 0, 0), Judgement::Already);
+        assert_eq!(judge(&marks, 0, 1), Judgement::Next);
+        assert_eq!(judge(&marks, 1, 0), Judgement::Ahead);
+        marks.advance(task, Step(0), Part(1), true);
+        assert_eq!(judge(&marks, 1, 0), Judgement::Next);
+        marks.finish(task);
+        assert_eq!(judge(&marks, 1, 0), Judgement::Already);
+    }
+
+    proptest! {
+        #[test]
+        fn runs_of_done_tasks_are_a_set(tasks in prop::collection::vec(0u32..60, 0..80)) {
+            let (mut marks, mut model) = (TaskMarks::default(), BTreeSet::new());
+            for task in tasks {
+                prop_assert_eq!(marks.finish(TaskId(task)), model.insert(TaskId(task)));
+            }
+            prop_assert!(marks.done_tasks().eq(model.iter().copied()));
+            for task in 0..61 {
+                prop_assert_eq!(marks.is_done(TaskId(task)), model.contains(&TaskId(task)));
+            }
+            let apart = marks.done.iter().zip(marks.done.iter().skip(1)).all(|(a, b)| a.1 + 1 < *b.0);
+            prop_assert!(apart, "neighbours are one run");
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! What a shard does with each frame.
+
+use heddle_protocol::frame::{Header, Kind, Status, VALUE_BYTES_MAX, flags};
+use heddle_protocol::ids::TaskId;
+
+use super::{Mode, PARKED_MAX, Shard, Waiting};
+use crate::copies::Full;
+use crate::effect::{Conn, Effect, Flow, Report, Rows};
+use crate::lanes::Gradient;
+use crate::marks::Judgement;
+use crate::optimizer::all_finite;
+
+impl Shard {
+    /// Takes a frame of this shard, of this epoch, from a member.
+    pub(crate) fn on_frame(
+        &mut self,
+        conn: Conn,
+        header: &Header,
+        keys: &[u32],
+        values: &[f32],
+        out: &mut Vec<Effect>,
+    ) -> Flow {
+        if matches!(self.mode, Mode::Idle) || header.phase > self.phase {
+            self.refuse(conn, header, Status::NotReady, out);
+            return Flow::Taken;
+        }
+        if header.phase < self.phase {
+            self.refuse(conn, header, Status::WrongPhase, out);
+            return Flow::Taken;
+        }
+        match header.kind {
+            Kind::Pull => self.pull(conn, header, keys, values, out),
+            Kind::Push | Kind::PushPull => return self.push(conn, header, keys, values, out),
+            Kind::Done => self.done(conn, header, out),
+            Kind::TaskDone => self.task_done(conn, header, out),
+            Kind::Query => self.query(conn, header, out),
+            Kind::Function | Kind::Clock => self.refuse(conn, header, Status::Unsupported, out),
+            // The host's, and replies, which nobody sends here.
+            Kind::Barrier | Kind::Values | Kind::Ack | Kind::Standing | Kind::Refused => {
+                self.refuse(conn, header, Status::Unsupported, out);
+            }
+        }
+        Flow::Taken
+    }
+
+    /// Goes on with what had to wait for the saver.
+    pub(crate) fn pump(&mut self, out: &mut Vec<Effect>) {
+        let Mode::Lanes(lanes) = &mut self.mode else {
+            return;
+        };
+        if matches!(lanes.apply(&self.tables, &mut self.arena), Ok(true)) {
+            self.step_applied(out);
+        }
+    }
+
+    /// The values of a reply whose turn has come; nothing if they are of another step by now.
+    pub(crate) fn values<'a>(
+        &'a self,
+        header: &Header,
+        rows: &Rows,
+        scratch: &'a mut Vec<f32>,
+    ) -> Option<&'a [f32]> {
+        if let (Mode::Lanes(lanes), false) = (&self.mode, header.has(flags::FREE))
+            && (lanes.step() != header.step || lanes.is_applying())
+        {
+            return None;
+        }
+        let table = self.tables.get(usize::from(header.table.0))?;
+        match rows {
+            Rows::Range => {
+                let first = header.start.checked_sub(table.rows.start)? as usize;
+                Some(table.range(&self.arena, first, header.count as usize))
+            }
+            Rows::Keys(keys) => {
+                table.gather(&self.arena, keys, scratch);
+                Some(scratch)
+            }
+        }
+    }
+
+    fn pull(
+        &mut self,
+        conn: Conn,
+        header: &Header,
+        keys: &[u32],
+        values: &[f32],
+        out: &mut Vec<Effect>,
+    ) {
+        if !values.is_empty() {
+            return self.refuse(conn, header, Status::BadLength, out);
+        }
+        if let Err(status) = self.pull_bytes(header, keys) {
+            return self.refuse(conn, header, status, out);
+        }
+        if let (Mode::Lanes(lanes), false) = (&self.mode, header.has(flags::FREE)) {
+            let now = if lanes.is_applying() {
+                lanes.step().next()
+            } else {
+                lanes.step()
+            };
+            let late = lanes.is_applying() || header.step == now.next();
+            if header.step < now {
+                return self.refuse(conn, header, Status::Stale, out);
+            }
+            if header.step > now.next() || (lanes.is_applying() && header.step > now) {
+                return self.refuse(conn, header, Status::OutOfOrder, out);
+            }
+            if late {
+                if self.parked.len() >= PARKED_MAX {
+                    return self.refuse(conn, header, Status::Later, out);
+                }
+                self.parked.push((conn, *header, keys.into()));
+                return;
+            }
+        }
+        self.serve_pull(conn, header, keys.into(), out);
+    }
+
+    fn pull_bytes(&self, header: &Header, keys: &[u32]) -> Result<u32, Status> {
+        let table = self
+            .tables
+            .get(usize::from(header.table.0))
+            .ok_or(Status::BadRange)?;
+        let values = table.target(header, keys)?.len().checked_mul(table.cols);
+        let bytes = values.and_then(|values| u32::try_from(values).ok()?.checked_mul(4));
+        bytes
+            .filter(|&bytes| bytes <= VALUE_BYTES_MAX)
+            .ok_or(Status::BadLength)
+    }
+
+    fn serve_pull(&self, conn: Conn, header: &Header, keys: Box<[u32]>, out: &mut Vec<Effect>) {
+        let mut reply = header.reply(Kind::Values, Status::Ok);
+        // Kept for `values`, which must know whether the step matters.
+        reply.flags = header.flags & flags::FREE;
+        reply.value_bytes = self
+            .pull_bytes(header, &keys)
+            .expect("it was checked when the pull came");
+        let rows = if header.has(flags::KEYS) {
+            Rows::Keys(keys)
+        } else {
+            Rows::Range
+        };
+        out.push(Effect::Values {
+            conn,
+            header: reply,
+            rows,
+        });
+    }
+
+    fn push(
+        &mut self,
+        conn: Conn,
+        header: &Header,
+        keys: &[u32],
+        values: &[f32],
+        out: &mut Vec<Effect>,
+    ) -> Flow {
+        match &self.mode {
+            Mode::Lanes(_) => {
+                self.stage(conn, header, keys, values, out);
+                Flow::Taken
+            }
+            Mode::Queue(_) => self.apply(conn, header, keys, values, out),
+            Mode::ReadOnly | Mode::Idle => {
+                self.refuse(conn, header, Status::Unsupported, out);
+                Flow::Taken
+            }
+        }
+    }
+
+    /// Which rows a push names, checked.
+    fn gradient<'a>(
+        &self,
+        header: &Header,
+        keys: &'a [u32],
+        values: &'a [f32],
+    ) -> Result<Gradient<'a>, Status> {
+        if header.count == 0 {
+            return if values.is_empty() {
+                Ok(None)
+            } else {
+                Err(Status::BadLength)
+            };
+        }
+        let index = usize::from(header.table.0);
+        let table = self.tables.get(index).ok_or(Status::BadRange)?;
+        let target = table.target(header, keys)?;
+        if target.len().checked_mul(table.cols) != Some(values.len()) {
+            return Err(Status::BadLength);
+        }
+        Ok(Some((index, target, values)))
+    }
+
+    /// ASP: applies the part at once.
+    fn apply(
+        &mut self,
+        conn: Conn,
+        header: &Header,
+        keys: &[u32],
+        values: &[f32],
+        out: &mut Vec<Effect>,
+    ) -> Flow {
+        let gradient = match self.gradient(header, keys, values) {
+            Ok(gradient) => gradient,
+            Err(status) => {
+                self.refuse(conn, header, status, out);
+                return Flow::Taken;
+            }
+        };
+        let Mode::Queue(marks) = &mut self.mode else {
+            return Flow::Taken;
+        };
+        let task = TaskId(header.unit);
+        let status = match marks.judge(task, header.step, header.part) {
+            Judgement::Already => Status::Already,
+            Judgement::Ahead => {
+                self.refuse(conn, header, Status::OutOfOrder, out);
+                return Flow::Taken;
+            }
+            Judgement::Next => {
+                let mut status = Status::Ok;
+                if let Some((index, target, sums)) = gradient {
+                    let table = &self.tables[index];
+                    if table.rule.takes_mean() && header.rows == 0 {
+                        self.refuse(conn, header, Status::BadLength, out);
+                        return Flow::Taken;
+                    }
+                    if !all_finite(sums) {
+                        status = Status::NotFinite;
+                    } else if let Err(Full) =
+                        table.apply(&mut self.arena, target, sums, u64::from(header.rows))
+                    {
+                        return Flow::Wait;
+                    }
+                }
+                marks.advance(task, header.step, header.part, header.has(flags::LAST));
+                self.counts.pushes += 1;
+                status
+            }
+        };
+        if header.kind == Kind::PushPull && status != Status::NotFinite {
+            match self.pull_bytes(header, keys) {
+                Ok(bytes) => {
+                    let mut reply = header.reply(Kind::Values, status);
+                    (reply.flags, reply.value_bytes) = (flags::FREE, bytes);
+                    let rows = if header.has(flags::KEYS) {
+                        Rows::Keys(keys.into())
+                    } else {
+                        Rows::Range
+                    };
+                    out.push(Effect::Values {
+                        conn,
+                        header: reply,
+                        rows,
+                    });
+                }
+                Err(status) => self.refuse(conn, header, status, out),
+            }
+        } else {
+            self.acknowledge(conn, header, status, out);
+        }
+        Flow::Taken
+    }
+
+    /// BSP: stages the part.
+    fn stage(
+        &mut self,
+        conn: Conn,
+        header: &Header,
+        keys: &[u32],
+        values: &[f32],
+        out: &mut Vec<Effect>,
+    ) {
+        let Mode::Lanes(lanes) = &self.mode else {
+            return;
+        };
+        if header.kind == Kind::PushPull {
+            return self.refuse(conn, header, Status::Unsupported, out);
+        }
+        // While a step is half applied, all of it is here.
+        if header.step < lanes.step() {
+            return self.acknowledge(conn, header, Status::Already, out);
+        }
+        if header.step == lanes.step().next() && lanes.may_be_ahead(header.unit) {
+            return self.keep_ahead(conn, header, keys, values, out);
+        }
+        if header.step > lanes.step() {
+            return self.refuse(conn, header, Status::OutOfOrder, out);
+        }
+        if let Err(status) = lanes.judge(header.unit, header.part) {
+            return self.acknowledge(conn, header, status, out);
+        }
+        let mut gradient = match self.gradient(header, keys, values) {
+            Ok(gradient) => gradient,
+            Err(status) => return self.refuse(conn, header, status, out),
+        };
+        let finite = all_finite(values);
+        if !finite {
+            gradient = None;
+        }
+        let Mode::Lanes(lanes) = &mut self.mode else {
+            return;
+        };
+        let last = header.has(flags::LAST);
+        let status = lanes.push(&self.tables, header.unit, header.part, last, gradient);
+        self.counts.pushes += u64::from(status == Status::Ok);
+        let status = if finite { status } else { Status::NotFinite };
+        self.acknowledge(conn, header, status, out);
+    }
+
+    /// A shard that no pull of a lane waits for may hear of the next step before other lanes are done with this one.
+    fn keep_ahead(
+        &mut self,
+        conn: Conn,
+        header: &Header,
+        keys: &[u32],
+        values: &[f32],
+        out: &mut Vec<Effect>,
+    ) {
+        let waiting = Waiting::new(conn, header, keys, values);
+        if self.ahead_bytes + waiting.bytes() > self.early_bytes_max {
+            if let Mode::Lanes(lanes) = &mut self.mode {
+                lanes.defer(header.unit);
+            }
+            return self.acknowledge(conn, header, Status::Later, out);
+        }
+        self.ahead_bytes += waiting.bytes();
+        self.ahead.push_back(waiting);
+    }
+
+    fn done(&mut self, conn: Conn, header: &Header, out: &mut Vec<Effect>) {
+        let Mode::Lanes(lanes) = &mut self.mode else {
+            return self.refuse(conn, header, Status::Unsupported, out);
+        };
+        let status = match header.step.cmp(&lanes.step()) {
+            std::cmp::Ordering::Less => Status::Already,
+            std::cmp::Ordering::Greater => Status::OutOfOrder,
+            std::cmp::Ordering::Equal => lanes.done(&self.tables, header),
+        };
+        self.acknowledge(conn, header, status, out);
+        self.pump(out);
+    }
+
+    fn task_done(&mut self, conn: Conn, header: &Header, out: &mut Vec<Effect>) {
+        let status = match &mut self.mode {
+            Mode::Queue(marks) => match marks.finish(TaskId(header.unit)) {
+                true => Status::Ok,
+                false => Status::Already,
+            },
+            Mode::Lanes(_) | Mode::ReadOnly | Mode::Idle => Status::Unsupported,
+        };
+        self.acknowledge(conn, header, status, out);
+    }
+
+    fn query(&mut self, conn: Conn, header: &Header, out: &mut Vec<Effect>) {
+        let mut reply = header.reply(Kind::Standing, Status::Ok);
+        match &self.mode {
+            Mode::Lanes(lanes) => {
+                let Some((part, standing)) = lanes.standing(header.unit) else {
+                    return self.refuse(conn, header, Status::BadRange, out);
+                };
+                (reply.step, reply.part, reply.flags) = (lanes.step(), part, standing);
+            }
+            Mode::Queue(marks) => {
+                let task = TaskId(header.unit);
+                let mark = marks.mark(task);
+                (reply.step, reply.part) = (mark.step, mark.part);
+                reply.flags = if marks.is_done(task) { flags::DONE } else { 0 };
+            }
+            Mode::ReadOnly | Mode::Idle => {
+                return self.refuse(conn, header, Status::Unsupported, out);
+            }
+        }
+        out.push(Effect::Reply {
+            conn,
+            header: reply,
+        });
+    }
+
+    /// A step was applied: the cut that waits for it is taken before anything else happens.
+    fn step_applied(&mut self, out: &mut Vec<Effect>) {
+        self.take_armed(out);
+        let step = self.step();
+        for (conn, header, keys) in std::mem::take(&mut self.parked) {
+            if header.step == step {
+                self.serve_pull(conn, &header, keys, out);
+            } else {
+                self.parked.push((conn, header, keys));
+            }
+        }
+        let ahead = std::mem::take(&mut self.ahead);
+        self.ahead_bytes = 0;
+        for waiting in ahead {
+            self.stage(
+                waiting.conn,
+                &waiting.header,
+                &waiting.keys,
+                &waiting.values,
+                out,
+            );
+        }
+        self.report_end(out);
+    }
+
+    pub(super) fn report_end(&self, out: &mut Vec<Effect>) {
+        if let Mode::Lanes(lanes) = &self.mode
+            && lanes.all_ended()
+        {
+            let (shard, phase, step) = (self.id, self.phase, lanes.step());
+            out.push(Effect::Report(Report::PhaseEnded { shard, phase, step }));
+        }
+    }
+
+    /// Answers a request that changes something: done, seen before, or refused.
+    fn acknowledge(&mut self, conn: Conn, header: &Header, status: Status, out: &mut Vec<Effect>) {
+        match status {
+            Status::Ok | Status::Already => {
+                out.push(Effect::Reply {
+                    conn,
+                    header: header.reply(Kind::Ack, status),
+                });
+            }
+            _ => self.refuse(conn, header, status, out),
+        }
+    }
+
+    pub(super) fn refuse(
+        &mut self,
+        conn: Conn,
+        header: &Header,
+        status: Status,
+        out: &mut Vec<Effect>,
+    ) {
+        // A parked frame that is told to come again is no fault of anybody's.
+        self.counts.refused += u64::from(!matches!(status, Status::Later | Status::NotReady));
+        out.push(Effect::Reply {
+            conn,
+            header: header.reply(Kind::Refused, status),
+        });
+    }
+}

@@ -1,0 +1,213 @@
+//! A shard's slice of a dense table: which rows, where their values and state lie in the arena.
+
+use std::ops::Range;
+
+use heddle_protocol::frame::{Header, Status, flags};
+use heddle_protocol::ids::ShardId;
+use heddle_protocol::spec::{TableSpec, shard_rows};
+
+use crate::arena::Arena;
+use crate::copies::{Full, UNIT};
+use crate::optimizer::{Rule, state_names};
+
+/// The slice of one table.
+pub(crate) struct Table {
+    /// The table's name in the job.
+    pub(crate) name: String,
+    /// Rows of the whole table that are here.
+    pub(crate) rows: Range<u64>,
+    /// Values per row.
+    pub(crate) cols: usize,
+    /// How values follow gradients.
+    pub(crate) rule: Rule,
+    /// Planes, values first, then the optimizer's state: name and place in the arena. All have the same length.
+    pub(crate) planes: Vec<(&'static str, Range<usize>)>,
+}
+
+/// Rows that a frame names, checked: they are all here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target<'a> {
+    /// Rows of the slice, from 0 at its first.
+    Rows { first: usize, count: usize },
+    /// Row numbers of the whole table, ascending.
+    Keys(&'a [u32]),
+}
+
+impl Target<'_> {
+    /// Number of rows.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Rows { count, .. } => *count,
+            Self::Keys(keys) => keys.len(),
+        }
+    }
+}
+
+impl Table {
+    /// The slice that `shard` of `shards` holds, its planes from cell `at` on.
+    pub(crate) fn new(spec: &TableSpec, shard: ShardId, shards: u32, at: usize) -> Self {
+        let rows = shard_rows(spec.rows, shard, shards);
+        let cols = spec.cols as usize;
+        let len = (rows.end - rows.start) as usize * cols;
+        let names = std::iter::once("value").chain(state_names(&spec.optimizer).iter().copied());
+        let mut next = at;
+        let planes = names
+            .map(|name| {
+                let plane = next..next + len;
+                next += len.next_multiple_of(UNIT);
+                (name, plane)
+            })
+            .collect();
+        Self {
+            name: spec.name.clone(),
+            rows,
+            cols,
+            rule: Rule::new(&spec.optimizer, spec.l2),
+            planes,
+        }
+    }
+
+    /// The first cell after the table's planes, at the start of a unit.
+    pub(crate) fn end(&self) -> usize {
+        self.planes
+            .last()
+            .map_or(0, |(_, plane)| plane.end.next_multiple_of(UNIT))
+    }
+
+    /// Rows of the slice.
+    pub(crate) fn rows_len(&self) -> usize {
+        (self.rows.end - self.rows.start) as usize
+    }
+
+    /// Values of the slice.
+    pub(crate) fn values_len(&self) -> usize {
+        self.planes[0].1.len()
+    }
+
+    /// Checks which rows a frame names.
+    ///
+    /// # Errors
+    /// `BadRange` for rows that are not here and for keys that are not sorted and unique,
+    /// `Unsupported` for keys of eight bytes, which only sparse tables have.
+    pub(crate) fn target<'a>(
+        &self,
+        header: &Header,
+        keys: &'a [u32],
+    ) -> Result<Target<'a>, Status> {
+        if !header.has(flags::KEYS) {
+            let end = header
+                .start
+                .checked_add(u64::from(header.count))
+                .ok_or(Status::BadRange)?;
+            if header.start < self.rows.start || end > self.rows.end {
+                return Err(Status::BadRange);
+            }
+            let first = (header.start - self.rows.start) as usize;
+            return Ok(Target::Rows {
+                first,
+                count: header.count as usize,
+            });
+        }
+        if header.has(flags::KEYS_U64) {
+            return Err(Status::Unsupported);
+        }
+        if keys.len() != header.count as usize {
+            return Err(Status::BadLength);
+        }
+        let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else {
+            return Ok(Target::Keys(keys));
+        };
+        let here = u64::from(first) >= self.rows.start && u64::from(last) < self.rows.end;
+        if !here || !keys.is_sorted_by(|a, b| a < b) {
+            return Err(Status::BadRange);
+        }
+        Ok(Target::Keys(keys))
+    }
+
+    /// Row `key` of the whole table, from 0 at the slice's first.
+    pub(crate) fn row_of(&self, key: u32) -> usize {
+        (u64::from(key) - self.rows.start) as usize
+    }
+
+    /// Moves the named rows by a gradient summed over `rows` records: `sums: [target × cols]`. All or nothing.
+    ///
+    /// # Errors
+    /// [`Full`]: wait for the saver.
+    pub(crate) fn apply(
+        &self,
+        arena: &mut Arena,
+        target: Target<'_>,
+        sums: &[f32],
+        rows: u64,
+    ) -> Result<(), Full> {
+        debug_assert_eq!(sums.len(), target.len() * self.cols);
+        let cols = self.cols;
+        match target {
+            Target::Rows { first, count } => {
+                let own = first * cols..(first + count) * cols;
+                let touched = self
+                    .planes
+                    .iter()
+                    .map(|(_, p)| p.start + own.start..p.start + own.end);
+                let cells = arena.write(touched)?;
+                let [w, z, n] = self.split(cells);
+                let state = |plane: &mut [f32]| if plane.is_empty() { 0..0 } else { own.clone() };
+                let (z_own, n_own) = (state(z), state(n));
+                self.rule.apply(
+                    &mut w[own.clone()],
+                    &mut z[z_own],
+                    &mut n[n_own],
+                    sums,
+                    rows,
+                );
+            }
+            Target::Keys(keys) => {
+                let touched = self.planes.iter().flat_map(|(_, plane)| {
+                    keys.iter().map(|&key| {
+                        let at = plane.start + self.row_of(key) * cols;
+                        at..at + cols
+                    })
+                });
+                let cells = arena.write(touched)?;
+                let [w, z, n] = self.split(cells);
+                for (&key, sums) in keys.iter().zip(sums.chunks_exact(cols)) {
+                    let at = self.row_of(key) * cols;
+                    let own = at..at + cols;
+                    let state = |plane: &[f32]| if plane.is_empty() { 0..0 } else { own.clone() };
+                    let (z_own, n_own) = (state(z), state(n));
+                    self.rule
+                        .apply(&mut w[own], &mut z[z_own], &mut n[n_own], sums, rows);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The planes of values and state; those that the rule does not have are empty.
+    fn split<'a>(&self, cells: &'a mut [f32]) -> [&'a mut [f32]; 3] {
+        let plane = |i: usize| self.planes.get(i).map_or(0..0, |(_, plane)| plane.clone());
+        cells
+            .get_disjoint_mut([plane(0), plane(1), plane(2)])
+            .expect("planes lie one after the other within the arena")
+    }
+
+    /// The values of a range of rows, as they lie.
+    pub(crate) fn range<'a>(&self, arena: &'a Arena, first: usize, count: usize) -> &'a [f32] {
+        let at = self.planes[0].1.start + first * self.cols;
+        &arena.cells()[at..at + count * self.cols]
+    }
+
+    /// Puts the values of the keyed rows into `out`, one row after the other.
+    pub(crate) fn gather(&self, arena: &Arena, keys: &[u32], out: &mut Vec<f32>) {
+        out.clear();
+        let values = &arena.cells()[self.planes[0].1.clone()];
+        if self.cols == 1 {
+            out.extend(keys.iter().map(|&key| values[self.row_of(key)]));
+            return;
+        }
+        for &key in keys {
+            let at = self.row_of(key) * self.cols;
+            out.extend_from_slice(&values[at..at + self.cols]);
+        }
+    }
+}
