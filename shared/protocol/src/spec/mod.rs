@@ -8,6 +8,7 @@
 //! on: the sequence of phases ([`phase`]), the tables and how they are cut into shards ([`table`]),
 //! and what makes two specs the same job ([`identity`]).
 
+pub mod file;
 pub mod identity;
 pub mod job;
 pub mod location;
@@ -23,5 +24,5 @@ pub use job::{
 };
 pub use location::Location;
 pub use phase::{PhaseKind, Stage, phase_count, phase_kind};
-pub use table::{Optimizer, TableKind, TableSpec, shard_rows};
+pub use table::{Optimizer, TableKind, TableSpec, shard_of_row, shard_rows};
 pub use value::{Bytes, DurationMs, Every, PortRange, Share};

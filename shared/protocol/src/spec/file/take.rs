@@ -1,0 +1,426 @@
+//! Taking values one key at a time: from what was given or from the default, noting problems,
+//! origins, and what each value comes to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::super::job::DataFormat;
+use super::super::location::Location;
+use super::super::value::ValueError;
+use super::keys::{self, Fallback, KEYS, Key};
+use super::problem::Problem;
+use super::raw::{self, Origin, Raw, RawValue};
+use super::read::{Context, Shown, list_of, real_of, text_of};
+
+/// Takes keys; every method notes a problem and returns nothing where the value will not do.
+pub(super) struct Take<'c> {
+    context: &'c Context,
+    given: BTreeMap<&'static str, Raw>,
+    name: String,
+    shown: BTreeMap<&'static str, Shown>,
+    problems: Vec<Problem>,
+    defaulted: BTreeSet<&'static str>,
+}
+
+/// What taking left behind.
+pub(super) struct Taken {
+    pub(super) shown: Vec<Shown>,
+    pub(super) problems: Vec<Problem>,
+    /// Keys of outputs that were not given.
+    pub(super) defaulted: BTreeSet<&'static str>,
+    pub(super) origins: BTreeMap<&'static str, Origin>,
+}
+
+impl<'c> Take<'c> {
+    pub(super) fn new(
+        context: &'c Context,
+        given: BTreeMap<&'static str, Raw>,
+        problems: Vec<Problem>,
+    ) -> Self {
+        Self {
+            context,
+            given,
+            name: String::new(),
+            shown: BTreeMap::new(),
+            problems,
+            defaulted: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Taken {
+        let origins = self
+            .shown
+            .iter()
+            .map(|(key, shown)| (*key, shown.origin.clone()))
+            .collect();
+        let shown = KEYS
+            .iter()
+            .filter_map(|key| self.shown.remove(key.path))
+            .collect();
+        Taken {
+            shown,
+            problems: self.problems,
+            defaulted: self.defaulted,
+            origins,
+        }
+    }
+
+    /// The job's name, which default folders carry.
+    pub(super) fn set_name(&mut self, name: &str) {
+        self.name = name.to_owned();
+    }
+
+    /// Whether somebody gave the key.
+    pub(super) fn given(&self, path: &str) -> bool {
+        self.given.contains_key(path)
+    }
+
+    fn problem(&mut self, path: &str, raw: Option<&Raw>, what: String) {
+        let (place, value) = match raw {
+            Some(raw) => (raw.origin.to_string(), shorten(raw.to_string())),
+            None => (self.context.file.clone(), String::new()),
+        };
+        self.problems.push(Problem {
+            place,
+            key: path.to_owned(),
+            value,
+            what,
+        });
+    }
+
+    /// The value given or else the default; notes it for people. Nothing, and a problem, where a
+    /// required key is missing.
+    fn raw(&mut self, path: &'static str) -> Option<Raw> {
+        let raw = match self.given.get(path) {
+            Some(raw) => raw.clone(),
+            None => match keys::find(path).map(|key| key.fallback) {
+                Some(Fallback::Value(text) | Fallback::NotYet(text)) => default(text),
+                Some(Fallback::Required(example) | Fallback::Absent(example)) => {
+                    let name = path.rsplit('.').next().unwrap_or(path);
+                    let what = format!("is missing; give it, for example {name} = {example}");
+                    self.problem(path, None, what);
+                    return None;
+                }
+                None => unreachable!("{path} is taken and so is in KEYS, which a test holds"),
+            },
+        };
+        let shown = Shown {
+            key: path,
+            value: shorten(raw.to_string()),
+            origin: raw.origin.clone(),
+            resolved: None,
+        };
+        self.shown.insert(path, shown);
+        Some(raw)
+    }
+
+    /// Notes what a value comes to.
+    pub(super) fn resolved(&mut self, path: &'static str, to: &str) {
+        if let Some(shown) = self.shown.get_mut(path)
+            && shown.value != to
+            && shown.value != format!("{to:?}")
+        {
+            shown.resolved = Some(to.to_owned());
+        }
+    }
+
+    /// Notes that a key without default was not given.
+    pub(super) fn absent(&mut self, path: &'static str) {
+        let shown = Shown {
+            key: path,
+            value: String::new(),
+            origin: Origin::Default,
+            resolved: None,
+        };
+        self.shown.entry(path).or_insert(shown);
+    }
+
+    /// Refuses a key whose function is not there, unless it says what holds without it.
+    pub(super) fn not_yet(&mut self, key: &'static Key) {
+        let Some(raw) = self.raw(key.path) else {
+            return;
+        };
+        let Fallback::NotYet(neutral) = key.fallback else {
+            return;
+        };
+        if default(neutral).value != raw.value {
+            self.problem(key.path, Some(&raw), "is not available yet".to_owned());
+        }
+    }
+
+    /// Takes a value by a function of its own, which says what was expected.
+    pub(super) fn with<T>(
+        &mut self,
+        path: &'static str,
+        read: impl FnOnce(&Raw) -> Result<T, String>,
+    ) -> Option<T> {
+        let raw = self.raw(path)?;
+        match read(&raw) {
+            Ok(value) => Some(value),
+            Err(what) => {
+                self.problem(path, Some(&raw), what);
+                None
+            }
+        }
+    }
+
+    /// A text. From the command line a number or a truth value is one too: `--set name=7`.
+    pub(super) fn text(&mut self, path: &'static str) -> Option<String> {
+        self.with(path, |raw| match (&raw.value, &raw.origin) {
+            (RawValue::Integer(_) | RawValue::Bool(_) | RawValue::Float(_), Origin::Set(text)) => {
+                Ok(text
+                    .split_once('=')
+                    .map_or("", |(_, value)| value)
+                    .trim()
+                    .to_owned())
+            }
+            _ => text_of(raw).map(str::to_owned),
+        })
+    }
+
+    /// A text that parses.
+    pub(super) fn parse<T: FromStr<Err = ValueError>>(&mut self, path: &'static str) -> Option<T> {
+        self.with(path, parse)
+    }
+
+    /// A text that parses, or the word that stands for none.
+    pub(super) fn optional<T: FromStr<Err = ValueError>>(
+        &mut self,
+        path: &'static str,
+        none: &str,
+    ) -> Option<Option<T>> {
+        self.with(path, |raw| match &raw.value {
+            RawValue::Text(text) if text == none => Ok(None),
+            _ => parse(raw).map(Some),
+        })
+    }
+
+    /// A whole number within bounds.
+    pub(super) fn number<T: TryFrom<i128> + Into<u64>>(
+        &mut self,
+        path: &'static str,
+        min: T,
+        max: T,
+    ) -> Option<T> {
+        let (min, max): (u64, u64) = (min.into(), max.into());
+        self.with(path, |raw| {
+            let expected = || format!("expected a whole number from {min} to {max}");
+            match raw.value {
+                RawValue::Integer(n) if (i128::from(min)..=i128::from(max)).contains(&n) => {
+                    T::try_from(n).map_err(|_| expected())
+                }
+                _ => Err(expected()),
+            }
+        })
+    }
+
+    /// A number of at least 0.
+    pub(super) fn real(&mut self, path: &'static str) -> Option<f64> {
+        self.with(path, |raw| match real_of(raw)? {
+            n if n >= 0.0 => Ok(n),
+            _ => Err("expected a number of at least 0".to_owned()),
+        })
+    }
+
+    /// `true` or `false`.
+    pub(super) fn boolean(&mut self, path: &'static str) -> Option<bool> {
+        self.with(path, |raw| match raw.value {
+            RawValue::Bool(b) => Ok(b),
+            _ => Err(format!("expected true or false, not {}", raw.kind())),
+        })
+    }
+
+    /// One of some words; `later` are words that will mean something and do not yet.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        path: &'static str,
+        choices: &[(&str, T)],
+        later: &[&str],
+    ) -> Option<T> {
+        self.with(path, |raw| {
+            let names: Vec<_> = choices
+                .iter()
+                .map(|(name, _)| format!("{name:?}"))
+                .collect();
+            let text = text_of(raw)
+                .map_err(|_| format!("expected {}, not {}", names.join(" or "), raw.kind()))?;
+            match choices.iter().find(|(name, _)| *name == text) {
+                Some((_, value)) => Ok(*value),
+                None if later.contains(&text) => Err("is not available yet".to_owned()),
+                None => Err(format!("expected {}", names.join(" or "))),
+            }
+        })
+    }
+
+    /// 0, 1, or `auto` by the format.
+    pub(super) fn index_base(&mut self, format: Option<DataFormat>) -> Option<u32> {
+        let base = self.with("data.index-base", |raw| match &raw.value {
+            RawValue::Text(text) if text == "auto" => Ok(match format {
+                Some(DataFormat::Dummy) => 0,
+                Some(DataFormat::Libsvm) | None => 1,
+            }),
+            RawValue::Integer(n @ (0 | 1)) => Ok(*n as u32),
+            _ => Err("expected 0, 1 or \"auto\"".to_owned()),
+        })?;
+        self.resolved("data.index-base", &base.to_string());
+        Some(base)
+    }
+
+    /// The folder that a value's relative paths start from.
+    fn base(&self, origin: &Origin) -> PathBuf {
+        match origin {
+            Origin::File { .. } => self.context.job_dir.clone(),
+            Origin::Set(_) | Origin::Default => self.context.working_dir.clone(),
+        }
+    }
+
+    fn location(&self, raw: &Raw) -> Result<Location, String> {
+        let text = text_of(raw)?;
+        let location =
+            Location::resolve(text, &self.base(&raw.origin)).map_err(|e| e.to_string())?;
+        match location.as_local() {
+            Some(_) => Ok(location),
+            None => Err(format!("{}:// is not available yet", location.scheme())),
+        }
+    }
+
+    /// A path or a list of paths; the empty text is the empty list.
+    pub(super) fn locations(&mut self, path: &'static str) -> Option<Vec<Location>> {
+        let raw = self.raw(path)?;
+        let items: &[Raw] = match &raw.value {
+            RawValue::Text(text) if text.is_empty() => &[],
+            RawValue::Text(_) => std::slice::from_ref(&raw),
+            _ => match list_of(&raw) {
+                Ok(items) => items,
+                Err(_) => {
+                    let what = format!("expected a path or a list of paths, not {}", raw.kind());
+                    self.problem(path, Some(&raw), what);
+                    return None;
+                }
+            },
+        };
+        let locations: Result<Vec<_>, _> = items.iter().map(|item| self.location(item)).collect();
+        match locations {
+            Ok(locations) => {
+                let texts: Vec<_> = locations.iter().map(Location::to_string).collect();
+                self.resolved(path, &texts.join(" "));
+                Some(locations)
+            }
+            Err(what) => {
+                self.problem(path, Some(&raw), what);
+                None
+            }
+        }
+    }
+
+    /// An output folder; the empty text stands for one that carries the job's name and the run.
+    pub(super) fn output(&mut self, path: &'static str, folder: &str) -> Option<Location> {
+        let raw = self.raw(path)?;
+        let location = match &raw.value {
+            RawValue::Text(text) if text.is_empty() => {
+                self.defaulted.insert(path);
+                let run = format!("{}-{}", self.name, self.context.run_label);
+                let below = self.context.working_dir.join("out").join(run).join(folder);
+                Location::local(&below).map_err(|error| error.to_string())
+            }
+            _ => self.location(&raw),
+        };
+        match location {
+            Ok(location) => {
+                self.resolved(path, &location.to_string());
+                Some(location)
+            }
+            Err(what) => {
+                self.problem(path, Some(&raw), what);
+                None
+            }
+        }
+    }
+
+    /// A path on this machine, or nothing for the empty text.
+    pub(super) fn local_path(&mut self, path: &'static str) -> Option<Option<PathBuf>> {
+        let raw = self.raw(path)?;
+        if raw.value == RawValue::Text(String::new()) {
+            return Some(None);
+        }
+        let local = self
+            .location(&raw)
+            .map(|at| at.as_local().map(PathBuf::from));
+        match local {
+            Ok(local) => {
+                if let Some(local) = &local {
+                    self.resolved(path, &local.to_string_lossy());
+                }
+                Some(local)
+            }
+            Err(what) => {
+                self.problem(path, Some(&raw), what);
+                None
+            }
+        }
+    }
+
+    /// A program and its arguments; a name with a slash becomes absolute.
+    pub(super) fn command(&mut self, path: &'static str) -> Option<Vec<String>> {
+        let raw = self.raw(path)?;
+        let words: Result<Vec<String>, String> = list_of(&raw).and_then(|items| {
+            items
+                .iter()
+                .map(|item| text_of(item).map(str::to_owned))
+                .collect()
+        });
+        let mut words = match words {
+            Ok(words) if words.first().is_none_or(|program| !program.is_empty()) => words,
+            _ => {
+                let what = "expected a list of texts, such as [\"./my-loop\", \"--fast\"]";
+                self.problem(path, Some(&raw), what.to_owned());
+                return None;
+            }
+        };
+        if let Some(program) = words.first_mut()
+            && program.contains('/')
+        {
+            let absolute = self.base(&raw.origin).join(&*program);
+            if let Ok(clean) = Location::local(&absolute) {
+                *program = clean.path().to_owned();
+            }
+            let shown = words.join(" ");
+            self.resolved(path, &shown);
+        }
+        Some(words)
+    }
+}
+
+fn parse<T: FromStr<Err = ValueError>>(raw: &Raw) -> Result<T, String> {
+    match &raw.value {
+        RawValue::Text(text) => text.parse().map_err(|error: ValueError| error.to_string()),
+        // A bare number of bytes is a size too; what it does not fit says what it expects.
+        RawValue::Integer(n) => n
+            .to_string()
+            .parse()
+            .map_err(|error: ValueError| error.to_string()),
+        _ => Err(format!("expected a text in quotes, not {}", raw.kind())),
+    }
+}
+
+/// A default of the list of keys.
+fn default(text: &str) -> Raw {
+    let set = format!("default={text}");
+    match raw::parse_set(&set) {
+        Ok((_, raw)) => Raw {
+            value: raw.value,
+            origin: Origin::Default,
+        },
+        Err(_) => unreachable!("the text has a key and an equals sign"),
+    }
+}
+
+/// A value for a line of a message: at most 200 characters.
+fn shorten(text: String) -> String {
+    if text.chars().count() <= 200 {
+        return text;
+    }
+    let short: String = text.chars().take(199).collect();
+    format!("{short}…")
+}

@@ -1,0 +1,287 @@
+//! What a person meets: values, origins, messages.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use proptest::prelude::*;
+
+use super::super::job::{Algorithm, BadRecords, Consistency, ModelFormat};
+use super::super::table::Optimizer;
+use super::super::value::{Bytes, Every};
+use super::*;
+
+const SMALL: &str = "name = \"ctr\"\n[data]\ntrain = \"train.libsvm\"\n[model]\nfeatures = 10\n";
+
+fn context(sets: &[&str]) -> Context {
+    Context {
+        file: "job.toml".to_owned(),
+        job_dir: "/jobs/ctr".into(),
+        working_dir: "/home/u".into(),
+        sets: sets.iter().map(|set| (*set).to_owned()).collect(),
+        run_label: "1a2b3c4d".to_owned(),
+    }
+}
+
+fn job(text: &str, sets: &[&str]) -> Job {
+    read(text, &context(sets)).unwrap()
+}
+
+fn refused(text: &str, sets: &[&str]) -> String {
+    read(text, &context(sets)).unwrap_err().to_string()
+}
+
+/// The message for `SMALL` with one more section.
+fn refused_with(more: &str) -> String {
+    refused(&format!("{SMALL}{more}\n"), &[])
+}
+
+fn shown(job: &Job, key: &str) -> Shown {
+    job.shown
+        .iter()
+        .find(|shown| shown.key == key)
+        .unwrap()
+        .clone()
+}
+
+#[test]
+fn a_small_file_is_a_job_of_defaults() {
+    let job = job(SMALL, &[]);
+    assert_eq!(job.spec.name, "ctr");
+    assert_eq!(job.spec.data.train[0].to_string(), "/jobs/ctr/train.libsvm");
+    assert_eq!(job.spec.data.index_base, 1);
+    assert_eq!(job.spec.pservers.memory, Bytes::mib(512));
+    assert_eq!(job.spec.model.algorithm, Algorithm::LogisticRegression);
+    assert!(matches!(job.spec.model.optimizer, Optimizer::Ftrl { .. }));
+    assert!(job.default_checkpoint_dir && job.default_output);
+}
+
+#[test]
+fn every_key_is_taken_and_shown_once() {
+    let job = job(SMALL, &[]);
+    let shown: Vec<_> = job.shown.iter().map(|shown| shown.key).collect();
+    let keys: Vec<_> = KEYS.iter().map(|key| key.path).collect();
+    assert_eq!(shown, keys);
+}
+
+#[test]
+fn the_template_reads_back_as_a_job_of_defaults() {
+    let text = template();
+    let templated = job(&text, &[]);
+    let small = job(
+        SMALL,
+        &[
+            "model.features=1000000",
+            "data.train=/jobs/ctr/data/train-*.libsvm",
+        ],
+    );
+    assert_eq!(templated.spec, small.spec);
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 140),
+        "{text}"
+    );
+    // Commented keys are defaults: uncommented they change nothing. [[model.table]] is the one that
+    // has none, and trainers.command is needed with it.
+    let uncommented: String = text
+        .lines()
+        .filter(|line| !line.starts_with("# table = "))
+        .filter(|line| {
+            !line.starts_with("##") && !line.starts_with("# A ") && !line.starts_with("# What")
+        })
+        .map(|line| format!("{}\n", line.strip_prefix("# ").unwrap_or(line)))
+        .collect();
+    assert_eq!(job(&uncommented, &[]).spec, small.spec);
+}
+
+#[test]
+fn origins_are_default_line_or_override() {
+    let job = job(SMALL, &["trainers.max=8"]);
+    assert_eq!(shown(&job, "trainers.min").origin.to_string(), "default");
+    assert_eq!(shown(&job, "data.train").origin.to_string(), "job.toml:3");
+    assert_eq!(
+        shown(&job, "trainers.max").origin.to_string(),
+        "--set trainers.max=8"
+    );
+    assert_eq!(job.spec.trainers.max, 8);
+}
+
+#[test]
+fn paths_of_the_file_and_of_overrides_have_different_bases() {
+    let job = job(SMALL, &["data.test=t.libsvm", "checkpoint.dir=file:///ck"]);
+    assert_eq!(
+        shown(&job, "data.train").resolved.unwrap(),
+        "/jobs/ctr/train.libsvm"
+    );
+    assert_eq!(
+        shown(&job, "data.test").resolved.unwrap(),
+        "/home/u/t.libsvm"
+    );
+    assert_eq!(job.spec.checkpoint.dir.to_string(), "/ck");
+    assert_eq!(
+        job.spec.output.model.to_string(),
+        "/home/u/out/ctr-1a2b3c4d/model"
+    );
+    assert!(!job.default_checkpoint_dir);
+}
+
+#[test]
+fn overrides_take_bare_words_and_reach_into_tables() {
+    let sets = [
+        "checkpoint.every=2 passes",
+        "training.consistency=asp",
+        "model.optimizer.alpha=0.5",
+        "data.bad-records=skip:10",
+        "name=7",
+        "output.formats=text",
+        "trainers.max=3",
+        "trainers.max=4",
+    ];
+    let spec = job(SMALL, &sets).spec;
+    assert_eq!(spec.checkpoint.every, Every::Passes(2));
+    assert_eq!(spec.training.consistency, Consistency::Asp);
+    assert_eq!(spec.data.bad_records, BadRecords::Skip(10));
+    assert_eq!(spec.name, "7");
+    assert_eq!(spec.output.formats, [ModelFormat::Text]);
+    assert_eq!(spec.trainers.max, 4);
+}
+
+#[test]
+fn an_override_of_one_field_keeps_the_others() {
+    let text = format!("{SMALL}optimizer = {{ kind = \"ftrl\", alpha = 0.3, l1 = 2.0 }}\n");
+    let spec = job(&text, &["model.optimizer.alpha=0.5"]).spec;
+    assert_eq!(
+        spec.model.optimizer,
+        Optimizer::Ftrl {
+            alpha: 0.5,
+            beta: 1.0,
+            l1: 2.0,
+            l2: 0.0
+        }
+    );
+    // Without the table in the file the default's kind holds too.
+    let spec = job(SMALL, &["model.optimizer.alpha=0.5"]).spec;
+    assert_eq!(
+        spec.model.optimizer,
+        Optimizer::Ftrl {
+            alpha: 0.5,
+            beta: 1.0,
+            l1: 0.0,
+            l2: 0.0
+        }
+    );
+}
+
+#[test]
+fn custom_jobs_name_their_tables_and_program() {
+    let text = "name = \"count\"\n[data]\ntrain = \"d\"\n[model]\nalgorithm = \"custom\"\n\
+        [[model.table]]\nname = \"counts\"\nrows = 100\noptimizer = { kind = \"sgd\", rate = 1 }\n\
+        [[model.table]]\nname = \"sums\"\nrows = 5\ncols = 2\noptimizer = { kind = \"add\" }\n\
+        [trainers]\ncommand = [\"./count\", \"-x\"]\n";
+    let spec = job(text, &[]).spec;
+    let tables: Vec<_> = spec
+        .tables()
+        .into_iter()
+        .map(|t| (t.name, t.rows, t.cols))
+        .collect();
+    assert_eq!(
+        tables,
+        [("counts".to_owned(), 100, 1), ("sums".to_owned(), 5, 2)]
+    );
+    assert_eq!(spec.trainers.command, ["/jobs/ctr/count", "-x"]);
+    assert_eq!(spec.output.formats, [ModelFormat::Safetensors]);
+}
+
+#[test]
+fn messages_name_file_line_key_value_and_expectation() {
+    for (more, message) in [
+        (
+            "[trainers]\nmax = \"many\"",
+            "job.toml:7: trainers.max = \"many\": expected a whole number from 1 to 4096",
+        ),
+        (
+            "[trainers]\nmx = 3",
+            "job.toml:7: trainers.mx: unknown key; did you mean trainers.max?",
+        ),
+        (
+            "[trainer]\nmax = 3",
+            "job.toml:6: trainer: unknown key; did you mean [trainers]?",
+        ),
+        (
+            "[pservers]\nreplicas = 1",
+            "job.toml:7: pservers.replicas = 1: is not available yet",
+        ),
+        (
+            "[training]\nconsistency = \"ssp\"",
+            "job.toml:7: training.consistency = \"ssp\": is not available yet",
+        ),
+        (
+            "[training]\nconsistency = \"bps\"",
+            "job.toml:7: training.consistency = \"bps\": expected \"bsp\" or \"asp\"",
+        ),
+        (
+            "optimizer = { kind = \"adam\" }",
+            "job.toml:6: model.optimizer = { kind = \"adam\" }: kind \"adam\" is not available yet",
+        ),
+        (
+            "[trainers]\nresources = { \"yarn.io/gpu\" = 1 }",
+            "job.toml:7: trainers.resources = { \"yarn.io/gpu\" = 1 }: other resources than memory and vcores are not available yet",
+        ),
+        (
+            "[yarn]\nqueue = \"ml\"",
+            "job.toml:7: yarn.queue = \"ml\": is not available yet",
+        ),
+        (
+            "[checkpoint]\ndir = \"hdfs:///ck\"",
+            "job.toml:7: checkpoint.dir = \"hdfs:///ck\": hdfs:// is not available yet",
+        ),
+        (
+            "[checkpoint]\nevery = \"often\"",
+            "job.toml:7: checkpoint.every = \"often\": expected a duration, a number of passes or of steps above 0, such as \"10min\", \"2 passes\" or \"500 steps\"",
+        ),
+        (
+            "[trainers]\nmin = 3",
+            "job.toml:7: trainers.min = 3: is 3, must not be above trainers.max = 2",
+        ),
+        (
+            "[pservers]\ncount = 9",
+            "pservers.shards = 8: is 8, must be at least pservers.count × pservers.vcores = 9, a shard for each data thread",
+        ),
+    ] {
+        assert_eq!(refused_with(more), message);
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let text = "[data]\npasses = 0\n[training]\nlanes = -1\n";
+    let message = refused(text, &["data.shuffle=7"]);
+    assert_eq!(message.lines().count(), 6, "{message}");
+    assert!(message.contains("job.toml: name: is missing; give it, for example name = \"ctr\""));
+    assert!(message.contains("--set data.shuffle=7: data.shuffle = 7: expected true or false"));
+}
+
+#[test]
+fn sparse_tables_are_not_there_yet() {
+    let text = format!("{SMALL}[[model.table]]\nname = \"e\"\nrows = 1\nkind = \"sparse\"\n");
+    assert!(refused(&text, &[]).ends_with("table \"e\": kind \"sparse\" is not available yet"));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), set in ".{0,40}") {
+        let _ = read(&String::from_utf8_lossy(&bytes), &context(&[&set]));
+    }
+
+    /// Text made of what job files are made of gets further than random bytes do.
+    #[test]
+    fn no_mixture_of_job_file_words_panics(words in proptest::collection::vec(
+        prop_oneof![
+            Just("[data]\n"), Just("[[model.table]]\n"), Just("[model]\n"), Just("name"), Just("="),
+            Just("\n"), Just("optimizer"), Just("{"), Just("}"), Just("kind"), Just("\"ftrl\""),
+            Just("["), Just("]"), Just(","), Just("."), Just("passes"), Just("-9223372036854775809"),
+            Just("1e400"), Just("nan"), Just("1979-05-27"), Just("\"\\u0000\""), Just("0xffffffffffffffffffff"),
+            Just("train"), Just("\"hdfs:///x\""), Just("features"), Just("18446744073709551616"),
+        ], 0..60)
+    ) {
+        let _ = read(&words.concat(), &context(&[]));
+        let _ = read(SMALL, &context(&[&words.concat()]));
+    }
+}
