@@ -1,0 +1,148 @@
+//! What a step pushes, and the part of it that one frame carries.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use heddle_protocol::ids::TableId;
+
+use crate::error::RequestError;
+use crate::layout::{Layout, Rows};
+
+/// The gradient of one step for one table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableGradient {
+    /// The table. A step may name a table more than once; parts follow the order given.
+    pub table: TableId,
+    /// The rows that it touches.
+    pub rows: Rows,
+    /// `values: [rows × cols]`, row-major: the **sum** over the step's records.
+    pub values: Vec<f32>,
+}
+
+/// The gradient of one step: tables in any fixed order. Empty when the step has none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gradient {
+    /// One entry for each run of rows.
+    pub tables: Vec<TableGradient>,
+}
+
+impl Gradient {
+    /// Checks rows and lengths against the tables.
+    pub(crate) fn check(&self, layout: &Layout) -> Result<(), RequestError> {
+        for part in &self.tables {
+            let shape = layout.check(part.table, &part.rows)?;
+            let expected = part.rows.len() * shape.cols as usize;
+            if part.values.len() != expected {
+                return Err(RequestError::Values {
+                    table: part.table,
+                    got: part.values.len(),
+                    expected,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What follows a header: slices of a gradient that is shared with every other frame of its step, or the
+/// keys of a pull. Cloning it copies no data.
+#[derive(Clone, Debug)]
+pub struct Payload(Content);
+
+#[derive(Clone, Debug)]
+enum Content {
+    None,
+    Push {
+        gradient: Arc<Gradient>,
+        entry: usize,
+        keys: Range<usize>,
+        values: Range<usize>,
+    },
+    Keys {
+        keys: Arc<Vec<u32>>,
+        range: Range<usize>,
+    },
+}
+
+impl Payload {
+    /// Nothing.
+    pub(crate) fn none() -> Self {
+        Self(Content::None)
+    }
+
+    /// Rows `rows` (by index) of one entry of a gradient.
+    pub(crate) fn push(
+        gradient: &Arc<Gradient>,
+        entry: usize,
+        rows: Range<usize>,
+        cols: usize,
+    ) -> Self {
+        let keys = match gradient.tables[entry].rows {
+            Rows::Range(_) => 0..0,
+            Rows::Keys(_) => rows.clone(),
+        };
+        let values = rows.start * cols..rows.end * cols;
+        Self(Content::Push {
+            gradient: Arc::clone(gradient),
+            entry,
+            keys,
+            values,
+        })
+    }
+
+    /// A run of a pull's keys.
+    pub(crate) fn keys(keys: &Arc<Vec<u32>>, range: Range<usize>) -> Self {
+        Self(Content::Keys {
+            keys: Arc::clone(keys),
+            range,
+        })
+    }
+
+    /// The keys, `[n]`; empty for ranges.
+    #[must_use]
+    pub fn row_keys(&self) -> &[u32] {
+        match &self.0 {
+            Content::None => &[],
+            Content::Push {
+                gradient,
+                entry,
+                keys,
+                ..
+            } => match &gradient.tables[*entry].rows {
+                Rows::Range(_) => &[],
+                Rows::Keys(all) => &all[keys.clone()],
+            },
+            Content::Keys { keys, range } => &keys[range.clone()],
+        }
+    }
+
+    /// The values, `[n × cols]`; empty in pulls.
+    #[must_use]
+    pub fn values(&self) -> &[f32] {
+        match &self.0 {
+            Content::None | Content::Keys { .. } => &[],
+            Content::Push {
+                gradient,
+                entry,
+                values,
+                ..
+            } => &gradient.tables[*entry].values[values.clone()],
+        }
+    }
+
+    /// The keys as they travel.
+    #[must_use]
+    pub fn key_bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self.row_keys())
+    }
+
+    /// The values as they travel.
+    #[must_use]
+    pub fn value_bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self.values())
+    }
+}
+
+// Frames are little-endian and payloads travel as they lie in memory.
+#[cfg(target_endian = "big")]
+compile_error!("Heddle's data frames are little-endian; this target is not");

@@ -1,0 +1,275 @@
+//! Which rows of which table lie on which shard, and how a run of rows is cut into frames.
+//!
+//! Cutting is a function of the rows alone, never of values: the pieces of a step have the same
+//! boundaries whoever computes it, which is what lets a shard recognise a part that it has already.
+//!
+//! Dense tables are cut by row ranges, so the sorted keys of one shard are a run of the whole list and
+//! a piece is a slice of the caller's buffers: nothing is copied between gradient and socket.
+
+use std::ops::Range;
+
+use heddle_protocol::frame::{PART_VALUES_MAX, VALUE_BYTES_MAX};
+use heddle_protocol::ids::{ShardId, TableId};
+use heddle_protocol::spec::{JobSpec, TableSpec, shard_of_row, shard_rows};
+
+use crate::error::RequestError;
+
+/// Values that one row may have: a row is never cut, so it must fit one frame.
+pub const COLS_MAX: u32 = VALUE_BYTES_MAX / 4;
+
+/// Rows and columns of a dense table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableShape {
+    /// Rows, at least 1 and below 2³².
+    pub rows: u64,
+    /// Values per row, 1 to [`COLS_MAX`].
+    pub cols: u32,
+}
+
+/// The rows of a table that a request speaks of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// All rows of a range, numbered within the whole table.
+    Range(Range<u64>),
+    /// `keys: [n]`, row numbers, sorted and unique.
+    Keys(Vec<u32>),
+}
+
+impl Rows {
+    /// How many rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Range(range) => {
+                usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
+            }
+            Self::Keys(keys) => keys.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The tables of a job as far as a client needs them, and the number of shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    shards: u32,
+    tables: Vec<TableShape>,
+}
+
+/// One frame's worth of a request: a run of its rows that lies on one shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub shard: ShardId,
+    /// Which of the request's rows, by index: `keys[rows]`, `values[rows × cols]`.
+    pub rows: Range<usize>,
+    /// The table's row number of the first (ranges).
+    pub start: u64,
+}
+
+impl Layout {
+    /// A layout of `shards` shards over these tables, in the order of their ids.
+    ///
+    /// # Errors
+    /// [`RequestError::Layout`] when there is no shard, or a table has no row, no column, 2³² rows or
+    /// more, or more than [`COLS_MAX`] columns.
+    pub fn new(shards: u32, tables: Vec<TableShape>) -> Result<Self, RequestError> {
+        let fits =
+            |t: &TableShape| t.rows > 0 && t.rows < 1 << 32 && t.cols > 0 && t.cols <= COLS_MAX;
+        if shards == 0 || tables.len() > usize::from(u16::MAX) || !tables.iter().all(fits) {
+            return Err(RequestError::Layout);
+        }
+        Ok(Self { shards, tables })
+    }
+
+    /// The layout of a job.
+    ///
+    /// # Errors
+    /// As [`Layout::new`].
+    pub fn of(spec: &JobSpec) -> Result<Self, RequestError> {
+        let shape = |table: &TableSpec| TableShape {
+            rows: table.rows,
+            cols: table.cols,
+        };
+        Self::new(
+            spec.pservers.shards,
+            spec.tables().iter().map(shape).collect(),
+        )
+    }
+
+    /// Number of shards of the job.
+    #[must_use]
+    pub fn shards(&self) -> u32 {
+        self.shards
+    }
+
+    /// Rows and columns of a table.
+    ///
+    /// # Errors
+    /// [`RequestError::Table`] when the job has no such table.
+    pub fn table(&self, table: TableId) -> Result<TableShape, RequestError> {
+        self.tables
+            .get(usize::from(table.0))
+            .copied()
+            .ok_or(RequestError::Table(table))
+    }
+
+    /// Checks rows of a table: inside it, keys sorted and unique.
+    ///
+    /// # Errors
+    /// [`RequestError::Table`], [`RequestError::Rows`], [`RequestError::Unsorted`].
+    pub(crate) fn check(&self, table: TableId, rows: &Rows) -> Result<TableShape, RequestError> {
+        let shape = self.table(table)?;
+        match rows {
+            Rows::Range(range) if range.start > range.end || range.end > shape.rows => {
+                Err(RequestError::Rows {
+                    table,
+                    row: range.end,
+                    rows: shape.rows,
+                })
+            }
+            Rows::Range(_) => Ok(shape),
+            Rows::Keys(keys) => {
+                if let Some(pair) = keys.windows(2).find(|pair| pair[0] >= pair[1]) {
+                    return Err(RequestError::Unsorted {
+                        table,
+                        key: pair[1],
+                    });
+                }
+                match keys.last() {
+                    Some(&last) if u64::from(last) >= shape.rows => Err(RequestError::Rows {
+                        table,
+                        row: u64::from(last),
+                        rows: shape.rows,
+                    }),
+                    _ => Ok(shape),
+                }
+            }
+        }
+    }
+
+    /// Cuts checked rows of a table into frames: by shard in order, then into runs of at most
+    /// [`PART_VALUES_MAX`] values, one row at the least.
+    pub(crate) fn pieces(&self, shape: TableShape, rows: &Rows) -> Vec<Piece> {
+        let rows_max = (PART_VALUES_MAX / shape.cols as usize).max(1);
+        let mut pieces = Vec::new();
+        let len = rows.len();
+        let mut at = 0;
+        while at < len {
+            let row = match rows {
+                Rows::Range(range) => range.start + at as u64,
+                Rows::Keys(keys) => u64::from(keys[at]),
+            };
+            let shard = shard_of_row(shape.rows, row, self.shards);
+            let end_row = shard_rows(shape.rows, shard, self.shards).end;
+            let end = match rows {
+                Rows::Range(range) => (end_row.min(range.end) - range.start) as usize,
+                Rows::Keys(keys) => {
+                    at + keys[at..].partition_point(|&key| u64::from(key) < end_row)
+                }
+            };
+            while at < end {
+                let next = end.min(at + rows_max);
+                let start = match rows {
+                    Rows::Range(range) => range.start + at as u64,
+                    Rows::Keys(_) => 0,
+                };
+                pieces.push(Piece {
+                    shard,
+                    rows: at..next,
+                    start,
+                });
+                at = next;
+            }
+        }
+        pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn layout(shards: u32, rows: u64, cols: u32) -> (Layout, TableShape) {
+        let shape = TableShape { rows, cols };
+        (
+            Layout::new(shards, vec![shape]).expect("a sound table"),
+            shape,
+        )
+    }
+
+    #[test]
+    fn a_row_wider_than_a_part_travels_alone() {
+        let (layout, shape) = layout(1, 3, PART_VALUES_MAX as u32 + 1);
+        let pieces = layout.pieces(shape, &Rows::Range(0..3));
+        assert_eq!(
+            pieces.iter().map(|p| p.rows.clone()).collect::<Vec<_>>(),
+            [0..1, 1..2, 2..3]
+        );
+    }
+
+    #[test]
+    fn rows_that_are_not_sorted_unique_and_inside_are_refused() {
+        let (layout, _) = layout(2, 10, 1);
+        let table = TableId(0);
+        for wrong in [
+            Rows::Keys(vec![1, 1]),
+            Rows::Keys(vec![2, 1]),
+            Rows::Keys(vec![10]),
+            Rows::Range(3..11),
+        ] {
+            assert!(layout.check(table, &wrong).is_err(), "{wrong:?} was taken");
+        }
+        assert!(
+            layout.check(TableId(1), &Rows::Range(0..0)).is_err(),
+            "an unknown table was taken"
+        );
+        assert!(layout.check(table, &Rows::Keys(vec![0, 9])).is_ok());
+        assert!(Layout::new(0, vec![]).is_err());
+        assert!(Layout::new(1, vec![TableShape { rows: 0, cols: 1 }]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_put_together_are_the_rows_and_each_lies_on_its_shard(
+            shards in 1u32..20,
+            rows in 1u64..400_000,
+            cols in 1u32..40,
+            picks in prop::collection::btree_set(0u64..1 << 32, 0..200),
+            range in any::<bool>(),
+        ) {
+            let (layout, shape) = layout(shards, rows, cols);
+            let mut keys: Vec<u32> = picks.iter().map(|p| ((rows * p) >> 32) as u32).collect();
+            keys.dedup();
+            let wanted = match (range, keys.first(), keys.last()) {
+                (true, Some(&a), Some(&b)) => Rows::Range(u64::from(a)..u64::from(b)),
+                _ => Rows::Keys(keys),
+            };
+            layout.check(TableId(0), &wanted).expect("sorted and inside");
+            let pieces = layout.pieces(shape, &wanted);
+            let mut next = 0;
+            for piece in &pieces {
+                prop_assert_eq!(piece.rows.start, next, "no row is left out or sent twice");
+                prop_assert!(piece.rows.end > piece.rows.start);
+                prop_assert!(piece.rows.len() * cols as usize <= PART_VALUES_MAX);
+                next = piece.rows.end;
+                let held = shard_rows(rows, piece.shard, shards);
+                let (first, last) = match &wanted {
+                    Rows::Range(r) => {
+                        prop_assert_eq!(piece.start, r.start + piece.rows.start as u64);
+                        (piece.start, r.start + piece.rows.end as u64 - 1)
+                    }
+                    Rows::Keys(k) => (u64::from(k[piece.rows.start]), u64::from(k[piece.rows.end - 1])),
+                };
+                prop_assert!(held.contains(&first) && held.contains(&last));
+            }
+            prop_assert_eq!(next, wanted.len());
+        }
+    }
+}
