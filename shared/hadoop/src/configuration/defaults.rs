@@ -1,9 +1,11 @@
 //! Built-in defaults: what `core-default.xml`, `hdfs-default.xml` and `yarn-default.xml` of Hadoop 3.5.0 say about the
 //! keys that a client, an ApplicationMaster or a reader of this crate asks for. A test holds them to the real files.
 //!
-//! The full files have some 2000 keys, nearly all of them for daemons.
+//! The full files have some 2000 keys, nearly all of them for daemons. One pair a line: the generator of the golden files
+//! takes the keys from here.
 
 /// `core-default.xml`.
+#[rustfmt::skip]
 pub(super) const CORE: &[(&str, &str)] = &[
     ("fs.defaultFS", "file:///"),
     ("hadoop.tmp.dir", "/tmp/hadoop-${user.name}"),
@@ -35,6 +37,7 @@ pub(super) const CORE: &[(&str, &str)] = &[
 ];
 
 /// `hdfs-default.xml`.
+#[rustfmt::skip]
 pub(super) const HDFS: &[(&str, &str)] = &[
     ("dfs.replication", "3"),
     ("dfs.blocksize", "134217728"),
@@ -49,18 +52,9 @@ pub(super) const HDFS: &[(&str, &str)] = &[
     ("dfs.client.failover.sleep.max.millis", "15000"),
     ("dfs.client.failover.random.order", "true"),
     ("dfs.client.failover.resolve-needed", "false"),
-    (
-        "dfs.client.block.write.replace-datanode-on-failure.enable",
-        "true",
-    ),
-    (
-        "dfs.client.block.write.replace-datanode-on-failure.policy",
-        "DEFAULT",
-    ),
-    (
-        "dfs.client.block.write.replace-datanode-on-failure.best-effort",
-        "false",
-    ),
+    ("dfs.client.block.write.replace-datanode-on-failure.enable", "true"),
+    ("dfs.client.block.write.replace-datanode-on-failure.policy", "DEFAULT"),
+    ("dfs.client.block.write.replace-datanode-on-failure.best-effort", "false"),
     ("dfs.client.block.write.retries", "3"),
     ("dfs.encrypt.data.transfer", "false"),
     ("dfs.namenode.http-address", "0.0.0.0:9870"),
@@ -72,32 +66,15 @@ pub(super) const HDFS: &[(&str, &str)] = &[
 ];
 
 /// `yarn-default.xml`.
+#[rustfmt::skip]
 pub(super) const YARN: &[(&str, &str)] = &[
     ("yarn.resourcemanager.hostname", "0.0.0.0"),
-    (
-        "yarn.resourcemanager.address",
-        "${yarn.resourcemanager.hostname}:8032",
-    ),
-    (
-        "yarn.resourcemanager.scheduler.address",
-        "${yarn.resourcemanager.hostname}:8030",
-    ),
-    (
-        "yarn.resourcemanager.webapp.address",
-        "${yarn.resourcemanager.hostname}:8088",
-    ),
-    (
-        "yarn.resourcemanager.webapp.https.address",
-        "${yarn.resourcemanager.hostname}:8090",
-    ),
-    (
-        "yarn.resourcemanager.resource-tracker.address",
-        "${yarn.resourcemanager.hostname}:8031",
-    ),
-    (
-        "yarn.resourcemanager.admin.address",
-        "${yarn.resourcemanager.hostname}:8033",
-    ),
+    ("yarn.resourcemanager.address", "${yarn.resourcemanager.hostname}:8032"),
+    ("yarn.resourcemanager.scheduler.address", "${yarn.resourcemanager.hostname}:8030"),
+    ("yarn.resourcemanager.webapp.address", "${yarn.resourcemanager.hostname}:8088"),
+    ("yarn.resourcemanager.webapp.https.address", "${yarn.resourcemanager.hostname}:8090"),
+    ("yarn.resourcemanager.resource-tracker.address", "${yarn.resourcemanager.hostname}:8031"),
+    ("yarn.resourcemanager.admin.address", "${yarn.resourcemanager.hostname}:8033"),
     ("yarn.http.policy", "HTTP_ONLY"),
     ("yarn.acl.enable", "false"),
     ("yarn.admin.acl", "*"),
@@ -107,20 +84,11 @@ pub(super) const YARN: &[(&str, &str)] = &[
     ("yarn.resourcemanager.connect.retry-interval.ms", "30000"),
     ("yarn.resourcemanager.am.max-attempts", "2"),
     ("yarn.resourcemanager.ha.enabled", "false"),
-    (
-        "yarn.client.failover-proxy-provider",
-        "org.apache.hadoop.yarn.client.ConfiguredRMFailoverProxyProvider",
-    ),
+    ("yarn.client.failover-proxy-provider", "org.apache.hadoop.yarn.client.ConfiguredRMFailoverProxyProvider"),
     ("yarn.client.failover-retries", "0"),
     ("yarn.client.failover-retries-on-socket-timeouts", "0"),
-    (
-        "yarn.client.application-client-protocol.poll-interval-ms",
-        "200",
-    ),
-    (
-        "yarn.client.application-client-protocol.poll-timeout-ms",
-        "-1",
-    ),
+    ("yarn.client.application-client-protocol.poll-interval-ms", "200"),
+    ("yarn.client.application-client-protocol.poll-timeout-ms", "-1"),
     ("yarn.client.nodemanager-connect.max-wait-ms", "180000"),
     ("yarn.client.nodemanager-connect.retry-interval-ms", "10000"),
     ("yarn.client.max-cached-nodemanagers-proxies", "0"),
@@ -129,10 +97,7 @@ pub(super) const YARN: &[(&str, &str)] = &[
     ("yarn.scheduler.minimum-allocation-vcores", "1"),
     ("yarn.scheduler.maximum-allocation-vcores", "4"),
     ("yarn.scheduler.include-port-in-node-name", "false"),
-    (
-        "yarn.nodemanager.env-whitelist",
-        "JAVA_HOME,HADOOP_COMMON_HOME,HADOOP_HDFS_HOME,HADOOP_CONF_DIR,CLASSPATH_PREPEND_DISTCACHE,HADOOP_YARN_HOME,HADOOP_HOME,PATH,LANG,TZ",
-    ),
+    ("yarn.nodemanager.env-whitelist", "JAVA_HOME,HADOOP_COMMON_HOME,HADOOP_HDFS_HOME,HADOOP_CONF_DIR,CLASSPATH_PREPEND_DISTCACHE,HADOOP_YARN_HOME,HADOOP_HOME,PATH,LANG,TZ"),
     ("yarn.nodemanager.remote-app-log-dir", "/tmp/logs"),
     ("yarn.nodemanager.remote-app-log-dir-suffix", "logs"),
     ("yarn.nodemanager.sleep-delay-before-sigkill.ms", "250"),
@@ -143,17 +108,8 @@ pub(super) const YARN: &[(&str, &str)] = &[
     ("yarn.app.attempt.diagnostics.limit.kc", "64"),
     ("yarn.resourcemanager.application.max-tags", "10"),
     ("yarn.resourcemanager.application.max-tag.length", "100"),
-    (
-        "yarn.resourcemanager.delegation-token.max-conf-size-bytes",
-        "12800",
-    ),
-    (
-        "yarn.resourcemanager.delegation.token.max-lifetime",
-        "604800000",
-    ),
-    (
-        "yarn.resourcemanager.delegation.token.renew-interval",
-        "86400000",
-    ),
+    ("yarn.resourcemanager.delegation-token.max-conf-size-bytes", "12800"),
+    ("yarn.resourcemanager.delegation.token.max-lifetime", "604800000"),
+    ("yarn.resourcemanager.delegation.token.renew-interval", "86400000"),
     ("yarn.fail-fast", "false"),
 ];
