@@ -1,1 +1,4 @@
-//! The trainer process: task loop, readers, algorithms, export and predict.
+//! The trainer process: reads data, computes gradients, and writes models.
+
+pub mod batch;
+pub mod reader;

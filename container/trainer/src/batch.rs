@@ -1,0 +1,103 @@
+//! A minibatch in compressed rows, reused from step to step.
+
+/// Records of one step: labels, and features in compressed sparse rows.
+///
+/// Row `r` has the features `indices[offsets[r]..offsets[r + 1]]` (0-based, rising) with the values
+/// of the same positions. Buffers keep their memory when a batch is cleared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// One per row: 0 or 1.
+    pub labels: Vec<f32>,
+    /// `[rows + 1]`, starting with 0.
+    pub offsets: Vec<u32>,
+    /// Features of all rows, one after the other.
+    pub indices: Vec<u32>,
+    /// `[indices.len()]`, finite.
+    pub values: Vec<f32>,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            labels: Vec::new(),
+            offsets: vec![0],
+            indices: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+}
+
+impl Batch {
+    /// Number of records.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is no record.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Forgets all records and keeps the memory.
+    pub fn clear(&mut self) {
+        self.labels.clear();
+        self.offsets.truncate(1);
+        self.indices.clear();
+        self.values.clear();
+    }
+
+    /// The features of row `row`: indices and values.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[must_use]
+    pub fn row(&self, row: usize) -> (&[u32], &[f32]) {
+        let range = self.offsets[row] as usize..self.offsets[row + 1] as usize;
+        (&self.indices[range.clone()], &self.values[range])
+    }
+
+    /// Ends the row whose features were appended since the last one.
+    pub(crate) fn end_row(&mut self, label: f32) {
+        self.labels.push(label);
+        // `full` keeps the number of features of a batch below 2³².
+        self.offsets.push(self.indices.len() as u32);
+    }
+
+    /// Drops features appended since the last ended row.
+    pub(crate) fn drop_unended(&mut self) {
+        let end = self.offsets.last().map_or(0, |end| *end as usize);
+        self.indices.truncate(end);
+        self.values.truncate(end);
+    }
+
+    /// Whether another record might not fit: at the wanted rows, or close to what `offsets` can name. A record
+    /// has at most 5 Mi features, since its line is bounded to 10 MiB.
+    pub(crate) fn full(&self, rows_max: usize) -> bool {
+        self.rows() >= rows_max || self.indices.len() > FEATURES_MAX
+    }
+}
+
+/// Features of a batch beyond which it is closed early (1 GiB of indices and values). Follows from the data alone,
+/// so steps are the same whoever reads them.
+const FEATURES_MAX: usize = 1 << 27;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cleared_batch_is_like_a_new_one() {
+        let mut batch = Batch::default();
+        batch.indices.extend([1, 5]);
+        batch.values.extend([0.5, 2.0]);
+        batch.end_row(1.0);
+        assert_eq!(batch.row(0), (&[1, 5][..], &[0.5, 2.0][..]));
+        batch.indices.push(9);
+        batch.drop_unended();
+        assert_eq!(batch.indices, [1, 5]);
+        batch.clear();
+        assert_eq!(batch, Batch::default());
+    }
+}

@@ -1,0 +1,285 @@
+//! The bytes of a task: runs of whole lines, unpacked, in memory that is bounded.
+//!
+//! A task holds the lines whose *first byte* lies in its range. So a task that does not start the file
+//! begins one byte early and drops everything up to the first line feed, and every line of a file
+//! belongs to exactly one task wherever the ranges are cut.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
+use heddle_storage::{Location, Reader, Storage, StorePath};
+
+use super::ReadError;
+
+/// Longest line that is read, without its line feed.
+pub const LINE_BYTES_MAX: usize = 10 << 20;
+/// Packed bytes handed to the unpacker at once. They unpack to at most 1032 times as much (the limit
+/// of DEFLATE), 17 MB here, whatever a hostile file holds.
+const PACKED_STEP: usize = 16 << 10;
+const BYTE_ORDER_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+
+/// A run of a file's lines, being read from start to end.
+#[derive(Debug)]
+pub struct TaskBytes {
+    storage: Arc<dyn Storage>,
+    path: StorePath,
+    reader: Box<dyn Reader>,
+    gzip: Option<Unpacking>,
+    /// Offsets of the file below which lines of the task start; unpacked files have no such limit.
+    end: u64,
+    /// Unpacked offset of `buffer[0]` in the file.
+    base: u64,
+    buffer: Vec<u8>,
+    /// What of the buffer is used up.
+    at: usize,
+    /// One beyond the last line feed in the buffer.
+    complete: usize,
+    /// The file is read to its end.
+    ended: bool,
+    /// Bytes up to the next line feed belong to nobody here: the task before reads them, or the line is too long.
+    dropping: bool,
+    /// Offset of the first line of the task, once known.
+    first: Option<u64>,
+}
+
+/// What [`TaskBytes::lines`] finds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Lines {
+    /// There are whole lines in [`TaskBytes::text`].
+    Some,
+    /// The line is longer than [`LINE_BYTES_MAX`]; it is dropped, the one after it comes next.
+    TooLong,
+    /// The task is read to its end.
+    End,
+}
+
+struct Unpacking {
+    decoder: MultiGzDecoder<Vec<u8>>,
+    packed: Bytes,
+}
+
+impl std::fmt::Debug for Unpacking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unpacking")
+            .field("packed", &self.packed.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl TaskBytes {
+    /// Opens a task, after looking whether the file is still the one that was planned with.
+    ///
+    /// # Errors
+    /// What the storage says; [`ReadError::Changed`].
+    pub async fn open(
+        storage: Arc<dyn Storage>,
+        file: &InputFile,
+        range: TaskRange,
+    ) -> Result<Self, ReadError> {
+        let location = Location::parse(&file.url).map_err(|_| ReadError::Url {
+            url: file.url.clone(),
+        })?;
+        let path = location.path().clone();
+        let entry = storage.stat(&path).await?;
+        if (entry.bytes, entry.modified_ms) != (file.bytes, file.modified_ms) {
+            return Err(ReadError::Changed {
+                file: storage.show(&path),
+                planned: file.bytes,
+                found: entry.bytes,
+            });
+        }
+        let packed = file.compression == Compression::Gzip;
+        let early = if packed {
+            0
+        } else {
+            range.start.saturating_sub(1)
+        };
+        let reader = storage.open(&path, early).await?;
+        Ok(Self {
+            storage,
+            path,
+            reader,
+            gzip: packed.then(|| Unpacking {
+                decoder: MultiGzDecoder::new(Vec::new()),
+                packed: Bytes::new(),
+            }),
+            end: if packed { u64::MAX } else { range.end },
+            base: early,
+            buffer: Vec::new(),
+            at: 0,
+            complete: 0,
+            ended: false,
+            dropping: !packed && range.start > 0,
+            first: None,
+        })
+    }
+
+    /// Makes sure that [`TaskBytes::text`] starts with a line of the task, reading on if need be.
+    ///
+    /// # Errors
+    /// What the storage says; [`ReadError::Gzip`] for a file that is damaged, cut short or not packed.
+    pub async fn lines(&mut self) -> Result<Lines, ReadError> {
+        loop {
+            if self.at < self.complete && !self.dropping {
+                let start = self.base + self.at as u64;
+                self.first.get_or_insert(start);
+                return Ok(if start < self.end {
+                    Lines::Some
+                } else {
+                    Lines::End
+                });
+            }
+            if self.at < self.complete {
+                let feed = self.buffer[self.at..self.complete]
+                    .iter()
+                    .position(|byte| *byte == b'\n');
+                // `complete` is one beyond a line feed, so there is one.
+                self.at += feed.map_or(0, |feed| feed + 1);
+                self.dropping = false;
+                continue;
+            }
+            if self.ended {
+                return Ok(Lines::End);
+            }
+            if self.dropping {
+                self.at = self.buffer.len();
+            } else if self.buffer.len() - self.at > LINE_BYTES_MAX {
+                self.first.get_or_insert(self.base + self.at as u64);
+                self.dropping = true;
+                return Ok(Lines::TooLong);
+            }
+            self.read_on().await?;
+        }
+    }
+
+    /// The text from the next line on, to the end of the last whole line at hand. Lines that start at
+    /// [`TaskBytes::limit`] or later are not of the task.
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        &self.buffer[self.at..self.complete]
+    }
+
+    /// How far into [`TaskBytes::text`] lines of the task may start.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        let start = self.base + self.at as u64;
+        usize::try_from(self.end.saturating_sub(start))
+            .unwrap_or(usize::MAX)
+            .min(self.complete - self.at)
+    }
+
+    /// Moves behind `bytes` of the text.
+    pub fn take(&mut self, bytes: usize) {
+        self.at += bytes;
+        debug_assert!(self.at <= self.complete, "took more than there is");
+    }
+
+    /// The file, as a person would type it.
+    #[must_use]
+    pub fn file(&self) -> String {
+        self.storage.show(&self.path)
+    }
+
+    /// Number of line feeds before the task's first line: reads the file up to there, which is done only
+    /// for a message to a person.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn lines_before(&self) -> Result<u64, ReadError> {
+        let until = self.first.unwrap_or(0);
+        // In a packed file the first line is always the file's.
+        if until == 0 || self.gzip.is_some() {
+            return Ok(0);
+        }
+        let (mut lines, mut seen) = (0, 0);
+        let mut reader = self.storage.open(&self.path, 0).await?;
+        while seen < until {
+            let Some(chunk) = reader.next().await? else {
+                break;
+            };
+            let part = &chunk[..chunk
+                .len()
+                .min(usize::try_from(until - seen).unwrap_or(usize::MAX))];
+            lines += part.iter().filter(|byte| **byte == b'\n').count() as u64;
+            seen += chunk.len() as u64;
+        }
+        Ok(lines)
+    }
+
+    /// Adds more of the file to the buffer.
+    async fn read_on(&mut self) -> Result<(), ReadError> {
+        self.base += self.at as u64;
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        let start_of_file = self.base == 0 && self.first.is_none() && !self.dropping;
+        let before = self.buffer.len();
+        match self.gzip.take() {
+            None => match self.reader.next().await? {
+                Some(chunk) => self.buffer.extend_from_slice(&chunk),
+                None => self.ended = true,
+            },
+            Some(unpacking) => self.unpack_on(unpacking).await?,
+        }
+        if start_of_file {
+            self.start_of_file(before)?;
+        }
+        let fresh = self.buffer[before..]
+            .iter()
+            .rposition(|byte| *byte == b'\n');
+        self.complete = fresh.map_or(0, |feed| before + feed + 1);
+        if self.ended && self.complete < self.buffer.len() {
+            // The last line has no line feed.
+            self.buffer.push(b'\n');
+            self.complete = self.buffer.len();
+        }
+        Ok(())
+    }
+
+    /// Looks at the first bytes of a file once they are there.
+    fn start_of_file(&mut self, before: usize) -> Result<(), ReadError> {
+        if self.gzip.is_none() && self.buffer.starts_with(GZIP_MAGIC) {
+            return Err(ReadError::Gzip {
+                file: self.file(),
+                what: "the file is packed with gzip, but its name does not end in .gz".to_owned(),
+            });
+        }
+        if before < BYTE_ORDER_MARK.len() && self.buffer.starts_with(BYTE_ORDER_MARK) {
+            // Blanks before a record are allowed, and positions stay true.
+            self.buffer[..BYTE_ORDER_MARK.len()].fill(b' ');
+        }
+        Ok(())
+    }
+
+    async fn unpack_on(&mut self, mut unpacking: Unpacking) -> Result<(), ReadError> {
+        let wrong = |file: String, error: &std::io::Error| ReadError::Gzip {
+            file,
+            what: format!("not a sound gzip file: {error}"),
+        };
+        if unpacking.packed.is_empty() {
+            match self.reader.next().await? {
+                Some(chunk) => unpacking.packed = chunk,
+                None => {
+                    unpacking
+                        .decoder
+                        .try_finish()
+                        .map_err(|error| wrong(self.file(), &error))?;
+                    self.ended = true;
+                }
+            }
+        }
+        let step = unpacking
+            .packed
+            .split_to(unpacking.packed.len().min(PACKED_STEP));
+        unpacking
+            .decoder
+            .write_all(&step)
+            .map_err(|error| wrong(self.file(), &error))?;
+        self.buffer.append(unpacking.decoder.get_mut());
+        self.gzip = Some(unpacking);
+        Ok(())
+    }
+}

@@ -1,0 +1,365 @@
+//! One line of text into one row of a batch.
+//!
+//! A record is `label [qid:number] feature feature …`, a feature being `index:value` (libsvm) or
+//! `index` alone (dummy, the value is 1). Accepted around it: spaces and tabs, also at the end; a
+//! carriage return before the line feed; blank lines; `#` and everything after it. Labels are −1, 0
+//! and 1 (written so, or like `+1` and `-1.0`); −1 becomes 0. Refused: other labels, indices below the
+//! base, above the number of features, or not rising within a line, and values that are not finite.
+
+use std::fmt;
+
+use heddle_protocol::spec::DataFormat;
+
+use super::number;
+use crate::batch::Batch;
+
+/// What records look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordFormat {
+    /// With values or without.
+    pub format: DataFormat,
+    /// The lowest index in the text, 0 or 1.
+    pub index_base: u32,
+    /// Indices are below `features` once the base is taken off; at most 2³² − 1.
+    pub features: u64,
+}
+
+/// Why a line is no record, and where in the line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineError {
+    /// Byte of the line, from 1.
+    pub column: usize,
+    /// What was found there and what was expected.
+    pub what: String,
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.column, self.what)
+    }
+}
+
+impl RecordFormat {
+    /// Reads the line at the start of `text` into `batch`: the bytes it takes with its line feed, and
+    /// whether it held a record (else it is blank or a comment).
+    ///
+    /// # Errors
+    /// The line is malformed; the batch is as before.
+    ///
+    /// # Panics
+    /// When `text` holds no line feed.
+    #[inline]
+    pub fn read_line(&self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
+        // Monomorphic in the format: the question is asked once a line, not once a feature.
+        let read = match self.format {
+            DataFormat::Libsvm => self.read::<true>(text, batch),
+            DataFormat::Dummy => self.read::<false>(text, batch),
+        };
+        if read.is_err() {
+            batch.drop_unended();
+        }
+        read
+    }
+
+    #[inline]
+    fn read<const VALUES: bool>(
+        &self,
+        text: &[u8],
+        batch: &mut Batch,
+    ) -> Result<(usize, bool), LineError> {
+        let mut at = skip_spaces(text, 0);
+        if let Some(end) = line_end(text, at) {
+            return Ok((end, false));
+        }
+        let (label, len) = read_label(&text[at..]).map_err(|what| LineError {
+            column: at + 1,
+            what,
+        })?;
+        at += len;
+        // Indices as written plus one, so that 0 stands before the first of base 0.
+        let mut lowest = u64::from(self.index_base);
+        let highest = self.features + lowest;
+        loop {
+            let separated = matches!(text[at], b' ' | b'\t');
+            at = skip_spaces(text, at);
+            if text[at] <= b'#' {
+                if let Some(end) = line_end(text, at) {
+                    batch.end_row(label);
+                    return Ok((end, true));
+                }
+            }
+            let Some((index, len)) = number::whole(&text[at..]).filter(|_| separated) else {
+                if separated && text[at..].starts_with(b"qid:") {
+                    let (_, len) = number::whole(&text[at + 4..])
+                        .ok_or_else(|| wrong(text, at + 4, "a whole number after qid:"))?;
+                    at += 4 + len;
+                    continue;
+                }
+                return Err(wrong(text, at, "an index"));
+            };
+            if u64::from(index) < lowest || u64::from(index) >= highest {
+                return Err(self.bad_index(index, lowest, at));
+            }
+            lowest = u64::from(index) + 1;
+            at += len;
+            let value = if VALUES {
+                if text[at] != b':' {
+                    return Err(wrong(text, at, "':' and a value after the index"));
+                }
+                let (value, len) = number::decimal(&text[at + 1..])
+                    .ok_or_else(|| wrong(text, at + 1, "a finite number"))?;
+                at += 1 + len;
+                value
+            } else {
+                1.0
+            };
+            batch.indices.push(index - self.index_base);
+            batch.values.push(value);
+        }
+    }
+
+    #[cold]
+    fn bad_index(&self, index: u32, lowest: u64, at: usize) -> LineError {
+        let base = u64::from(self.index_base);
+        let what = if u64::from(index) < base {
+            format!("index {index}, but indices start at {base} (data.index-base)")
+        } else if u64::from(index) >= self.features + base {
+            format!(
+                "index {index} is above the highest, {} (model.features is {}, data.index-base {base})",
+                self.features + base - 1,
+                self.features
+            )
+        } else {
+            format!(
+                "index {index} after index {}: indices must rise within a line",
+                lowest - 1
+            )
+        };
+        LineError {
+            column: at + 1,
+            what,
+        }
+    }
+}
+
+#[inline]
+fn skip_spaces(text: &[u8], mut at: usize) -> usize {
+    while matches!(text[at], b' ' | b'\t') {
+        at += 1;
+    }
+    at
+}
+
+/// If only a line end or a comment is left at `at`: the position after the line feed.
+#[inline]
+fn line_end(text: &[u8], at: usize) -> Option<usize> {
+    match text[at] {
+        b'\n' => Some(at + 1),
+        b'\r' if text.get(at + 1) == Some(&b'\n') => Some(at + 2),
+        b'#' => text[at..]
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map(|feed| at + feed + 1),
+        _ => None,
+    }
+}
+
+/// Reads a label: 0 or 1, and its length.
+#[inline]
+fn read_label(text: &[u8]) -> Result<(f32, usize), String> {
+    match text {
+        [b'1', b' ' | b'\n', ..] => return Ok((1.0, 1)),
+        [b'0', b' ' | b'\n', ..] => return Ok((0.0, 1)),
+        [b'+', b'1', b' ', ..] => return Ok((1.0, 2)),
+        [b'-', b'1', b' ', ..] => return Ok((0.0, 2)),
+        _ => {}
+    }
+    match number::decimal(text) {
+        Some((label, len))
+            if matches!(
+                text.get(len),
+                None | Some(b' ' | b'\t' | b'\r' | b'\n' | b'#')
+            ) =>
+        {
+            if label == 1.0 {
+                Ok((1.0, len))
+            } else if label == 0.0 || label == -1.0 {
+                Ok((0.0, len))
+            } else {
+                Err(format!(
+                    "label {label}, but logistic regression takes 0 and 1, or -1 and +1"
+                ))
+            }
+        }
+        _ => Err(format!("expected a label, found {}", found(text))),
+    }
+}
+
+#[cold]
+fn wrong(text: &[u8], at: usize, expected: &str) -> LineError {
+    LineError {
+        column: at + 1,
+        what: format!("expected {expected}, found {}", found(&text[at..])),
+    }
+}
+
+/// What stands at the start of `text`, shortened, for a message.
+fn found(text: &[u8]) -> String {
+    let word: Vec<u8> = text
+        .iter()
+        .copied()
+        .take_while(|byte| !byte.is_ascii_whitespace())
+        .take(24)
+        .collect();
+    if word.is_empty() {
+        return "the end of the word or line".to_owned();
+    }
+    format!("{:?}", String::from_utf8_lossy(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIBSVM: RecordFormat = RecordFormat {
+        format: DataFormat::Libsvm,
+        index_base: 1,
+        features: 100,
+    };
+    const DUMMY: RecordFormat = RecordFormat {
+        format: DataFormat::Dummy,
+        index_base: 0,
+        features: 100,
+    };
+
+    fn row(format: RecordFormat, line: &str) -> Result<Option<(f32, Vec<(u32, f32)>)>, String> {
+        let mut batch = Batch::default();
+        let text = format!("{line}\n");
+        match format.read_line(text.as_bytes(), &mut batch) {
+            Err(error) => {
+                assert_eq!(batch, Batch::default(), "left something behind");
+                Err(error.to_string())
+            }
+            Ok((len, record)) => {
+                assert_eq!(len, text.len());
+                let (indices, values) =
+                    (batch.indices.iter().copied(), batch.values.iter().copied());
+                Ok(record.then(|| (batch.labels[0], indices.zip(values).collect())))
+            }
+        }
+    }
+
+    #[test]
+    fn accepted_lines() {
+        let one = |label: f32| Ok(Some((label, vec![(0, 0.5), (99, -2.0)])));
+        for line in [
+            "1 1:0.5 100:-2",
+            "+1 1:.5 100:-2.0",
+            "1.0\t1:5e-1\t100:-2e0",
+            "  1   1:0.5  100:-2   ",
+            "1 1:0.5 100:-2\r",
+            "1 qid:7 1:0.5 100:-2",
+            "1 1:0.5 100:-2 # a comment 3:4",
+            "1 1:0.5 100:-2#note",
+        ] {
+            assert_eq!(row(LIBSVM, line), one(1.0), "{line:?}");
+        }
+        for line in ["0 1:0.5 100:-2", "-1 1:0.5 100:-2", "-1.0 1:0.5 100:-2"] {
+            assert_eq!(row(LIBSVM, line), one(0.0), "{line:?}");
+        }
+        assert_eq!(row(LIBSVM, "1"), Ok(Some((1.0, vec![]))));
+        assert_eq!(row(LIBSVM, "-1\r"), Ok(Some((0.0, vec![]))));
+        assert_eq!(
+            row(DUMMY, "-1 0 7 99"),
+            Ok(Some((0.0, vec![(0, 1.0), (7, 1.0), (99, 1.0)])))
+        );
+        for line in ["", "   ", "\r", "# all of it", "\t# x"] {
+            assert_eq!(row(LIBSVM, line), Ok(None), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn refused_lines_name_the_column() {
+        for (line, error) in [
+            (
+                "2 1:1",
+                "1: label 2, but logistic regression takes 0 and 1, or -1 and +1",
+            ),
+            ("x 1:1", "1: expected a label, found \"x\""),
+            ("1:1", "1: expected a label, found \"1:1\""),
+            ("nan 1:1", "1: expected a label, found \"nan\""),
+            (
+                "1 0:1",
+                "3: index 0, but indices start at 1 (data.index-base)",
+            ),
+            (
+                "1 101:1",
+                "3: index 101 is above the highest, 100 (model.features is 100, data.index-base 1)",
+            ),
+            (
+                "1 5:1 4:1",
+                "7: index 4 after index 5: indices must rise within a line",
+            ),
+            (
+                "1 5:1 5:1",
+                "7: index 5 after index 5: indices must rise within a line",
+            ),
+            ("1 5:nan", "5: expected a finite number, found \"nan\""),
+            ("1 5:inf", "5: expected a finite number, found \"inf\""),
+            ("1 5:1e99", "5: expected a finite number, found \"1e99\""),
+            (
+                "1 5:",
+                "5: expected a finite number, found the end of the word or line",
+            ),
+            (
+                "1 5",
+                "4: expected ':' and a value after the index, found the end of the word or line",
+            ),
+            ("1 5:1x", "6: expected an index, found \"x\""),
+            ("1 5:1,6:1", "6: expected an index, found \",6:1\""),
+            ("1 -5:1", "3: expected an index, found \"-5:1\""),
+            (
+                "1 99999999999:1",
+                "3: expected an index, found \"99999999999:1\"",
+            ),
+            (
+                "1 qid:x 1:1",
+                "7: expected a whole number after qid:, found \"x\"",
+            ),
+            (
+                "1 5:1 \r 6:1",
+                "7: expected an index, found the end of the word or line",
+            ),
+        ] {
+            assert_eq!(row(LIBSVM, line), Err(error.to_owned()), "{line:?}");
+        }
+        assert_eq!(
+            row(DUMMY, "1 5:1"),
+            Err("4: expected an index, found \":1\"".to_owned())
+        );
+        assert!(row(DUMMY, "1 100").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_row_or_an_error(mut text in proptest::collection::vec(any::<u8>(), 0..200)) {
+            text.push(b'\n');
+            let mut batch = Batch::default();
+            if let Ok((len, _)) = LIBSVM.read_line(&text, &mut batch) {
+                prop_assert_eq!(text[len - 1], b'\n');
+            }
+            let _ = DUMMY.read_line(&text, &mut batch);
+        }
+
+        #[test]
+        fn any_near_miss_is_a_row_or_an_error(line in "[-+]?[0-9]{0,2}[ \t]?([0-9]{0,4}[:,#]?[-+0-9.e]{0,6}[ \r]?){0,8}\n") {
+            let mut batch = Batch::default();
+            if LIBSVM.read_line(line.as_bytes(), &mut batch).is_ok() {
+                prop_assert!(batch.indices.iter().all(|index| *index < 100));
+                prop_assert!(batch.values.iter().all(|value| value.is_finite()));
+            }
+        }
+    }
+}

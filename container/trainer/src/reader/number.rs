@@ -1,0 +1,145 @@
+//! Decimal numbers out of bytes: the common ones fast, all others by the standard library, and both the
+//! same to the last bit.
+
+/// Exact powers of ten in f64 (10²² is the highest that has no rounding).
+const TENS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+    1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
+];
+/// Digits that certainly fit a u64.
+const DIGITS_MAX: usize = 18;
+
+/// Reads a decimal number at the start of `text`: the f32 nearest to it and the bytes it takes.
+///
+/// The number ends before the first byte that cannot belong to one. Nothing when there is no number
+/// or it is not finite as f32 (`nan`, `inf`, `1e99`).
+#[inline]
+pub(super) fn decimal(text: &[u8]) -> Option<(f32, usize)> {
+    // One digit and a separator: what indicator features and many counts look like.
+    if let [digit @ b'0'..=b'9', b' ' | b'\n', ..] = text {
+        return Some((f32::from(digit - b'0'), 1));
+    }
+    let negative = text.first() == Some(&b'-');
+    let start = usize::from(negative || text.first() == Some(&b'+'));
+    let mut mantissa = 0u64;
+    let whole = digits(&text[start..], &mut mantissa);
+    let mut at = start + whole;
+    let mut fraction = 0;
+    if text.get(at) == Some(&b'.') {
+        at += 1;
+        fraction = digits(&text[at..], &mut mantissa);
+        at += fraction;
+    }
+    let count = whole + fraction;
+    let plain = !matches!(text.get(at), Some(b'e' | b'E' | b'n' | b'i' | b'N' | b'I'));
+    if !plain || count == 0 || count > DIGITS_MAX || mantissa > 1 << 53 {
+        return by_std(text);
+    }
+    // Clinger's fast path: both are exact, so the quotient is the f64 nearest to the decimal.
+    let value = mantissa as f64 / TENS[fraction];
+    // Rounding twice (to f64, then to f32) differs from rounding once only when the f64 lies exactly
+    // between two f32. The smallest value here is 10⁻¹⁸, far from where f32 gets coarser.
+    if value.to_bits() & 0x1fff_ffff == 0x1000_0000 {
+        return by_std(text);
+    }
+    let value = value as f32;
+    Some((if negative { -value } else { value }, at))
+}
+
+/// Adds leading digits to `value` (which wraps beyond [`DIGITS_MAX`]) and counts them.
+#[inline]
+fn digits(text: &[u8], value: &mut u64) -> usize {
+    let mut count = 0;
+    for byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        *value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+        count += 1;
+    }
+    count
+}
+
+#[cold]
+fn by_std(text: &[u8]) -> Option<(f32, usize)> {
+    let belongs = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let len = text
+        .iter()
+        .position(|byte| !belongs(byte))
+        .unwrap_or(text.len());
+    let value: f32 = std::str::from_utf8(&text[..len]).ok()?.parse().ok()?;
+    value.is_finite().then_some((value, len))
+}
+
+/// Reads an unsigned whole number at the start of `text` and the bytes it takes; nothing when there is
+/// none or it exceeds u32.
+#[inline]
+pub(super) fn whole(text: &[u8]) -> Option<(u32, usize)> {
+    let mut value = 0u64;
+    let count = digits(text, &mut value);
+    // Eleven digits and more are beyond u32 unless they lead with zeros, which nobody writes.
+    (count > 0 && count <= 10).then_some(())?;
+    Some((u32::try_from(value).ok()?, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_end_where_they_end() {
+        assert_eq!(decimal(b"12.5 3"), Some((12.5, 4)));
+        assert_eq!(decimal(b"-.5\n"), Some((-0.5, 3)));
+        assert_eq!(decimal(b"+7:"), Some((7.0, 2)));
+        assert_eq!(decimal(b"1e-3 "), Some((1e-3, 4)));
+        assert_eq!(decimal(b"5."), Some((5.0, 2)));
+        assert_eq!(whole(b"4294967295:"), Some((u32::MAX, 10)));
+    }
+
+    #[test]
+    fn what_is_no_finite_number_is_refused() {
+        for text in [
+            "", "-", ".", "abc", "nan", "inf", "-inf", "NaN", "infinity", "1e99", "1e", "--1",
+            "1e5e", "1nan",
+        ] {
+            assert_eq!(decimal(text.as_bytes()), None, "{text}");
+        }
+        for text in ["", "x", "-1", "4294967296", "99999999999"] {
+            assert_eq!(whole(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn decimals_are_as_std_reads_them(text in "[-+]?[0-9]{0,20}(\\.[0-9]{0,24})?([eE][-+]?[0-9]{1,2})?") {
+            let expected = text.parse::<f32>().ok().filter(|value| value.is_finite());
+            let got = decimal(text.as_bytes());
+            match expected {
+                Some(value) => prop_assert_eq!(got.map(|(v, n)| (v.to_bits(), n)), Some((value.to_bits(), text.len()))),
+                None => prop_assert!(got.is_none()),
+            }
+        }
+
+        #[test]
+        fn printed_floats_come_back(bits in any::<u32>()) {
+            let value = f32::from_bits(bits);
+            prop_assume!(value.is_finite());
+            let text = format!("{value} ");
+            prop_assert_eq!(decimal(text.as_bytes()).map(|(v, _)| v.to_bits()), Some(bits));
+        }
+
+        #[test]
+        fn midpoints_of_two_floats_are_rounded_once(bits in 0x3000_0000u32..0x4b00_0000, digit in 0u8..10) {
+            // The exact decimal of a midpoint, then with one more digit behind it.
+            let low = f64::from(f32::from_bits(bits));
+            let high = f64::from(f32::from_bits(bits + 1));
+            let text = format!("{}{digit}", (low + high) / 2.0);
+            let expected: f32 = text.parse().expect("a number");
+            prop_assert_eq!(decimal(text.as_bytes()).map(|(v, _)| v.to_bits()), Some(expected.to_bits()));
+        }
+    }
+}

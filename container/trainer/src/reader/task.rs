@@ -1,0 +1,453 @@
+//! A task as a sequence of minibatches, with what to do about records that are malformed.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use heddle_protocol::manifest::{InputFile, TaskRange};
+use heddle_protocol::metrics::BAD_EXAMPLES_MAX;
+use heddle_storage::Storage;
+
+use super::ReadError;
+use super::bytes::{LINE_BYTES_MAX, Lines, TaskBytes};
+use super::line::{LineError, RecordFormat};
+use crate::batch::Batch;
+
+/// What to do with a malformed record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadPolicy {
+    /// End the task with an error.
+    Fail,
+    /// Leave it out and count it; more than so many in one task are an error. (The sum over the tasks of a
+    /// pass is the ApplicationMaster's business.)
+    Skip(u64),
+    /// Leave it out, count it, and write it to this file, each line behind a comment that says where it was and
+    /// what is wrong. The file is written anew by each reading of the task and does not exist without bad records.
+    Quarantine(PathBuf),
+}
+
+/// Malformed records left out so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BadCount {
+    /// How many.
+    pub records: u64,
+    /// Places of the first few, as `file:line:column: what`.
+    pub examples: Vec<String>,
+}
+
+/// Reads one task from its start. Steps are consecutive runs of records, so (task, step) names the same records
+/// whoever reads them.
+#[derive(Debug)]
+pub struct TaskReader {
+    bytes: TaskBytes,
+    format: RecordFormat,
+    policy: BadPolicy,
+    quarantine: Option<BufWriter<File>>,
+    bad: BadCount,
+    /// Lines of the task behind us.
+    lines: u64,
+    /// Lines of the file before the task, once somebody asked.
+    lines_before: Option<u64>,
+}
+
+impl TaskReader {
+    /// Opens a task.
+    ///
+    /// # Errors
+    /// See [`TaskBytes::open`].
+    pub async fn open(
+        storage: Arc<dyn Storage>,
+        file: &InputFile,
+        range: TaskRange,
+        format: RecordFormat,
+        policy: BadPolicy,
+    ) -> Result<Self, ReadError> {
+        Ok(Self {
+            bytes: TaskBytes::open(storage, file, range).await?,
+            format,
+            policy,
+            quarantine: None,
+            bad: BadCount::default(),
+            lines: 0,
+            lines_before: None,
+        })
+    }
+
+    /// Fills `batch` with the next records, `rows_max` unless the task ends. An empty batch is the task's end.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; the task cannot be read on after one.
+    pub async fn next_batch(
+        &mut self,
+        rows_max: usize,
+        batch: &mut Batch,
+    ) -> Result<(), ReadError> {
+        batch.clear();
+        while !batch.full(rows_max) {
+            match self.bytes.lines().await? {
+                Lines::End => break,
+                Lines::TooLong => {
+                    self.lines += 1;
+                    let what = format!("the line is longer than {LINE_BYTES_MAX} bytes");
+                    self.bad(
+                        LineError {
+                            column: LINE_BYTES_MAX + 1,
+                            what,
+                        },
+                        &[],
+                    )
+                    .await?;
+                }
+                Lines::Some => {
+                    if let Some((error, line)) = self.parse(rows_max, batch) {
+                        self.bad(error, &line).await?;
+                    }
+                }
+            }
+        }
+        if batch.is_empty() {
+            self.end_quarantine()?;
+        }
+        Ok(())
+    }
+
+    /// Malformed records left out so far; of the whole task once it has ended.
+    #[must_use]
+    pub fn bad_records(&self) -> &BadCount {
+        &self.bad
+    }
+
+    /// Parses lines at hand until the batch is full, they are used up, or one is malformed, which is moved behind and
+    /// returned with its text (empty unless it is wanted).
+    fn parse(&mut self, rows_max: usize, batch: &mut Batch) -> Option<(LineError, Vec<u8>)> {
+        let (text, limit) = (self.bytes.text(), self.bytes.limit());
+        let mut at = 0;
+        let mut failed = None;
+        while at < limit && !batch.full(rows_max) {
+            self.lines += 1;
+            match self.format.read_line(&text[at..], batch) {
+                Ok((len, _)) => at += len,
+                Err(error) => {
+                    let rest = &text[at..];
+                    let len = rest
+                        .iter()
+                        .position(|byte| *byte == b'\n')
+                        .map_or(rest.len(), |feed| feed + 1);
+                    let keep = matches!(self.policy, BadPolicy::Quarantine(_));
+                    failed = Some((
+                        error,
+                        if keep {
+                            rest[..len].to_vec()
+                        } else {
+                            Vec::new()
+                        },
+                    ));
+                    at += len;
+                    break;
+                }
+            }
+        }
+        self.bytes.take(at);
+        failed
+    }
+
+    async fn bad(&mut self, error: LineError, line: &[u8]) -> Result<(), ReadError> {
+        self.bad.records += 1;
+        match &self.policy {
+            BadPolicy::Fail => {
+                return Err(ReadError::Record {
+                    place: self.place(&error).await?,
+                });
+            }
+            BadPolicy::Skip(allowed) if self.bad.records > *allowed => {
+                let allowed = *allowed;
+                let place = self.place(&error).await?;
+                return Err(ReadError::TooManyBad { allowed, place });
+            }
+            BadPolicy::Skip(_) => {
+                if self.bad.examples.len() < BAD_EXAMPLES_MAX {
+                    let place = self.place(&error).await?;
+                    self.bad.examples.push(place);
+                }
+            }
+            BadPolicy::Quarantine(path) => {
+                let path = path.clone();
+                let place = self.place(&error).await?;
+                self.set_apart(&path, &place, line)
+                    .map_err(|source| quarantine_error(&path, source))?;
+                if self.bad.examples.len() < BAD_EXAMPLES_MAX {
+                    self.bad.examples.push(place);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `file:line:column: what` of the line just left behind.
+    async fn place(&mut self, error: &LineError) -> Result<String, ReadError> {
+        let before = match self.lines_before {
+            Some(before) => before,
+            None => self.bytes.lines_before().await?,
+        };
+        self.lines_before = Some(before);
+        Ok(format!(
+            "{}:{}:{error}",
+            self.bytes.file(),
+            before + self.lines
+        ))
+    }
+
+    fn set_apart(&mut self, path: &PathBuf, place: &str, line: &[u8]) -> io::Result<()> {
+        let file = match &mut self.quarantine {
+            Some(file) => file,
+            None => {
+                if let Some(dir) = path.parent() {
+                    std::fs::create_dir_all(dir)?;
+                }
+                self.quarantine.insert(BufWriter::new(File::create(path)?))
+            }
+        };
+        writeln!(file, "# {place}")?;
+        file.write_all(line)
+    }
+
+    fn end_quarantine(&mut self) -> Result<(), ReadError> {
+        let BadPolicy::Quarantine(path) = &self.policy else {
+            return Ok(());
+        };
+        match self.quarantine.take() {
+            Some(mut file) => file
+                .flush()
+                .map_err(|source| quarantine_error(path, source)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn quarantine_error(path: &std::path::Path, source: io::Error) -> ReadError {
+    ReadError::Quarantine {
+        file: path.display().to_string(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression as Level;
+    use flate2::write::GzEncoder;
+    use heddle_protocol::plan::{TaskLength, compression_of, plan_tasks};
+    use heddle_protocol::spec::DataFormat;
+    use heddle_storage::{LocalStorage, StorePath};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FORMAT: RecordFormat = RecordFormat {
+        format: DataFormat::Libsvm,
+        index_base: 1,
+        features: 1000,
+    };
+
+    struct Case {
+        dir: tempfile::TempDir,
+        file: InputFile,
+    }
+
+    fn case(name: &str, content: &[u8]) -> Case {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).expect("written");
+        let entry = wait(
+            LocalStorage.stat(&StorePath::parse(path.to_str().expect("utf-8")).expect("a path")),
+        )
+        .expect("is there");
+        let file = InputFile {
+            url: format!("file://{}", path.display()),
+            bytes: entry.bytes,
+            modified_ms: entry.modified_ms,
+            compression: compression_of(name),
+        };
+        Case { dir, file }
+    }
+
+    fn wait<F: Future>(future: F) -> F::Output {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime")
+            .block_on(future)
+    }
+
+    /// All indices of the first feature, which tests use as the name of a record, task by task.
+    fn names(
+        case: &Case,
+        length: TaskLength,
+        policy: BadPolicy,
+    ) -> Result<(Vec<u32>, BadCount), ReadError> {
+        wait(async {
+            let (mut names, mut bad) = (Vec::new(), BadCount::default());
+            for range in plan_tasks(std::slice::from_ref(&case.file), 0, length) {
+                let storage = Arc::new(LocalStorage);
+                let mut reader =
+                    TaskReader::open(storage, &case.file, range, FORMAT, policy.clone()).await?;
+                let mut batch = Batch::default();
+                loop {
+                    reader.next_batch(3, &mut batch).await?;
+                    if batch.is_empty() {
+                        break;
+                    }
+                    names.extend((0..batch.rows()).map(|row| batch.row(row).0[0]));
+                }
+                bad.records += reader.bad_records().records;
+                bad.examples
+                    .extend_from_slice(&reader.bad_records().examples);
+            }
+            Ok((names, bad))
+        })
+    }
+
+    fn whole(case: &Case) -> Result<Vec<u32>, ReadError> {
+        names(case, TaskLength::Bytes(u64::MAX), BadPolicy::Fail).map(|(names, _)| names)
+    }
+
+    #[test]
+    fn the_last_line_needs_no_line_feed() {
+        for text in [
+            "1 1:1\n0 2:1\n",
+            "1 1:1\n0 2:1",
+            "1 1:1\r\n0 2:1\r\n",
+            "\n1 1:1\n\n# x\n0 2:1\n\n\n",
+        ] {
+            assert_eq!(
+                whole(&case("a", text.as_bytes())).expect("read"),
+                [0, 1],
+                "{text:?}"
+            );
+        }
+        assert_eq!(
+            whole(&case("a", b"\xef\xbb\xbf1 1:1\n0 2:1")).expect("read"),
+            [0, 1]
+        );
+    }
+
+    #[test]
+    fn a_bad_record_is_named_by_file_line_and_column_in_whatever_task_it_is() {
+        let mut text: String = (0..100).map(|n| format!("1 {}:1\n", n + 1)).collect();
+        text.push_str("1 7:x\n");
+        let case = case("a.libsvm", text.as_bytes());
+        for bytes in [20, 100, 1 << 20] {
+            let error =
+                names(&case, TaskLength::Bytes(bytes), BadPolicy::Fail).expect_err("is bad");
+            let expected = format!(
+                "{}:101:5: expected a finite number, found \"x\"",
+                case.dir.path().join("a.libsvm").display()
+            );
+            assert_eq!(error.to_string(), expected);
+            assert!(!error.is_retryable());
+        }
+    }
+
+    #[test]
+    fn skipped_records_are_counted_and_bounded() {
+        let case = case("a", b"1 1:1\nx\n1 2:1\n1 0:1\n1 3:1\n");
+        let length = TaskLength::Bytes(1 << 20);
+        let (good, bad) = names(&case, length, BadPolicy::Skip(2)).expect("two are allowed");
+        assert_eq!((good, bad.records), (vec![0, 1, 2], 2));
+        assert!(
+            bad.examples[1].ends_with("a:4:3: index 0, but indices start at 1 (data.index-base)")
+        );
+        let error = names(&case, length, BadPolicy::Skip(1)).expect_err("one is allowed");
+        assert!(matches!(error, ReadError::TooManyBad { allowed: 1, .. }));
+    }
+
+    #[test]
+    fn quarantined_records_are_written_with_their_places() {
+        let case = case("a", b"1 1:1\nx y\n1 2:1\n");
+        let file = case.dir.path().join("bad/phase-0-task-0.txt");
+        let policy = BadPolicy::Quarantine(file.clone());
+        let (good, bad) = names(&case, TaskLength::Bytes(1 << 20), policy).expect("set apart");
+        assert_eq!((good, bad.records), (vec![0, 1], 1));
+        let text = std::fs::read_to_string(file).expect("written");
+        assert!(
+            text.starts_with("# ") && text.ends_with("a:2:1: expected a label, found \"x\"\nx y\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_line_beyond_the_bound_is_a_bad_record() {
+        let mut text = b"1 1:1\n1 2:1 #".to_vec();
+        text.resize(text.len() + LINE_BYTES_MAX + (3 << 20), b'x');
+        text.extend_from_slice(b"\n1 3:1\n");
+        let case = case("a", &text);
+        let error = whole(&case).expect_err("too long");
+        assert!(
+            error
+                .to_string()
+                .contains("a:2:10485761: the line is longer than 10485760 bytes"),
+            "{error}"
+        );
+        let (good, bad) =
+            names(&case, TaskLength::Bytes(1 << 30), BadPolicy::Skip(1)).expect("left out");
+        assert_eq!((good, bad.records), (vec![0, 2], 1));
+    }
+
+    #[test]
+    fn gzip_with_several_members_reads_as_one_text() {
+        let pack = |text: &str| {
+            let mut encoder = GzEncoder::new(Vec::new(), Level::best());
+            encoder.write_all(text.as_bytes()).expect("packed");
+            encoder.finish().expect("packed")
+        };
+        let mut packed = pack("1 1:1\n0 2");
+        packed.extend(pack(":1\n1 3:1"));
+        assert_eq!(whole(&case("a.gz", &packed)).expect("read"), [0, 1, 2]);
+
+        let cut = &packed[..packed.len() - 9];
+        let error = whole(&case("a.gz", cut)).expect_err("cut short");
+        assert!(
+            error.to_string().contains("not a sound gzip file"),
+            "{error}"
+        );
+        let error = whole(&case("a.gz", b"1 1:1\n")).expect_err("not packed");
+        assert!(
+            error.to_string().contains("not a sound gzip file"),
+            "{error}"
+        );
+        let error = whole(&case("a.txt", &packed)).expect_err("packed");
+        assert!(error.to_string().contains("does not end in .gz"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_was_changed_is_refused() {
+        let case = case("a", b"1 1:1\n");
+        std::fs::write(case.dir.path().join("a"), b"1 1:1\n1 2:1\n").expect("written");
+        assert!(matches!(
+            whole(&case),
+            Err(ReadError::Changed {
+                planned: 6,
+                found: 12,
+                ..
+            })
+        ));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn every_record_is_in_exactly_one_task_however_tasks_are_cut(
+            lines in proptest::collection::vec((1u32..1000, 0usize..12, any::<bool>()), 0..60),
+            bytes in 1u64..80,
+        ) {
+            let mut text = String::new();
+            for (name, blanks, carriage) in &lines {
+                text.push_str(&format!("1 {name}:1{}{}", " ".repeat(*blanks), if *carriage { "\r\n" } else { "\n" }));
+            }
+            let expected: Vec<u32> = lines.iter().map(|line| line.0 - 1).collect();
+            let (got, _) = names(&case("a", text.as_bytes()), TaskLength::Bytes(bytes), BadPolicy::Fail).expect("read");
+            prop_assert_eq!(got, expected);
+        }
+    }
+}
