@@ -1,31 +1,14 @@
 //! The job spec itself: sections and keys as in the job file, each value of its own type.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::check::SpecError;
 use super::location::Location;
 use super::table::{Optimizer, TableKind, TableSpec};
 use super::value::{Bytes, DurationMs, Every, PortRange, Share};
 use crate::ids::TableId;
-
-/// Most passes a job may have; far above use, and keeps phase numbers from overflowing.
-pub const PASSES_MAX: u32 = 1_000_000;
-/// Most shards a job may have. A manifest names each, and people read it.
-pub const SHARDS_MAX: u32 = 4096;
-/// Most slots of a role, and most lanes.
-pub const SLOTS_MAX: u32 = 4096;
-/// Most rows of a batch: a step's values have to fit into memory many times over.
-pub const BATCH_MAX: u32 = 1 << 24;
-/// Most data threads of a pserver, and most vcores of any container.
-pub const VCORES_MAX: u32 = 256;
-/// Most rows of a dense table, whose keys are u32.
-pub const ROWS_MAX: u64 = u32::MAX as u64;
-/// Most values per row: a row has to fit into one frame of 64 Ki values.
-pub const COLS_MAX: u32 = 1 << 16;
-/// Most values of all dense tables together: 2⁴⁰, 4 TiB of parameters.
-pub const VALUES_MAX: u64 = 1 << 40;
 
 /// A training job: what people write as a job file and all processes work from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,7 +51,7 @@ pub struct DataSpec {
     pub format: DataFormat,
     /// The lowest index in the files: 0 or 1. (`auto` of the job file is resolved: libsvm 1, dummy 0.)
     pub index_base: u32,
-    /// Times over the training data, 1 to [`PASSES_MAX`].
+    /// Times over the training data, 1 to [`PASSES_MAX`](super::check::PASSES_MAX).
     pub passes: u32,
     /// Bytes of a task.
     pub task_size: TaskSize,
@@ -116,7 +99,7 @@ pub enum BadRecords {
 pub struct ModelSpec {
     /// Which built-in algorithm, or the user's own.
     pub algorithm: Algorithm,
-    /// Number of features, 1 to [`ROWS_MAX`] − 1. 0 for [`Algorithm::Custom`].
+    /// Number of features, 1 to [`ROWS_MAX`](super::check::ROWS_MAX) − 1. 0 for [`Algorithm::Custom`].
     pub features: u64,
     /// Strength of the objective's ½·l2·‖w‖², at least 0. The bias is free of it.
     pub l2: f64,
@@ -144,9 +127,9 @@ pub enum Algorithm {
 pub struct TrainingSpec {
     /// Who waits for whom.
     pub consistency: Consistency,
-    /// BSP: the number of logical workers, whatever the trainers; 1 to [`SLOTS_MAX`].
+    /// BSP: the number of logical workers, whatever the trainers; 1 to [`SLOTS_MAX`](super::check::SLOTS_MAX).
     pub lanes: u32,
-    /// Rows of a minibatch, of each lane in BSP; 1 to [`BATCH_MAX`].
+    /// Rows of a minibatch, of each lane in BSP; 1 to [`BATCH_MAX`](super::check::BATCH_MAX).
     pub batch: u32,
     /// Of everything that is drawn by lot.
     pub seed: u64,
@@ -191,13 +174,13 @@ pub enum NanPolicy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PserverSpec {
-    /// How many, 1 to [`SLOTS_MAX`].
+    /// How many, 1 to [`SLOTS_MAX`](super::check::SLOTS_MAX).
     pub count: u32,
     /// Of each.
     pub memory: Bytes,
-    /// Of each: its data threads, 1 to [`VCORES_MAX`].
+    /// Of each: its data threads, 1 to [`VCORES_MAX`](super::check::VCORES_MAX).
     pub vcores: u32,
-    /// Slices of the model, from count × vcores to [`SHARDS_MAX`]; fixed for the job.
+    /// Slices of the model, from count × vcores to [`SHARDS_MAX`](super::check::SHARDS_MAX); fixed for the job.
     pub shards: u32,
 }
 
@@ -207,11 +190,11 @@ pub struct PserverSpec {
 pub struct TrainerSpec {
     /// Training starts when so many run, at least 1.
     pub min: u32,
-    /// Never more than this, at least `min`, at most [`SLOTS_MAX`].
+    /// Never more than this, at least `min`, at most [`SLOTS_MAX`](super::check::SLOTS_MAX).
     pub max: u32,
     /// Of each.
     pub memory: Bytes,
-    /// Of each, 1 to [`VCORES_MAX`].
+    /// Of each, 1 to [`VCORES_MAX`](super::check::VCORES_MAX).
     pub vcores: u32,
     /// A program and its arguments instead of the built-in trainer; empty: the built-in one.
     pub command: Vec<String>,
@@ -272,7 +255,7 @@ pub enum ModelFormat {
 pub struct AmSpec {
     /// Its memory.
     pub memory: Bytes,
-    /// Its vcores, 1 to [`VCORES_MAX`].
+    /// Its vcores, 1 to [`VCORES_MAX`](super::check::VCORES_MAX).
     pub vcores: u32,
 }
 
@@ -302,22 +285,6 @@ impl RunSpec {
     }
 }
 
-/// Why a set of values is no job: the key at fault and the rule it breaks.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
-    /// A value or a combination of values that cannot be.
-    #[error("{key}: {rule}")]
-    Rule {
-        /// Dotted, as in the job file.
-        key: &'static str,
-        /// What must hold and what is the case, with the numbers.
-        rule: String,
-    },
-    /// The bytes are not the JSON of a spec.
-    #[error("not a job spec: {0}")]
-    Json(String),
-}
-
 impl JobSpec {
     /// Reads the JSON that [`JobSpec::to_json`] made, checking all rules again.
     ///
@@ -337,304 +304,6 @@ impl JobSpec {
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self).expect("numbers, strings and lists always serialise")
-    }
-
-    /// Whether all values are within their bounds and fit together.
-    ///
-    /// # Errors
-    /// The first rule that does not hold.
-    pub fn check(&self) -> Result<(), SpecError> {
-        check_name(&self.name)?;
-        self.check_data()?;
-        self.check_model()?;
-        self.check_training()?;
-        self.check_containers()?;
-        self.check_outputs()?;
-        self.check_memory()
-    }
-
-    fn check_data(&self) -> Result<(), SpecError> {
-        let data = &self.data;
-        rule(!data.train.is_empty(), "data.train", || {
-            "names no file".to_owned()
-        })?;
-        rule(data.index_base <= 1, "data.index-base", || {
-            format!("is {}, must be 0 or 1", data.index_base)
-        })?;
-        within("data.passes", data.passes, 1, PASSES_MAX)?;
-        rule(
-            data.task_size != TaskSize::Bytes(Bytes(0)),
-            "data.task-size",
-            || "must be above 0".to_owned(),
-        )
-    }
-
-    fn check_model(&self) -> Result<(), SpecError> {
-        let model = &self.model;
-        let custom = model.algorithm == Algorithm::Custom;
-        rule(model.l2.is_finite() && model.l2 >= 0.0, "model.l2", || {
-            format!("is {}, must be at least 0", model.l2)
-        })?;
-        check_optimizer("model.optimizer", &model.optimizer)?;
-        if custom {
-            rule(!model.tables.is_empty(), "model.table", || {
-                "algorithm \"custom\" needs at least one [[model.table]]".to_owned()
-            })?;
-            rule(
-                !self.trainers.command.is_empty(),
-                "trainers.command",
-                || "algorithm \"custom\" needs the program that computes it".to_owned(),
-            )?;
-            rule(!model.standardise, "model.standardise", || {
-                "is a step of logistic-regression, not of algorithm \"custom\"".to_owned()
-            })?;
-        } else {
-            rule(
-                (1..ROWS_MAX).contains(&model.features),
-                "model.features",
-                || format!("is {}, must be from 1 to {}", model.features, ROWS_MAX - 1),
-            )?;
-            rule(model.tables.is_empty(), "model.table", || {
-                "is for algorithm \"custom\"; built-in algorithms name their own tables".to_owned()
-            })?;
-        }
-        self.check_tables()
-    }
-
-    fn check_tables(&self) -> Result<(), SpecError> {
-        const KEY: &str = "model.table";
-        let tables = self.tables();
-        rule(tables.len() <= 1024, KEY, || {
-            format!("{} tables, at most 1024", tables.len())
-        })?;
-        let mut names = BTreeSet::new();
-        let mut values = 0u64;
-        for (n, table) in tables.iter().enumerate() {
-            let name = &table.name;
-            rule(usize::from(table.id.0) == n, KEY, || {
-                format!("table {name} has a wrong id")
-            })?;
-            rule(is_word(name, 64), KEY, || {
-                format!("name {name:?} must be 1 to 64 letters, digits, \"-\" and \"_\"")
-            })?;
-            rule(names.insert(name), KEY, || {
-                format!("two tables are named {name:?}")
-            })?;
-            rule(table.kind == TableKind::Dense, KEY, || {
-                format!("table {name:?}: sparse tables are not available yet")
-            })?;
-            rule((1..=ROWS_MAX).contains(&table.rows), KEY, || {
-                format!(
-                    "table {name:?}: rows is {}, must be from 1 to {ROWS_MAX}",
-                    table.rows
-                )
-            })?;
-            rule((1..=COLS_MAX).contains(&table.cols), KEY, || {
-                format!(
-                    "table {name:?}: cols is {}, must be from 1 to {COLS_MAX}",
-                    table.cols
-                )
-            })?;
-            rule(table.l2.is_finite() && table.l2 >= 0.0, KEY, || {
-                format!("table {name:?}: l2 is {}, must be at least 0", table.l2)
-            })?;
-            check_optimizer(KEY, &table.optimizer)?;
-            values = values.saturating_add(table.values());
-        }
-        rule(values <= VALUES_MAX, KEY, || {
-            format!("{values} values in all, at most {VALUES_MAX}")
-        })
-    }
-
-    fn check_training(&self) -> Result<(), SpecError> {
-        let training = &self.training;
-        within("training.lanes", training.lanes, 1, SLOTS_MAX)?;
-        within("training.batch", training.batch, 1, BATCH_MAX)?;
-        rule(
-            training.early_stop == 0 || !self.data.test.is_empty(),
-            "training.early-stop",
-            || "watches the log-loss of the test data, and data.test is not set".to_owned(),
-        )
-    }
-
-    fn check_containers(&self) -> Result<(), SpecError> {
-        let (pservers, trainers) = (&self.pservers, &self.trainers);
-        within("pservers.count", pservers.count, 1, SLOTS_MAX)?;
-        within("pservers.vcores", pservers.vcores, 1, VCORES_MAX)?;
-        within("pservers.shards", pservers.shards, 1, SHARDS_MAX)?;
-        let threads = pservers.count * pservers.vcores;
-        rule(pservers.shards >= threads, "pservers.shards", || {
-            format!(
-                "is {}, must be at least pservers.count × pservers.vcores = {threads}, a shard for each data thread",
-                pservers.shards
-            )
-        })?;
-        within("trainers.min", trainers.min, 1, SLOTS_MAX)?;
-        within("trainers.max", trainers.max, 1, SLOTS_MAX)?;
-        rule(trainers.min <= trainers.max, "trainers.min", || {
-            format!(
-                "is {}, must not be above trainers.max = {}",
-                trainers.min, trainers.max
-            )
-        })?;
-        within("trainers.vcores", trainers.vcores, 1, VCORES_MAX)?;
-        within("am.vcores", self.am.vcores, 1, VCORES_MAX)?;
-        for (key, memory) in [
-            ("pservers.memory", pservers.memory),
-            ("trainers.memory", trainers.memory),
-            ("am.memory", self.am.memory),
-        ] {
-            rule(memory >= Bytes::mib(32), key, || {
-                format!("is {memory}, must be at least 32MiB")
-            })?;
-        }
-        Ok(())
-    }
-
-    fn check_outputs(&self) -> Result<(), SpecError> {
-        let (checkpoint, output) = (&self.checkpoint, &self.output);
-        rule(checkpoint.keep >= 2, "checkpoint.keep", || {
-            format!(
-                "is {}, must be at least 2: the newest may be damaged",
-                checkpoint.keep
-            )
-        })?;
-        rule(
-            checkpoint.timeout >= DurationMs::secs(1),
-            "checkpoint.timeout",
-            || format!("is {}, must be at least 1s", checkpoint.timeout),
-        )?;
-        let mut formats = BTreeSet::new();
-        rule(!output.formats.is_empty(), "output.formats", || {
-            "names no format".to_owned()
-        })?;
-        rule(
-            output.formats.iter().all(|format| formats.insert(format)),
-            "output.formats",
-            || "names a format twice".to_owned(),
-        )?;
-        rule(
-            self.model.algorithm != Algorithm::Custom || !formats.contains(&ModelFormat::Text),
-            "output.formats",
-            || "\"text\" is for linear models, not for algorithm \"custom\"".to_owned(),
-        )?;
-        rule(output.model != checkpoint.dir, "output.model", || {
-            "is the same folder as checkpoint.dir".to_owned()
-        })?;
-        rule(
-            self.run
-                .orphan_timeout
-                .is_none_or(|timeout| timeout >= DurationMs::secs(5)),
-            "run.orphan-timeout",
-            || "must be \"auto\" or at least 5s".to_owned(),
-        )
-    }
-
-    /// The fullest pserver must hold its shards, their snapshot copies, and room to work.
-    fn check_memory(&self) -> Result<(), SpecError> {
-        let memory = self.pservers.memory;
-        let tables = self.pserver_table_bytes();
-        let copies = self.checkpoint.memory.of(memory);
-        let need = tables
-            .0
-            .saturating_add(copies.0)
-            .saturating_add(PSERVER_BASE.0);
-        rule(need <= memory.0, "pservers.memory", || {
-            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-            format!(
-                "is {memory}, must be at least {} MiB: {} MiB of tables and optimizer state on the fullest pserver, {} MiB of snapshot copies (checkpoint.memory), {} MiB of buffers",
-                mib(need),
-                mib(tables.0),
-                mib(copies.0),
-                mib(PSERVER_BASE.0),
-            )
-        })
-    }
-
-    /// Bytes of parameters and optimizer state on the pserver that holds most shards.
-    #[must_use]
-    pub fn pserver_table_bytes(&self) -> Bytes {
-        let (shards, count) = (self.pservers.shards.max(1), self.pservers.count.max(1));
-        let fullest = u64::from(shards.div_ceil(count));
-        let bytes_of = |table: &TableSpec| {
-            // Shards differ by at most one row.
-            let rows = table
-                .rows
-                .div_ceil(u64::from(shards))
-                .saturating_mul(fullest)
-                .min(table.rows);
-            let per_value = 4 * (1 + u64::from(table.optimizer.state_per_value()));
-            rows.saturating_mul(u64::from(table.cols))
-                .saturating_mul(per_value)
-        };
-        Bytes(
-            self.tables()
-                .iter()
-                .map(bytes_of)
-                .fold(0, u64::saturating_add),
-        )
-    }
-}
-
-/// Code, stacks, connection buffers and the saver's buffers of a pserver, without its tables.
-const PSERVER_BASE: Bytes = Bytes::mib(16);
-
-fn rule(holds: bool, key: &'static str, rule: impl FnOnce() -> String) -> Result<(), SpecError> {
-    if holds {
-        Ok(())
-    } else {
-        Err(SpecError::Rule { key, rule: rule() })
-    }
-}
-
-fn within(key: &'static str, value: u32, min: u32, max: u32) -> Result<(), SpecError> {
-    rule((min..=max).contains(&value), key, || {
-        format!("is {value}, must be from {min} to {max}")
-    })
-}
-
-fn is_word(text: &str, max: usize) -> bool {
-    (1..=max).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-}
-
-fn check_name(name: &str) -> Result<(), SpecError> {
-    let plain = name.replace('.', "-");
-    let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-    rule(is_word(&plain, 64) && starts_well, "name", || {
-        format!(
-            "{name:?} must be 1 to 64 letters, digits, \"-\", \"_\" and \".\", and start with a letter or digit"
-        )
-    })
-}
-
-fn check_optimizer(key: &'static str, optimizer: &Optimizer) -> Result<(), SpecError> {
-    let positive = |name: &str, value: f64| {
-        rule(value.is_finite() && value > 0.0, key, || {
-            format!("{name} is {value}, must be above 0")
-        })
-    };
-    let not_negative = |name: &str, value: f64| {
-        rule(value.is_finite() && value >= 0.0, key, || {
-            format!("{name} is {value}, must be at least 0")
-        })
-    };
-    match *optimizer {
-        Optimizer::Sgd { rate } => positive("rate", rate),
-        Optimizer::Ftrl {
-            alpha,
-            beta,
-            l1,
-            l2,
-        } => {
-            positive("alpha", alpha)?;
-            not_negative("beta", beta)?;
-            not_negative("l1", l1)?;
-            not_negative("l2", l2)
-        }
-        Optimizer::Add => Ok(()),
     }
 }
 
@@ -722,94 +391,5 @@ pub fn sample() -> JobSpec {
             work_dir: None,
             orphan_timeout: None,
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refused(change: impl FnOnce(&mut JobSpec)) -> String {
-        let mut spec = sample();
-        change(&mut spec);
-        spec.check()
-            .expect_err("the change breaks a rule")
-            .to_string()
-    }
-
-    #[test]
-    fn a_spec_survives_json() {
-        let spec = sample();
-        assert_eq!(JobSpec::from_json(&spec.to_json()), Ok(spec));
-    }
-
-    #[test]
-    fn json_that_breaks_a_rule_is_refused() {
-        let mut spec = sample();
-        spec.pservers.shards = 0;
-        assert!(matches!(
-            JobSpec::from_json(&spec.to_json()),
-            Err(SpecError::Rule { .. })
-        ));
-        assert!(matches!(JobSpec::from_json(b"{}"), Err(SpecError::Json(_))));
-    }
-
-    #[test]
-    fn impossible_combinations_are_refused_with_both_numbers() {
-        assert_eq!(
-            refused(|spec| spec.trainers.min = 3),
-            "trainers.min: is 3, must not be above trainers.max = 2"
-        );
-        assert_eq!(
-            refused(|spec| spec.pservers.shards = 1),
-            "pservers.shards: is 1, must be at least pservers.count × pservers.vcores = 2, a shard for each data thread"
-        );
-        assert!(refused(|spec| spec.training.early_stop = 1).contains("data.test is not set"));
-        assert!(
-            refused(|spec| spec.model.algorithm = Algorithm::Custom).contains("[[model.table]]")
-        );
-    }
-
-    #[test]
-    fn a_model_larger_than_the_memory_is_refused_with_the_sum() {
-        let text = refused(|spec| spec.model.features = 1 << 28);
-        assert!(
-            text.starts_with("pservers.memory: is 256MiB, must be at least 592 MiB"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn names_are_safe_as_folder_names() {
-        for name in ["", ".x", "a/b", "..", "a b", "-a"] {
-            assert!(
-                refused(|spec| spec.name = name.to_owned()).starts_with("name: "),
-                "{name}"
-            );
-        }
-    }
-
-    #[test]
-    fn standardising_adds_the_table_of_sums() {
-        let mut spec = sample();
-        spec.model.standardise = true;
-        let tables = spec.tables();
-        let names: Vec<_> = tables
-            .iter()
-            .map(|t| (t.name.as_str(), t.rows, t.cols))
-            .collect();
-        assert_eq!(
-            names,
-            [("weights", 10, 1), ("bias", 1, 1), ("stats", 11, 3)]
-        );
-        assert_eq!(tables[2].optimizer, Optimizer::Add);
-    }
-
-    #[test]
-    fn the_effective_batch_is_of_all_lanes_in_bsp() {
-        let mut training = sample().training;
-        assert_eq!(training.effective_batch(), 16);
-        training.consistency = Consistency::Asp;
-        assert_eq!(training.effective_batch(), 8);
     }
 }

@@ -8,6 +8,7 @@
 //! on: the sequence of phases ([`phase`]), the tables and how they are cut into shards ([`table`]),
 //! and what makes two specs the same job ([`identity`]).
 
+pub mod check;
 pub mod file;
 pub mod identity;
 pub mod job;
@@ -16,11 +17,12 @@ pub mod phase;
 pub mod table;
 pub mod value;
 
+pub use check::SpecError;
 pub use identity::{Changeable, Difference, SpecDigest};
 pub use job::{
     Algorithm, AmSpec, BadRecords, CheckpointSpec, Consistency, DataFormat, DataSpec, JobSpec,
     ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt, OutputSpec, PserverSpec, RunSpec,
-    SpecError, TaskSize, TrainerSpec, TrainingSpec,
+    TaskSize, TrainerSpec, TrainingSpec,
 };
 pub use location::Location;
 pub use phase::{PhaseKind, Stage, phase_count, phase_kind};

@@ -1,8 +1,8 @@
 //! The job file: TOML with positions, overrides, and the origin of every value.
 //!
 //! [`raw`] turns text into values that know where they stand, [`keys`] lists every key with its
-//! default and meaning, [`read`] takes the values key by key into a [`JobSpec`](super::JobSpec) and
-//! remembers each one's origin, [`template`] prints the list as a commented job file. Nothing here
+//! default and meaning, [`read()`] takes the values key by key into a [`JobSpec`](super::JobSpec) and
+//! remembers each one's origin, [`template()`] prints the list as a commented job file. Nothing here
 //! touches a file system: text comes in, paths are only joined.
 
 pub mod keys;

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::super::check::{
+    BATCH_MAX, COLS_MAX, PASSES_MAX, ROWS_MAX, SHARDS_MAX, SLOTS_MAX, SpecError, VCORES_MAX,
+};
 use super::super::job::{
-    Algorithm, AmSpec, BATCH_MAX, BadRecords, COLS_MAX, CheckpointSpec, Consistency, DataFormat,
-    DataSpec, JobSpec, ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt, OutputSpec,
-    PASSES_MAX, PserverSpec, ROWS_MAX, RunSpec, SHARDS_MAX, SLOTS_MAX, SpecError, TaskSize,
-    TrainerSpec, TrainingSpec, VCORES_MAX,
+    Algorithm, AmSpec, BadRecords, CheckpointSpec, Consistency, DataFormat, DataSpec, JobSpec,
+    ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt, OutputSpec, PserverSpec, RunSpec,
+    TaskSize, TrainerSpec, TrainingSpec,
 };
 use super::super::location::Location;
 use super::super::table::{Optimizer, TableSpec};
