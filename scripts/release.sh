@@ -14,7 +14,7 @@ tools=$target_dir/release-tools
 
 if [ ! -x "$tools/bin/cargo-zigbuild" ]; then
     python3 -m venv "$tools"
-    "$tools/bin/pip" install --quiet --disable-pip-version-check cargo-zigbuild==0.23.0 ziglang==0.15.2 >&2
+    "$tools/bin/pip" install --quiet --disable-pip-version-check cargo-zigbuild==0.24.0 ziglang==0.15.2 >&2
 fi
 PATH="$(cd "$tools/bin" && pwd):$PATH"
 export PATH

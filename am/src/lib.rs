@@ -3,4 +3,5 @@
 pub mod api;
 pub mod cluster;
 pub mod driver;
+pub mod input;
 pub mod run_dir;

@@ -1,3 +1,4 @@
 //! The whole system under test: real processes, fault injection, simulation.
 
 pub mod hadoop;
+pub mod local;

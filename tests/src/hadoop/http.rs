@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends `method path` and returns the status and the body.
-pub(super) fn request(address: SocketAddr, method: &str, path: &str) -> Result<(u16, String)> {
+pub(crate) fn request(address: SocketAddr, method: &str, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     // HTTP/1.0: the server closes at the end of the body and does not chunk it.
@@ -33,7 +33,7 @@ pub(super) fn request(address: SocketAddr, method: &str, path: &str) -> Result<(
 }
 
 /// As [`request`], any status but 200 is an error.
-pub(super) fn request_ok(address: SocketAddr, method: &str, path: &str) -> Result<String> {
+pub(crate) fn request_ok(address: SocketAddr, method: &str, path: &str) -> Result<String> {
     match request(address, method, path)? {
         (200, body) => Ok(body),
         (status, body) => bail!(

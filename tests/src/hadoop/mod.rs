@@ -27,11 +27,11 @@ mod cache;
 mod cluster;
 mod conf;
 mod daemon;
-mod http;
+pub(crate) mod http;
 mod net;
 mod options;
 mod reaper;
-mod wait;
+pub mod wait;
 
 pub use cluster::Cluster;
 pub use daemon::Daemon;

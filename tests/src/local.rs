@@ -1,0 +1,330 @@
+//! Local runs under test: `heddle run` as a real process, watched through its own events and pages.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use heddle_protocol::ids::Slot;
+use heddle_protocol::view::{Event, JobView, SlotState};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::hadoop::http::request_ok;
+use crate::hadoop::wait::wait_until;
+
+/// A program of this workspace, built before the tests run (`cargo build --workspace --bins`).
+///
+/// # Errors
+/// When it is not there.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let here = std::env::current_exe()?;
+    // <target>/<profile>/deps/<test> → <target>/<profile>/<name>
+    let path = here
+        .parent()
+        .and_then(Path::parent)
+        .context("a test binary lies two folders deep")?
+        .join(name);
+    ensure!(
+        path.exists(),
+        "{} is not there: run `cargo build --workspace --bins` first",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// What a program printed and how it ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code; none when a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// Runs `heddle` with these arguments to its end.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn heddle(dir: &Path, arguments: &[&str]) -> Result<Ended> {
+    let output = command(dir)?.args(arguments).output()?;
+    Ok(Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// `heddle` with its state below `dir`.
+fn command(dir: &Path) -> Result<Command> {
+    let mut command = Command::new(program("heddle")?);
+    command
+        .current_dir(dir)
+        .env("XDG_STATE_HOME", dir.join("state"))
+        .env_remove("HADOOP_CONF_DIR")
+        .stdin(Stdio::null());
+    Ok(command)
+}
+
+/// A running `heddle run --json`.
+#[derive(Debug)]
+pub struct Run {
+    child: Child,
+    events: Arc<Mutex<Vec<Event>>>,
+    stderr: Arc<Mutex<String>>,
+}
+
+impl Run {
+    /// Starts `heddle run <job> --json <arguments>` in `dir`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(dir: &Path, job: &str, arguments: &[&str]) -> Result<Self> {
+        Self::start_with(dir, job, arguments, &[])
+    }
+
+    /// As [`Run::start`], with variables that the containers inherit.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_with(
+        dir: &Path,
+        job: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
+        let mut child = command(dir)?
+            .args(["run", job, "--json"])
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let stdout = child.stdout.take().context("stdout is piped")?;
+        let into = Arc::clone(&events);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Ok(event) = serde_json::from_str::<Event>(&line) {
+                    into.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+                }
+            }
+        });
+        let mut errors = child.stderr.take().context("stderr is piped")?;
+        let into = Arc::clone(&stderr);
+        std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(read) = errors.read(&mut chunk) {
+                if read == 0 {
+                    break;
+                }
+                into.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push_str(&String::from_utf8_lossy(&chunk[..read]));
+            }
+        });
+        Ok(Self { child, events, stderr })
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What it said on standard error so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Process id of the command line.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    /// The job as it stands, from the ApplicationMaster's own interface.
+    ///
+    /// # Errors
+    /// When it has not started or does not answer.
+    pub fn view(&self) -> Result<JobView> {
+        let address: SocketAddr = self
+            .events()
+            .iter()
+            .find_map(|event| match event {
+                Event::Started { address, .. } => Some(address.clone()),
+                _ => None,
+            })
+            .with_context(|| format!("the job has not started: {}", self.stderr()))?
+            .trim_start_matches("http://")
+            .trim_end_matches('/')
+            .parse()?;
+        Ok(serde_json::from_str(&request_ok(address, "GET", "/api/v1/status")?)?)
+    }
+
+    /// Waits until the job is in a state.
+    ///
+    /// # Errors
+    /// When it is not within `limit`, with the last state seen; when the command line ends before.
+    pub fn wait_for(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut wanted: impl FnMut(&JobView) -> bool,
+    ) -> Result<JobView> {
+        let end = Instant::now() + limit;
+        let mut last = None;
+        loop {
+            if let Ok(view) = self.view() {
+                if wanted(&view) {
+                    return Ok(view);
+                }
+                last = Some(view);
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{what}: the run ended ({status}) before; {}", self.stderr());
+            }
+            if Instant::now() >= end {
+                bail!("{what}: not within {limit:?}; last seen {last:#?}; {}", self.stderr());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for an event.
+    ///
+    /// # Errors
+    /// When it does not come within `limit`.
+    pub fn wait_event<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut wanted: impl FnMut(&Event) -> Option<T>,
+    ) -> Result<T> {
+        wait_until(what, limit, || {
+            self.events()
+                .iter()
+                .find_map(&mut wanted)
+                .with_context(|| format!("events so far: {:?}; {}", self.events(), self.stderr()))
+        })
+    }
+
+    /// Waits for the end and returns the exit code and the last event.
+    ///
+    /// # Errors
+    /// When it does not end within `limit`.
+    pub fn finish(mut self, limit: Duration) -> Result<(Option<i32>, Vec<Event>, String)> {
+        let end = Instant::now() + limit;
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            if Instant::now() >= end {
+                let view = self.view();
+                bail!("the run did not end within {limit:?}: {view:#?}; {}", self.stderr());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        // The readers end with the pipes; give them the moment that takes.
+        std::thread::sleep(Duration::from_millis(100));
+        Ok((status.code(), self.events(), self.stderr()))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // The ApplicationMaster ends when its command line is gone, and its children with it.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// The process in a slot.
+///
+/// # Errors
+/// When none runs there.
+pub fn pid_of(view: &JobView, slot: Slot) -> Result<Pid> {
+    let place = view
+        .slots
+        .iter()
+        .find(|place| place.slot == slot && place.state == SlotState::Running && place.pid > 0)
+        .with_context(|| format!("no process runs in {slot}: {:?}", view.slots))?;
+    Ok(Pid::from_raw(place.pid.cast_signed()))
+}
+
+/// Kills a process of a run with SIGKILL.
+///
+/// # Errors
+/// When it is gone already.
+pub fn kill9(pid: Pid) -> Result<()> {
+    kill(pid, Signal::SIGKILL).with_context(|| format!("kill -9 {pid}"))
+}
+
+/// Whether a process runs (a zombie does not).
+#[must_use]
+pub fn is_alive(pid: Pid) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+    })
+}
+
+/// Numbers that look drawn by lot and are the same for the same seed (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Lot(pub u64);
+
+impl Lot {
+    /// The next number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound.max(1)
+    }
+}
+
+/// Writes `files` libsvm files of `rows` rows each over `features` features, `nonzero` of them set in a row,
+/// whose labels follow a hidden weight vector.
+///
+/// # Errors
+/// When they cannot be written.
+pub fn write_libsvm(
+    dir: &Path,
+    name: &str,
+    files: u32,
+    rows: u32,
+    features: u32,
+    nonzero: u32,
+    seed: u64,
+) -> Result<()> {
+    use std::fmt::Write as _;
+    std::fs::create_dir_all(dir)?;
+    for file in 0..files {
+        let mut lot = Lot(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(file)));
+        let mut text = String::new();
+        for _ in 0..rows {
+            let mut indices: Vec<u64> =
+                (0..nonzero).map(|_| lot.below(u64::from(features)) + 1).collect();
+            indices.sort_unstable();
+            indices.dedup();
+            let score: i64 =
+                indices.iter().map(|index| if Lot(*index).below(2) == 0 { 1 } else { -1 }).sum();
+            let noise = lot.below(100) < 10;
+            let label = u8::from((score > 0) != noise);
+            write!(text, "{label}")?;
+            for index in indices {
+                write!(text, " {index}:{}", 0.25 * (1 + lot.below(4)) as f64)?;
+            }
+            text.push('\n');
+        }
+        std::fs::write(dir.join(format!("{name}-{file:03}.libsvm")), text)?;
+    }
+    Ok(())
+}
