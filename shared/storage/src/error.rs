@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use crate::path::PathError;
+
 /// The operation that failed, as a verb for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the trait's methods")]
@@ -133,6 +135,13 @@ impl StorageError {
     /// Whether the name is taken.
     pub fn is_exists(&self) -> bool {
         self.reason == Reason::Exists
+    }
+}
+
+/// For paths put together from a directory that a person gave and a name of ours.
+impl From<PathError> for StorageError {
+    fn from(error: PathError) -> Self {
+        Self::new(Op::Open, "a path", Reason::Other).because(error)
     }
 }
 

@@ -1,14 +1,25 @@
 //! Files and checkpoints over file:// and hdfs://, with every outcome known.
 //!
-//! At the bottom one small trait, [`Storage`], over a file system; it knows nothing of Heddle.
+//! Three layers, each built on the one below:
+//! - One small trait, [`Storage`], over a file system; it knows nothing of Heddle.
+//! - Files with a sum beside them ([`SummedWriter`]), and [shards](shard_file) in such files.
+//! - The [checkpoint directory](checkpoint): what is in it, how a checkpoint comes to exist, which one
+//!   to go back to, what may be deleted.
+//!
+//! Deadlines, retries and when to do what are the caller's: the ApplicationMaster and the pservers.
 
+pub mod checkpoint;
+mod digest;
 mod error;
 mod glob;
 mod local;
 mod location;
 mod path;
 mod probe;
+pub mod shard_file;
+mod sidecar;
 mod store;
+mod summed;
 
 use std::sync::Arc;
 
@@ -18,7 +29,9 @@ pub use local::LocalStorage;
 pub use location::{Location, LocationError};
 pub use path::{PathError, StorePath};
 pub use probe::probe;
+pub use sidecar::{SIDECAR_SUFFIX, SidecarError, read_sidecar, sidecar_line, sidecar_name};
 pub use store::{Entry, Kind, Mode, Reader, Storage, Writer};
+pub use summed::{Summed, SummedWriter, Unvouched};
 
 /// The storage that a location lies on.
 ///

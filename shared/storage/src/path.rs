@@ -94,6 +94,14 @@ impl StorePath {
         })
     }
 
+    /// Another name in the same directory.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn sibling(&self, name: &str) -> Result<Self, PathError> {
+        self.parent().unwrap_or_else(Self::root).join(name)
+    }
+
     /// The last name; empty for the root.
     pub fn name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or("")

@@ -1,0 +1,327 @@
+//! Makes a checkpoint exist: manifest, its sidecar, one rename.
+//!
+//! ```text
+//! Staging ──check_files──▶ Checked ──seal──▶ Sealed ──publish──▶ Checkpoint
+//! ```
+//!
+//! Each arrow consumes what is before it: a manifest cannot be written before every file that it
+//! lists was seen with its length and sidecar, and nothing can be renamed without its manifest.
+//! **The rename is the commit.** Before it nobody believes the directory; after it nothing in the
+//! directory changes.
+//!
+//! The whole may be repeated: each step recognises what an earlier try of the same process did, by
+//! the salt that only this process knows.
+
+use bytes::Bytes;
+use heddle_protocol::ids::CutId;
+use heddle_protocol::manifest::{Manifest, Salt};
+
+use super::dir::read_manifest;
+use super::layout::{MANIFEST, STAGING, is_shard_name, staging_name};
+use super::{Checkpoint, CheckpointDir, CheckpointError, Damage};
+use crate::digest::sum_of;
+use crate::error::{Op, Reason, StorageError, WriteError};
+use crate::path::StorePath;
+use crate::shard_file::check_sidecar;
+use crate::sidecar::{sidecar_line, sidecar_name};
+use crate::store::Kind;
+use crate::summed::write_whole;
+
+/// How often a rename whose outcome is unknown is resolved and tried again before the caller is told
+/// that it is unknown. Each try is a call with its own deadline.
+const RENAME_TRIES: u32 = 3;
+
+/// Asked right before the rename whether it may still happen: the cluster was heard lately, nobody
+/// told this process to stop. The text says why not.
+pub type Gate<'a> = &'a (dyn Fn() -> Result<(), String> + Send + Sync);
+
+/// How a commit did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// There is no checkpoint, surely; another try may help.
+    #[error("the checkpoint was not committed")]
+    NotDone(#[source] CheckpointError),
+    /// The gate was shut: there is no checkpoint of this try.
+    #[error("the checkpoint was not committed: {0}")]
+    Shut(String),
+    /// Whether there is a checkpoint could not be found out. Call again: it will be recognised.
+    #[error("whether the checkpoint was committed is unknown")]
+    Unknown(#[source] CheckpointError),
+    /// Somebody else owns the directory or has taken the name. Stop: commit and delete nothing more.
+    #[error("the checkpoint directory is owned by another process: {0}")]
+    Fenced(String),
+}
+
+impl CommitError {
+    fn not_done(error: impl Into<CheckpointError>) -> Self {
+        match error.into() {
+            fenced @ CheckpointError::Fenced { .. } => Self::Fenced(fenced.to_string()),
+            error => Self::NotDone(error),
+        }
+    }
+}
+
+impl CheckpointDir {
+    /// Makes the directory that a cut's files are written into, unless it is there already. Its name
+    /// holds the salt, so no other process writes there.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn stage(&self, cut: CutId, salt: Salt) -> Result<StorePath, CheckpointError> {
+        let parent = self.under(&[STAGING, &cut.generation.to_string()])?;
+        self.make(&parent).await?;
+        let path = parent
+            .join(&staging_name(cut, salt.0))
+            .map_err(StorageError::from)?;
+        self.make(&path).await?;
+        Ok(path)
+    }
+
+    /// Removes what is left of a cut that did not become a checkpoint.
+    ///
+    /// # Errors
+    /// What the storage says. A failure leaks and does no harm.
+    pub async fn discard(&self, cut: CutId, salt: Salt) -> Result<(), CheckpointError> {
+        let path = self.staging_of(cut, salt)?;
+        match self.storage.delete_dir(&path).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.error().is_not_found() => Ok(()),
+            Err(error) => Err(StorageError::from(error).into()),
+        }
+    }
+
+    pub(super) fn staging_of(&self, cut: CutId, salt: Salt) -> Result<StorePath, CheckpointError> {
+        self.under(&[
+            STAGING,
+            &cut.generation.to_string(),
+            &staging_name(cut, salt.0),
+        ])
+    }
+
+    /// Commits a cut whose shard files lie in its [staging directory](Self::stage). `manifest.salt` is
+    /// set to `salt`. May be called again after any error but `Fenced`.
+    ///
+    /// # Errors
+    /// See [`CommitError`].
+    pub async fn commit(
+        &self,
+        mut manifest: Manifest,
+        salt: Salt,
+        gate: Gate<'_>,
+    ) -> Result<Checkpoint, CommitError> {
+        manifest.salt = salt;
+        let (cut, own) = (manifest.cut, manifest.cut.generation);
+        let path = self.staging_of(cut, salt).map_err(CommitError::not_done)?;
+        match self.storage.stat(&path).await {
+            Ok(_) => {}
+            // Gone: either an earlier try got through, or somebody swept it.
+            Err(error) if error.is_not_found() => return self.already(cut, salt).await,
+            Err(error) => return Err(CommitError::not_done(error)),
+        }
+        let staging = Staging { dir: self, path };
+        let checked = staging
+            .check_files(&manifest)
+            .await
+            .map_err(CommitError::not_done)?;
+        let sealed = checked
+            .seal(manifest)
+            .await
+            .map_err(CommitError::not_done)?;
+        self.check_highest(own)
+            .await
+            .map_err(CommitError::not_done)?;
+        gate().map_err(CommitError::Shut)?;
+        let checkpoint = sealed.publish(salt).await?;
+        // A claim made meanwhile does not undo the commit: whether it counts is for the claim's base to
+        // say. But this process is not the one to speak of it.
+        self.check_highest(own).await.map_err(|error| match error {
+            fenced @ CheckpointError::Fenced { .. } => CommitError::Fenced(fenced.to_string()),
+            error => CommitError::Unknown(error),
+        })?;
+        Ok(checkpoint)
+    }
+
+    /// What an earlier try did, when the staging directory is not there any more.
+    async fn already(&self, cut: CutId, salt: Salt) -> Result<Checkpoint, CommitError> {
+        match self
+            .final_of(cut, salt)
+            .await
+            .map_err(CommitError::Unknown)?
+        {
+            Final::Ours(checkpoint) => Ok(*checkpoint),
+            Final::Theirs => Err(theirs(cut)),
+            Final::Absent => Err(CommitError::Fenced(format!(
+                "the files of {cut} were swept"
+            ))),
+        }
+    }
+
+    /// Looks at the final name, to resolve an unknown outcome.
+    async fn final_of(&self, cut: CutId, salt: Salt) -> Result<Final, CheckpointError> {
+        let dir = self.checkpoint_dir(cut)?;
+        match self.storage.stat(&dir).await {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => return Ok(Final::Absent),
+            Err(error) => return Err(error.into()),
+        }
+        match read_manifest(&*self.storage, &dir).await {
+            Ok(manifest) if manifest.salt == salt => {
+                Ok(Final::Ours(Box::new(Checkpoint { dir, manifest })))
+            }
+            Ok(_) => Ok(Final::Theirs),
+            // Ours was durable and readable before the rename, so what cannot be parsed is not ours.
+            Err(error) if error.is_damage() => Ok(Final::Theirs),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+enum Final {
+    Absent,
+    Ours(Box<Checkpoint>),
+    Theirs,
+}
+
+fn theirs(cut: CutId) -> CommitError {
+    CommitError::Fenced(format!("{cut} was written by another process"))
+}
+
+/// A staging directory that is there.
+struct Staging<'a> {
+    dir: &'a CheckpointDir,
+    path: StorePath,
+}
+
+/// One with exactly the files that a manifest lists.
+struct Checked<'a>(Staging<'a>);
+
+/// One with its manifest too: all that is missing is the name.
+struct Sealed<'a> {
+    staging: Staging<'a>,
+    manifest: Manifest,
+}
+
+impl<'a> Staging<'a> {
+    /// Sees each file of the manifest with its length and sidecar, and removes what else of ours lies
+    /// there: files of savers that failed half way, which would make `md5sum -c` complain.
+    async fn check_files(self, manifest: &Manifest) -> Result<Checked<'a>, CheckpointError> {
+        let storage = &*self.dir.storage;
+        let listed = storage.list(&self.path).await?;
+        for file in &manifest.shards {
+            let path = self.path.join(&file.file).map_err(StorageError::from)?;
+            let damaged = |damage| {
+                Err(CheckpointError::Damaged {
+                    file: storage.show(&path),
+                    damage,
+                })
+            };
+            match listed.iter().find(|entry| entry.path == path) {
+                None => return damaged(Damage::Missing),
+                Some(entry) if entry.bytes != file.bytes => {
+                    return damaged(Damage::Length {
+                        expected: file.bytes,
+                        found: entry.bytes,
+                    });
+                }
+                Some(_) => check_sidecar(storage, &self.path, file).await?,
+            }
+        }
+        for entry in listed {
+            let name = entry.name();
+            let wanted = manifest
+                .shards
+                .iter()
+                .any(|file| name == file.file || name == sidecar_name(&file.file));
+            if entry.kind == Kind::File && is_shard_name(name) && !wanted {
+                delete_quietly_gone(self.dir, &entry.path).await?;
+            }
+        }
+        Ok(Checked(self))
+    }
+}
+
+impl<'a> Checked<'a> {
+    /// Writes the manifest, then its sidecar. A torn one of an earlier try is replaced: nobody but this
+    /// process writes here.
+    async fn seal(self, manifest: Manifest) -> Result<Sealed<'a>, CheckpointError> {
+        let Self(staging) = self;
+        let path = staging.path.join(MANIFEST).map_err(StorageError::from)?;
+        let sidecar = staging
+            .path
+            .join(&sidecar_name(MANIFEST))
+            .map_err(StorageError::from)?;
+        let shown = staging.dir.show(&path);
+        let content = manifest
+            .to_json()
+            .map_err(|error| CheckpointError::of_manifest(&shown, error))?;
+        let line = sidecar_line(sum_of(&content), MANIFEST);
+        staging.put(&path, Bytes::from(content)).await?;
+        staging.put(&sidecar, Bytes::from(line)).await?;
+        Ok(Sealed { staging, manifest })
+    }
+}
+
+impl Staging<'_> {
+    async fn put(&self, path: &StorePath, content: Bytes) -> Result<(), CheckpointError> {
+        let storage = &*self.dir.storage;
+        match write_whole(storage, path, content.clone()).await {
+            Ok(()) => return Ok(()),
+            Err(WriteError::NotDone(error)) if error.is_exists() => {}
+            Err(error) => return Err(StorageError::from(error).into()),
+        }
+        // Bytes that can be read need not have been synced by the try that wrote them, so even the same
+        // ones are written anew.
+        delete_quietly_gone(self.dir, path).await?;
+        Ok(write_whole(storage, path, content)
+            .await
+            .map_err(StorageError::from)?)
+    }
+}
+
+async fn delete_quietly_gone(dir: &CheckpointDir, path: &StorePath) -> Result<(), CheckpointError> {
+    match dir.storage.delete_file(path).await {
+        Ok(()) => Ok(()),
+        Err(error) if error.error().is_not_found() => Ok(()),
+        Err(error) => Err(StorageError::from(error).into()),
+    }
+}
+
+impl Sealed<'_> {
+    /// Gives the directory its final name, replacing nothing.
+    async fn publish(self, salt: Salt) -> Result<Checkpoint, CommitError> {
+        let Self { staging, manifest } = self;
+        let (dir, cut) = (staging.dir, manifest.cut);
+        let to = dir.checkpoint_dir(cut).map_err(CommitError::not_done)?;
+        let mut unknown = None;
+        for _ in 0..RENAME_TRIES {
+            let error = match dir.storage.rename(&staging.path, &to).await {
+                Ok(()) => return Ok(Checkpoint { dir: to, manifest }),
+                Err(WriteError::NotDone(error))
+                    if unknown.is_none() && !error.is_exists() && !error.is_not_found() =>
+                {
+                    return Err(CommitError::not_done(error));
+                }
+                Err(error) => StorageError::from(error),
+            };
+            // Unknown, or the name is taken (by an earlier try of ours whose reply was lost?), or the
+            // staging directory is gone (to its final name?).
+            match dir.final_of(cut, salt).await {
+                Ok(Final::Ours(checkpoint)) => return Ok(*checkpoint),
+                Ok(Final::Theirs) => return Err(theirs(cut)),
+                Ok(Final::Absent) => match dir.storage.stat(&staging.path).await {
+                    Ok(_) => {}
+                    Err(gone) if gone.is_not_found() => {
+                        // Seen absent under both names: between the two looks it may have moved.
+                        return dir.already(cut, salt).await;
+                    }
+                    Err(_) => {}
+                },
+                Err(_) => {}
+            }
+            unknown = Some(error);
+        }
+        let error =
+            unknown.unwrap_or_else(|| StorageError::new(Op::Rename, dir.show(&to), Reason::Other));
+        Err(CommitError::Unknown(error.into()))
+    }
+}

@@ -1,0 +1,199 @@
+//! The names in a checkpoint directory, in one place. Whatever is not of this grammar is somebody
+//! else's and is never touched.
+
+use heddle_protocol::ids::{CutId, Generation};
+use uuid::Uuid;
+
+/// Says that a directory is ours.
+pub(crate) const MARKER: &str = "HEDDLE";
+/// Holds the claims.
+pub(crate) const CLAIMS: &str = "claims";
+/// Holds the journals.
+pub(crate) const JOURNAL: &str = "journal";
+/// Holds checkpoints in the making and in deletion.
+pub(crate) const STAGING: &str = ".staging";
+/// Holds checkpoints that were found damaged.
+pub(crate) const DAMAGED: &str = "damaged";
+/// The manifest of a checkpoint.
+pub(crate) const MANIFEST: &str = "MANIFEST.json";
+
+/// `17`, and neither `017` nor `+17`: one number has one name.
+fn number(text: &str) -> Option<u32> {
+    let plain =
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
+    if plain { text.parse().ok() } else { None }
+}
+
+/// Reads `g2`. Generation 0 has no name.
+pub(crate) fn generation_of(name: &str) -> Option<Generation> {
+    number(name.strip_prefix('g')?).map(Generation)
+}
+
+/// Reads `g2-c5`, the name of a checkpoint.
+pub(crate) fn cut_of(name: &str) -> Option<CutId> {
+    let (generation, cut) = name.split_once("-c")?;
+    Some(CutId {
+        generation: generation_of(generation)?,
+        number: number(cut)?,
+    })
+}
+
+/// A name below `.staging/g<n>/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Staged {
+    /// `c5-<uuid>`: cut 5 in the making.
+    Cut(u32),
+    /// `trash-g1-c1-<uuid>`: in deletion.
+    Trash(CutId),
+    /// `old-g1-<uuid>`: the staging directory of an earlier generation, in deletion.
+    Old(Generation),
+    /// `probe-<uuid>`: scratch of the start-up probe.
+    Probe,
+}
+
+fn is_uuid(text: &str) -> bool {
+    Uuid::try_parse(text).is_ok_and(|uuid| uuid.simple().to_string() == text)
+}
+
+/// Reads a name below `.staging/g<n>/`.
+pub(crate) fn staged_of(name: &str) -> Option<Staged> {
+    let (what, uuid) = name.rsplit_once('-')?;
+    if !is_uuid(uuid) {
+        return None;
+    }
+    if what == "probe" {
+        return Some(Staged::Probe);
+    }
+    if let Some(cut) = what.strip_prefix("trash-") {
+        return cut_of(cut).map(Staged::Trash);
+    }
+    if let Some(generation) = what.strip_prefix("old-") {
+        return generation_of(generation).map(Staged::Old);
+    }
+    number(what.strip_prefix('c')?).map(Staged::Cut)
+}
+
+/// Name of a cut's staging directory.
+pub(crate) fn staging_name(cut: CutId, uuid: Uuid) -> String {
+    format!("c{}-{}", cut.number, uuid.simple())
+}
+
+/// Name of a checkpoint in deletion.
+pub(crate) fn trash_name(cut: CutId, uuid: Uuid) -> String {
+    format!("trash-{cut}-{}", uuid.simple())
+}
+
+/// Name of an earlier generation's staging directory in deletion.
+pub(crate) fn old_name(generation: Generation, uuid: Uuid) -> String {
+    format!("old-{generation}-{}", uuid.simple())
+}
+
+/// Name of a checkpoint that was set aside.
+pub(crate) fn damaged_name(cut: CutId, uuid: Uuid) -> String {
+    format!("{cut}-{}", uuid.simple())
+}
+
+/// Reads a name below `damaged/`.
+pub(crate) fn damaged_of(name: &str) -> Option<CutId> {
+    let (cut, uuid) = name.rsplit_once('-')?;
+    if is_uuid(uuid) { cut_of(cut) } else { None }
+}
+
+/// Name of the probe's scratch directory.
+pub(crate) fn probe_name(uuid: Uuid) -> String {
+    format!("probe-{}", uuid.simple())
+}
+
+/// Whether a name in a staging directory may be that of a shard's file or sidecar.
+pub(crate) fn is_shard_name(name: &str) -> bool {
+    let name = name
+        .strip_suffix(crate::sidecar::SIDECAR_SUFFIX)
+        .unwrap_or(name);
+    name.starts_with("shard-") && name.ends_with(".ckpt")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ID: Uuid = Uuid::from_u128(0x1234);
+
+    fn cut(generation: u32, number: u32) -> CutId {
+        CutId {
+            generation: Generation(generation),
+            number,
+        }
+    }
+
+    #[test]
+    fn names_read_back_as_written() {
+        assert_eq!(generation_of("g12"), Some(Generation(12)));
+        assert_eq!(cut_of(&cut(3, 40).to_string()), Some(cut(3, 40)));
+        assert_eq!(
+            staged_of(&staging_name(cut(3, 40), ID)),
+            Some(Staged::Cut(40))
+        );
+        assert_eq!(
+            staged_of(&trash_name(cut(3, 40), ID)),
+            Some(Staged::Trash(cut(3, 40)))
+        );
+        assert_eq!(staged_of(&probe_name(ID)), Some(Staged::Probe));
+        assert_eq!(damaged_of(&damaged_name(cut(3, 40), ID)), Some(cut(3, 40)));
+    }
+
+    #[test]
+    fn other_names_are_not_ours() {
+        for name in [
+            "g",
+            "g0",
+            "g01",
+            "G1",
+            "g1 ",
+            "g+1",
+            "g4294967296",
+            "h1",
+            "g1-c1",
+        ] {
+            assert_eq!(generation_of(name), None, "{name}");
+        }
+        for name in [
+            "g1",
+            "g1-c",
+            "g1-c0",
+            "g1-c01",
+            "g1-c1-",
+            "g1-c1.bak",
+            "g0-c1",
+            "xg1-c1",
+        ] {
+            assert_eq!(cut_of(name), None, "{name}");
+        }
+        let id = ID.simple().to_string();
+        for name in [
+            "c5",
+            "c5-",
+            "c5-123",
+            "trash",
+            "probe",
+            &format!("x-{id}"),
+            &format!("c0-{id}"),
+            &format!("trash-g1-{id}"),
+        ] {
+            assert_eq!(staged_of(name), None, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_read_is_written_the_same(name in "(g|c|trash-|probe-)?[g0-9a-c-]{0,40}") {
+            if let Some(generation) = generation_of(&name) {
+                prop_assert_eq!(generation.to_string(), name.clone());
+            }
+            if let Some(cut) = cut_of(&name) {
+                prop_assert_eq!(cut.to_string(), name.clone());
+            }
+            let _ = (staged_of(&name), damaged_of(&name));
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Deletes what is not needed any more, and nothing else.
+//!
+//! A wrong delete loses a model, a delete that fails only leaks. So:
+//! - New before old: whatever goes is older than enough complete checkpoints, looked at just before.
+//! - A checkpoint goes by one rename out of sight first; only then is it taken apart. Nobody ever sees
+//!   half of one under a name that means a whole one.
+//! - Between the rename and the deletion the claims are read again. Whoever claims the directory looks
+//!   after its claim whether its base is still there. In whichever order these four things happen,
+//!   either the one who deletes sees the claim and puts the checkpoint back, or the one who claims sees
+//!   that it is gone and chooses again.
+
+use heddle_protocol::ids::{CutId, Generation};
+use tracing::warn;
+use uuid::Uuid;
+
+use super::layout::{STAGING, Staged, generation_of, old_name, staged_of, trash_name};
+use super::{CheckpointDir, CheckpointError, Depth, Lineage};
+use crate::error::{StorageError, WriteError};
+use crate::path::StorePath;
+use crate::store::Kind;
+
+/// Least number of complete checkpoints that is ever left.
+const KEEP_MIN: usize = 2;
+
+/// What was deleted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Checkpoints.
+    pub checkpoints: Vec<CutId>,
+    /// Staging directories and other orphans.
+    pub orphans: usize,
+}
+
+impl CheckpointDir {
+    /// Deletes checkpoints older than the newest `keep` complete ones (at least two are left), those
+    /// outside the lineage, and orphans; all of them of generations not above `own`, which must be the
+    /// highest claim. `base` is never deleted.
+    ///
+    /// # Errors
+    /// `Fenced` when `own` is not the highest claim; what the storage says. Whatever was not deleted is
+    /// deleted next time.
+    pub async fn retain(
+        &self,
+        keep: usize,
+        own: Generation,
+        base: Option<CutId>,
+    ) -> Result<Swept, CheckpointError> {
+        self.check_highest(own).await?;
+        let lineage = self.lineage().await?;
+        let mut swept = Swept::default();
+        for cut in self.superfluous(keep, own, base, &lineage).await? {
+            if self.remove_checked(cut, own).await? {
+                swept.checkpoints.push(cut);
+            }
+        }
+        swept.orphans = self.sweep(own).await?;
+        Ok(swept)
+    }
+
+    /// The checkpoints that may go.
+    async fn superfluous(
+        &self,
+        keep: usize,
+        own: Generation,
+        base: Option<CutId>,
+        lineage: &Lineage,
+    ) -> Result<Vec<CutId>, CheckpointError> {
+        let keep = keep.max(KEEP_MIN);
+        let (mut complete, mut gone) = (0, Vec::new());
+        for cut in self
+            .names()
+            .await?
+            .into_iter()
+            .rev()
+            .filter(|cut| cut.generation <= own)
+        {
+            if base == Some(cut) {
+                complete += 1;
+            } else if !lineage.holds(cut) || complete >= keep {
+                gone.push(cut);
+            } else {
+                match self.load(cut, Depth::Shallow).await {
+                    Ok(_) => complete += 1,
+                    // Damaged ones do not count as kept, and are not deleted as long as fewer than
+                    // `keep` newer ones are whole.
+                    Err(error) if error.is_damage() => {
+                        warn!(%cut, %error, "a damaged checkpoint is left where it is")
+                    }
+                    // Whatever cannot be judged now is judged next time, and so is all that is older.
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        // Outside the lineage or not: nothing goes before there is something to keep.
+        if complete < KEEP_MIN {
+            gone.clear();
+        }
+        gone.reverse();
+        Ok(gone)
+    }
+
+    /// Takes one checkpoint out of sight, reads the claims again, and takes it apart. Returns whether
+    /// it is gone by our doing.
+    async fn remove_checked(&self, cut: CutId, own: Generation) -> Result<bool, CheckpointError> {
+        let from = self.checkpoint_dir(cut)?;
+        let Some(trash) = self.to_trash(cut, own).await? else {
+            return Ok(false);
+        };
+        if let Err(error) = self.check_highest(own).await {
+            // Somebody may continue from it: back. If that fails too, it is whole in the trash, and the
+            // new owner finds its base missing and chooses another.
+            let back = self.storage.rename(&trash, &from).await;
+            warn!(%cut, put_back = back.is_ok(), "a checkpoint is not deleted, since the directory was claimed");
+            return Err(error);
+        }
+        self.delete_tree(&trash).await?;
+        Ok(true)
+    }
+
+    /// Renames a checkpoint to a name that nobody believes. `None` when it is gone already.
+    async fn to_trash(
+        &self,
+        cut: CutId,
+        own: Generation,
+    ) -> Result<Option<StorePath>, CheckpointError> {
+        let staging = self.under(&[STAGING, &own.to_string()])?;
+        self.make(&staging).await?;
+        let trash = staging
+            .join(&trash_name(cut, Uuid::new_v4()))
+            .map_err(StorageError::from)?;
+        match self
+            .storage
+            .rename(&self.checkpoint_dir(cut)?, &trash)
+            .await
+        {
+            Ok(()) => Ok(Some(trash)),
+            Err(WriteError::NotDone(error)) if error.is_not_found() => Ok(None),
+            // The trash's name is ours alone: if it is there, the rename was done.
+            Err(error) => match self.storage.stat(&trash).await {
+                Ok(_) => Ok(Some(trash)),
+                Err(_) => Err(StorageError::from(error).into()),
+            },
+        }
+    }
+
+    async fn delete_tree(&self, path: &StorePath) -> Result<(), CheckpointError> {
+        match self.storage.delete_dir(path).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.error().is_not_found() => Ok(()),
+            Err(error) => Err(StorageError::from(error).into()),
+        }
+    }
+
+    /// Deletes orphans: all staging of generations below `own`, and of `own` what is in the trash or
+    /// belongs to a cut below one that was committed. Returns how many.
+    async fn sweep(&self, own: Generation) -> Result<usize, CheckpointError> {
+        let newest_own = self
+            .names()
+            .await?
+            .into_iter()
+            .rfind(|cut| cut.generation == own);
+        let staging = self.at(STAGING)?;
+        let own_staging = self.under(&[STAGING, &own.to_string()])?;
+        self.make(&own_staging).await?;
+        for entry in self.children(&staging).await? {
+            if entry.kind != Kind::Dir {
+                continue;
+            }
+            match generation_of(entry.name()) {
+                // Out of the way in one step first: its owner, if it lives, then fails to commit what
+                // is being taken apart.
+                Some(old) if old < own => {
+                    let aside = own_staging
+                        .join(&old_name(old, Uuid::new_v4()))
+                        .map_err(StorageError::from)?;
+                    self.check_highest(own).await?;
+                    match self.storage.rename(&entry.path, &aside).await {
+                        Ok(()) => {}
+                        Err(error) if error.error().is_not_found() => {}
+                        Err(error) => return Err(StorageError::from(error).into()),
+                    }
+                }
+                Some(_) => {}
+                // Scratch of a probe that did not come to its end.
+                None if staged_of(entry.name()) == Some(Staged::Probe) => {
+                    self.delete_tree(&entry.path).await?
+                }
+                None => {}
+            }
+        }
+        self.sweep_own(&own_staging, newest_own).await
+    }
+
+    async fn sweep_own(
+        &self,
+        dir: &StorePath,
+        newest: Option<CutId>,
+    ) -> Result<usize, CheckpointError> {
+        let mut swept = 0;
+        for entry in self.children(dir).await? {
+            let orphan = match staged_of(entry.name()) {
+                // Cuts are opened one after the other, so one below a committed cut is closed.
+                Some(Staged::Cut(number)) => newest.is_some_and(|newest| number <= newest.number),
+                Some(Staged::Trash(_) | Staged::Old(_) | Staged::Probe) => true,
+                None => false,
+            };
+            if orphan && entry.kind == Kind::Dir {
+                self.delete_tree(&entry.path).await?;
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Deletes one checkpoint on a person's word. The newest two complete ones of the lineage are
+    /// refused. The caller has made sure that no job runs on this directory.
+    ///
+    /// # Errors
+    /// `Unknown`, `Kept`, what the storage says.
+    pub async fn remove(&self, cut: CutId) -> Result<(), CheckpointError> {
+        let lineage = self.lineage().await?;
+        if !self.names().await?.contains(&cut) {
+            return Err(CheckpointError::Unknown {
+                dir: self.show(&self.root),
+                cut,
+            });
+        }
+        let mut newest = Vec::new();
+        for other in self
+            .names()
+            .await?
+            .into_iter()
+            .rev()
+            .filter(|other| lineage.holds(*other))
+        {
+            match self.load(other, Depth::Shallow).await {
+                Ok(_) => newest.push(other),
+                Err(error) if error.is_damage() => {}
+                Err(error) => return Err(error),
+            }
+            if newest.len() == KEEP_MIN {
+                break;
+            }
+        }
+        if newest.contains(&cut) {
+            return Err(CheckpointError::Kept { cut });
+        }
+        let own = lineage.highest().unwrap_or(cut.generation);
+        match self.to_trash(cut, own).await? {
+            Some(trash) => self.delete_tree(&trash).await,
+            None => Err(CheckpointError::Unknown {
+                dir: self.show(&self.root),
+                cut,
+            }),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Which checkpoint to go back to.
+//!
+//! A checkpoint that cannot be **read just now** is not a damaged one: using an older one because a
+//! DataNode was away for a moment would throw work away for nothing, so such an error is passed on,
+//! to be retried and then to end the attempt. Only bytes that are **proven** wrong let an older
+//! checkpoint in, loudly. And when there were checkpoints and none is usable, that is an error and
+//! never a start from initial values.
+
+use heddle_protocol::ids::CutId;
+use tracing::{error, warn};
+use uuid::Uuid;
+
+use super::layout::{DAMAGED, damaged_name, damaged_of};
+use super::{Checkpoint, CheckpointDir, CheckpointError, Depth, Lineage};
+use crate::error::{StorageError, WriteError};
+use crate::path::StorePath;
+
+/// What to do when the newest checkpoint is proven damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnCorrupt {
+    /// Use the next older one.
+    Previous,
+    /// Stop.
+    Fail,
+}
+
+/// How a checkpoint is.
+#[derive(Debug)]
+pub enum Health {
+    /// Every check passed.
+    Good(Box<Checkpoint>),
+    /// Proven damaged, of a later version, or unreadable just now.
+    Bad(CheckpointError),
+}
+
+/// One checkpoint of a listing.
+#[derive(Debug)]
+pub struct Candidate {
+    /// Its name.
+    pub cut: CutId,
+    /// Its directory.
+    pub dir: StorePath,
+    /// Whether it counts: see [`Lineage`].
+    pub in_lineage: bool,
+    /// How it is.
+    pub health: Health,
+}
+
+impl CheckpointDir {
+    /// All checkpoints, oldest first, each with its state. One that cannot be read does not stop the
+    /// listing.
+    ///
+    /// # Errors
+    /// When the directory itself or its claims cannot be read.
+    pub async fn listing(&self, depth: Depth) -> Result<Vec<Candidate>, CheckpointError> {
+        let lineage = self.lineage().await?;
+        let mut found = Vec::new();
+        for cut in self.names().await? {
+            found.push(Candidate {
+                cut,
+                dir: self.checkpoint_dir(cut)?,
+                in_lineage: lineage.holds(cut),
+                health: match self.load(cut, depth).await {
+                    Ok(checkpoint) => Health::Good(Box::new(checkpoint)),
+                    Err(error) => Health::Bad(error),
+                },
+            });
+        }
+        Ok(found)
+    }
+
+    /// The newest checkpoint of the lineage that passes the checks; `None` only where the lineage has
+    /// never had one.
+    ///
+    /// # Errors
+    /// - `Storage`: one could not be read just now; nothing older was tried.
+    /// - `Newer`: one is of a later version; nothing older was tried.
+    /// - `Damaged`: the newest is damaged and `on_corrupt` is [`OnCorrupt::Fail`].
+    /// - `NoneUsable`, `Lost`: there were checkpoints and none can be used.
+    pub async fn newest(
+        &self,
+        lineage: &Lineage,
+        depth: Depth,
+        on_corrupt: OnCorrupt,
+    ) -> Result<Option<Checkpoint>, CheckpointError> {
+        self.newest_below(lineage, None, depth, on_corrupt).await
+    }
+
+    /// The same among those older than `below`. In the order of the lineage: generation, then number;
+    /// clocks play no part.
+    ///
+    /// # Errors
+    /// As [`newest`](Self::newest).
+    pub async fn newest_below(
+        &self,
+        lineage: &Lineage,
+        below: Option<CutId>,
+        depth: Depth,
+        on_corrupt: OnCorrupt,
+    ) -> Result<Option<Checkpoint>, CheckpointError> {
+        let mut damaged = 0;
+        let candidates = self.names().await?;
+        let counts = |cut: &&CutId| lineage.holds(**cut) && below.is_none_or(|below| **cut < below);
+        for &cut in candidates.iter().rev().filter(counts) {
+            match self.load(cut, depth).await {
+                Ok(checkpoint) => {
+                    if damaged > 0 {
+                        warn!(%cut, damaged, "an older checkpoint is used");
+                    }
+                    return Ok(Some(checkpoint));
+                }
+                Err(damage) if damage.is_damage() && on_corrupt == OnCorrupt::Previous => {
+                    error!(%cut, error = %chain(&damage), "a checkpoint is damaged");
+                    damaged += 1;
+                }
+                // Deleted since it was listed.
+                Err(CheckpointError::Unknown { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        damaged += self.set_aside_of(lineage).await?;
+        if damaged > 0 {
+            return Err(CheckpointError::NoneUsable {
+                dir: self.show(&self.root),
+                damaged,
+            });
+        }
+        match lineage.base() {
+            Some(cut) => Err(CheckpointError::Lost {
+                dir: self.show(&self.root),
+                cut,
+            }),
+            None => Ok(None),
+        }
+    }
+
+    /// Number of checkpoints of the lineage that were set aside as damaged.
+    async fn set_aside_of(&self, lineage: &Lineage) -> Result<usize, CheckpointError> {
+        let children = self.children(&self.at(DAMAGED)?).await?;
+        let cuts = children.iter().filter_map(|entry| damaged_of(entry.name()));
+        Ok(cuts.filter(|cut| lineage.holds(*cut)).count())
+    }
+
+    /// Moves a checkpoint that was proven damaged out of the way. Nothing is deleted: a person may
+    /// still save something from it. Returns where it is now.
+    ///
+    /// # Errors
+    /// What the storage says; `Unknown` when it is not there.
+    pub async fn set_aside(&self, cut: CutId) -> Result<StorePath, CheckpointError> {
+        let from = self.checkpoint_dir(cut)?;
+        self.make(&self.at(DAMAGED)?).await?;
+        let to = self.under(&[DAMAGED, &damaged_name(cut, Uuid::new_v4())])?;
+        match self.storage.rename(&from, &to).await {
+            Ok(()) => Ok(to),
+            Err(error) => match self.storage.stat(&to).await {
+                Ok(_) => Ok(to),
+                Err(_) => Err(match error {
+                    WriteError::NotDone(error) if error.is_not_found() => {
+                        CheckpointError::Unknown {
+                            dir: self.show(&self.root),
+                            cut,
+                        }
+                    }
+                    error => StorageError::from(error).into(),
+                }),
+            },
+        }
+    }
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}

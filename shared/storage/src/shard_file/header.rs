@@ -1,0 +1,458 @@
+//! What stands at the beginning of a shard file: pure, bytes in and out.
+
+use serde::{Deserialize, Serialize};
+
+use heddle_protocol::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TableId};
+
+/// First bytes of every shard file.
+const MAGIC: [u8; 8] = *b"HEDLSHRD";
+/// Version that is written, and the highest that is read.
+pub const SHARD_VERSION: u32 = 1;
+/// Bytes before the header's JSON.
+pub(super) const PROLOGUE_BYTES: usize = 16;
+/// Longest header that is read. One table with its sections takes some 500 bytes, so this is room
+/// for tens of thousands.
+pub const HEADER_BYTES_MAX: usize = 16 << 20;
+/// Sections begin at multiples of this: a cache line, and the widest vector register.
+pub(super) const ALIGN: u64 = 64;
+
+/// What the values of a section are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Values {
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary64.
+    F64,
+    /// Unsigned, 32 bits.
+    U32,
+    /// Unsigned, 64 bits: keys of sparse tables, steps.
+    U64,
+    /// Bytes whose meaning is the section's own.
+    Bytes,
+}
+
+impl Values {
+    /// Bytes of one value.
+    pub fn size(self) -> u64 {
+        match self {
+            Self::Bytes => 1,
+            Self::F32 | Self::U32 => 4,
+            Self::F64 | Self::U64 => 8,
+        }
+    }
+}
+
+/// A run of values in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Section {
+    /// The table it belongs to; none for what is of the shard as a whole (the memory of what was
+    /// applied already).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<TableId>,
+    /// What it is: `values`, `keys`, a name of optimizer state. Once per table.
+    pub name: String,
+    /// What its values are.
+    pub values: Values,
+    /// How many values.
+    pub count: u64,
+}
+
+impl Section {
+    /// Its length in the file, without padding.
+    pub fn bytes(&self) -> u64 {
+        // Checked when the header was read or given to a writer.
+        self.count.saturating_mul(self.values.size())
+    }
+}
+
+/// The rows of a table that the shard holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Rows {
+    /// Rows `first .. first + count` of a dense table.
+    Dense {
+        /// First row.
+        first: u64,
+        /// Number of rows.
+        count: u64,
+    },
+    /// The rows whose keys the shard's hash slice holds; the keys are a section, sorted.
+    Sparse {
+        /// Number of rows.
+        count: u64,
+    },
+}
+
+impl Rows {
+    /// Number of rows.
+    pub fn count(self) -> u64 {
+        match self {
+            Self::Dense { count, .. } | Self::Sparse { count } => count,
+        }
+    }
+}
+
+/// A table's slice in this shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// Its number in the job.
+    pub id: TableId,
+    /// Its name in the job.
+    pub name: String,
+    /// Values per row.
+    pub cols: u32,
+    /// Which rows.
+    pub rows: Rows,
+    /// The optimizer whose state is saved beside the values, by its name in the job file.
+    pub optimizer: String,
+}
+
+/// What a shard file says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// The run.
+    pub run: RunId,
+    /// The shard.
+    pub shard: ShardId,
+    /// How many shards the job has.
+    pub shards: u32,
+    /// The cut.
+    pub cut: CutId,
+    /// The epoch that it was cut in.
+    pub epoch: Epoch,
+    /// The phase that the shard was in.
+    pub phase: PhaseNo,
+    /// BSP: job steps of the phase applied.
+    pub step: Step,
+    /// Tables, each once.
+    pub tables: Vec<Table>,
+    /// Sections in the order of the file.
+    pub sections: Vec<Section>,
+}
+
+/// Why bytes are no shard file.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// Other first bytes.
+    #[error("not a shard file (it begins with {0:02x?})")]
+    Magic([u8; 8]),
+    /// Written by a later version.
+    #[error(
+        "shard file version {found} is newer than {SHARD_VERSION}, the newest that this program reads"
+    )]
+    Newer {
+        /// The version in the file.
+        found: u32,
+    },
+    /// Version 0 was never written.
+    #[error("shard file version 0 does not exist")]
+    VersionZero,
+    /// The header would be longer than any that is written.
+    #[error("header of {0} bytes (at most {HEADER_BYTES_MAX})")]
+    HeaderLength(u64),
+    /// The header is no JSON of this shape.
+    #[error("unreadable header")]
+    Header(#[source] serde_json::Error),
+    /// The header contradicts itself.
+    #[error("header: {0}")]
+    Contradiction(String),
+    /// The file has another length than its header says.
+    #[error("the header makes the file {expected} bytes long, it has {found}")]
+    Length {
+        /// What the header says.
+        expected: u64,
+        /// What the file has.
+        found: u64,
+    },
+    /// The file is of another shard, cut or run than the manifest says.
+    #[error("the file is {found}, expected {expected}")]
+    Other {
+        /// What was wanted.
+        expected: String,
+        /// What it says it is.
+        found: String,
+    },
+}
+
+/// Where the first byte at or after `offset` lies that a section may begin at.
+pub(super) fn aligned(offset: u64) -> Option<u64> {
+    offset.checked_next_multiple_of(ALIGN)
+}
+
+impl Header {
+    /// Checks that tables and sections fit each other.
+    ///
+    /// # Errors
+    /// [`FormatError::Contradiction`].
+    pub fn check(&self) -> Result<(), FormatError> {
+        let wrong = |what: String| Err(FormatError::Contradiction(what));
+        if self.shard.0 >= self.shards {
+            return wrong(format!("shard {} of {}", self.shard, self.shards));
+        }
+        for (index, table) in self.tables.iter().enumerate() {
+            if self.tables[..index]
+                .iter()
+                .any(|other| other.id == table.id)
+            {
+                return wrong(format!("table {} twice", table.id));
+            }
+            if let Rows::Dense { first, count } = table.rows
+                && first.checked_add(count).is_none()
+            {
+                return wrong(format!("table {}: no such rows", table.id));
+            }
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for section in &self.sections {
+            let shown = format!("section '{}'", section.name);
+            if !seen.insert((section.table, section.name.as_str())) {
+                return wrong(format!("{shown} twice"));
+            }
+            if section.count.checked_mul(section.values.size()).is_none() {
+                return wrong(format!("{shown} with {} values", section.count));
+            }
+            let Some(id) = section.table else { continue };
+            let Some(table) = self.tables.iter().find(|table| table.id == id) else {
+                return wrong(format!("{shown} of table {id}, which is not there"));
+            };
+            let rows = table.rows.count();
+            let expected = match section.name.as_str() {
+                "values" => rows.checked_mul(u64::from(table.cols)),
+                "keys" => Some(rows),
+                _ => continue,
+            };
+            if expected != Some(section.count) {
+                return wrong(format!(
+                    "{shown} of table {id} has {} values for {rows} rows of {}",
+                    section.count, table.cols
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Prologue, header and padding: all that comes before the first section.
+    ///
+    /// # Errors
+    /// When the header contradicts itself or would be too long.
+    pub(super) fn encode(&self) -> Result<Vec<u8>, FormatError> {
+        self.check()?;
+        let json = serde_json::to_vec(self).map_err(FormatError::Header)?;
+        if json.len() > HEADER_BYTES_MAX {
+            return Err(FormatError::HeaderLength(json.len() as u64));
+        }
+        let length = u32::try_from(json.len()).expect("at most HEADER_BYTES_MAX");
+        let mut bytes = Vec::with_capacity(PROLOGUE_BYTES + json.len() + ALIGN as usize);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&SHARD_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&json);
+        bytes.resize(bytes.len().next_multiple_of(ALIGN as usize), 0);
+        Ok(bytes)
+    }
+
+    /// Reads and checks the JSON.
+    pub(super) fn decode(json: &[u8]) -> Result<Self, FormatError> {
+        let header: Self = serde_json::from_slice(json).map_err(FormatError::Header)?;
+        header.check()?;
+        Ok(header)
+    }
+
+    /// Where the sections begin, given the length of the header's JSON, and the length of the file.
+    pub(super) fn layout(&self, json_bytes: u64) -> Result<(u64, u64), FormatError> {
+        let too_long = || FormatError::Contradiction("sections beyond any length".to_owned());
+        let start = aligned(PROLOGUE_BYTES as u64 + json_bytes).ok_or_else(too_long)?;
+        let mut end = start;
+        for section in &self.sections {
+            end = end
+                .checked_add(section.bytes())
+                .and_then(aligned)
+                .ok_or_else(too_long)?;
+        }
+        Ok((start, end))
+    }
+}
+
+/// Reads the prologue; returns the length of the header's JSON.
+pub(super) fn decode_prologue(bytes: &[u8; PROLOGUE_BYTES]) -> Result<usize, FormatError> {
+    let word =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let magic: [u8; 8] = std::array::from_fn(|at| bytes[at]);
+    if magic != MAGIC {
+        return Err(FormatError::Magic(magic));
+    }
+    match word(8) {
+        0 => return Err(FormatError::VersionZero),
+        1..=SHARD_VERSION => {}
+        found => return Err(FormatError::Newer { found }),
+    }
+    let length = word(12);
+    if length as usize > HEADER_BYTES_MAX {
+        return Err(FormatError::HeaderLength(u64::from(length)));
+    }
+    Ok(length as usize)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use heddle_protocol::ids::Generation;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    pub(crate) fn header(shard: u32, shards: u32, rows: u64) -> Header {
+        let section = |table, name: &str, values, count| Section {
+            table,
+            name: name.to_owned(),
+            values,
+            count,
+        };
+        let generation = Generation(1);
+        Header {
+            run: RunId(Uuid::from_u128(9)),
+            shard: ShardId(shard),
+            shards,
+            cut: CutId {
+                generation,
+                number: 2,
+            },
+            epoch: Epoch::first(generation),
+            phase: PhaseNo(0),
+            step: Step(7),
+            tables: vec![Table {
+                id: TableId(0),
+                name: "weights".to_owned(),
+                cols: 2,
+                rows: Rows::Dense {
+                    first: u64::from(shard) * rows,
+                    count: rows,
+                },
+                optimizer: "ftrl".to_owned(),
+            }],
+            sections: vec![
+                section(Some(TableId(0)), "values", Values::F32, rows * 2),
+                section(Some(TableId(0)), "ftrl.z", Values::F32, rows * 2),
+                section(None, "marks", Values::Bytes, 5),
+            ],
+        }
+    }
+
+    fn contradiction(change: impl FnOnce(&mut Header)) -> String {
+        let mut wrong = header(0, 2, 10);
+        change(&mut wrong);
+        assert!(wrong.encode().is_err(), "the writer let it pass");
+        let json = serde_json::to_vec(&wrong).expect("JSON");
+        Header::decode(&json).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn a_header_reads_back_as_written_and_is_aligned() {
+        let header = header(0, 2, 10);
+        let bytes = header.encode().expect("encoded");
+        assert_eq!(bytes.len() % 64, 0);
+        let length = decode_prologue(bytes.first_chunk().expect("long enough")).expect("ours");
+        let json = &bytes[PROLOGUE_BYTES..PROLOGUE_BYTES + length];
+        assert_eq!(Header::decode(json).expect("read"), header);
+        let start = bytes.len() as u64;
+        assert_eq!(
+            header.layout(length as u64).expect("fits"),
+            (start, start + 128 + 128 + 64)
+        );
+    }
+
+    #[test]
+    fn the_first_bytes_of_version_1_are_these() {
+        let bytes = header(0, 2, 10).encode().expect("encoded");
+        let mut golden = b"HEDLSHRD\x01\0\0\0".to_vec();
+        let json = br#"{"run":"00000000-0000-0000-0000-000000000009","shard":0,"shards":2,"cut":{"generation":1,"number":2},"epoch":{"generation":1,"count":0},"phase":0,"step":7,"tables":[{"id":0,"name":"weights","cols":2,"rows":{"kind":"dense","first":0,"count":10},"optimizer":"ftrl"}],"sections":[{"table":0,"name":"values","values":"f32","count":20},{"table":0,"name":"ftrl.z","values":"f32","count":20},{"name":"marks","values":"bytes","count":5}]}"#;
+        golden.extend_from_slice(&(json.len() as u32).to_le_bytes());
+        golden.extend_from_slice(json);
+        assert_eq!(bytes[..golden.len()], golden);
+        assert!(bytes[golden.len()..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        assert_eq!(contradiction(|h| h.shards = 0), "header: shard 0 of 0");
+        assert_eq!(
+            contradiction(|h| h.tables.push(h.tables[0].clone())),
+            "header: table 0 twice"
+        );
+        assert_eq!(
+            contradiction(|h| h.sections.push(h.sections[2].clone())),
+            "header: section 'marks' twice"
+        );
+        assert!(
+            contradiction(|h| h.sections[0].count = 19).contains("has 19 values for 10 rows of 2")
+        );
+        assert!(
+            contradiction(|h| h.sections[0].table = Some(TableId(3)))
+                .contains("table 3, which is not there")
+        );
+        assert!(contradiction(|h| h.sections[1].count = u64::MAX / 2).contains("ftrl.z"));
+        assert!(
+            contradiction(|h| h.tables[0].rows = Rows::Dense {
+                first: u64::MAX,
+                count: 10
+            })
+            .contains("no such rows")
+        );
+    }
+
+    #[test]
+    fn sections_that_no_file_can_hold_are_refused() {
+        let mut huge = header(0, 2, 10);
+        huge.sections[2].count = u64::MAX - 10;
+        assert!(matches!(
+            huge.layout(100),
+            Err(FormatError::Contradiction(_))
+        ));
+    }
+
+    #[test]
+    fn other_files_and_newer_versions_are_refused() {
+        let mut bytes: [u8; 16] = *b"HEDLSHRD\x01\0\0\0\x08\0\0\0";
+        assert_eq!(decode_prologue(&bytes).expect("ours"), 8);
+        bytes[8] = 3;
+        let newer = decode_prologue(&bytes).expect_err("refused").to_string();
+        assert_eq!(
+            newer,
+            "shard file version 3 is newer than 1, the newest that this program reads"
+        );
+        bytes[8] = 0;
+        assert!(matches!(
+            decode_prologue(&bytes),
+            Err(FormatError::VersionZero)
+        ));
+        bytes[8] = 1;
+        bytes[15] = 0xff;
+        assert!(matches!(
+            decode_prologue(&bytes),
+            Err(FormatError::HeaderLength(_))
+        ));
+        bytes[0] = b'X';
+        assert!(matches!(
+            decode_prologue(&bytes),
+            Err(FormatError::Magic(_))
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_headers_never_panic(at in 0usize..700, byte: u8, cut in 0usize..700) {
+            let mut json = serde_json::to_vec(&header(0, 2, 10)).expect("JSON");
+            let len = json.len();
+            json[at % len] = byte;
+            if let Ok(header) = Header::decode(&json) {
+                let _ = header.layout(len as u64);
+            }
+            let _ = Header::decode(&json[..cut % len]);
+        }
+
+        #[test]
+        fn any_prologue_is_read_without_panic(bytes: [u8; 16]) {
+            let _ = decode_prologue(&bytes);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Reads a shard file as a stream and checks it on the way.
+
+use bytes::{Bytes, BytesMut};
+use heddle_protocol::manifest::{Md5, ShardFile};
+
+use super::header::{ALIGN, FormatError, Header, PROLOGUE_BYTES, decode_prologue};
+use crate::checkpoint::{CheckpointError, Damage};
+use crate::digest::Digester;
+use crate::error::{Op, Reason, StorageError};
+use crate::path::StorePath;
+use crate::read_small;
+use crate::sidecar::{SIDECAR_BYTES_MAX, SidecarError, read_sidecar, sidecar_name};
+use crate::store::{Reader, Storage};
+
+/// Values of one section come in pieces of a multiple of this many bytes (the last may be shorter),
+/// so that no value is torn between two.
+const VALUE_BYTES_MAX: usize = 8;
+
+/// A run of one section's bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// Index into [`Header::sections`].
+    pub section: usize,
+    /// Where in the section it begins, in bytes.
+    pub offset: u64,
+    /// The bytes; whole values, at least one.
+    pub data: Bytes,
+}
+
+/// A shard file being read. Order of checks: sidecar, length, magic and version, header, and at the
+/// end the sum over all bytes.
+///
+/// **What was read may be used only when [`next`](Self::next) has returned `None`:** until then the
+/// file may still turn out to be damaged.
+#[derive(Debug)]
+pub struct ShardReader {
+    source: Source,
+    header: Header,
+    section: usize,
+    /// Bytes of the section given out so far.
+    given: u64,
+}
+
+impl ShardReader {
+    /// Opens the file that a manifest lists, and reads its header.
+    ///
+    /// # Errors
+    /// `Damaged` when sidecar, length or header are wrong or the file is missing; `Newer` for a later
+    /// format; `Storage` when it cannot be read just now.
+    pub async fn open(
+        storage: &dyn Storage,
+        dir: &StorePath,
+        expected: &ShardFile,
+    ) -> Result<Self, CheckpointError> {
+        let path = dir.join(&expected.file).map_err(StorageError::from)?;
+        let shown = storage.show(&path);
+        let damaged = |damage| CheckpointError::Damaged {
+            file: shown.clone(),
+            damage,
+        };
+        check_sidecar(storage, dir, expected).await?;
+        let found = match storage.stat(&path).await {
+            Ok(entry) => entry.bytes,
+            Err(error) if error.is_not_found() => return Err(damaged(Damage::Missing)),
+            Err(error) => return Err(error.into()),
+        };
+        if found != expected.bytes {
+            return Err(damaged(Damage::Length {
+                expected: expected.bytes,
+                found,
+            }));
+        }
+        let format = |error| CheckpointError::of_format(&shown, error);
+        let mut source = Source::open(storage, &path, expected).await?;
+        let start = source.take(PROLOGUE_BYTES).await?;
+        let prologue = start.first_chunk().ok_or_else(|| {
+            damaged(Damage::Length {
+                expected: PROLOGUE_BYTES as u64,
+                found,
+            })
+        })?;
+        let json_bytes = decode_prologue(prologue).map_err(format)?;
+        // Within the bound of HEADER_BYTES_MAX, and read as it comes: a lying length costs nothing.
+        let json = source.take(json_bytes).await?;
+        let header = Header::decode(&json).map_err(format)?;
+        let (start, end) = header.layout(json_bytes as u64).map_err(format)?;
+        if end != found {
+            return Err(format(FormatError::Length {
+                expected: end,
+                found,
+            }));
+        }
+        if header.shard != expected.shard {
+            let (expected, found) = (
+                format!("shard {}", expected.shard),
+                format!("shard {}", header.shard),
+            );
+            return Err(format(FormatError::Other { expected, found }));
+        }
+        let padding = start - (PROLOGUE_BYTES + json_bytes) as u64;
+        source.take(padding as usize).await?;
+        Ok(Self {
+            source,
+            header,
+            section: 0,
+            given: 0,
+        })
+    }
+
+    /// What the file says of itself.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The next bytes of the sections, in the order of the file; `None` when all were given **and**
+    /// the sum over the file is the manifest's.
+    ///
+    /// # Errors
+    /// `Damaged` when the file ends early or its sum is wrong; `Storage` when it cannot be read just now.
+    pub async fn next(&mut self) -> Result<Option<Piece>, CheckpointError> {
+        while let Some(section) = self.header.sections.get(self.section) {
+            let room = section.bytes() - self.given;
+            if room == 0 {
+                let padding = self.given.next_multiple_of(ALIGN) - self.given;
+                self.source.take(padding as usize).await?;
+                self.section += 1;
+                self.given = 0;
+                continue;
+            }
+            let data = self.source.some(room).await?;
+            let piece = Piece {
+                section: self.section,
+                offset: self.given,
+                data,
+            };
+            self.given += piece.data.len() as u64;
+            return Ok(Some(piece));
+        }
+        self.source.finish().await?;
+        Ok(None)
+    }
+
+    /// Reads to the end for the check alone.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub async fn check(mut self) -> Result<Header, CheckpointError> {
+        while self.next().await?.is_some() {}
+        Ok(self.header)
+    }
+}
+
+pub(crate) async fn check_sidecar(
+    storage: &dyn Storage,
+    dir: &StorePath,
+    file: &ShardFile,
+) -> Result<(), CheckpointError> {
+    let path = dir
+        .join(&sidecar_name(&file.file))
+        .map_err(StorageError::from)?;
+    let wrong = |error| {
+        let damage = Damage::Sidecar(error);
+        Err(CheckpointError::Damaged {
+            file: storage.show(&path),
+            damage,
+        })
+    };
+    let content = match read_small(storage, &path, SIDECAR_BYTES_MAX).await {
+        Ok(content) => content,
+        Err(error) if error.is_not_found() => return wrong(SidecarError::Missing),
+        // Longer than any sidecar.
+        Err(error) if matches!(error.reason, Reason::Unsupported(_)) => {
+            return wrong(SidecarError::Form);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match read_sidecar(&content, &file.file) {
+        Ok(sum) if sum == file.md5 => Ok(()),
+        Ok(found) => wrong(SidecarError::Differs {
+            expected: file.md5,
+            found,
+        }),
+        Err(error) => wrong(error),
+    }
+}
+
+/// The bytes of the file in order, summed as they come.
+#[derive(Debug)]
+struct Source {
+    shown: String,
+    reader: Box<dyn Reader>,
+    /// Read and summed, not yet given out.
+    ahead: Bytes,
+    digester: Option<Digester>,
+    /// Bytes of the file that were not read yet.
+    left: u64,
+    bytes: u64,
+    expected: Md5,
+    /// The sum over all bytes, once they were all read.
+    sum: Option<Md5>,
+}
+
+impl Source {
+    async fn open(
+        storage: &dyn Storage,
+        path: &StorePath,
+        file: &ShardFile,
+    ) -> Result<Self, CheckpointError> {
+        let shown = storage.show(path);
+        let reader = storage.open(path, 0).await?;
+        let digester = Digester::start()
+            .map_err(|error| StorageError::new(Op::Open, &shown, Reason::Other).because(error))?;
+        Ok(Self {
+            shown,
+            reader,
+            ahead: Bytes::new(),
+            digester: Some(digester),
+            left: file.bytes,
+            bytes: file.bytes,
+            expected: file.md5,
+            sum: None,
+        })
+    }
+
+    fn damaged(&self, damage: Damage) -> CheckpointError {
+        CheckpointError::Damaged {
+            file: self.shown.clone(),
+            damage,
+        }
+    }
+
+    /// Reads the next chunk of the file. At its end, which should not come yet: an error.
+    async fn chunk(&mut self) -> Result<Bytes, CheckpointError> {
+        let chunk = self.reader.next().await?.unwrap_or_default();
+        // The length was right when the file was opened; a file that ends before it or goes on after it
+        // was changed since.
+        let length = chunk.len() as u64;
+        if length == 0 || length > self.left {
+            let found = if length == 0 {
+                self.bytes - self.left
+            } else {
+                self.bytes - self.left + length
+            };
+            return Err(self.damaged(Damage::Length {
+                expected: self.bytes,
+                found,
+            }));
+        }
+        self.left -= length;
+        if let Some(digester) = &self.digester {
+            digester.update(chunk.clone()).await;
+        }
+        Ok(chunk)
+    }
+
+    /// Exactly `count` bytes, copied together.
+    async fn take(&mut self, count: usize) -> Result<Bytes, CheckpointError> {
+        if self.ahead.len() >= count {
+            return Ok(self.ahead.split_to(count));
+        }
+        let mut taken = BytesMut::new();
+        while taken.len() < count {
+            if self.ahead.is_empty() {
+                self.ahead = self.chunk().await?;
+            }
+            let more = (count - taken.len()).min(self.ahead.len());
+            taken.extend_from_slice(&self.ahead.split_to(more));
+        }
+        Ok(taken.freeze())
+    }
+
+    /// At least one and at most `room` bytes, whole values unless the room ends within one.
+    async fn some(&mut self, room: u64) -> Result<Bytes, CheckpointError> {
+        if self.ahead.is_empty() {
+            self.ahead = self.chunk().await?;
+        }
+        let usable =
+            usize::try_from(room).map_or(self.ahead.len(), |room| room.min(self.ahead.len()));
+        if usable as u64 == room || usable >= VALUE_BYTES_MAX {
+            let whole = if usable as u64 == room {
+                usable
+            } else {
+                usable / VALUE_BYTES_MAX * VALUE_BYTES_MAX
+            };
+            return Ok(self.ahead.split_to(whole));
+        }
+        // A value is torn between two chunks: put it together.
+        let torn = usize::try_from(room).map_or(VALUE_BYTES_MAX, |room| room.min(VALUE_BYTES_MAX));
+        self.take(torn).await
+    }
+
+    /// Compares the sum; asked again it says the same again.
+    async fn finish(&mut self) -> Result<(), CheckpointError> {
+        if let Some(digester) = self.digester.take() {
+            self.sum = Some(digester.finish().await);
+        }
+        match self.sum {
+            Some(found) if found != self.expected => {
+                let expected = self.expected;
+                Err(self.damaged(Damage::Sum { expected, found }))
+            }
+            _ => Ok(()),
+        }
+    }
+}

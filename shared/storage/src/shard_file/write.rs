@@ -1,0 +1,142 @@
+//! Writes a shard file as a stream.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use heddle_protocol::manifest::ShardFile;
+use uuid::Uuid;
+
+use super::header::{ALIGN, FormatError, Header};
+use crate::error::StorageError;
+use crate::path::StorePath;
+use crate::store::Storage;
+use crate::summed::SummedWriter;
+
+/// Why a shard was not saved. What was written so far counts for nothing; another try makes another file.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// The storage failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The header contradicts itself.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// Bytes were given that no section has room for, or a section was left short.
+    #[error("section '{section}' takes {expected} bytes, {given} were given")]
+    Amount {
+        /// The section.
+        section: String,
+        /// Its length.
+        expected: u64,
+        /// What it was given.
+        given: u64,
+    },
+}
+
+/// A shard file being written: header first, then the bytes of all sections in order. Padding between
+/// them is put in here.
+///
+/// A writer that is dropped leaves a file that nothing refers to.
+#[derive(Debug)]
+pub struct ShardWriter {
+    file: SummedWriter,
+    header: Header,
+    uuid: Uuid,
+    /// The section being written; behind the last one when all are.
+    section: usize,
+    /// Bytes of it written so far.
+    written: u64,
+}
+
+impl ShardWriter {
+    /// Creates a new file, named by a new uuid, in a directory that exists, and writes the header.
+    ///
+    /// # Errors
+    /// What the storage says; `Format` when the header contradicts itself.
+    pub async fn create(
+        storage: &dyn Storage,
+        dir: &StorePath,
+        header: Header,
+    ) -> Result<Self, SaveError> {
+        let uuid = Uuid::new_v4();
+        let start = header.encode()?;
+        let name = ShardFile::name(header.shard, uuid);
+        let path = dir.join(&name).map_err(StorageError::from)?;
+        let mut file = SummedWriter::create(storage, &path).await?;
+        file.write(Bytes::from(start)).await?;
+        let mut writer = Self {
+            file,
+            header,
+            uuid,
+            section: 0,
+            written: 0,
+        };
+        writer.skip_full().await?;
+        Ok(writer)
+    }
+
+    /// Appends little-endian values. They may begin and end anywhere, also across sections.
+    ///
+    /// # Errors
+    /// What the storage says; `Amount` for bytes beyond the last section.
+    pub async fn write(&mut self, mut data: Bytes) -> Result<(), SaveError> {
+        while !data.is_empty() {
+            let Some(section) = self.header.sections.get(self.section) else {
+                let (section, given) = ("the end".to_owned(), data.len() as u64);
+                return Err(SaveError::Amount {
+                    section,
+                    expected: 0,
+                    given,
+                });
+            };
+            let room = section.bytes() - self.written;
+            let take = usize::try_from(room).map_or(data.len(), |room| room.min(data.len()));
+            self.file.write(data.split_to(take)).await?;
+            self.written += take as u64;
+            self.skip_full().await?;
+        }
+        Ok(())
+    }
+
+    /// Pads sections that are full and goes on to the next one that has room.
+    async fn skip_full(&mut self) -> Result<(), SaveError> {
+        while let Some(section) = self.header.sections.get(self.section)
+            && section.bytes() == self.written
+        {
+            let padding = self.written.next_multiple_of(ALIGN) - self.written;
+            static ZEROS: [u8; ALIGN as usize] = [0; ALIGN as usize];
+            self.file
+                .write(Bytes::from_static(&ZEROS[..padding as usize]))
+                .await?;
+            self.section += 1;
+            self.written = 0;
+        }
+        Ok(())
+    }
+
+    /// Makes data, then sidecar durable. The result is what the manifest will say of the file.
+    ///
+    /// # Errors
+    /// What the storage says; `Amount` when a section was left short.
+    pub async fn finish(self, storage: &dyn Storage) -> Result<ShardFile, SaveError> {
+        if let Some(section) = self.header.sections.get(self.section) {
+            return Err(SaveError::Amount {
+                section: section.name.clone(),
+                expected: section.bytes(),
+                given: self.written,
+            });
+        }
+        let summed = self.file.close(storage).await?.vouch(storage).await?;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Ok(ShardFile {
+            shard: self.header.shard,
+            uuid: self.uuid,
+            file: summed.name,
+            md5: summed.md5,
+            bytes: summed.bytes,
+            at_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! A file with its sum beside it, in the one order that is safe: data, then sidecar.
+//!
+//! ```text
+//! SummedWriter ──write──▶ SummedWriter ──close──▶ Unvouched ──vouch──▶ Summed
+//! ```
+//!
+//! Each arrow consumes what is before it, so the order cannot be got wrong: [`Unvouched`] exists only
+//! when the data is durable, [`Summed`] only when the sidecar is too. A failure on the way leaves
+//! files that nothing refers to; the writer begins again **under another name**.
+
+use bytes::Bytes;
+use heddle_protocol::manifest::Md5;
+
+use crate::digest::Digester;
+use crate::error::{Op, Reason, StorageError, WriteError};
+use crate::path::StorePath;
+use crate::read_small;
+use crate::sidecar::{sidecar_line, sidecar_name};
+use crate::store::{Mode, Storage, Writer};
+
+/// A file that is being written and summed.
+#[derive(Debug)]
+pub struct SummedWriter {
+    path: StorePath,
+    writer: Box<dyn Writer>,
+    digester: Digester,
+    bytes: u64,
+}
+
+/// A file whose data is durable and closed, without its sidecar yet.
+#[derive(Debug)]
+#[must_use = "without its sidecar the file counts for nothing"]
+pub struct Unvouched {
+    path: StorePath,
+    md5: Md5,
+    bytes: u64,
+}
+
+/// A file and its sidecar, both durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summed {
+    /// Name in its directory.
+    pub name: String,
+    /// Sum over the whole file.
+    pub md5: Md5,
+    /// Length of the file.
+    pub bytes: u64,
+}
+
+impl SummedWriter {
+    /// Creates the file, exclusively, in a directory that exists.
+    ///
+    /// # Errors
+    /// What [`Storage::create`] says.
+    pub async fn create(storage: &dyn Storage, path: &StorePath) -> Result<Self, StorageError> {
+        let writer = storage.create(path, Mode::FILE).await?;
+        let digester = Digester::start().map_err(|error| {
+            StorageError::new(Op::Create, storage.show(path), Reason::Other).because(error)
+        })?;
+        Ok(Self {
+            path: path.clone(),
+            writer,
+            digester,
+            bytes: 0,
+        })
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// What [`Writer::write`] says.
+    pub async fn write(&mut self, data: Bytes) -> Result<(), StorageError> {
+        self.bytes += data.len() as u64;
+        self.digester.update(data.clone()).await;
+        self.writer.write(data).await?;
+        Ok(())
+    }
+
+    /// Forces the data onto the disks and ends the file. Its length is looked up and compared, since
+    /// a store that says "done" and has another length would be found out only at the restore.
+    ///
+    /// # Errors
+    /// What the storage says, or `Short` when the length is not what was written.
+    pub async fn close(mut self, storage: &dyn Storage) -> Result<Unvouched, StorageError> {
+        self.writer.sync().await?;
+        self.writer.close().await?;
+        let found = storage.stat(&self.path).await?.bytes;
+        if found != self.bytes {
+            let reason = Reason::Short {
+                expected: self.bytes,
+                found,
+            };
+            return Err(StorageError::new(
+                Op::Close,
+                storage.show(&self.path),
+                reason,
+            ));
+        }
+        let md5 = self.digester.finish().await;
+        Ok(Unvouched {
+            path: self.path,
+            md5,
+            bytes: self.bytes,
+        })
+    }
+}
+
+impl Unvouched {
+    /// Writes the sidecar.
+    ///
+    /// # Errors
+    /// What the storage says; an unknown outcome is resolved by reading the sidecar back first.
+    pub async fn vouch(self, storage: &dyn Storage) -> Result<Summed, StorageError> {
+        let Self { path, md5, bytes } = self;
+        let name = path.name().to_owned();
+        let line = sidecar_line(md5, &name);
+        let sidecar = path.sibling(&sidecar_name(&name))?;
+        write_whole(storage, &sidecar, Bytes::from(line)).await?;
+        Ok(Summed { name, md5, bytes })
+    }
+}
+
+/// Writes a small file whole: create, write, sync, close. When the outcome of the close is unknown,
+/// the file is read back: the very same bytes there, synced before, mean that it is done. An unknown
+/// outcome of an earlier call stays unknown, since bytes that can be read need not be durable.
+///
+/// # Errors
+/// What the storage says.
+pub(crate) async fn write_whole(
+    storage: &dyn Storage,
+    path: &StorePath,
+    data: Bytes,
+) -> Result<(), WriteError> {
+    let mut writer = storage.create(path, Mode::FILE).await?;
+    writer.write(data.clone()).await?;
+    writer.sync().await?;
+    let error = match writer.close().await {
+        Err(error @ WriteError::Unknown(_)) => error,
+        known => return known,
+    };
+    match read_small(storage, path, data.len()).await {
+        Ok(found) if found == data => Ok(()),
+        // Not there (yet), other bytes, or unreadable: still unknown.
+        Ok(_) | Err(_) => Err(error),
+    }
+}
