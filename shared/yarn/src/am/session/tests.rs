@@ -1,0 +1,698 @@
+use heddle_hadoop::proto::common::TokenProto;
+use proptest::prelude::*;
+
+use super::*;
+use crate::am::ask::{NodeName, Placement};
+use crate::am::event::Excess;
+use crate::container::{ExitStatus, Priority};
+use crate::ids::{ApplicationAttemptId, ApplicationId};
+use crate::resource::{Memory, VCores};
+
+const A: AskId = AskId(1);
+const B: AskId = AskId(2);
+
+fn id(number: i64) -> ContainerId {
+    let application = ApplicationId {
+        cluster_timestamp: 7,
+        id: 1,
+    };
+    ContainerId {
+        attempt: ApplicationAttemptId {
+            application,
+            attempt: 1,
+        },
+        id: number,
+    }
+}
+
+/// A grant; ask -1 is a scheduler that does not say.
+fn grant(number: i64, ask: i64) -> proto::ContainerProto {
+    proto::ContainerProto {
+        id: Some(id(number).into()),
+        node_id: Some((&"n1:8041".parse::<NodeId>().unwrap()).into()),
+        container_token: Some(TokenProto::default()),
+        allocation_request_id: Some(ask),
+        ..Default::default()
+    }
+}
+
+fn ended(number: i64, exit: ExitStatus) -> proto::ContainerStatusProto {
+    proto::ContainerStatusProto {
+        container_id: Some(id(number).into()),
+        exit_status: Some(exit.0),
+        state: Some(proto::ContainerStateProto::CComplete.into()),
+        ..Default::default()
+    }
+}
+
+fn response(grants: &[(i64, i64)], ends: &[i64]) -> proto::AllocateResponseProto {
+    proto::AllocateResponseProto {
+        response_id: Some(1),
+        allocated_containers: grants
+            .iter()
+            .map(|&(number, ask)| grant(number, ask))
+            .collect(),
+        completed_container_statuses: ends
+            .iter()
+            .map(|&number| ended(number, ExitStatus(1)))
+            .collect(),
+        ..Default::default()
+    }
+}
+
+fn ask() -> Ask {
+    Ask {
+        resources: Resources::new(Memory::mib(64), VCores(1)),
+        ..Ask::default()
+    }
+}
+
+/// `ask -> count` of the `*` rows, and the numbers of released containers.
+type Said = (Vec<(i64, i32)>, Vec<i64>);
+
+fn said(request: &proto::AllocateRequestProto) -> Said {
+    let rows = request.ask.iter().filter(|row| row.resource_name() == "*");
+    let rows = rows
+        .map(|row| (row.allocation_request_id(), row.num_containers()))
+        .collect();
+    (rows, request.release.iter().map(|id| id.id()).collect())
+}
+
+/// One heartbeat that is answered: what was said, and what came of it.
+fn beat(session: &mut Session, answer: &proto::AllocateResponseProto) -> (Said, Vec<Event>) {
+    let request = session.request(0.0);
+    session.answered(answer);
+    (said(&request), session.take_events())
+}
+
+fn wanting(target: u32) -> Session {
+    let mut session = Session::default();
+    session.want(A, ask(), target);
+    session
+}
+
+fn allocated(events: &[Event]) -> Vec<i64> {
+    let grants = events.iter().filter_map(|event| match event {
+        Event::Allocated { container, .. } => Some(container.id.id),
+        _ => None,
+    });
+    grants.collect()
+}
+
+#[test]
+fn a_row_is_said_once_and_counts_down_with_the_grants() {
+    let mut session = wanting(3);
+    assert_eq!(
+        beat(&mut session, &response(&[], &[])).0,
+        (vec![(1, 3)], vec![])
+    );
+    assert_eq!(
+        beat(&mut session, &response(&[(2, 1)], &[])).0,
+        (vec![], vec![]),
+        "nothing new to say"
+    );
+    let (said, events) = beat(&mut session, &response(&[(3, 1), (4, 1)], &[]));
+    assert_eq!((said, allocated(&events)), ((vec![], vec![]), vec![3, 4]));
+    assert_eq!(session.table.counts(A), Some((3, 3)));
+    assert!(!session.has_news());
+}
+
+#[test]
+fn a1_grants_beyond_the_ask_are_released_in_the_next_heartbeat() {
+    let mut session = wanting(1);
+    beat(&mut session, &response(&[], &[]));
+    let (_, events) = beat(&mut session, &response(&[(2, 1), (3, 1)], &[]));
+    assert_eq!(allocated(&events), [2]);
+    assert_eq!(
+        events[1],
+        Event::Excess {
+            container: id(3),
+            reason: Excess::Filled
+        }
+    );
+    // The 0 ends whatever else the scheduler may still owe.
+    assert_eq!(
+        beat(&mut session, &response(&[], &[])).0,
+        (vec![(1, 0)], vec![3])
+    );
+    let (said, events) = beat(&mut session, &response(&[], &[3]));
+    assert_eq!(said, (vec![], vec![]));
+    assert!(matches!(&events[..], [Event::Released(status)] if status.id == id(3)));
+}
+
+#[test]
+fn after_a_surplus_grant_a_new_target_is_said_even_if_it_is_one() {
+    let mut session = wanting(1);
+    beat(&mut session, &response(&[], &[]));
+    beat(&mut session, &response(&[(2, 1), (3, 1)], &[]));
+    session.want(A, ask(), 2);
+    assert_eq!(
+        beat(&mut session, &response(&[], &[])).0,
+        (vec![(1, 1)], vec![3])
+    );
+}
+
+#[test]
+fn a2_a_grant_for_a_cancelled_ask_is_released() {
+    let mut session = wanting(1);
+    beat(&mut session, &response(&[], &[]));
+    session.want(A, ask(), 0);
+    let (said, events) = beat(&mut session, &response(&[(2, 1)], &[]));
+    assert_eq!(said, (vec![(1, 0)], vec![]));
+    assert_eq!(
+        events,
+        [Event::Excess {
+            container: id(2),
+            reason: Excess::Filled
+        }]
+    );
+    assert_eq!(
+        session.table.counts(A),
+        Some((0, 0)),
+        "the target is unchanged"
+    );
+    assert_eq!(beat(&mut session, &response(&[], &[])).0.1, [2]);
+}
+
+#[test]
+fn a3_a_container_granted_twice_is_taken_once() {
+    let mut session = wanting(2);
+    beat(&mut session, &response(&[(2, 1)], &[]));
+    let (_, events) = beat(&mut session, &response(&[(2, 1)], &[]));
+    assert_eq!(events, [Event::DuplicateGrant(id(2))]);
+    assert_eq!(session.table.counts(A), Some((2, 1)));
+}
+
+#[test]
+fn a4_a_second_completion_asks_for_no_second_replacement() {
+    let mut session = wanting(1);
+    beat(&mut session, &response(&[], &[]));
+    beat(&mut session, &response(&[(2, 1)], &[]));
+    let (_, events) = beat(&mut session, &response(&[], &[2]));
+    assert!(matches!(
+        &events[..],
+        [Event::Completed { ask: Some(A), .. }]
+    ));
+    assert_eq!(beat(&mut session, &response(&[(3, 1)], &[])).0.0, [(1, 1)]);
+    let (_, events) = beat(&mut session, &response(&[], &[2]));
+    assert!(matches!(&events[..], [Event::DuplicateCompletion(status)] if status.id == id(2)));
+    assert_eq!(session.table.counts(A), Some((1, 1)));
+}
+
+#[test]
+fn a5_the_end_of_an_unknown_container_changes_nothing() {
+    let mut session = wanting(1);
+    let (_, events) = beat(&mut session, &response(&[], &[99]));
+    assert!(matches!(&events[..], [Event::UnknownCompletion(_)]));
+    let (_, events) = beat(&mut session, &response(&[], &[99]));
+    assert!(matches!(&events[..], [Event::DuplicateCompletion(_)]));
+}
+
+#[test]
+fn a6_a_container_granted_and_lost_between_two_heartbeats_comes_and_goes() {
+    let mut session = wanting(1);
+    beat(&mut session, &response(&[], &[]));
+    let (_, events) = beat(&mut session, &response(&[(2, 1)], &[2]));
+    assert!(matches!(
+        &events[..],
+        [Event::Allocated { .. }, Event::Completed { .. }]
+    ));
+    assert_eq!(
+        beat(&mut session, &response(&[], &[])).0.0,
+        [(1, 1)],
+        "asked for again, once"
+    );
+    assert_eq!(beat(&mut session, &response(&[], &[])).0.0, []);
+}
+
+#[test]
+fn a7_after_a_restart_of_the_resourcemanager_all_that_is_outstanding_is_said_again() {
+    let mut session = wanting(3);
+    session.want(
+        B,
+        Ask {
+            priority: Priority(2),
+            ..ask()
+        },
+        1,
+    );
+    session.exclude(["n9".to_owned()].into());
+    beat(&mut session, &response(&[], &[]));
+    beat(&mut session, &response(&[(2, 1), (3, 1), (4, 9)], &[]));
+    session.table.release(id(3));
+    beat(&mut session, &response(&[], &[]));
+    session.forgotten();
+    assert_eq!(session.take_events(), [Event::Resynchronised]);
+    let request = session.request(0.5);
+    assert_eq!(request.response_id, Some(0));
+    // Two more of A: three wanted, one held. Releases whose end was not seen go out again.
+    assert_eq!(said(&request), (vec![(1, 2), (2, 1)], vec![3, 4]));
+    assert_eq!(
+        request
+            .blacklist_request
+            .map(|list| list.blacklist_additions),
+        Some(vec!["n9".to_owned()])
+    );
+    assert_eq!(session.table.held().count(), 1, "what runs goes on");
+}
+
+#[test]
+fn a8_a_lost_reply_is_asked_for_with_the_same_request() {
+    let mut session = wanting(1);
+    let first = session.request(0.1);
+    session.want(B, ask(), 2);
+    assert_eq!(
+        session.request(0.9),
+        first,
+        "frozen, whatever is wanted since"
+    );
+    session.answered(&response(&[(2, 1)], &[]));
+    assert_eq!(allocated(&session.take_events()), [2]);
+    let second = session.request(0.9);
+    assert_eq!(
+        (second.response_id, said(&second).0),
+        (Some(1), vec![(2, 2)])
+    );
+}
+
+#[test]
+fn a13_what_comes_back_is_matched_by_ask_then_by_priority_never_by_size() {
+    let mut session = wanting(1);
+    session.want(
+        B,
+        Ask {
+            priority: Priority(5),
+            ..ask()
+        },
+        1,
+    );
+    beat(&mut session, &response(&[], &[]));
+    let mut answer = response(&[(2, 1), (3, -1)], &[]);
+    answer.allocated_containers[0].resource =
+        Some((&Resources::new(Memory::mib(4096), VCores(1))).into());
+    answer.allocated_containers[1].priority = Some(proto::PriorityProto { priority: Some(5) });
+    let (_, events) = beat(&mut session, &answer);
+    assert!(matches!(
+        &events[..],
+        [
+            Event::Allocated { ask: A, .. },
+            Event::Allocated { ask: B, .. }
+        ]
+    ));
+}
+
+#[test]
+fn a_grant_that_crosses_a_new_count_makes_the_count_be_said_again() {
+    let mut session = wanting(1);
+    beat(&mut session, &response(&[], &[]));
+    session.want(A, ask(), 2);
+    // The scheduler had granted before it read the 2: it owes two more now, and we want one.
+    assert_eq!(beat(&mut session, &response(&[(2, 1)], &[])).0.0, [(1, 2)]);
+    assert_eq!(beat(&mut session, &response(&[], &[])).0.0, [(1, 1)]);
+    assert_eq!(beat(&mut session, &response(&[], &[])).0.0, []);
+}
+
+#[test]
+fn another_size_replaces_the_row_and_another_priority_cancels_it() {
+    let mut session = wanting(2);
+    beat(&mut session, &response(&[], &[]));
+    session.want(
+        A,
+        Ask {
+            resources: Resources::new(Memory::mib(128), VCores(1)),
+            ..ask()
+        },
+        2,
+    );
+    assert_eq!(
+        beat(&mut session, &response(&[], &[])).0.0,
+        [(1, 2)],
+        "one row, the new one"
+    );
+    session.want(
+        A,
+        Ask {
+            priority: Priority(3),
+            ..ask()
+        },
+        2,
+    );
+    assert_eq!(
+        beat(&mut session, &response(&[], &[])).0.0,
+        [(1, 0), (1, 2)]
+    );
+}
+
+#[test]
+fn node_and_rack_rows_are_said_again_after_a_grant() {
+    let nodes = vec![NodeName {
+        host: "n1".into(),
+        rack: "/r1".into(),
+    }];
+    let near = Ask {
+        placement: Placement::Near {
+            nodes,
+            racks: vec![],
+            relax: true,
+        },
+        ..ask()
+    };
+    let mut session = Session::default();
+    session.want(A, near, 2);
+    assert_eq!(session.request(0.0).ask.len(), 3);
+    session.answered(&response(&[], &[]));
+    beat(&mut session, &response(&[(2, 1)], &[]));
+    let counts: Vec<i32> = session
+        .request(0.0)
+        .ask
+        .iter()
+        .map(|row| row.num_containers())
+        .collect();
+    assert_eq!(counts, [1, 1, 1]);
+    session.answered(&response(&[(3, 1)], &[]));
+    let counts: Vec<i32> = session
+        .request(0.0)
+        .ask
+        .iter()
+        .map(|row| row.num_containers())
+        .collect();
+    assert_eq!(
+        counts[..],
+        [0, 0][..],
+        "the * row is used up; rack and node rows are cancelled"
+    );
+}
+
+#[test]
+fn another_response_id_is_adopted_and_all_is_said_again() {
+    let mut session = wanting(2);
+    beat(&mut session, &response(&[(2, 1)], &[]));
+    session.want(B, ask(), 1);
+    let _lost = session.request(0.0);
+    session.response_id_is(17);
+    let request = session.request(0.0);
+    assert_eq!(
+        (request.response_id, said(&request).0),
+        (Some(17), vec![(1, 1), (2, 1)])
+    );
+}
+
+#[test]
+fn the_bad_ask_of_a_refused_heartbeat_is_found_and_taken_out() {
+    let mut session = wanting(1);
+    session.want(B, ask(), 1);
+    session.want(AskId(3), ask(), 1);
+    let mut refused = None;
+    let mut accepted = Vec::new();
+    for _ in 0..5 {
+        let (rows, _) = said(&session.request(0.0));
+        if rows.iter().any(|&(ask, count)| ask == 2 && count > 0) {
+            assert!(session.refused(Refusal::Asks, "too big"));
+        } else {
+            session.answered(&response(&[], &[]));
+            accepted.extend(rows);
+        }
+        refused = refused.or(session.take_events().into_iter().next());
+    }
+    assert_eq!(
+        refused,
+        Some(Event::Refused {
+            ask: B,
+            message: "too big".into()
+        })
+    );
+    assert_eq!(accepted, [(1, 1), (3, 1)]);
+    assert!(!session.has_news());
+    session.want(B, ask(), 1);
+    assert!(session.has_news(), "wanting it again is a new try");
+}
+
+#[test]
+fn an_update_is_said_until_it_has_an_outcome() {
+    let mut session = wanting(1);
+    beat(&mut session, &response(&[(2, 1)], &[]));
+    let update = Update {
+        kind: UpdateKind::Increase,
+        version: 0,
+        resources: Some(Resources::new(Memory::mib(128), VCores(1))),
+    };
+    session.update(id(2), update.clone());
+    assert_eq!(session.request(0.0).update_requests.len(), 1);
+    session.answered(&response(&[], &[]));
+    assert_eq!(session.request(0.0).update_requests.len(), 0);
+    session.answered(&response(&[], &[]));
+    session.forgotten();
+    assert_eq!(session.request(0.0).update_requests.len(), 1);
+    let updated = proto::UpdatedContainerProto {
+        update_type: 0,
+        container: grant(2, 1),
+    };
+    session.answered(&proto::AllocateResponseProto {
+        updated_containers: vec![updated],
+        ..response(&[], &[])
+    });
+    assert!(matches!(
+        session.take_events().last(),
+        Some(Event::Updated {
+            kind: UpdateKind::Increase,
+            ..
+        })
+    ));
+    session.forgotten();
+    assert_eq!(session.request(0.0).update_requests.len(), 0);
+}
+
+#[test]
+fn exclusions_go_out_as_increments() {
+    let mut session = Session::default();
+    session.exclude(["a".to_owned(), "b".to_owned()].into());
+    let list = session.request(0.0).blacklist_request.unwrap();
+    assert_eq!(
+        (
+            list.blacklist_additions.len(),
+            list.blacklist_removals.len()
+        ),
+        (2, 0)
+    );
+    session.answered(&response(&[], &[]));
+    session.exclude(["b".to_owned(), "c".to_owned()].into());
+    let list = session.request(0.0).blacklist_request.unwrap();
+    assert_eq!(
+        (list.blacklist_additions, list.blacklist_removals),
+        (vec!["c".to_owned()], vec!["a".to_owned()])
+    );
+    session.answered(&response(&[], &[]));
+    assert_eq!(session.request(0.0).blacklist_request, None);
+}
+
+#[test]
+fn a_recovered_container_belongs_to_no_ask_until_it_is_adopted() {
+    let mut session = wanting(1);
+    let registered = proto::RegisterApplicationMasterResponseProto {
+        containers_from_previous_attempts: vec![grant(2, 1)],
+        ..Default::default()
+    };
+    session.registered(&registered);
+    session.registered(&registered);
+    assert!(
+        matches!(&session.take_events()[..], [Event::Recovered(container)] if container.id == id(2))
+    );
+    assert!(session.table.adopt(id(2), A));
+    assert!(!session.table.adopt(id(2), A), "once");
+    assert_eq!(said(&session.request(0.0)).0, [], "it fills the ask");
+}
+
+#[test]
+fn a_grant_without_id_is_skipped_and_told() {
+    let mut session = wanting(1);
+    let answer = proto::AllocateResponseProto {
+        allocated_containers: vec![Default::default()],
+        ..response(&[(2, 1)], &[])
+    };
+    let (_, events) = beat(&mut session, &answer);
+    assert!(matches!(&events[..], [Event::Malformed(_)]));
+}
+
+/// A ResourceManager in miniature: one row for each ask, grants at its own time, a cache of the last response.
+#[derive(Default)]
+struct Sim {
+    outstanding: BTreeMap<i64, i32>,
+    running: BTreeSet<i64>,
+    next: i64,
+    response_id: i32,
+    last: proto::AllocateResponseProto,
+    grants: Vec<(i64, i64)>,
+    ends: Vec<i64>,
+}
+
+impl Sim {
+    fn schedule(&mut self, ask: i64) {
+        if let Some(count) = self.outstanding.get_mut(&ask).filter(|count| **count > 0) {
+            *count -= 1;
+            self.grant(ask);
+        }
+    }
+
+    /// Also without being asked.
+    fn grant(&mut self, ask: i64) {
+        self.next += 1;
+        self.running.insert(self.next);
+        self.grants.push((self.next, ask));
+    }
+
+    fn end(&mut self, number: i64) {
+        if self.running.remove(&number) {
+            self.ends.push(number);
+        }
+    }
+
+    fn allocate(&mut self, request: &proto::AllocateRequestProto) -> proto::AllocateResponseProto {
+        if request.response_id() + 1 == self.response_id {
+            return self.last.clone();
+        }
+        assert_eq!(
+            request.response_id(),
+            self.response_id,
+            "ids go up one by one"
+        );
+        for row in &request.ask {
+            self.outstanding
+                .insert(row.allocation_request_id(), row.num_containers());
+        }
+        for release in &request.release {
+            self.end(release.id());
+        }
+        self.response_id += 1;
+        let mut answer = response(
+            &std::mem::take(&mut self.grants),
+            &std::mem::take(&mut self.ends),
+        );
+        answer.response_id = Some(self.response_id);
+        self.last = answer.clone();
+        answer
+    }
+
+    /// Comes back with the containers that were launched, and nothing else.
+    fn restart(&mut self, launched: BTreeSet<i64>) {
+        let next = self.next;
+        let running = self.running.intersection(&launched).copied().collect();
+        let ends = launched.difference(&self.running).copied().collect();
+        *self = Self {
+            next,
+            running,
+            ends,
+            ..Self::default()
+        };
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Want {
+        ask: i64,
+        target: u32,
+    },
+    Release(usize),
+    Schedule(i64),
+    OverGrant(i64),
+    Fail(usize),
+    RepeatGrant(usize),
+    RepeatEnd(i64),
+    Beat {
+        request_lost: bool,
+        reply_lost: bool,
+    },
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let ask = 1_i64..4;
+    prop_oneof![
+        3 => (ask.clone(), 0_u32..4).prop_map(|(ask, target)| Step::Want { ask, target }),
+        1 => (0_usize..8).prop_map(Step::Release),
+        6 => ask.clone().prop_map(Step::Schedule),
+        1 => (1_i64..6).prop_map(Step::OverGrant),
+        2 => (0_usize..8).prop_map(Step::Fail),
+        1 => (0_usize..8).prop_map(Step::RepeatGrant),
+        1 => (1_i64..20).prop_map(Step::RepeatEnd),
+        8 => (any::<bool>(), any::<bool>()).prop_map(|(request_lost, reply_lost)| Step::Beat { request_lost, reply_lost }),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn held(session: &Session) -> BTreeSet<i64> {
+    session.table.held().map(|(id, _)| id.id).collect()
+}
+
+proptest! {
+    /// Whatever is lost, repeated, late or too much: in the end exactly the targets are held, and nothing else runs.
+    #[test]
+    fn the_table_settles_at_its_targets(steps in prop::collection::vec(step(), 0..120)) {
+        let mut session = Session::default();
+        let mut sim = Sim::default();
+        for step in steps {
+            match step {
+                Step::Want { ask: id, target } => {
+                    // A smaller target does not take away what is held; that is the application's choice.
+                    let held = session.table.counts(AskId(id)).map_or(0, |(_, held)| held);
+                    session.want(AskId(id), ask(), target.max(held));
+                }
+                Step::Release(n) => {
+                    let id = session.table.held().nth(n).map(|(id, _)| id);
+                    id.map(|id| session.table.release(id));
+                }
+                Step::Schedule(ask) => sim.schedule(ask),
+                Step::OverGrant(ask) => sim.grant(ask),
+                Step::Fail(n) => {
+                    let number = sim.running.iter().nth(n).copied();
+                    if let Some(number) = number {
+                        sim.end(number);
+                    }
+                }
+                Step::RepeatGrant(n) => {
+                    let again = held(&session).into_iter().nth(n);
+                    sim.grants.extend(again.map(|number| (number, 1)));
+                }
+                Step::RepeatEnd(number) => {
+                    // Of one that has really ended.
+                    if number <= sim.next && !sim.running.contains(&number) && !sim.grants.iter().any(|grant| grant.0 == number) {
+                        sim.ends.push(number);
+                    }
+                }
+                Step::Beat { request_lost, reply_lost } => {
+                    let request = session.request(0.0);
+                    if !request_lost {
+                        let answer = sim.allocate(&request);
+                        if !reply_lost {
+                            session.answered(&answer);
+                        }
+                    }
+                }
+                Step::Restart => {
+                    sim.restart(held(&session));
+                    session.forgotten();
+                }
+            }
+            for (ask, (target, held)) in (1..4).filter_map(|ask| Some((ask, session.table.counts(AskId(ask))?))) {
+                prop_assert!(held <= target, "ask {ask} holds {held} of {target}");
+            }
+        }
+        for _ in 0..30 {
+            let request = session.request(0.0);
+            let answer = sim.allocate(&request);
+            session.answered(&answer);
+            for ask in 1..6 {
+                for _ in 0..3 {
+                    sim.schedule(ask);
+                }
+            }
+        }
+        for ask in 1..4 {
+            if let Some((target, held)) = session.table.counts(AskId(ask)) {
+                prop_assert_eq!(held, target, "ask {}", ask);
+            }
+        }
+        prop_assert_eq!(&sim.running, &held(&session), "what runs is what is held");
+        prop_assert!(!session.has_news());
+    }
+}

@@ -1,0 +1,327 @@
+//! The ask table: a target for each ask, what we hold, and what the ResourceManager believes that we want.
+//!
+//! A pure state machine. **Reconciling**: the table is told how many containers an ask wants *in all*; what it asks for is
+//! target − held, computed anew before each heartbeat, so nothing that arrives twice, late or never can make it drift.
+//! **Absolute**: a row names how many are still wanted, and replaces the row before it; rows go out only where they
+//! differ from what the ResourceManager believes, which is the last row that it processed less what it granted.
+//!
+//! A container id moves forward only:
+//!
+//! ```text
+//!  (unknown) ──grant, wanted──▶ held ──completion──▶ ended
+//!      │                          │ release             ▲
+//!      └──grant, not wanted──▶ releasing ──completion───┘
+//! ```
+//!
+//! One race is left, by YARN's design: the scheduler grants between heartbeats and does not know that a row which
+//! replaces the count is on its way. It then owes us more than we believe. So when a response brings a grant for an ask
+//! of which its request had carried a row, the row is said again; what came too much is released.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ask::{ANY, Ask, Placement, Row, RowKey, rows};
+use super::event::{Event, Excess};
+use crate::container::{AskId, Container, ContainerStatus, Priority};
+use crate::ids::ContainerId;
+
+/// How many ended containers are remembered to recognise repeated completions. Ids go up, so the oldest go first; at
+/// some 60 bytes each this is 6 MB at most.
+const ENDED_MAX: usize = 100_000;
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+struct Want {
+    ask: Ask,
+    target: u32,
+    held: u32,
+}
+
+impl Want {
+    fn outstanding(&self) -> u32 {
+        self.target.saturating_sub(self.held)
+    }
+}
+
+/// What goes out with one heartbeat. It is said again unchanged until an answer comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    pub(super) rows: BTreeMap<RowKey, Row>,
+    pub(super) releases: BTreeSet<ContainerId>,
+}
+
+impl Changes {
+    /// The asks that rows are about.
+    pub(super) fn asks(&self) -> BTreeSet<AskId> {
+        self.rows.keys().map(|key| key.ask).collect()
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AskTable {
+    wants: BTreeMap<AskId, Want>,
+    /// Rows that the ResourceManager has, with counts above 0.
+    believed: BTreeMap<RowKey, Row>,
+    /// Asks whose rows are said again although they equal the belief.
+    again: BTreeSet<AskId>,
+    held: BTreeMap<ContainerId, Option<AskId>>,
+    /// `true`: an answered heartbeat has carried the release.
+    releasing: BTreeMap<ContainerId, bool>,
+    ended: BTreeSet<ContainerId>,
+}
+
+impl AskTable {
+    /// From now on `target` containers of this kind are wanted in all. What is held stays held, even above the target.
+    pub(super) fn want(&mut self, id: AskId, ask: Ask, target: u32) {
+        let held = self.wants.get(&id).map_or(0, |want| want.held);
+        self.wants.insert(id, Want { ask, target, held });
+    }
+
+    /// (target, held) of an ask.
+    pub(super) fn counts(&self, id: AskId) -> Option<(u32, u32)> {
+        self.wants.get(&id).map(|want| (want.target, want.held))
+    }
+
+    /// Containers that are ours, with their asks.
+    pub(super) fn held(&self) -> impl Iterator<Item = (ContainerId, Option<AskId>)> {
+        self.held.iter().map(|(id, ask)| (*id, *ask))
+    }
+
+    /// Gives a container back. False when it is not ours.
+    pub(super) fn release(&mut self, id: ContainerId) -> bool {
+        let Some(ask) = self.held.remove(&id) else {
+            return false;
+        };
+        self.let_go(ask);
+        self.releasing.insert(id, false);
+        true
+    }
+
+    /// Counts a container that belongs to no ask as one of `ask`. False when it is not ours, or has an ask.
+    pub(super) fn adopt(&mut self, id: ContainerId, ask: AskId) -> bool {
+        let (Some(slot @ None), Some(want)) = (self.held.get_mut(&id), self.wants.get_mut(&ask))
+        else {
+            return false;
+        };
+        *slot = Some(ask);
+        want.held += 1;
+        true
+    }
+
+    /// What the next heartbeat says. Of `suspects`, asks that one of was refused, only the first is among it.
+    pub(super) fn changes(&self, suspects: &BTreeSet<AskId>) -> Changes {
+        let mut wanted = BTreeMap::new();
+        for (id, want) in &self.wants {
+            if want.outstanding() > 0 {
+                wanted.extend(rows(*id, &want.ask, want.outstanding()));
+            }
+        }
+        let skipped: BTreeSet<AskId> = suspects.iter().skip(1).copied().collect();
+        let mut changed = BTreeMap::new();
+        for (key, row) in &wanted {
+            if self.again.contains(&key.ask) || self.believed.get(key) != Some(row) {
+                changed.insert(key.clone(), row.clone());
+            }
+        }
+        for (key, row) in &self.believed {
+            if !wanted.contains_key(key) {
+                changed.insert(
+                    key.clone(),
+                    Row {
+                        count: 0,
+                        ..row.clone()
+                    },
+                );
+            }
+        }
+        changed.retain(|key, _| !skipped.contains(&key.ask));
+        let releases = self
+            .releasing
+            .iter()
+            .filter(|(_, sent)| !**sent)
+            .map(|(id, _)| *id)
+            .collect();
+        Changes {
+            rows: changed,
+            releases,
+        }
+    }
+
+    /// Whether there is something to say.
+    pub(super) fn is_settled(&self) -> bool {
+        self.changes(&BTreeSet::new()) == Changes::default()
+    }
+
+    /// The ResourceManager has processed these.
+    pub(super) fn processed(&mut self, changes: &Changes) {
+        for (key, row) in &changes.rows {
+            self.again.remove(&key.ask);
+            if row.count == 0 {
+                self.believed.remove(key);
+            } else {
+                self.believed.insert(key.clone(), row.clone());
+            }
+        }
+        for id in &changes.releases {
+            if let Some(sent) = self.releasing.get_mut(id) {
+                *sent = true;
+            }
+        }
+    }
+
+    /// A grant; `just_said` are the asks of which the request that it answers had rows.
+    pub(super) fn granted(&mut self, container: Container, just_said: &BTreeSet<AskId>) -> Event {
+        let id = container.id;
+        if self.held.contains_key(&id)
+            || self.releasing.contains_key(&id)
+            || self.ended.contains(&id)
+        {
+            return Event::DuplicateGrant(id);
+        }
+        let Some(ask) = self.ask_of(&container) else {
+            self.releasing.insert(id, false);
+            return Event::Excess {
+                container: id,
+                reason: Excess::Unknown,
+            };
+        };
+        self.believe_granted(ask, container.priority);
+        if just_said.contains(&ask) {
+            self.again.insert(ask);
+        }
+        let want = self
+            .wants
+            .get_mut(&ask)
+            .expect("ask_of names an ask of the table");
+        if want.outstanding() == 0 {
+            self.releasing.insert(id, false);
+            self.cancel_again(ask);
+            return Event::Excess {
+                container: id,
+                reason: Excess::Filled,
+            };
+        }
+        want.held += 1;
+        self.held.insert(id, Some(ask));
+        Event::Allocated { ask, container }
+    }
+
+    /// A container of an earlier attempt.
+    pub(super) fn recovered(&mut self, container: Container) -> Option<Event> {
+        let id = container.id;
+        if self.held.contains_key(&id)
+            || self.releasing.contains_key(&id)
+            || self.ended.contains(&id)
+        {
+            return None;
+        }
+        self.held.insert(id, None);
+        Some(Event::Recovered(container))
+    }
+
+    /// An end.
+    pub(super) fn completed(&mut self, status: ContainerStatus) -> Event {
+        let id = status.id;
+        let event = if let Some(ask) = self.held.remove(&id) {
+            self.let_go(ask);
+            Event::Completed { ask, status }
+        } else if self.releasing.remove(&id).is_some() {
+            Event::Released(status)
+        } else if self.ended.contains(&id) {
+            return Event::DuplicateCompletion(status);
+        } else {
+            Event::UnknownCompletion(status)
+        };
+        self.ended.insert(id);
+        if self.ended.len() > ENDED_MAX {
+            self.ended.pop_first();
+        }
+        event
+    }
+
+    /// The ResourceManager knows nothing of us any more: all is said again.
+    pub(super) fn forgotten(&mut self) {
+        self.believed.clear();
+        self.again.clear();
+        for sent in self.releasing.values_mut() {
+            *sent = false;
+        }
+    }
+
+    /// It is not known whether the ResourceManager processed `changes`: they, and all else, are said again.
+    pub(super) fn in_doubt(&mut self, changes: &Changes) {
+        // Believing them makes rows that are no longer wanted go out as 0.
+        self.processed(changes);
+        self.again = self.wants.keys().copied().collect();
+        for id in &changes.releases {
+            if let Some(sent) = self.releasing.get_mut(id) {
+                *sent = false;
+            }
+        }
+    }
+
+    /// Takes an ask out of play: nothing more is wanted of it, and the refused rows were never processed.
+    pub(super) fn refused(&mut self, ask: AskId) {
+        if let Some(want) = self.wants.get_mut(&ask) {
+            want.target = 0;
+        }
+    }
+
+    /// The ResourceManager takes none of these releases; they are not said again.
+    pub(super) fn releases_refused(&mut self, releases: &BTreeSet<ContainerId>) {
+        for id in releases {
+            if let Some(sent) = self.releasing.get_mut(id) {
+                *sent = true;
+            }
+        }
+    }
+
+    fn let_go(&mut self, ask: Option<AskId>) {
+        if let Some(want) = ask.and_then(|ask| self.wants.get_mut(&ask)) {
+            want.held -= 1;
+        }
+    }
+
+    /// By its id; else, from schedulers that do not give it back, by the priority of an ask that still wants one. Never
+    /// by size: what comes back may be larger.
+    fn ask_of(&self, container: &Container) -> Option<AskId> {
+        match container.ask {
+            Some(ask) => self.wants.contains_key(&ask).then_some(ask),
+            None => self
+                .wants
+                .iter()
+                .find(|(_, want)| want.ask.priority == container.priority && want.outstanding() > 0)
+                .map(|(id, _)| *id),
+        }
+    }
+
+    /// The ResourceManager has counted this grant off. Which of the node and rack rows it lowered depends on where it
+    /// found room, so those are said again.
+    fn believe_granted(&mut self, ask: AskId, priority: Priority) {
+        let key = RowKey {
+            ask,
+            priority,
+            name: ANY.to_owned(),
+        };
+        if matches!(self.wants[&ask].ask.placement, Placement::Near { .. }) {
+            self.again.insert(ask);
+        }
+        if let Some(row) = self.believed.get_mut(&key) {
+            row.count -= 1;
+            if row.count == 0 {
+                self.believed.remove(&key);
+            }
+        }
+    }
+
+    /// More came than we asked for, so there may be still more to come: the ResourceManager is told a 0, or the count
+    /// that is wanted now.
+    fn cancel_again(&mut self, ask: AskId) {
+        let ask_rows = rows(ask, &self.wants[&ask].ask, 1);
+        for (key, row) in ask_rows {
+            self.believed.entry(key).or_insert(row);
+        }
+        // Should one be wanted by then, the row must not pass for said.
+        self.again.insert(ask);
+    }
+}

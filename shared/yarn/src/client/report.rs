@@ -1,0 +1,506 @@
+//! What the ResourceManager tells about applications, attempts, containers and queues.
+
+use crate::container::{ContainerState, ExitStatus};
+use crate::ids::{ApplicationAttemptId, ApplicationId, ContainerId, Missing, NodeId};
+use crate::proto;
+use crate::resource::Resources;
+
+/// Life of an application (`YarnApplicationState`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ApplicationState {
+    /// Just made.
+    New,
+    /// Being written to the ResourceManager's store.
+    NewSaving,
+    /// Handed to the scheduler.
+    Submitted,
+    /// Waits for a place for its ApplicationMaster.
+    Accepted,
+    /// An ApplicationMaster has registered.
+    Running,
+    /// Its ApplicationMaster said that it is over, see [`FinalApplicationStatus`].
+    Finished,
+    /// Its attempts failed, or it was refused.
+    Failed,
+    /// It was killed.
+    Killed,
+}
+
+impl ApplicationState {
+    /// Whether nothing will happen any more.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Finished | Self::Failed | Self::Killed)
+    }
+}
+
+macro_rules! same_names {
+    ($ours:ident, $theirs:ident { $($name:ident = $wire:ident),* $(,)? }) => {
+        impl From<proto::$theirs> for $ours {
+            fn from(value: proto::$theirs) -> Self {
+                match value { $(proto::$theirs::$wire => Self::$name),* }
+            }
+        }
+        impl From<$ours> for proto::$theirs {
+            fn from(value: $ours) -> Self {
+                match value { $($ours::$name => Self::$wire),* }
+            }
+        }
+    };
+}
+
+same_names!(ApplicationState, YarnApplicationStateProto {
+    New = New, NewSaving = NewSaving, Submitted = Submitted, Accepted = Accepted, Running = Running,
+    Finished = Finished, Failed = Failed, Killed = Killed,
+});
+
+/// How an application ended (`FinalApplicationStatus`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FinalApplicationStatus {
+    /// It has not, or nobody said.
+    Undefined,
+    /// Its ApplicationMaster said so.
+    Succeeded,
+    /// It failed.
+    Failed,
+    /// It was killed.
+    Killed,
+    /// It ended, with parts that went either way.
+    Ended,
+}
+
+same_names!(FinalApplicationStatus, FinalApplicationStatusProto {
+    Undefined = AppUndefined, Succeeded = AppSucceeded, Failed = AppFailed, Killed = AppKilled, Ended = AppEnded,
+});
+
+/// Life of an attempt (`YarnApplicationAttemptState`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AttemptState {
+    /// Just made.
+    New,
+    /// Handed to the scheduler.
+    Submitted,
+    /// Known to the scheduler, without a container.
+    Scheduled,
+    /// Its container is being written to the store.
+    AllocatedSaving,
+    /// Has a container.
+    Allocated,
+    /// Its process was started.
+    Launched,
+    /// Failed.
+    Failed,
+    /// Registered.
+    Running,
+    /// Unregistered, its process not yet gone.
+    Finishing,
+    /// Over.
+    Finished,
+    /// Killed.
+    Killed,
+}
+
+same_names!(AttemptState, YarnApplicationAttemptStateProto {
+    New = AppAttemptNew, Submitted = AppAttemptSubmitted, Scheduled = AppAttemptScheduled,
+    AllocatedSaving = AppAttemptAllocatedSaving, Allocated = AppAttemptAllocated, Launched = AppAttemptLaunched,
+    Failed = AppAttemptFailed, Running = AppAttemptRunning, Finishing = AppAttemptFinishing,
+    Finished = AppAttemptFinished, Killed = AppAttemptKilled,
+});
+
+/// How an application is (`ApplicationReport`). Users who may not view it get `N/A` and -1 for its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApplicationReport {
+    /// Which.
+    pub id: ApplicationId,
+    /// Whose.
+    pub user: String,
+    /// Where.
+    pub queue: String,
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: String,
+    /// How it is; `None`: a state that we do not know.
+    pub state: Option<ApplicationState>,
+    /// How it ended.
+    pub final_status: FinalApplicationStatus,
+    /// 0 … 1, as its ApplicationMaster says.
+    pub progress: f32,
+    /// Why it waits, failed, or what its ApplicationMaster said last.
+    pub diagnostics: String,
+    /// The host that its ApplicationMaster registered.
+    pub host: String,
+    /// The port that it registered; -1 for none.
+    pub port: i32,
+    /// Its pages by way of YARN's proxy.
+    pub tracking_url: String,
+    /// Its pages as registered.
+    pub original_tracking_url: String,
+    /// The current attempt.
+    pub attempt: Option<ApplicationAttemptId>,
+    /// Submitted, ms since 1970.
+    pub start_time_ms: i64,
+    /// Its first ApplicationMaster was launched, ms since 1970; 0 before.
+    pub launch_time_ms: i64,
+    /// Ended, ms since 1970; 0 before.
+    pub finish_time_ms: i64,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// Its priority.
+    pub priority: i32,
+    /// What it uses.
+    pub usage: Usage,
+}
+
+/// What an application uses (`ApplicationResourceUsageReport`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Containers in use.
+    pub containers: i32,
+    /// Their resources.
+    pub used: Resources,
+    /// Set aside for it on nodes that are still too full.
+    pub reserved: Resources,
+    /// Used, reserved and asked for in all.
+    pub needed: Resources,
+    /// MiB × seconds so far.
+    pub memory_mib_s: i64,
+    /// vcores × seconds so far.
+    pub vcore_s: i64,
+}
+
+impl TryFrom<&proto::ApplicationReportProto> for ApplicationReport {
+    type Error = Missing;
+
+    fn try_from(message: &proto::ApplicationReportProto) -> Result<Self, Missing> {
+        let state = message.yarn_application_state;
+        Ok(Self {
+            id: message
+                .application_id
+                .as_ref()
+                .ok_or(Missing("application id"))?
+                .try_into()?,
+            user: message.user().to_owned(),
+            queue: message.queue().to_owned(),
+            name: message.name().to_owned(),
+            kind: message.application_type().to_owned(),
+            state: state
+                .and_then(|s| proto::YarnApplicationStateProto::try_from(s).ok())
+                .map(Into::into),
+            final_status: message.final_application_status().into(),
+            progress: message.progress(),
+            diagnostics: message.diagnostics().to_owned(),
+            host: message.host().to_owned(),
+            port: message.rpc_port(),
+            tracking_url: message.tracking_url().to_owned(),
+            original_tracking_url: message.original_tracking_url().to_owned(),
+            attempt: message
+                .current_application_attempt_id
+                .as_ref()
+                .and_then(|id| id.try_into().ok()),
+            start_time_ms: message.start_time(),
+            launch_time_ms: message.launch_time(),
+            finish_time_ms: message.finish_time(),
+            tags: message.application_tags.clone(),
+            priority: message
+                .priority
+                .as_ref()
+                .map_or(0, |priority| priority.priority()),
+            usage: message
+                .app_resource_usage
+                .as_ref()
+                .map(Usage::from)
+                .unwrap_or_default(),
+        })
+    }
+}
+
+impl From<&proto::ApplicationResourceUsageReportProto> for Usage {
+    fn from(message: &proto::ApplicationResourceUsageReportProto) -> Self {
+        let resources = |part: &Option<proto::ResourceProto>| {
+            part.as_ref().map(Resources::from).unwrap_or_default()
+        };
+        Self {
+            // The wire has -1 for what the user may not see.
+            containers: message.num_used_containers(),
+            used: resources(&message.used_resources),
+            reserved: resources(&message.reserved_resources),
+            needed: resources(&message.needed_resources),
+            memory_mib_s: message.memory_seconds(),
+            vcore_s: message.vcore_seconds(),
+        }
+    }
+}
+
+/// Which applications are listed (`GetApplicationsRequest`). Empty lists do not filter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApplicationFilter {
+    /// In one of these states.
+    pub states: Vec<ApplicationState>,
+    /// Of one of these types.
+    pub kinds: Vec<String>,
+    /// Of one of these users.
+    pub users: Vec<String>,
+    /// In one of these queues.
+    pub queues: Vec<String>,
+    /// With one of these tags; compared in lower case.
+    pub tags: Vec<String>,
+    /// With this name.
+    pub name: Option<String>,
+    /// So many at most.
+    pub limit: Option<u32>,
+}
+
+impl From<&ApplicationFilter> for proto::GetApplicationsRequestProto {
+    fn from(filter: &ApplicationFilter) -> Self {
+        let states = filter
+            .states
+            .iter()
+            .map(|state| proto::YarnApplicationStateProto::from(*state).into());
+        Self {
+            application_types: filter.kinds.clone(),
+            application_states: states.collect(),
+            users: filter.users.clone(),
+            queues: filter.queues.clone(),
+            limit: filter.limit.map(i64::from),
+            application_tags: filter
+                .tags
+                .iter()
+                .map(|tag| tag.to_ascii_lowercase())
+                .collect(),
+            scope: None,
+            name: filter.name.clone(),
+        }
+    }
+}
+
+/// How many nodes are in which state (`YarnClusterMetrics`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClusterMetrics {
+    /// All that are known.
+    pub nodes: i32,
+    /// Taking containers.
+    pub active: i32,
+    /// Not heard of.
+    pub lost: i32,
+    /// Reporting a fault.
+    pub unhealthy: i32,
+    /// Being taken out of service.
+    pub decommissioning: i32,
+    /// Taken out of service.
+    pub decommissioned: i32,
+    /// Came back as another process.
+    pub rebooted: i32,
+    /// Ended in an orderly way.
+    pub shutdown: i32,
+}
+
+impl From<&proto::YarnClusterMetricsProto> for ClusterMetrics {
+    fn from(message: &proto::YarnClusterMetricsProto) -> Self {
+        Self {
+            nodes: message.num_node_managers(),
+            active: message.num_active_nms(),
+            lost: message.num_lost_nms(),
+            unhealthy: message.num_unhealthy_nms(),
+            decommissioning: message.num_decommissioning_nms(),
+            decommissioned: message.num_decommissioned_nms(),
+            rebooted: message.num_rebooted_nms(),
+            shutdown: message.num_shutdown_nms(),
+        }
+    }
+}
+
+/// An attempt (`ApplicationAttemptReport`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptReport {
+    /// Which.
+    pub id: ApplicationAttemptId,
+    /// How it is; `None`: a state that we do not know.
+    pub state: Option<AttemptState>,
+    /// The host it registered.
+    pub host: String,
+    /// Its pages by way of YARN's proxy.
+    pub tracking_url: String,
+    /// Why it ended.
+    pub diagnostics: String,
+    /// The container that it runs in.
+    pub container: Option<ContainerId>,
+    /// ms since 1970.
+    pub start_time_ms: i64,
+    /// ms since 1970; 0 before the end.
+    pub finish_time_ms: i64,
+}
+
+impl TryFrom<&proto::ApplicationAttemptReportProto> for AttemptReport {
+    type Error = Missing;
+
+    fn try_from(message: &proto::ApplicationAttemptReportProto) -> Result<Self, Missing> {
+        let state = message.yarn_application_attempt_state;
+        Ok(Self {
+            id: message
+                .application_attempt_id
+                .as_ref()
+                .ok_or(Missing("attempt id"))?
+                .try_into()?,
+            state: state
+                .and_then(|s| proto::YarnApplicationAttemptStateProto::try_from(s).ok())
+                .map(Into::into),
+            host: message.host().to_owned(),
+            tracking_url: message.tracking_url().to_owned(),
+            diagnostics: message.diagnostics().to_owned(),
+            container: message
+                .am_container_id
+                .as_ref()
+                .and_then(|id| id.try_into().ok()),
+            start_time_ms: message.start_time(),
+            finish_time_ms: message.finish_time(),
+        })
+    }
+}
+
+/// A container as the ResourceManager sees it (`ContainerReport`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerReport {
+    /// Which.
+    pub id: ContainerId,
+    /// Where.
+    pub node: Option<NodeId>,
+    /// What it has.
+    pub resources: Resources,
+    /// How it is.
+    pub state: ContainerState,
+    /// Meaningful when it is complete.
+    pub exit: ExitStatus,
+    /// Words of YARN.
+    pub diagnostics: String,
+    /// Its logs in the browser.
+    pub log_url: String,
+    /// ms since 1970.
+    pub creation_time_ms: i64,
+    /// ms since 1970; 0 before the end.
+    pub finish_time_ms: i64,
+}
+
+impl TryFrom<&proto::ContainerReportProto> for ContainerReport {
+    type Error = Missing;
+
+    fn try_from(message: &proto::ContainerReportProto) -> Result<Self, Missing> {
+        Ok(Self {
+            id: message
+                .container_id
+                .as_ref()
+                .ok_or(Missing("container id"))?
+                .try_into()?,
+            node: message
+                .node_id
+                .as_ref()
+                .and_then(|node| node.try_into().ok()),
+            resources: message
+                .resource
+                .as_ref()
+                .map(Resources::from)
+                .unwrap_or_default(),
+            state: message.container_state().into(),
+            exit: ExitStatus(message.container_exit_status()),
+            diagnostics: message.diagnostics_info().to_owned(),
+            log_url: message.log_url().to_owned(),
+            creation_time_ms: message.creation_time(),
+            finish_time_ms: message.finish_time(),
+        })
+    }
+}
+
+/// Whether a queue takes applications (`QueueState`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QueueState {
+    /// It takes none.
+    Stopped,
+    /// It takes them.
+    Running,
+    /// It takes none and waits for those that it has.
+    Draining,
+}
+
+same_names!(QueueState, QueueStateProto { Stopped = QStopped, Running = QRunning, Draining = QDraining });
+
+/// A queue (`QueueInfo`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Queue {
+    /// Its name.
+    pub name: String,
+    /// Its guaranteed share of the parent, 0 … 1.
+    pub capacity: f32,
+    /// The most it may use of the parent, 0 … 1.
+    pub maximum_capacity: f32,
+    /// How much of its share is in use; above 1 it uses others'.
+    pub current_capacity: f32,
+    /// Whether it takes applications.
+    pub state: QueueState,
+    /// Applications that run there.
+    pub applications_running: i64,
+    /// Applications that wait there.
+    pub applications_pending: i64,
+    /// MiB that are free, in use, and waited for.
+    pub memory_mib: [i64; 3],
+    /// The queues below it.
+    pub children: Vec<Queue>,
+}
+
+/// Queues nest; deeper than this no cluster goes, and a hostile answer shall not exhaust the stack.
+const QUEUE_DEPTH_MAX: u32 = 32;
+
+impl From<&proto::QueueInfoProto> for Queue {
+    fn from(message: &proto::QueueInfoProto) -> Self {
+        Self::with_depth(message, QUEUE_DEPTH_MAX)
+    }
+}
+
+impl Queue {
+    fn with_depth(message: &proto::QueueInfoProto, depth: u32) -> Self {
+        let statistics = message.queue_statistics.unwrap_or_default();
+        let children: &[proto::QueueInfoProto] = if depth == 0 {
+            &[]
+        } else {
+            &message.child_queues
+        };
+        Self {
+            name: message.queue_name().to_owned(),
+            capacity: message.capacity(),
+            maximum_capacity: message.maximum_capacity(),
+            current_capacity: message.current_capacity(),
+            state: message.state().into(),
+            applications_running: statistics.num_apps_running(),
+            applications_pending: statistics.num_apps_pending(),
+            memory_mib: [
+                statistics.available_memory_mb(),
+                statistics.allocated_memory_mb(),
+                statistics.pending_memory_mb(),
+            ],
+            children: children
+                .iter()
+                .map(|child| Self::with_depth(child, depth - 1))
+                .collect(),
+        }
+    }
+}
+
+/// What this user may do with a queue (`QueueUserACLInfo`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueAcls {
+    /// The queue.
+    pub queue: String,
+    /// Submit applications.
+    pub submit: bool,
+    /// Kill and move others' applications.
+    pub administer: bool,
+}
+
+impl From<&proto::QueueUserAclInfoProto> for QueueAcls {
+    fn from(message: &proto::QueueUserAclInfoProto) -> Self {
+        let has = |acl: proto::QueueAclProto| message.user_acls.contains(&acl.into());
+        Self {
+            queue: message.queue_name().to_owned(),
+            submit: has(proto::QueueAclProto::QaclSubmitApplications),
+            administer: has(proto::QueueAclProto::QaclAdministerQueue),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Where a cluster is, and as whom we speak to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_hadoop::configuration::{Configuration, HaError, RmService, ValueError};
+use heddle_hadoop::rpc::{CallOptions, Login, Proxy, RpcClient, RpcOptions};
+use heddle_hadoop::sasl::SecurityPolicy;
+use heddle_hadoop::{HostPort, Token, User};
+
+use crate::ids::NodeId;
+
+/// Interfaces by their Java names, which servers compare.
+const APPLICATION_CLIENT: &str = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB";
+const APPLICATION_MASTER: &str = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB";
+const CONTAINER_MANAGEMENT: &str = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB";
+
+/// How long calls may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// One try at one server; then the other ResourceManager is tried. Default 5 s.
+    pub attempt: Duration,
+    /// A call in all, with its tries at each ResourceManager. Default 20 s: a restarted ResourceManager is back by then,
+    /// a longer absence is for the caller to judge.
+    pub call: Duration,
+    /// A call to a NodeManager in all. Default 10 s; Java waits 3 min for a dead node.
+    pub node_call: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            attempt: Duration::from_secs(5),
+            call: Duration::from_secs(20),
+            node_call: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A cluster as a user sees it. Cheap to clone; connections are shared.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use heddle_hadoop::configuration::{Configuration, Environment};
+/// use heddle_yarn::{Client, Cluster};
+///
+/// let configuration = Configuration::load(Environment::of_process())?;
+/// let client = Client::new(&Cluster::new(&configuration, "alice".into_user())?);
+/// # Ok(()) }
+/// # trait U { fn into_user(self) -> heddle_hadoop::User; }
+/// # impl U for &str { fn into_user(self) -> heddle_hadoop::User { heddle_hadoop::User::new(self) } }
+/// ```
+#[derive(Clone)]
+pub struct Cluster {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    rpc: RpcClient,
+    client_addresses: Vec<HostPort>,
+    scheduler_addresses: Vec<HostPort>,
+    user: User,
+    policy: SecurityPolicy,
+    limits: Limits,
+}
+
+/// Configuration that does not say where the cluster is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The addresses of the ResourceManagers are wrong.
+    #[error("the configuration does not name the ResourceManager")]
+    Addresses(#[from] HaError),
+    /// A value that is none.
+    #[error("the security settings are wrong")]
+    Security(#[from] ValueError),
+}
+
+impl Cluster {
+    /// The cluster of a configuration (`yarn.resourcemanager.address`, `.scheduler.address`, `.ha.*`).
+    ///
+    /// # Errors
+    /// Addresses or security settings that cannot be read.
+    pub fn new(configuration: &Configuration, user: User) -> Result<Self, ClusterError> {
+        Self::with(
+            configuration,
+            user,
+            RpcOptions::default(),
+            Limits::default(),
+        )
+    }
+
+    /// The same with other times.
+    ///
+    /// # Errors
+    /// As [`Cluster::new`].
+    pub fn with(
+        configuration: &Configuration,
+        user: User,
+        options: RpcOptions,
+        limits: Limits,
+    ) -> Result<Self, ClusterError> {
+        let shared = Shared {
+            rpc: RpcClient::new(options),
+            client_addresses: configuration.resource_managers(RmService::Client)?,
+            scheduler_addresses: configuration.resource_managers(RmService::Scheduler)?,
+            user,
+            policy: SecurityPolicy::of(configuration)?,
+            limits,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// As whom we speak where no token says otherwise.
+    pub fn user(&self) -> &User {
+        &self.shared.user
+    }
+
+    /// Where clients call the ResourceManagers.
+    pub fn resource_managers(&self) -> &[HostPort] {
+        &self.shared.client_addresses
+    }
+
+    /// How long calls may take.
+    pub fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
+    /// For a call to a ResourceManager that may be made twice.
+    pub(crate) fn rm_call(&self) -> CallOptions {
+        CallOptions::idempotent(self.shared.limits.call)
+            .with_attempt_timeout(self.shared.limits.attempt)
+    }
+
+    pub(crate) fn login(&self, token: Option<Token>) -> Login {
+        Login {
+            user: self.shared.user.clone(),
+            token,
+            policy: self.shared.policy.clone(),
+        }
+    }
+
+    pub(crate) fn client_proxy(&self, token: Option<Token>) -> Proxy {
+        self.shared.rpc.proxy(
+            APPLICATION_CLIENT,
+            self.shared.client_addresses.clone(),
+            self.login(token),
+        )
+    }
+
+    pub(crate) fn scheduler_proxy(&self, token: Token) -> Proxy {
+        self.shared.rpc.proxy(
+            APPLICATION_MASTER,
+            self.shared.scheduler_addresses.clone(),
+            self.login(Some(token)),
+        )
+    }
+
+    pub(crate) fn node_proxy(&self, node: &NodeId, token: Token) -> Proxy {
+        let address = HostPort::new(&node.host, node.port);
+        self.shared
+            .rpc
+            .proxy(CONTAINER_MANAGEMENT, [address], self.login(Some(token)))
+    }
+}
