@@ -11,3 +11,4 @@ pub mod error;
 pub mod gradient;
 pub mod layout;
 pub mod machine;
+pub mod shell;
