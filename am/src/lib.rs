@@ -5,3 +5,4 @@ pub mod cluster;
 pub mod driver;
 pub mod input;
 pub mod run_dir;
+pub mod store;

@@ -11,6 +11,7 @@ pub mod ids;
 pub mod lines;
 pub mod manifest;
 pub mod metrics;
+pub mod model;
 pub mod plan;
 pub mod spec;
 pub mod view;

@@ -1,0 +1,214 @@
+//! The task that works in the checkpoint directory and the output directory, one call after the other.
+//!
+//! Every call's outcome is told as one event; retries are the core's decision. Work here never holds
+//! up the driver's loop, so heartbeats go on while a store hangs.
+
+use bytes::Bytes;
+use heddle_am_core::{CallId, Checkpoint, Event, StoreCall, Stored};
+use heddle_protocol::control::ExportedFile;
+use heddle_protocol::ids::{CutId, RunId};
+use heddle_protocol::manifest::Salt;
+use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile};
+use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, CommitError, Depth, OnCorrupt};
+use heddle_storage::{Location, Mode, Storage, StorageError, WriteError, connect, make_dirs, read_small};
+use tokio::sync::mpsc;
+
+use crate::driver::wall_ms;
+
+/// A model file has some hundred bytes a file.
+const MODEL_BYTES_MAX: usize = 4 << 20;
+
+/// What the store needs to know.
+pub struct Store {
+    /// The checkpoint directory.
+    pub dir: CheckpointDir,
+    /// Where it lies, to make URLs of paths in it.
+    pub location: Location,
+    /// This process's own, by which it knows its files after a lost reply.
+    pub salt: Salt,
+    /// The run.
+    pub run: RunId,
+    /// The job's name.
+    pub job: String,
+    /// Whether an existing model file is replaced.
+    pub overwrite: bool,
+}
+
+impl Store {
+    /// Works until the driver is gone.
+    pub async fn run(
+        self,
+        mut calls: mpsc::UnboundedReceiver<(CallId, Box<StoreCall>)>,
+        events: mpsc::UnboundedSender<Event>,
+    ) {
+        while let Some((call, what)) = calls.recv().await {
+            let outcome = self.perform(*what).await;
+            if events.send(Event::Stored { call, outcome }).is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn perform(&self, call: StoreCall) -> Stored {
+        match call {
+            StoreCall::Stage { cut } => match self.dir.stage(cut, self.salt).await {
+                Ok(path) => Stored::Staged(self.location.with_path(path).to_string()),
+                Err(error) => failed(&error),
+            },
+            StoreCall::Commit { manifest, .. } => {
+                // A local run has no cluster to lose touch with; the claim is checked by the commit itself.
+                match self.dir.commit(*manifest, self.salt, &|| Ok(())).await {
+                    Ok(checkpoint) => Stored::Committed(Box::new(self.checkpoint(checkpoint))),
+                    Err(CommitError::Fenced(error)) => Stored::Fenced { error },
+                    Err(error @ CommitError::Unknown(_)) => Stored::Unknown { error: chain(&error) },
+                    Err(error) => Stored::NotDone { error: chain(&error) },
+                }
+            }
+            StoreCall::Discard { cut, .. } => done(self.dir.discard(cut, self.salt).await),
+            StoreCall::Retain { keep, generation, base } => {
+                done(self.dir.retain(keep as usize, generation, Some(base)).await)
+            }
+            StoreCall::OlderBase { below, .. } => self.older_base(below).await,
+            StoreCall::PublishModel { dir, model, files, checkpoint } => {
+                match self.publish(&dir, model, files, checkpoint).await {
+                    Ok(url) => Stored::Published(url),
+                    Err(Publish::Storage(error)) => Stored::NotDone { error: chain(&error) },
+                    Err(Publish::Taken(error)) => Stored::Fenced { error },
+                }
+            }
+        }
+    }
+
+    /// A checkpoint as the core names it.
+    #[must_use]
+    pub fn checkpoint(&self, checkpoint: heddle_storage::checkpoint::Checkpoint) -> Checkpoint {
+        Checkpoint {
+            dir: self.location.with_path(checkpoint.dir).to_string(),
+            manifest: checkpoint.manifest.into(),
+        }
+    }
+
+    async fn older_base(&self, below: CutId) -> Stored {
+        if let Err(error) = self.dir.set_aside(below).await {
+            return failed(&error);
+        }
+        let lineage = match self.dir.lineage().await {
+            Ok(lineage) => lineage,
+            Err(error) => return failed(&error),
+        };
+        match self.dir.newest_below(&lineage, Some(below), Depth::Full, OnCorrupt::Previous).await {
+            Ok(found) => Stored::Base(found.map(|found| Box::new(self.checkpoint(found)))),
+            Err(CheckpointError::NoneUsable { .. } | CheckpointError::Lost { .. }) => Stored::Base(None),
+            Err(error) => failed(&error),
+        }
+    }
+
+    async fn publish(
+        &self,
+        dir: &str,
+        model: String,
+        files: Vec<ExportedFile>,
+        checkpoint: CutId,
+    ) -> Result<String, Publish> {
+        let location = Location::parse(dir).map_err(|error| Publish::Taken(error.to_string()))?;
+        let storage = connect(&location)?;
+        make_dirs(&*storage, location.path(), Mode::DIR).await?;
+        let content = ModelFile {
+            format_version: FORMAT_VERSION,
+            run: self.run,
+            job: self.job.clone(),
+            checkpoint,
+            dir: model,
+            files,
+            at_ms: wall_ms(),
+        };
+        let json = serde_json::to_vec_pretty(&content).expect("plain fields are JSON");
+        let path = location.path().join(MODEL_FILE).map_err(StorageError::from)?;
+        let draft = location
+            .path()
+            .join(&format!(".{MODEL_FILE}.{}", self.salt))
+            .map_err(StorageError::from)?;
+        // A draft of an earlier try of this process may be there.
+        let _absent = storage.delete_file(&draft).await;
+        write_whole(&*storage, &draft, json).await?;
+        if self.overwrite {
+            let _absent = storage.delete_file(&path).await;
+        }
+        match storage.rename(&draft, &path).await {
+            Ok(()) => Ok(location.to_string()),
+            Err(error) => {
+                let _leaks = storage.delete_file(&draft).await;
+                let there = read_small(&*storage, &path, MODEL_BYTES_MAX).await;
+                match there.ok().and_then(|json| ModelFile::from_json(&json).ok()) {
+                    // An earlier try of this run got through.
+                    Some(other) if other.run == self.run && other.checkpoint == checkpoint => {
+                        Ok(location.to_string())
+                    }
+                    Some(other) => Err(Publish::Taken(format!(
+                        "{} exists already, published by run {}; use --overwrite to replace it",
+                        storage.show(&path),
+                        other.run
+                    ))),
+                    None => Err(Publish::Storage(error.into())),
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Publish {
+    Storage(StorageError),
+    Taken(String),
+}
+
+impl From<StorageError> for Publish {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(error)
+    }
+}
+
+impl From<WriteError> for Publish {
+    fn from(error: WriteError) -> Self {
+        Self::Storage(error.into())
+    }
+}
+
+async fn write_whole(
+    storage: &dyn Storage,
+    path: &heddle_storage::StorePath,
+    content: Vec<u8>,
+) -> Result<(), WriteError> {
+    let mut writer = storage.create(path, Mode::FILE).await?;
+    writer.write(Bytes::from(content)).await?;
+    writer.sync().await?;
+    writer.close().await
+}
+
+fn done<T>(result: Result<T, CheckpointError>) -> Stored {
+    match result {
+        Ok(_) => Stored::Done,
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &CheckpointError) -> Stored {
+    if error.is_fenced() {
+        Stored::Fenced { error: chain(error) }
+    } else {
+        Stored::NotDone { error: chain(error) }
+    }
+}
+
+/// An error with its causes, in one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}

@@ -1,0 +1,114 @@
+//! `MODEL.json`: the one file in an output directory that says which exported model is valid.
+//!
+//! Trainers export below directories of their own name, so two winners of a split brain never write one
+//! file; the ApplicationMaster then publishes this file, without overwriting.
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::ExportedFile;
+use crate::ids::{CutId, RunId};
+
+/// Its name in the output directory.
+pub const MODEL_FILE: &str = "MODEL.json";
+/// The only version so far.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Content of `MODEL.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelFile {
+    /// Version of this format.
+    pub format_version: u32,
+    /// The run that trained it.
+    pub run: RunId,
+    /// The job's name.
+    pub job: String,
+    /// The checkpoint it was made from.
+    pub checkpoint: CutId,
+    /// Directory of the files, relative to this one.
+    pub dir: String,
+    /// The files.
+    pub files: Vec<ExportedFile>,
+    /// When it was published, milliseconds since 1970.
+    pub at_ms: u64,
+}
+
+/// A `MODEL.json` that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelFileError {
+    /// Not JSON of this form.
+    #[error("not a model file: {0}")]
+    Form(#[from] serde_json::Error),
+    /// Written by a later program.
+    #[error("model format version {found}, this program reads up to version {FORMAT_VERSION}")]
+    Newer {
+        /// The version in the file.
+        found: u32,
+    },
+    /// A name that leads out of the directory.
+    #[error("model file names {0:?}, which is not a plain name")]
+    Name(String),
+}
+
+impl ModelFile {
+    /// Reads the file and checks that its names stay below its directory.
+    ///
+    /// # Errors
+    /// [`ModelFileError`].
+    pub fn from_json(bytes: &[u8]) -> Result<Self, ModelFileError> {
+        #[derive(Deserialize)]
+        struct Version {
+            format_version: u32,
+        }
+        let Version { format_version: found } = serde_json::from_slice(bytes)?;
+        if found > FORMAT_VERSION {
+            return Err(ModelFileError::Newer { found });
+        }
+        let file: Self = serde_json::from_slice(bytes)?;
+        let names = file.files.iter().map(|file| &file.name).chain([&file.dir]);
+        for name in names {
+            if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+                return Err(ModelFileError::Name(name.clone()));
+            }
+        }
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Generation;
+
+    fn sample() -> ModelFile {
+        ModelFile {
+            format_version: FORMAT_VERSION,
+            run: RunId(uuid::Uuid::from_bytes([1; 16])),
+            job: "spam".into(),
+            checkpoint: CutId { generation: Generation(1), number: 7 },
+            dir: "trainer-0.1".into(),
+            files: vec![ExportedFile { name: "model.safetensors".into(), bytes: 3, md5: "00".into() }],
+            at_ms: 5,
+        }
+    }
+
+    #[test]
+    fn a_model_file_reads_back() {
+        let json = serde_json::to_vec(&sample()).expect("plain fields are JSON");
+        assert_eq!(ModelFile::from_json(&json).expect("our own"), sample());
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for name in ["../other", "/etc", "..", ""] {
+            let json = serde_json::to_vec(&ModelFile { dir: name.into(), ..sample() }).expect("JSON");
+            assert!(matches!(ModelFile::from_json(&json), Err(ModelFileError::Name(_))), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_later_version_is_named() {
+        let json = br#"{"format_version": 9, "whatever": 1}"#;
+        let error = ModelFile::from_json(json).expect_err("later");
+        assert!(error.to_string().contains('9'), "{error}");
+    }
+}
