@@ -1,0 +1,270 @@
+//! The control plane over real sockets: a container's agent against the ApplicationMaster's server.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
+
+use heddle_agent::{Agent, Environment, Exit, Hooks};
+use heddle_am::api::{self, Input, Shared};
+use heddle_protocol::control::{Beat, Command, Down, Up};
+use heddle_protocol::environment::AmAddress;
+use heddle_protocol::handshake::Secret;
+use heddle_protocol::ids::{Attempt, Epoch, Incarnation, Member, RunId, Slot};
+use heddle_protocol::view::{JobState, JobView};
+use tokio::sync::{mpsc, watch};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn view(run: RunId) -> JobView {
+    JobView {
+        run,
+        name: "<b>job</b>".into(),
+        state: JobState::Running,
+        attempt: Attempt(1),
+        epoch: Epoch::default(),
+        phase: Default::default(),
+        phase_text: String::new(),
+        step: Default::default(),
+        tasks_done: 0,
+        tasks: 0,
+        rows: 0,
+        rows_per_second: 0.0,
+        training_loss: None,
+        started_ms: 0,
+        slots: Vec::new(),
+        checkpoints: Vec::new(),
+        checkpoints_taken: 0,
+        recoveries: Vec::new(),
+        evaluations: Vec::new(),
+        bad_records: 0,
+        tasks_set_aside: 0,
+        message: String::new(),
+    }
+}
+
+struct Server {
+    address: SocketAddr,
+    inputs: mpsc::Receiver<Input>,
+    dir: tempfile::TempDir,
+    run: RunId,
+    secret: Secret,
+}
+
+async fn server() -> Server {
+    let run = RunId(uuid::Uuid::from_u128(7));
+    let secret = Secret::random().expect("random numbers");
+    let listener = api::bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &[])
+        .await
+        .expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let (inputs, receiver) = mpsc::channel(64);
+    let (_keep, view) = watch::channel(Arc::new(view(run)));
+    let shared = Shared {
+        run,
+        secret: secret.clone(),
+        inputs,
+        view,
+    };
+    tokio::spawn(api::serve(listener, Arc::new(shared)));
+    let dir = tempfile::tempdir().expect("a folder");
+    let am = AmAddress {
+        address,
+        attempt: Attempt(1),
+        pid: 1,
+    };
+    std::fs::write(
+        dir.path().join("am.json"),
+        serde_json::to_vec(&am).expect("JSON"),
+    )
+    .expect("written");
+    Server {
+        address,
+        inputs: receiver,
+        dir,
+        run,
+        secret,
+    }
+}
+
+impl Server {
+    fn agent(
+        &self,
+        secret: Secret,
+    ) -> (Agent, std_mpsc::Receiver<Command>, std_mpsc::Receiver<Exit>) {
+        let am_file: PathBuf = self.dir.path().join("am.json");
+        let member = Member {
+            slot: Slot::trainer(0),
+            incarnation: Incarnation(1),
+        };
+        let environment = Environment {
+            run: self.run,
+            member,
+            am_file,
+            secret,
+        };
+        let (commands, commanded) = std_mpsc::channel();
+        let (exits, exited) = std_mpsc::channel();
+        let hooks = Hooks {
+            register: Box::new(move || Up::Register {
+                member,
+                pid: 42,
+                host: "localhost".into(),
+                endpoints: Vec::new(),
+                held: None,
+                busy: None,
+            }),
+            beat: Box::new(Beat::default),
+            command: Box::new(move |command| {
+                let _gone = commands.send(command);
+            }),
+            exit: Box::new(move |exit| {
+                let _gone = exits.send(exit);
+            }),
+        };
+        (
+            Agent::start(environment, hooks).expect("a thread"),
+            commanded,
+            exited,
+        )
+    }
+
+    async fn next(&mut self) -> Input {
+        tokio::time::timeout(LIMIT, self.inputs.recv())
+            .await
+            .expect("in time")
+            .expect("the server lives")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_registers_reports_and_is_commanded_at_once() {
+    let mut server = server().await;
+    let (agent, commanded, _exited) = server.agent(server.secret.clone());
+    let Input::SessionOpened {
+        member, mut lines, ..
+    } = server.next().await
+    else {
+        panic!("a session opens first")
+    };
+    let Input::SessionLine { line, .. } = server.next().await else {
+        panic!("then a line")
+    };
+    assert!(
+        matches!(line.report, Up::Register { pid: 42, .. }),
+        "{line:?}"
+    );
+    assert_eq!(member.slot, Slot::trainer(0));
+    let stop = Command::Stop {
+        reason: "enough".into(),
+    };
+    assert!(lines.send(&Down {
+        attempt: Attempt(1),
+        heard: 0,
+        command: Some(stop)
+    }));
+    let command = commanded.recv_timeout(LIMIT).expect("the command arrives");
+    assert!(matches!(command, Command::Stop { reason } if reason == "enough"));
+    agent.reporter().send(Up::Stepping {
+        epoch: Epoch::default(),
+    });
+    let Input::SessionLine { line, .. } = server.next().await else {
+        panic!("the report arrives")
+    };
+    assert_eq!(line.seq, 1);
+
+    // The stream ends; the container comes back by itself and repeats what was not confirmed.
+    lines.close();
+    loop {
+        match server.next().await {
+            Input::SessionClosed { .. } => {}
+            Input::SessionOpened { .. } => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    let Input::SessionLine { line, .. } = server.next().await else {
+        panic!("registers again")
+    };
+    assert!(matches!(line.report, Up::Register { .. }));
+    let Input::SessionLine { line, .. } = server.next().await else {
+        panic!("repeats")
+    };
+    assert_eq!(line.seq, 1);
+    assert!(matches!(line.report, Up::Stepping { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_without_the_secret_is_refused_and_ends_with_22() {
+    let mut server = server().await;
+    let other = Secret::random().expect("random numbers");
+    let (_agent, _commanded, exited) = server.agent(other);
+    let exit = exited.recv_timeout(LIMIT).expect("the agent gives up");
+    assert_eq!(exit.code(), 22);
+    assert!(
+        server.inputs.try_recv().is_err(),
+        "nothing reached the driver"
+    );
+}
+
+fn exchange(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = std::net::TcpStream::connect(address).expect("the port is open");
+    stream.set_read_timeout(Some(LIMIT)).expect("set");
+    let _closed_early = stream.write_all(request);
+    let mut reply = Vec::new();
+    let _reset = stream.read_to_end(&mut reply);
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_proved_changes_nothing() {
+    let mut server = server().await;
+    let address = server.address;
+    let statuses = tokio::task::spawn_blocking(move || {
+        let status = |request: &str| {
+            let reply = exchange(address, request.as_bytes());
+            reply.split(' ').nth(1).unwrap_or("none").to_owned()
+        };
+        let huge = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(200_000));
+        [
+            status("POST /v1/session HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"),
+            status("POST /v1/operator HTTP/1.1\r\nhost: x\r\nconnection: close\r\nheddle-proof: 00\r\ncontent-length: 20\r\n\r\n{\"operation\":\"kill\"}"),
+            status("POST /v1/hello HTTP/1.1\r\nhost: x\r\nconnection: close\r\nheddle-hello: zz\r\ncontent-length: 0\r\n\r\n"),
+            status("POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"),
+            status("GET /../../etc/passwd HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
+            status("\x16\x03\x01 not HTTP at all\r\n\r\n"),
+            status(&huge),
+        ]
+    })
+    .await
+    .expect("the exchanges end");
+    assert_eq!(statuses, ["401", "401", "400", "405", "404", "400", "431"]);
+    assert!(
+        server.inputs.try_recv().is_err(),
+        "nothing reached the driver"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn people_read_the_job_without_a_secret_and_names_are_escaped() {
+    let server = server().await;
+    let address = server.address;
+    let (page, json, metrics) = tokio::task::spawn_blocking(move || {
+        let get = |path: &str| {
+            exchange(
+                address,
+                format!("GET {path} HTTP/1.0\r\nhost: x\r\n\r\n").as_bytes(),
+            )
+        };
+        (get("/"), get("/api/v1/status"), get("/metrics"))
+    })
+    .await
+    .expect("the exchanges end");
+    assert!(page.contains("&lt;b&gt;job&lt;/b&gt;"), "{page}");
+    assert!(!page.contains("<b>job"), "{page}");
+    let (_, body) = json.split_once("\r\n\r\n").expect("a body");
+    let read: JobView = serde_json::from_str(body).expect("the view's JSON");
+    assert_eq!(read, view(server.run));
+    assert!(metrics.contains("heddle_rows_total 0"), "{metrics}");
+}
