@@ -213,6 +213,20 @@ impl Lanes {
         Status::Ok
     }
 
+    /// Notes the records behind a gradient that is being staged: whoever takes the lane over and finds that
+    /// only a `Done` is missing has to say them in it.
+    pub(crate) fn note_rows(&mut self, lane: u32, rows: u32) {
+        if let Some(lane) = self.lanes.get_mut(lane as usize) {
+            lane.rows = u64::from(rows);
+        }
+    }
+
+    /// Records behind this step's gradient, as far as it is here.
+    pub(crate) fn rows(&self, lane: u32) -> u32 {
+        let rows = self.lane(lane).map_or(0, |lane| lane.rows);
+        u32::try_from(rows).unwrap_or(u32::MAX)
+    }
+
     /// Where the lane stands: the part that comes next, and flags of a `Standing`.
     pub(crate) fn standing(&self, lane: u32) -> Option<(Part, u16)> {
         let lane = self.lane(lane)?;

@@ -72,7 +72,7 @@ pub enum Kind {
     Values = 32,
     /// Reply: applied, staged or already there (status tells).
     Ack = 33,
-    /// Reply to `Query`: `step`, `part` (next part expected) and flags `STAGED`, `DONE`, `END`.
+    /// Reply to `Query`: `step`, `part` (next part expected) and flags `STAGED`, `DONE`, `END`, and the `rows` behind what is staged.
     Standing = 34,
     /// Reply: not done; status says why.
     Refused = 35,

@@ -303,6 +303,7 @@ impl Shard {
         };
         let last = header.has(flags::LAST);
         let status = lanes.push(&self.tables, header.unit, header.part, last, gradient);
+        lanes.note_rows(header.unit, header.rows);
         self.counts.pushes += u64::from(status == Status::Ok);
         let status = if finite { status } else { Status::NotFinite };
         self.acknowledge(conn, header, status, out);
@@ -360,6 +361,7 @@ impl Shard {
                     return self.refuse(conn, header, Status::BadRange, out);
                 };
                 (reply.step, reply.part, reply.flags) = (lanes.step(), part, standing);
+                reply.rows = lanes.rows(header.unit);
             }
             Mode::Queue(marks) => {
                 let task = TaskId(header.unit);
