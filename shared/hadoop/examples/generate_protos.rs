@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let mut folders: Vec<PathBuf> = Vec::new();
     let mut includes: Vec<PathBuf> = Vec::new();
+    let mut secret: Vec<String> = Vec::new();
     let mut config = prost_build::Config::new();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -35,9 +36,12 @@ fn main() -> Result<(), Box<dyn Error>> {
                 config.extern_path(package, path);
             }
             "--skip-debug" => {
-                config.skip_debug([arguments
-                    .next()
-                    .ok_or("--skip-debug needs .package.Message")?]);
+                // Collected, because each call of `skip_debug` forgets the one before.
+                secret.push(
+                    arguments
+                        .next()
+                        .ok_or("--skip-debug needs .package.Message")?,
+                );
             }
             _ => folders.push(argument.into()),
         }
@@ -66,6 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(&files, &includes)?;
     // `bytes` fields share the received frame instead of copying out of it.
     config.bytes(["."]);
+    config.skip_debug(&secret);
     let own: Vec<prost_build::Module> = descriptors
         .file
         .iter()

@@ -11,6 +11,12 @@ use std::fmt;
 #[path = "proto/hadoop_common.rs"]
 pub mod common;
 
+/// Identifiers inside YARN's tokens; see [`crate::token::Identifier`].
+#[expect(missing_docs, reason = "generated; the meaning of each field is in the .proto file where it needs one")]
+#[rustfmt::skip]
+#[path = "proto/hadoop_token.rs"]
+pub mod token;
+
 /// Length of bytes that must not be shown.
 struct Hidden(usize);
 

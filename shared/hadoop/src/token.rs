@@ -1,8 +1,54 @@
 //! Security tokens: what they are, how files of them are read and written, which one fits a service.
+//!
+//! Forms of one token:
+//!
+//! | form | layout |
+//! | --- | --- |
+//! | Writable | vint n, identifier; vint n, password; Text kind; Text service |
+//! | URL string | URL-safe Base64 without padding of the Writable form |
+//! | protocol buffers | [`TokenProto`] |
+//!
+//! Source: `security.token.Token`.
+
+mod credentials;
+mod identifier;
+mod select;
+pub mod writable;
+
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+
+pub use credentials::{
+    CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, CredentialsSourceError,
+};
+pub use identifier::{DelegationIdentifier, Identifier, IdentifierError, kind};
+pub use select::ServiceNames;
+
+use crate::proto::common::TokenProto;
+use writable::{WritableError, WritableReader, put_bytes, put_text};
+
+/// Java writes no padding; other tools do.
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::URL_SAFE,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Why a text is no token. It does not show the text, which is a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenTextError {
+    /// Not URL-safe Base64.
+    #[error("the token is no URL-safe Base64")]
+    Base64,
+    /// The bytes in it are no token.
+    #[error("the token is damaged")]
+    Writable(#[from] WritableError),
+}
 
 /// A token: an identifier that the server can read, and a password that only it and the holder know.
 ///
-/// Source: `security.token.Token`. The password never appears in `Debug` output.
+/// The password never appears in `Debug` output.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Token {
     identifier: Vec<u8>,
@@ -46,6 +92,78 @@ impl Token {
     pub fn service(&self) -> &str {
         &self.service
     }
+
+    /// The same token filed under another service. The service is local: servers do not see it.
+    #[must_use]
+    pub fn with_service(mut self, service: impl Into<String>) -> Self {
+        self.service = service.into();
+        self
+    }
+
+    /// Reads the Writable form off the front.
+    ///
+    /// # Errors
+    /// When the bytes are damaged.
+    pub fn read(reader: &mut WritableReader<'_>) -> Result<Self, WritableError> {
+        let (identifier, password) = (reader.bytes()?, reader.bytes()?);
+        Ok(Self::new(
+            identifier,
+            password,
+            reader.text()?,
+            reader.text()?,
+        ))
+    }
+
+    /// Appends the Writable form.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        put_bytes(out, &self.identifier);
+        put_bytes(out, &self.password);
+        put_text(out, &self.kind);
+        put_text(out, &self.service);
+    }
+
+    /// The form for environment variables and URLs. A secret.
+    pub fn to_url_string(&self) -> String {
+        let mut bytes = Vec::new();
+        self.write(&mut bytes);
+        BASE64_URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// Reads the form of [`Token::to_url_string`], with or without padding.
+    ///
+    /// # Errors
+    /// When the text is no Base64, or holds no token or more than one.
+    pub fn from_url_string(text: &str) -> Result<Self, TokenTextError> {
+        let bytes = URL_SAFE
+            .decode(text.trim())
+            .map_err(|_| TokenTextError::Base64)?;
+        let mut reader = WritableReader::new(&bytes);
+        let token = Self::read(&mut reader)?;
+        reader.end()?;
+        Ok(token)
+    }
+}
+
+impl From<TokenProto> for Token {
+    fn from(message: TokenProto) -> Self {
+        Self::new(
+            message.identifier,
+            message.password,
+            message.kind,
+            message.service,
+        )
+    }
+}
+
+impl From<&Token> for TokenProto {
+    fn from(token: &Token) -> Self {
+        Self {
+            identifier: token.identifier.clone().into(),
+            password: token.password.clone().into(),
+            kind: token.kind.clone(),
+            service: token.service.clone(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Token {
@@ -59,5 +177,41 @@ impl std::fmt::Debug for Token {
             )
             .field("password", &format_args!("[{} bytes]", self.password.len()))
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn url_strings_and_messages_carry_the_whole_token(
+            identifier: Vec<u8>, password: Vec<u8>, kind: String, service: String,
+        ) {
+            let token = Token::new(identifier, password, kind, service);
+            prop_assert_eq!(Token::from_url_string(&token.to_url_string()), Ok(token.clone()));
+            prop_assert_eq!(Token::from(TokenProto::from(&token)), token);
+        }
+
+        #[test]
+        fn any_text_gives_a_token_or_an_error(text in "[A-Za-z0-9_=-]{0,60}") {
+            let _ = Token::from_url_string(&text);
+        }
+    }
+
+    #[test]
+    fn padding_is_taken_and_what_is_left_over_is_not() {
+        let text = Token::new(*b"i", *b"p", "kind", "s").to_url_string();
+        let padded = format!("{text}{}", "=".repeat((4 - text.len() % 4) % 4));
+        assert!(Token::from_url_string(&padded).is_ok());
+        let mut bytes = BASE64_URL_SAFE_NO_PAD.decode(&text).expect("Base64");
+        bytes.push(0);
+        let longer = BASE64_URL_SAFE_NO_PAD.encode(bytes);
+        assert!(matches!(
+            Token::from_url_string(&longer),
+            Err(TokenTextError::Writable(_))
+        ));
     }
 }

@@ -2,7 +2,7 @@
 # Writes the golden files anew with Hadoop's own Configuration. Needs a JDK from 11 on, and Maven or JARS=<dir of jars>.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-jars=${JARS:-$here/target/jars}
+jars=${JARS:-$here/../../../../../target/hadoop-jars}
 [ -d "$jars" ] || mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$jars"
 grep -ho '^    ("[^"]*"' "$here/../../../src/configuration/defaults.rs" | cut -d'"' -f2 > "$here/defaults.keys"
 class_path=$(printf '%s:' "$jars"/*.jar)

@@ -1,0 +1,362 @@
+//! What a token's identifier says, for people and for planning its end.
+//!
+//! A client needs none of this to use a token: identifiers are opaque to it. Kinds that we do not know are shown by
+//! name. HDFS and KMS use the Writable form, YARN protocol buffers; older ResourceManagers used Writable too, which
+//! for their delegation tokens is read and for the others is an error to be tolerated.
+//! Source: `AbstractDelegationTokenIdentifier`, `YARNDelegationTokenIdentifier`, `yarn_security_token.proto`.
+
+use std::fmt;
+
+use prost::Message;
+
+use super::Token;
+use super::writable::{WritableError, WritableReader, put_text, put_vlong};
+use crate::proto::token::{
+    AmrmTokenIdentifierProto, ApplicationAttemptIdProto, ApplicationIdProto,
+    ClientToAmTokenIdentifierProto, ContainerIdProto, ContainerTokenIdentifierProto,
+    NmTokenIdentifierProto, YarnDelegationTokenIdentifierProto,
+};
+
+/// Names of the kinds of tokens.
+pub mod kind {
+    /// An ApplicationMaster to the scheduler's port of the ResourceManager.
+    pub const AMRM: &str = "YARN_AM_RM_TOKEN";
+    /// An ApplicationMaster to one NodeManager.
+    pub const NM: &str = "NMToken";
+    /// The permission to start one container.
+    pub const CONTAINER: &str = "ContainerToken";
+    /// Clients to an ApplicationMaster.
+    pub const CLIENT_TO_AM: &str = "YARN_CLIENT_TOKEN";
+    /// Clients to the ResourceManager.
+    pub const RM_DELEGATION: &str = "RM_DELEGATION_TOKEN";
+    /// Clients to NameNodes.
+    pub const HDFS_DELEGATION: &str = "HDFS_DELEGATION_TOKEN";
+    /// Clients to a key management server.
+    pub const KMS_DELEGATION: &str = "kms-dt";
+    /// Clients to the timeline service.
+    pub const TIMELINE_DELEGATION: &str = "TIMELINE_DELEGATION_TOKEN";
+}
+
+/// Version byte of the Writable form.
+const DELEGATION_VERSION: u8 = 0;
+
+/// The content of an identifier.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Identifier {
+    /// [`kind::AMRM`].
+    AmRm(AmrmTokenIdentifierProto),
+    /// [`kind::NM`].
+    Nm(NmTokenIdentifierProto),
+    /// [`kind::CONTAINER`].
+    Container(ContainerTokenIdentifierProto),
+    /// [`kind::CLIENT_TO_AM`].
+    ClientToAm(ClientToAmTokenIdentifierProto),
+    /// Delegation tokens of the ResourceManager, the timeline service, NameNodes and key servers.
+    Delegation(DelegationIdentifier),
+    /// A kind without a reader here.
+    Other,
+}
+
+/// Whose delegation token it is and how long it may live. Its present expiry is known to the server alone: renewing
+/// changes nothing in the token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DelegationIdentifier {
+    /// On whose behalf the holder acts.
+    pub owner: String,
+    /// Who may renew it; empty for nobody.
+    pub renewer: String,
+    /// Who acts for the owner; empty for the owner.
+    pub real_user: String,
+    /// When it was issued, milliseconds since the epoch.
+    pub issue_date_ms: i64,
+    /// When it ends whatever one does, milliseconds since the epoch.
+    pub max_date_ms: i64,
+    /// Its number at the server.
+    pub sequence_number: i32,
+    /// The server's key that made its password.
+    pub master_key_id: i32,
+}
+
+/// Why an identifier does not decode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentifierError {
+    /// A Writable form that is damaged.
+    #[error("the identifier is damaged")]
+    Writable(#[from] WritableError),
+    /// A Writable form from the future.
+    #[error("the identifier has version {0}, known is 0")]
+    Version(u8),
+    /// Protocol buffers that are damaged, or the older form.
+    #[error("the identifier is damaged")]
+    Protobuf(#[from] prost::DecodeError),
+}
+
+impl Token {
+    /// Reads the identifier by the token's kind.
+    ///
+    /// # Errors
+    /// When it does not decode. The token may be good all the same.
+    pub fn read_identifier(&self) -> Result<Identifier, IdentifierError> {
+        let bytes = self.identifier();
+        Ok(match self.kind() {
+            kind::AMRM => Identifier::AmRm(AmrmTokenIdentifierProto::decode(bytes)?),
+            kind::NM => Identifier::Nm(NmTokenIdentifierProto::decode(bytes)?),
+            kind::CONTAINER => Identifier::Container(ContainerTokenIdentifierProto::decode(bytes)?),
+            kind::CLIENT_TO_AM => {
+                Identifier::ClientToAm(ClientToAmTokenIdentifierProto::decode(bytes)?)
+            }
+            kind::HDFS_DELEGATION | kind::KMS_DELEGATION => {
+                Identifier::Delegation(DelegationIdentifier::decode_writable(bytes)?)
+            }
+            kind::RM_DELEGATION | kind::TIMELINE_DELEGATION => {
+                Identifier::Delegation(DelegationIdentifier::decode_yarn(bytes)?)
+            }
+            _ => Identifier::Other,
+        })
+    }
+}
+
+impl DelegationIdentifier {
+    /// The form of HDFS and KMS.
+    ///
+    /// # Errors
+    /// When the bytes are damaged or of another version. Bytes after the known fields are left alone, as Java does.
+    pub fn decode_writable(bytes: &[u8]) -> Result<Self, IdentifierError> {
+        let mut reader = WritableReader::new(bytes);
+        match reader.byte()? {
+            DELEGATION_VERSION => {}
+            version => return Err(IdentifierError::Version(version)),
+        }
+        Ok(Self {
+            owner: reader.text()?.to_owned(),
+            renewer: reader.text()?.to_owned(),
+            real_user: reader.text()?.to_owned(),
+            issue_date_ms: reader.vlong()?,
+            max_date_ms: reader.vlong()?,
+            sequence_number: reader.vint()?,
+            master_key_id: reader.vint()?,
+        })
+    }
+
+    /// The form of HDFS and KMS.
+    pub fn encode_writable(&self) -> Vec<u8> {
+        let mut out = vec![DELEGATION_VERSION];
+        put_text(&mut out, &self.owner);
+        put_text(&mut out, &self.renewer);
+        put_text(&mut out, &self.real_user);
+        put_vlong(&mut out, self.issue_date_ms);
+        put_vlong(&mut out, self.max_date_ms);
+        put_vlong(&mut out, i64::from(self.sequence_number));
+        put_vlong(&mut out, i64::from(self.master_key_id));
+        out
+    }
+
+    /// The form of YARN, or the older Writable one: no message begins with a zero byte.
+    fn decode_yarn(bytes: &[u8]) -> Result<Self, IdentifierError> {
+        if bytes.first() == Some(&DELEGATION_VERSION) {
+            return Self::decode_writable(bytes);
+        }
+        let message = YarnDelegationTokenIdentifierProto::decode(bytes)?;
+        Ok(Self {
+            owner: message.owner().to_owned(),
+            renewer: message.renewer().to_owned(),
+            real_user: message.real_user().to_owned(),
+            issue_date_ms: message.issue_date(),
+            max_date_ms: message.max_date(),
+            sequence_number: message.sequence_number(),
+            master_key_id: message.master_key_id(),
+        })
+    }
+}
+
+/// One line for people, without anything secret.
+impl fmt::Display for Identifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AmRm(identifier) => {
+                write!(
+                    f,
+                    "{}, key {}",
+                    attempt(identifier.app_attempt_id.as_ref()),
+                    identifier.key_id()
+                )
+            }
+            Self::Nm(identifier) => {
+                let node = identifier.node_id.clone().unwrap_or_default();
+                let attempt = attempt(identifier.app_attempt_id.as_ref());
+                write!(
+                    f,
+                    "{attempt} at {}:{}, key {}",
+                    node.host(),
+                    node.port(),
+                    identifier.key_id()
+                )
+            }
+            Self::Container(identifier) => {
+                let container = container(identifier.container_id.as_ref());
+                write!(
+                    f,
+                    "{container} at {}, to be started by {} ms",
+                    identifier.nm_host_addr(),
+                    identifier.expiry_time_stamp()
+                )
+            }
+            Self::ClientToAm(identifier) => {
+                write!(
+                    f,
+                    "{} for {}",
+                    attempt(identifier.app_attempt_id.as_ref()),
+                    identifier.client_name()
+                )
+            }
+            Self::Delegation(identifier) => {
+                write!(
+                    f,
+                    "owner {}, renewer {}",
+                    identifier.owner, identifier.renewer
+                )?;
+                if !identifier.real_user.is_empty() {
+                    write!(f, ", by {}", identifier.real_user)?;
+                }
+                write!(
+                    f,
+                    ", number {}, ends at {} ms",
+                    identifier.sequence_number, identifier.max_date_ms
+                )
+            }
+            Self::Other => f.write_str("not read"),
+        }
+    }
+}
+
+fn attempt(id: Option<&ApplicationAttemptIdProto>) -> String {
+    let id = id.cloned().unwrap_or_default();
+    let application = id.application_id.unwrap_or_default();
+    format!(
+        "appattempt_{}_{:04}_{:06}",
+        application.cluster_timestamp(),
+        application.id(),
+        id.attempt_id()
+    )
+}
+
+fn container(id: Option<&ContainerIdProto>) -> String {
+    let id = id.cloned().unwrap_or_default();
+    let attempt = id.app_attempt_id.unwrap_or_default();
+    let application: ApplicationIdProto = id.app_id.or(attempt.application_id).unwrap_or_default();
+    let (number, epoch) = (
+        id.id.unwrap_or_default() & 0xff_ffff_ffff,
+        id.id.unwrap_or_default() >> 40,
+    );
+    let epoch = if epoch > 0 {
+        format!("e{epoch:02}_")
+    } else {
+        String::new()
+    };
+    let (timestamp, application) = (application.cluster_timestamp(), application.id());
+    format!(
+        "container_{epoch}{timestamp}_{application:04}_{:02}_{number:06}",
+        attempt.attempt_id()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn token(kind: &str, identifier: &str) -> Token {
+        Token::new(hex::decode(identifier).expect("hex"), *b"p", kind, "")
+    }
+
+    const HDFS: &str = "0005616c696365047961726e008a018bcfe568008a018bf3f1ec000302";
+
+    #[test]
+    fn identifiers_of_java_are_read() {
+        for (kind, identifier, expected) in [
+            (
+                kind::AMRM,
+                "0a0d0a0908051080d095ffbc3110011007",
+                "appattempt_1700000000000_0005_000001, key 7",
+            ),
+            (
+                kind::NM,
+                "0a0d0a0908051080d095ffbc31100112150a0f6e6d312e6578616d706c652e636f6d108ee3021a05616c6963652009",
+                "appattempt_1700000000000_0005_000001 at nm1.example.com:45454, key 9",
+            ),
+            (
+                kind::RM_DELEGATION,
+                "0a05616c69636512047961726e2080d095ffbc312880d8c79fbf3130033802",
+                "owner alice, renewer yarn, number 3, ends at 1700604800000 ms",
+            ),
+            (
+                kind::HDFS_DELEGATION,
+                HDFS,
+                "owner alice, renewer yarn, number 3, ends at 1700604800000 ms",
+            ),
+            (
+                kind::RM_DELEGATION,
+                HDFS,
+                "owner alice, renewer yarn, number 3, ends at 1700604800000 ms",
+            ),
+            ("another-kind", "ff", "not read"),
+        ] {
+            let shown = token(kind, identifier)
+                .read_identifier()
+                .map(|identifier| identifier.to_string());
+            assert_eq!(shown.as_deref(), Ok(expected), "{kind}");
+        }
+    }
+
+    #[test]
+    fn hdfs_identifiers_are_written_as_java_writes_them() {
+        let identifier = DelegationIdentifier {
+            owner: "alice".into(),
+            renewer: "yarn".into(),
+            real_user: String::new(),
+            issue_date_ms: 1_700_000_000_000,
+            max_date_ms: 1_700_604_800_000,
+            sequence_number: 3,
+            master_key_id: 2,
+        };
+        assert_eq!(hex::encode(identifier.encode_writable()), HDFS);
+    }
+
+    #[test]
+    fn versions_from_the_future_and_truncations_are_refused() {
+        let bytes = hex::decode(HDFS).expect("hex");
+        for length in 0..bytes.len() {
+            DelegationIdentifier::decode_writable(&bytes[..length]).expect_err("was cut");
+        }
+        assert_eq!(
+            DelegationIdentifier::decode_writable(&[1]),
+            Err(IdentifierError::Version(1))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_of_any_kind_are_shown_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..60), index in 0_usize..8) {
+            let kinds = [
+                kind::AMRM, kind::NM, kind::CONTAINER, kind::CLIENT_TO_AM, kind::RM_DELEGATION,
+                kind::HDFS_DELEGATION, kind::KMS_DELEGATION, kind::TIMELINE_DELEGATION,
+            ];
+            if let Ok(identifier) = Token::new(bytes, *b"p", kinds[index], "").read_identifier() {
+                let _ = identifier.to_string();
+            }
+        }
+
+        #[test]
+        fn delegation_identifiers_survive_the_round(
+            owner: String, renewer: String, real_user: String, issue_date_ms: i64, max_date_ms: i64,
+            sequence_number: i32, master_key_id: i32,
+        ) {
+            let identifier = DelegationIdentifier {
+                owner, renewer, real_user, issue_date_ms, max_date_ms, sequence_number, master_key_id,
+            };
+            prop_assert_eq!(DelegationIdentifier::decode_writable(&identifier.encode_writable()), Ok(identifier));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Which token fits a service.
+//!
+//! A token's service field is written in three forms: `ip:port` (the default), `host:port`
+//! (`hadoop.security.token.service.use_ip` = false), and a logical name such as `ha-hdfs:prod`; tokens for an HA
+//! ResourceManager join the addresses of all members by commas. An AMRM token has none at all and goes by its kind.
+//! Source: `SecurityUtil.buildTokenService`, `HAUtilClient.buildTokenServiceForLogicalUri`, `AMRMTokenSelector`.
+
+use std::net::SocketAddr;
+
+use super::{Credentials, Token};
+use crate::address::HostPort;
+
+/// All names under which a token for one service may be filed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceNames {
+    /// From the most specific on: logical names, then addresses by host, then by IP.
+    names: Vec<String>,
+}
+
+impl ServiceNames {
+    /// No name; only [`Credentials::of_kind`] finds a token for it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the logical name of an HDFS name service, `prod` for `hdfs://prod`.
+    #[must_use]
+    pub fn with_name_service(mut self, logical: &str) -> Self {
+        self.names.insert(0, format!("ha-hdfs:{logical}"));
+        self
+    }
+
+    /// Adds an address as configured.
+    #[must_use]
+    pub fn with_host(mut self, address: &HostPort) -> Self {
+        self.names.push(address.to_string());
+        self
+    }
+
+    /// Adds an address as resolved.
+    #[must_use]
+    pub fn with_ip(mut self, address: SocketAddr) -> Self {
+        self.names.push(address.to_string());
+        self
+    }
+
+    /// Adds each of the servers both as configured and as resolved. A name that does not resolve is added as it is.
+    #[must_use]
+    pub async fn with_servers(mut self, servers: &[HostPort]) -> Self {
+        for server in servers {
+            self = self.with_host(server);
+            if let Ok(resolved) = tokio::net::lookup_host((server.host(), server.port())).await {
+                for address in resolved {
+                    self = self.with_ip(address);
+                }
+            }
+        }
+        self
+    }
+
+    /// The names.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Position of the best name that the service field has; lower is better.
+    fn rank(&self, service: &str) -> Option<usize> {
+        let parts = || {
+            service
+                .split(',')
+                .map(str::trim)
+                .filter(|part| !part.is_empty())
+        };
+        self.names
+            .iter()
+            .position(|name| parts().any(|part| part.eq_ignore_ascii_case(name)))
+    }
+}
+
+impl Credentials {
+    /// The tokens of one kind, in the order of their aliases.
+    pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Token> {
+        self.tokens()
+            .map(|(_, token)| token)
+            .filter(move |token| token.kind() == kind)
+    }
+
+    /// The token of one kind for one service: the one that is filed under the most specific of its names.
+    pub fn for_service(&self, kind: &str, service: &ServiceNames) -> Option<&Token> {
+        let ranked = self
+            .of_kind(kind)
+            .filter_map(|token| Some((service.rank(token.service())?, token)));
+        ranked.min_by_key(|(rank, _)| *rank).map(|(_, token)| token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credentials(services: &[&str]) -> Credentials {
+        let mut credentials = Credentials::new();
+        for service in services {
+            credentials.add(Token::new(service.as_bytes(), *b"p", "K", *service));
+        }
+        credentials
+    }
+
+    fn names() -> ServiceNames {
+        ServiceNames::new()
+            .with_host(&HostPort::new("NN1.example.com", 8020))
+            .with_ip("10.0.0.1:8020".parse().expect("an address"))
+            .with_name_service("prod")
+    }
+
+    fn found(services: &[&str]) -> Option<String> {
+        Some(
+            credentials(services)
+                .for_service("K", &names())?
+                .service()
+                .to_owned(),
+        )
+    }
+
+    #[test]
+    fn a_token_is_found_in_each_of_the_three_forms() {
+        for service in ["ha-hdfs:prod", "nn1.example.com:8020", "10.0.0.1:8020"] {
+            assert_eq!(found(&["other:1", service]).as_deref(), Some(service));
+        }
+    }
+
+    #[test]
+    fn the_most_specific_name_wins() {
+        assert_eq!(
+            found(&["10.0.0.1:8020", "ha-hdfs:prod"]).as_deref(),
+            Some("ha-hdfs:prod")
+        );
+    }
+
+    #[test]
+    fn a_joined_service_is_found_by_any_member() {
+        assert_eq!(
+            found(&["10.0.0.9:8020,10.0.0.1:8020"]).as_deref(),
+            Some("10.0.0.9:8020,10.0.0.1:8020")
+        );
+    }
+
+    #[test]
+    fn another_port_another_kind_or_no_service_is_not_found() {
+        assert_eq!(
+            found(&["10.0.0.1:8021", "10.0.0.1", "", "ha-hdfs:production"]),
+            None
+        );
+        assert_eq!(
+            credentials(&["10.0.0.1:8020"]).for_service("L", &names()),
+            None
+        );
+    }
+
+    #[test]
+    fn an_empty_service_goes_by_its_kind() {
+        let credentials = credentials(&["", "x"]);
+        assert_eq!(credentials.of_kind("K").count(), 2);
+        assert_eq!(credentials.of_kind("L").count(), 0);
+    }
+}
