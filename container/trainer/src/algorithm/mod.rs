@@ -1,0 +1,88 @@
+//! What a trainer computes: an [`Algorithm`] says which parameters a minibatch needs and turns them
+//! into gradients. It sees batches and values, never sockets, files, lanes or steps.
+//!
+//! An algorithm must be a function of its inputs: the same batch and values give the same gradient to
+//! the last bit, on every machine and whatever it computed before. Otherwise a run with a seed is not
+//! repeatable, and a step that is computed again after a failure differs from the first time. So: no
+//! randomness, no clock, no threads that add in the order they finish, and `libm` for exp and ln.
+
+mod keys;
+pub mod logistic;
+mod standard;
+
+use heddle_client::gradient::Gradient;
+use heddle_client::machine::PullItem;
+use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::{Algorithm as Kind, JobSpec, PhaseKind};
+
+pub use keys::KeyIndex;
+pub use logistic::LogisticRegression;
+
+use crate::batch::Batch;
+
+/// Computes the steps of a job. One instance serves all lanes or tasks of a trainer, one call at a time.
+///
+/// Calls of different steps interleave: between a step's [`prepare`](Self::prepare) and
+/// [`compute`](Self::compute) others may be prepared and computed. What belongs to a step lives in [`StepWork`].
+pub trait Algorithm: Send {
+    /// Features that records may have: indices are below. By default those of the job file; all there can be for a
+    /// custom algorithm.
+    fn features(&self, spec: &JobSpec) -> u64 {
+        if spec.model.features == 0 {
+            u64::from(u32::MAX)
+        } else {
+            spec.model.features
+        }
+    }
+
+    /// What to read once when a phase begins: values that do not change in it.
+    fn constants(&self, phase: PhaseKind) -> Vec<PullItem>;
+
+    /// A phase begins, with the constants asked for, in that order. Whatever was kept of an earlier phase is over; the
+    /// same phase may begin again after a rollback.
+    ///
+    /// # Errors
+    /// The constants make no sense; the job ends with these words.
+    fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String>;
+
+    /// Fills `work.pulls` with what the step of `work.batch` needs, and `work.local` as it likes. No
+    /// pulls is fine: [`compute`](Self::compute) then follows at once.
+    fn prepare(&mut self, work: &mut StepWork);
+
+    /// Turns `work.pulls`, now with values, into `work.gradient` (sums over the batch's records), and adds the
+    /// records' losses to `metrics`. In evaluations the gradient stays empty. Which rows are pushed follows from
+    /// the batch alone, never from values.
+    fn compute(&mut self, work: &mut StepWork, metrics: &mut TaskMetrics);
+}
+
+/// One step on its way through a trainer. Buffers are reused for later steps.
+#[derive(Clone, Debug, Default)]
+pub struct StepWork {
+    /// The records.
+    pub batch: Batch,
+    /// `[batch.indices.len()]` if the algorithm uses it: which of the pulled rows each feature is.
+    pub local: Vec<u32>,
+    /// What is pulled.
+    pub pulls: Vec<PullItem>,
+    /// What is pushed.
+    pub gradient: Gradient,
+}
+
+impl StepWork {
+    /// Makes it ready for another batch; buffers stay.
+    pub fn clear(&mut self) {
+        self.batch.clear();
+        self.local.clear();
+        self.pulls.clear();
+        self.gradient.tables.clear();
+    }
+}
+
+/// The built-in algorithm of a job; nothing for a custom one, whose program brings its own.
+#[must_use]
+pub fn built_in(spec: &JobSpec) -> Option<Box<dyn Algorithm>> {
+    match spec.model.algorithm {
+        Kind::LogisticRegression => Some(Box::new(LogisticRegression::new(spec))),
+        Kind::Custom => None,
+    }
+}

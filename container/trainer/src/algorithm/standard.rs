@@ -1,0 +1,97 @@
+//! Standardisation: each column brought to mean 0 and variance 1, from sums that shards added up.
+//!
+//! Table `stats` is `[(features + 1) × 3]`. Row `j` has the sum of column `j`, the number of its entries
+//! that are written, and the sum of their squared distances from the mean; the last row has the
+//! number of records in column 1. Entries that are not written are zeros: their share of the spread is
+//! `(records − entries) · mean²`, which is added here and never pushed. The mean is known before
+//! distances are summed (two measurements), because Σx² − (Σx)²/n loses all digits where the mean is
+//! large beside the spread.
+
+/// Columns of table `stats`.
+pub(crate) const STATS_COLS: usize = 3;
+
+/// Means and scales of all columns: standardised `x` is `(x − mean) · inverse`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standard {
+    /// `[features]`
+    pub mean: Vec<f64>,
+    /// `[features]`: 1 over the standard deviation (population); 1 where a column does not vary.
+    pub inverse: Vec<f64>,
+}
+
+impl Standard {
+    /// Means and scales out of table `stats`, row-major.
+    ///
+    /// # Errors
+    /// No records were counted, or a sum is not finite.
+    pub fn of(stats: &[f32]) -> Result<Self, String> {
+        let (columns, records) = split(stats)?;
+        let mut standard = Self {
+            mean: means(stats)?,
+            inverse: Vec::with_capacity(columns.len() / STATS_COLS),
+        };
+        for (column, mean) in columns.chunks_exact(STATS_COLS).zip(&standard.mean) {
+            let zeros = (records - f64::from(column[1])).max(0.0);
+            let variance = (f64::from(column[2]) + zeros * mean * mean) / records;
+            if !variance.is_finite() {
+                return Err(
+                    "the spread of a feature is not finite: its values are too large".to_owned(),
+                );
+            }
+            standard.inverse.push(if variance > 0.0 {
+                1.0 / variance.sqrt()
+            } else {
+                1.0
+            });
+        }
+        Ok(standard)
+    }
+}
+
+/// The means alone, as they are known after the first measurement.
+pub(crate) fn means(stats: &[f32]) -> Result<Vec<f64>, String> {
+    let (columns, records) = split(stats)?;
+    let means: Vec<f64> = columns
+        .chunks_exact(STATS_COLS)
+        .map(|column| f64::from(column[0]) / records)
+        .collect();
+    if means.iter().all(|mean| mean.is_finite()) {
+        Ok(means)
+    } else {
+        Err("the sum of a feature is not finite: its values are too large".to_owned())
+    }
+}
+
+fn split(stats: &[f32]) -> Result<(&[f32], f64), String> {
+    let columns = stats.len().saturating_sub(STATS_COLS);
+    let records = stats
+        .get(columns + 1)
+        .map_or(0.0, |records| f64::from(*records));
+    if records >= 1.0 && stats.len().is_multiple_of(STATS_COLS) {
+        Ok((&stats[..columns], records))
+    } else {
+        Err("the training data has no records to standardise by".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_and_population_variance_with_zeros_not_written() {
+        // Column 0 holds 1, 3, 0, 0: mean 1, variance (0 + 4 + 1 + 1) / 4. Column 1 is always 5.
+        let stats = [4.0, 2.0, 4.0, 20.0, 4.0, 0.0, 0.0, 4.0, 0.0];
+        let standard = Standard::of(&stats).expect("four records");
+        assert_eq!(standard.mean, [1.0, 5.0]);
+        assert_eq!(standard.inverse, [1.0 / 1.5f64.sqrt(), 1.0]);
+    }
+
+    #[test]
+    fn no_records_and_infinite_sums_are_refused() {
+        assert!(Standard::of(&[]).is_err());
+        assert!(Standard::of(&[0.0; 6]).is_err());
+        assert!(Standard::of(&[f32::INFINITY, 1.0, 0.0, 0.0, 1.0, 0.0]).is_err());
+        assert!(Standard::of(&[1.0, 1.0, f32::NAN, 0.0, 1.0, 0.0]).is_err());
+    }
+}

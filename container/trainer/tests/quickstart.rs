@@ -1,0 +1,360 @@
+//! The quick start's data and settings give the quality that its documentation promises.
+//!
+//! The whole job in one thread: the real readers, lane order, algorithm and merging of scores, with a
+//! plain loop where the processes would be. So a poor figure of the real job is not the settings' fault.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use heddle_client::layout::Rows;
+use heddle_protocol::ids::{Lane, PhaseNo, TableId, TaskId};
+use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
+use heddle_protocol::metrics::{PhaseMetrics, Summary, TaskMetrics};
+use heddle_protocol::plan::{TaskLength, compression_of, plan_input};
+use heddle_protocol::spec::{JobSpec, Optimizer, PhaseKind, TableSpec, phase_count, phase_kind};
+use heddle_storage::{LocalStorage, Location, find_files};
+use heddle_trainer::algorithm::{Algorithm, LogisticRegression, StepWork};
+use heddle_trainer::lanes::{lane_tasks, task_order};
+use heddle_trainer::reader::{BadPolicy, RecordFormat, TaskReader};
+
+fn wait<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+        .block_on(future)
+}
+
+fn files(pattern: &heddle_protocol::spec::Location) -> Vec<InputFile> {
+    let location = Location::parse(&pattern.url()).expect("a location");
+    wait(find_files(&LocalStorage, location.path()))
+        .expect("the quick start's data")
+        .into_iter()
+        .map(|entry| InputFile {
+            url: format!("file://{}", entry.path.as_str()),
+            bytes: entry.bytes,
+            modified_ms: entry.modified_ms,
+            compression: compression_of(entry.name()),
+        })
+        .collect()
+}
+
+/// One table with its optimizer, in one piece.
+struct Table {
+    spec: TableSpec,
+    values: Vec<f32>,
+    z: Vec<f32>,
+    n: Vec<f32>,
+    /// Sums of the open step over all lanes, and rows pushed.
+    sums: Vec<f32>,
+    touched: Vec<bool>,
+}
+
+impl Table {
+    fn new(spec: TableSpec) -> Self {
+        let len = spec.values() as usize;
+        let zeros = || vec![0.0; len];
+        Self {
+            values: zeros(),
+            z: zeros(),
+            n: zeros(),
+            sums: zeros(),
+            touched: vec![false; len],
+            spec,
+        }
+    }
+
+    fn at(&self, rows: &Rows) -> Vec<usize> {
+        let cols = self.spec.cols as usize;
+        let rows: Vec<usize> = match rows {
+            Rows::Range(range) => (range.start as usize..range.end as usize).collect(),
+            Rows::Keys(keys) => keys.iter().map(|key| *key as usize).collect(),
+        };
+        rows.into_iter()
+            .flat_map(|row| row * cols..(row + 1) * cols)
+            .collect()
+    }
+
+    fn apply(&mut self, rows: u32) {
+        for i in 0..self.values.len() {
+            if !std::mem::take(&mut self.touched[i]) {
+                continue;
+            }
+            let sum = std::mem::take(&mut self.sums[i]);
+            let w = &mut self.values[i];
+            let g = sum / rows as f32 + self.spec.l2 as f32 * *w;
+            match self.spec.optimizer {
+                Optimizer::Add => *w += sum,
+                Optimizer::Sgd { rate } => *w -= rate as f32 * g,
+                Optimizer::Ftrl {
+                    alpha,
+                    beta,
+                    l1,
+                    l2,
+                } => {
+                    let (alpha, beta, l1, l2) = (alpha as f32, beta as f32, l1 as f32, l2 as f32);
+                    let (z, n) = (&mut self.z[i], &mut self.n[i]);
+                    let sigma = ((*n + g * g).sqrt() - n.sqrt()) / alpha;
+                    *z += g - sigma * *w;
+                    *n += g * g;
+                    *w = if z.abs() <= l1 {
+                        0.0
+                    } else {
+                        -(*z - z.signum() * l1) / ((beta + n.sqrt()) / alpha + l2)
+                    };
+                }
+            }
+        }
+    }
+}
+
+struct Job {
+    spec: JobSpec,
+    plan: InputPlan,
+    tables: Vec<Table>,
+    algorithm: LogisticRegression,
+}
+
+impl Job {
+    fn new(spec: JobSpec) -> Self {
+        let find =
+            |places: &[heddle_protocol::spec::Location]| places.iter().flat_map(files).collect();
+        let length = TaskLength::Auto {
+            workers: spec.training.lanes,
+        };
+        Self {
+            plan: plan_input(find(&spec.data.train), find(&spec.data.test), length),
+            tables: spec.tables().into_iter().map(Table::new).collect(),
+            algorithm: LogisticRegression::new(&spec),
+            spec,
+        }
+    }
+
+    fn open(&self, task: TaskRange) -> TaskReader {
+        let format = RecordFormat {
+            format: self.spec.data.format,
+            index_base: self.spec.data.index_base,
+            features: self.spec.model.features,
+        };
+        let file = &self.plan.files[task.file as usize];
+        wait(TaskReader::open(
+            Arc::new(LocalStorage),
+            file,
+            task,
+            format,
+            BadPolicy::Fail,
+        ))
+        .expect("opened")
+    }
+
+    fn fill(&self, pulls: &mut [heddle_client::machine::PullItem]) {
+        for pull in pulls {
+            let table = &self.tables[usize::from(pull.table.0)];
+            pull.values = table
+                .at(&pull.rows)
+                .into_iter()
+                .map(|at| table.values[at])
+                .collect();
+        }
+    }
+
+    fn step(
+        &mut self,
+        reader: &mut TaskReader,
+        work: &mut StepWork,
+        metrics: &mut TaskMetrics,
+    ) -> bool {
+        work.clear();
+        wait(reader.next_batch(self.spec.training.batch as usize, &mut work.batch)).expect("read");
+        if work.batch.is_empty() {
+            return false;
+        }
+        self.algorithm.prepare(work);
+        self.fill(&mut work.pulls);
+        self.algorithm.compute(work, metrics);
+        true
+    }
+
+    fn collective(&mut self, no: PhaseNo) -> Summary {
+        let training = &self.spec.training;
+        let lanes = training.lanes;
+        let order = task_order(
+            training.seed,
+            no,
+            self.plan.train.len() as u32,
+            self.spec.data.shuffle,
+        );
+        let mut metrics: Vec<TaskMetrics> = vec![TaskMetrics::default(); lanes as usize];
+        let mut tasks: Vec<_> = (0..lanes)
+            .map(|lane| lane_tasks(&order, Lane(lane), lanes).into_iter())
+            .collect();
+        let mut readers: Vec<Option<TaskReader>> = (0..lanes).map(|_| None).collect();
+        loop {
+            let mut rows = 0;
+            let mut work = StepWork::default();
+            for lane in 0..lanes as usize {
+                loop {
+                    if readers[lane].is_none() {
+                        let Some(task) = tasks[lane].next() else {
+                            break;
+                        };
+                        readers[lane] = Some(self.open(self.plan.train[task.0 as usize]));
+                    }
+                    let mut reader = readers[lane].take().expect("opened above");
+                    if self.step(&mut reader, &mut work, &mut metrics[lane]) {
+                        readers[lane] = Some(reader);
+                        rows += work.batch.rows() as u32;
+                        for push in &work.gradient.tables {
+                            let table = &mut self.tables[usize::from(push.table.0)];
+                            for (at, value) in table.at(&push.rows).into_iter().zip(&push.values) {
+                                table.sums[at] += value;
+                                table.touched[at] = true;
+                            }
+                        }
+                        break;
+                    }
+                }
+            }
+            if rows == 0 {
+                break;
+            }
+            self.tables.iter_mut().for_each(|table| table.apply(rows));
+        }
+        let mut phase = PhaseMetrics::default();
+        for (lane, metrics) in metrics.into_iter().enumerate() {
+            phase.add(TaskId(lane as u32), metrics);
+        }
+        phase.summary()
+    }
+
+    fn evaluate(&mut self) -> Summary {
+        let mut phase = PhaseMetrics::default();
+        for (task, range) in self.plan.test.clone().into_iter().enumerate() {
+            let mut reader = self.open(range);
+            let (mut work, mut metrics) = (StepWork::default(), TaskMetrics::default());
+            while self.step(&mut reader, &mut work, &mut metrics) {}
+            phase.add(TaskId(task as u32), metrics);
+        }
+        phase.summary()
+    }
+
+    fn run(&mut self) -> Summary {
+        let mut last = Summary::default();
+        for no in (0..phase_count(&self.spec)).map(PhaseNo) {
+            let kind = phase_kind(&self.spec, no).expect("below the count");
+            let mut constants = self.algorithm.constants(kind);
+            self.fill(&mut constants);
+            self.algorithm
+                .begin(kind, constants)
+                .expect("sound constants");
+            if let PhaseKind::Evaluate { .. } = kind {
+                last = self.evaluate();
+            } else {
+                let summary = self.collective(no);
+                assert_eq!(summary.rows, 3601, "every record once in {kind:?}");
+            }
+        }
+        last
+    }
+
+    fn weights(&self) -> &[f32] {
+        &self.tables[usize::from(TableId(0).0)].values
+    }
+}
+
+#[test]
+fn the_quick_start_reaches_its_quality_and_repeats_to_the_bit() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart");
+    let spec = quickstart(&dir);
+    let mut job = Job::new(spec.clone());
+    let summary = job.run();
+    let (log_loss, auc) = (
+        summary.mean_loss().expect("rows"),
+        summary.auc.expect("both classes"),
+    );
+    println!(
+        "log-loss {log_loss:.5} auc {:.5} ± {:.6} accuracy {:?}",
+        auc.value,
+        auc.error,
+        summary.accuracy()
+    );
+    assert_eq!(summary.rows, 1000);
+    assert!(log_loss <= 0.215, "log-loss {log_loss}");
+    assert!(auc.value - auc.error >= 0.970, "auc {auc:?}");
+    let mut again = Job::new(spec);
+    assert_eq!(again.run(), summary);
+    let bits = |job: &Job| -> Vec<u32> { job.weights().iter().map(|w| w.to_bits()).collect() };
+    assert_eq!(bits(&again), bits(&job));
+}
+
+fn quickstart(dir: &Path) -> JobSpec {
+    use heddle_protocol::spec::{self, *};
+    let at = |path: &str| spec::Location::resolve(path, dir).expect("a location");
+    JobSpec {
+        name: "quickstart".to_owned(),
+        data: DataSpec {
+            train: vec![at("data/train/*.gz")],
+            test: vec![at("data/test/*.gz")],
+            format: DataFormat::Libsvm,
+            index_base: 1,
+            passes: 40,
+            task_size: TaskSize::Auto,
+            shuffle: true,
+            bad_records: BadRecords::Fail,
+        },
+        model: ModelSpec {
+            algorithm: spec::Algorithm::LogisticRegression,
+            features: 57,
+            l2: 2.777e-4,
+            standardise: true,
+            optimizer: Optimizer::Ftrl {
+                alpha: 1.0,
+                beta: 1.0,
+                l1: 0.0,
+                l2: 0.0,
+            },
+            tables: Vec::new(),
+        },
+        training: TrainingSpec {
+            consistency: Consistency::Bsp,
+            lanes: 8,
+            batch: 16,
+            seed: 42,
+            nan: NanPolicy::Fail,
+            early_stop: 0,
+        },
+        pservers: PserverSpec {
+            count: 2,
+            memory: Bytes::mib(256),
+            vcores: 1,
+            shards: 8,
+        },
+        trainers: TrainerSpec {
+            min: 2,
+            max: 2,
+            memory: Bytes::mib(256),
+            vcores: 1,
+            command: Vec::new(),
+        },
+        checkpoint: CheckpointSpec {
+            dir: at("out/checkpoints"),
+            every: Every::Passes(1),
+            keep: 3,
+            timeout: DurationMs::secs(300),
+            on_corrupt: OnCorrupt::Previous,
+            memory: Share::Percent(25),
+        },
+        output: OutputSpec {
+            model: at("out/model"),
+            formats: vec![ModelFormat::Safetensors],
+        },
+        am: AmSpec {
+            memory: Bytes::mib(256),
+            vcores: 1,
+        },
+        network: NetworkSpec { ports: None },
+        run: RunSpec {
+            work_dir: None,
+            orphan_timeout: None,
+        },
+    }
+}
