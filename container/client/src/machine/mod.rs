@@ -22,6 +22,8 @@ mod outbox;
 mod pull;
 mod push;
 mod task;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
