@@ -1,70 +1,434 @@
-//! The machine itself.
+//! The machine: its state, the one way in, and the loop that lets it settle.
+//!
+//! ```text
+//!  Fresh ──▶ (Takeover) ──▶ Restoring ──▶ Between ──▶ Beginning ──▶ Working ──▶ Between ──▶ … ──▶ Exporting ──▶ Stopping ──▶ Over
+//!                              ▲            a pserver is lost         │
+//!                              └──────────── (Deciding) ◀─────────────┘
+//! ```
+//!
+//! Events change facts; [`Core::settle`] then moves the job on as far as the facts allow. So it does not matter
+//! in which order two facts became known. What each stage does is in the file of its noun: `rollback`, `phases`,
+//! `cut`, `finish`, `takeover`; who is who is in `members`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_protocol::view::JobView;
+use heddle_protocol::control::{Command, Operation};
+use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Role, Slot, TaskId};
+use heddle_protocol::manifest;
+use heddle_protocol::view::{self, CheckpointView, EvaluationView, JobState};
 
-use crate::action::Action;
+use crate::action::{Action, CallId, Checkpoint, OperationId, Outcome, StoreCall};
+use crate::blame::Ledger;
 use crate::config::Config;
-use crate::event::Event;
+use crate::cut::Cuts;
+use crate::deadlines::{Deadlines, Purpose};
+use crate::event::{Event, Stored};
+use crate::finish::Export;
+use crate::incident::Incident;
 use crate::outbox::Outbox;
+use crate::phases::{PhaseState, Then};
+use crate::rollback::Restoring;
+use crate::slots::Slots;
+use crate::takeover::Takeover;
 use crate::time::{Mono, Now};
 
-/// A job's decisions.
+/// A timer that fires so much too late says that this process stood still, not that the others were silent.
+const STOOD_STILL_MS: u64 = 5_000;
+
+/// Where the job stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// Nothing is known yet.
+    Fresh,
+    /// Listening to the containers of an earlier attempt.
+    Takeover(Takeover),
+    /// A shard is lost while a commit is under way: its outcome decides what to return to.
+    Deciding { cause: String },
+    /// A damaged checkpoint was met; an older one is being looked for.
+    Searching { cause: String },
+    /// Shards go to a common state.
+    Restoring(Restoring),
+    /// No work is under way. What holds the job up, if anything: a cut that not all shards have taken, too few trainers.
+    Between(Then),
+    /// Pservers are told of the next phase.
+    Beginning { begun: BTreeSet<Slot> },
+    /// Trainers work on the phase.
+    Working,
+    /// The last checkpoint is committed; the model is being written and published.
+    Exporting(Export),
+    /// The outcome is settled; containers end.
+    Stopping(Outcome),
+    /// Nothing follows.
+    Over,
+}
+
+/// What a store call is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CallFor {
+    Stage(CutId),
+    Commit,
+    Search,
+    Publish,
+    /// Its failure is told and has no other effect.
+    Housekeeping,
+}
+
+/// A job's decisions: a pure function of the events so far.
 #[derive(Clone, Debug)]
 pub struct Core {
-    config: Arc<Config>,
-    out: Outbox,
+    pub(crate) config: Arc<Config>,
+    pub(crate) now: Now,
+    pub(crate) attempt: Attempt,
+    pub(crate) generation: Generation,
+    pub(crate) out: Outbox,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) slots: Slots,
+    pub(crate) trainers_wanted: u32,
+    pub(crate) ledger: Ledger,
+    /// Grows with each phase that ends and each checkpoint that is committed.
+    pub(crate) progress: u64,
+    pub(crate) stage: Stage,
+    /// Work has been handed out at least once.
+    pub(crate) started: bool,
+    /// Containers of an earlier attempt may still register.
+    pub(crate) adopting: bool,
+    pub(crate) epoch: Epoch,
+    /// By shard: the slot that holds it.
+    pub(crate) map: Vec<Slot>,
+    pub(crate) phase: PhaseState,
+    /// Steps of training tasks as far as known. A fact about the data, which no rollback makes false.
+    pub(crate) task_steps: BTreeMap<TaskId, u64>,
+    pub(crate) cuts: Cuts,
+    /// The checkpoint that a rollback returns to.
+    pub(crate) base: Option<Checkpoint>,
+    pub(crate) checkpoints: Vec<CheckpointView>,
+    pub(crate) evaluations: Vec<(PhaseNo, EvaluationView)>,
+    pub(crate) incidents: Vec<Incident>,
+    pub(crate) calls: BTreeMap<CallId, CallFor>,
+    pub(crate) next_call: CallId,
+    pub(crate) cluster_heard: Mono,
+    /// An operator wants the job to end after a checkpoint.
+    pub(crate) stop_wanted: Option<OperationId>,
+    pub(crate) load_tries: u32,
+    /// Records computed by containers that are gone.
+    pub(crate) rows_before: u64,
+    pub(crate) bad_records: u64,
+    /// Figures of the run before the checkpoint that this attempt started from.
+    pub(crate) figures_before: manifest::Progress,
+    /// BSP: errors that trainers reported on tasks of this phase.
+    pub(crate) lane_task_errors: BTreeMap<TaskId, u32>,
+    pub(crate) ended: Option<Outcome>,
+    pub(crate) message: String,
 }
 
 impl Core {
     /// A job that has not heard anything yet; the first event is [`Event::Recovered`].
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config: Arc::new(config), out: Outbox::default() }
+        let spec = &config.spec;
+        let slots = Slots::new(spec.pservers.count, spec.trainers.max, Generation(1));
+        let trainers_wanted = spec.trainers.max;
+        let phase = PhaseState::new(&config, PhaseNo(0), Generation(1));
+        Self {
+            now: Now::default(),
+            attempt: Attempt(0),
+            generation: Generation(1),
+            out: Outbox::default(),
+            deadlines: Deadlines::default(),
+            slots,
+            trainers_wanted,
+            ledger: Ledger::default(),
+            progress: 0,
+            stage: Stage::Fresh,
+            started: false,
+            adopting: false,
+            epoch: Epoch::default(),
+            map: Vec::new(),
+            phase,
+            task_steps: BTreeMap::new(),
+            cuts: Cuts::default(),
+            base: None,
+            checkpoints: Vec::new(),
+            evaluations: Vec::new(),
+            incidents: Vec::new(),
+            calls: BTreeMap::new(),
+            next_call: CallId(1),
+            cluster_heard: Mono(0),
+            stop_wanted: None,
+            load_tries: 0,
+            rows_before: 0,
+            bad_records: 0,
+            figures_before: manifest::Progress::default(),
+            lane_task_errors: BTreeMap::new(),
+            ended: None,
+            message: String::new(),
+            config: Arc::new(config),
+        }
     }
 
     /// Takes in one event and says what to do, in order.
     pub fn on(&mut self, event: Event, now: Now) -> Vec<Action> {
-        let _ = (event, now);
+        self.pass_time(now);
+        if !matches!(self.stage, Stage::Over) {
+            self.take_in(event);
+            // After the event: a heartbeat that comes together with its deadline still counts.
+            while let Some(purpose) = self.deadlines.due(self.now.mono) {
+                self.fire(purpose);
+            }
+            self.settle();
+        }
         self.out.take()
     }
 
     /// When to call [`Core::on`] with [`Event::Timer`] if nothing else happens before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
-        None
+        self.deadlines.next()
     }
 
-    /// The job as it stands, for people.
-    #[must_use]
-    pub fn view(&self) -> JobView {
-        todo_view(&self.config)
+    fn pass_time(&mut self, now: Now) {
+        let mono = now.mono.max(self.now.mono);
+        if let Some(due) = self.deadlines.next() {
+            let late_ms = mono.since(due);
+            if late_ms > STOOD_STILL_MS {
+                // Whatever they sent meanwhile is still to be read; nobody is dead for that.
+                self.slots.forgive(late_ms);
+                self.cluster_heard = self.cluster_heard + late_ms;
+            }
+        }
+        self.now = Now {
+            mono,
+            wall_ms: now.wall_ms,
+        };
     }
-}
-fn todo_view(config: &Config) -> JobView {
-    JobView {
-        run: config.run,
-        name: config.spec.name.clone(),
-        state: heddle_protocol::view::JobState::Starting,
-        attempt: Default::default(),
-        epoch: Default::default(),
-        phase: Default::default(),
-        phase_text: String::new(),
-        step: Default::default(),
-        tasks_done: 0,
-        tasks: 0,
-        rows: 0,
-        rows_per_second: 0.0,
-        training_loss: None,
-        started_ms: config.started_ms,
-        slots: Vec::new(),
-        checkpoints: Vec::new(),
-        checkpoints_taken: 0,
-        recoveries: Vec::new(),
-        evaluations: Vec::new(),
-        bad_records: 0,
-        tasks_set_aside: 0,
-        message: String::new(),
+
+    fn take_in(&mut self, event: Event) {
+        match event {
+            Event::Recovered(recovered) => self.recovered(*recovered),
+            Event::Allocated {
+                container,
+                slot,
+                incarnation,
+                node,
+            } => {
+                self.allocated(container, slot, incarnation, node);
+            }
+            // The registration says more; the cluster's word about the process alone changes nothing.
+            Event::Started { container: _ } | Event::Timer => {}
+            Event::Exited { container, exit } => self.exited(&container, &exit),
+            Event::Registered {
+                connection,
+                member,
+                container,
+                pid,
+                host,
+                endpoints,
+                held,
+                busy,
+            } => {
+                let holder = self.newcomer(connection, member, container, pid, host, endpoints);
+                self.registered(connection, holder, held, busy);
+            }
+            Event::Report { connection, report } => self.report(connection, *report),
+            Event::Closed { connection } => self.closed(connection),
+            Event::Probed { member, outcome } => self.probed(member, outcome),
+            Event::RecordDurable { record } => self.out.durable(record),
+            Event::JournalFailed {
+                error,
+                fenced: true,
+            }
+            | Event::Fenced { reason: error } => self.fenced(&error),
+            Event::JournalFailed {
+                error,
+                fenced: false,
+            } => self.journal_failed(&error),
+            Event::Stored { call, outcome } => self.stored(call, outcome),
+            Event::ClusterHeard => self.cluster_heard = self.now.mono,
+            Event::Rejected { reason } => {
+                self.fail(4, format!("the cluster refused the job: {reason}"))
+            }
+            Event::Operation { id, operation } => self.operation(id, &operation),
+        }
+    }
+
+    fn fire(&mut self, purpose: Purpose) {
+        match purpose {
+            Purpose::Liveness => self.look_for_the_silent(),
+            // `settle` does it.
+            Purpose::Reconcile => {}
+            Purpose::Allocation => self.allocation_timeout(),
+            Purpose::Takeover => self.takeover_over(),
+            Purpose::Replacement => self.replacement_late(),
+            Purpose::CutDue => self.cuts.want(crate::cut::Reason::Due),
+            Purpose::CutTimeout => self.cut_timeout(),
+            Purpose::Retry => self.retry(),
+            Purpose::Late => self.feed(),
+            Purpose::Stopped => self.stopped_late(),
+        }
+    }
+
+    /// Moves the job on as far as the facts allow. Each round either moves it or is the last.
+    fn settle(&mut self) {
+        loop {
+            self.reconcile();
+            self.admit();
+            let moved = self.settle_cut() || self.settle_stage();
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn settle_stage(&mut self) -> bool {
+        match &self.stage {
+            Stage::Fresh | Stage::Searching { .. } | Stage::Over => false,
+            Stage::Deciding { .. } => self.settle_deciding(),
+            Stage::Takeover(_) => self.settle_takeover(),
+            Stage::Restoring(_) => self.settle_restoring(),
+            Stage::Between(then) => self.settle_between(*then),
+            Stage::Beginning { .. } => self.settle_beginning(),
+            Stage::Working => self.settle_working(),
+            Stage::Exporting(_) => self.settle_exporting(),
+            Stage::Stopping(_) => self.settle_stopping(),
+        }
+    }
+
+    fn operation(&mut self, id: OperationId, operation: &Operation) {
+        let answer = match operation {
+            _ if matches!(self.stage, Stage::Stopping(_)) => match operation {
+                Operation::Stop { .. } | Operation::Kill => {
+                    self.stop_containers(0);
+                    Ok("stopping at once".to_owned())
+                }
+                Operation::Checkpoint | Operation::Scale { .. } => {
+                    Err("the job is ending".to_owned())
+                }
+            },
+            Operation::Kill => {
+                self.end(
+                    self.stopped(3, "killed by an operator; run it again to continue"),
+                    0,
+                );
+                Ok("killed".to_owned())
+            }
+            Operation::Stop { checkpoint } => {
+                if *checkpoint && self.stop_wanted.is_none() && self.can_cut() {
+                    self.stop_wanted = Some(id);
+                    self.cuts.want(crate::cut::Reason::Stop);
+                    return;
+                }
+                // A second one does not wait for the checkpoint.
+                self.end(
+                    self.stopped(130, "stopped by an operator; run it again to continue"),
+                    self.config.limits.grace_ms,
+                );
+                Ok("stopping".to_owned())
+            }
+            Operation::Checkpoint if self.can_cut() => {
+                self.cuts.want(crate::cut::Reason::Ordered);
+                self.cuts.asked_by.push(id);
+                return;
+            }
+            Operation::Checkpoint => {
+                Err("no training is under way: there is nothing new to save".to_owned())
+            }
+            Operation::Scale { trainers } => self.scale(*trainers),
+        };
+        self.answer(id, answer);
+    }
+
+    fn stored(&mut self, call: CallId, outcome: Stored) {
+        // An answer to a call that nobody waits for any more is no news.
+        let Some(purpose) = self.calls.remove(&call) else {
+            return;
+        };
+        if let Stored::Fenced { error } = &outcome {
+            return self.fenced(error);
+        }
+        match purpose {
+            CallFor::Stage(cut) => self.staged(call, cut, outcome),
+            CallFor::Commit => self.commit_answered(call, outcome),
+            CallFor::Search => self.base_found(outcome),
+            CallFor::Publish => self.published(outcome),
+            CallFor::Housekeeping => {
+                if let Stored::NotDone { error } | Stored::Unknown { error } = outcome {
+                    self.warn(format!(
+                        "old checkpoint files could not be removed: {error}"
+                    ));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn store(&mut self, purpose: CallFor, call: StoreCall) -> CallId {
+        let id = self.next_call;
+        self.next_call = CallId(id.0 + 1);
+        self.calls.insert(id, purpose);
+        self.out.push(Action::Store {
+            id,
+            call: Box::new(call),
+        });
+        id
+    }
+
+    pub(crate) fn answer(&mut self, id: OperationId, result: Result<String, String>) {
+        self.out.push(Action::Answer { id, result });
+    }
+
+    pub(crate) fn notice(&mut self, event: view::Event) {
+        self.out.push(Action::Notice(Box::new(event)));
+    }
+
+    pub(crate) fn warn(&mut self, text: String) {
+        self.notice(view::Event::Warning { text });
+    }
+
+    /// Tells the registered container of a slot, if it is connected. One that is not is told what holds
+    /// when it registers again.
+    pub(crate) fn send(&mut self, slot: Slot, command: Command) {
+        if let Some(holder) = self.slots.holder(slot)
+            && let Some(connection) = holder.connection
+        {
+            let member = Some(holder.member);
+            self.out.push(Action::Send {
+                connection,
+                member,
+                command: Box::new(command),
+            });
+        }
+    }
+
+    /// Slots of the registered containers of a role.
+    pub(crate) fn registered_slots(&self, role: Role) -> Vec<Slot> {
+        self.slots
+            .holders(role)
+            .map(|holder| holder.member.slot)
+            .collect()
+    }
+
+    /// Slots that hold shards.
+    pub(crate) fn shard_slots(&self) -> BTreeSet<Slot> {
+        self.map.iter().copied().collect()
+    }
+
+    pub(crate) fn stopped(&self, exit_code: u8, message: &str) -> Outcome {
+        Outcome {
+            state: JobState::Stopped,
+            exit_code,
+            message: message.to_owned(),
+            model: None,
+        }
+    }
+
+    /// Ends the job with an error.
+    pub(crate) fn fail(&mut self, exit_code: u8, message: String) {
+        let outcome = Outcome {
+            state: JobState::Failed,
+            exit_code,
+            message,
+            model: None,
+        };
+        self.end(outcome, self.config.limits.grace_ms);
     }
 }

@@ -14,12 +14,26 @@
 //! ```
 
 mod action;
+mod blame;
 mod config;
 mod core;
+mod cut;
+mod deadlines;
 mod event;
+mod finish;
+mod incident;
+mod lanes;
+mod manifest;
+mod members;
 mod outbox;
+mod phases;
+mod queue;
 mod record;
+mod rollback;
+mod slots;
+mod takeover;
 mod time;
+mod view;
 
 pub use action::{
     Action, CallId, Checkpoint, ConnectionId, ContainerId, OperationId, Outcome, RecordId,

@@ -34,7 +34,10 @@ impl Outbox {
     /// Asks for a record; returns its number.
     pub(crate) fn journal(&mut self, record: Record) -> RecordId {
         self.asked = RecordId(self.asked.0 + 1);
-        self.ready.push(Action::Journal { id: self.asked, record: Box::new(record) });
+        self.ready.push(Action::Journal {
+            id: self.asked,
+            record: Box::new(record),
+        });
         self.asked
     }
 
@@ -42,14 +45,21 @@ impl Outbox {
     pub(crate) fn durable(&mut self, record: RecordId) {
         // One that was never asked for must not free what waits for a later one.
         self.durable = self.durable.max(record.min(self.asked));
-        while self.waiting.front().is_some_and(|(after, _)| *after <= self.durable) {
-            self.ready.extend(self.waiting.pop_front().map(|(_, action)| action));
+        while self
+            .waiting
+            .front()
+            .is_some_and(|(after, _)| *after <= self.durable)
+        {
+            self.ready
+                .extend(self.waiting.pop_front().map(|(_, action)| action));
         }
     }
 
-    /// Forgets what waits: the journal is lost, so nobody may hear of it.
-    pub(crate) fn drop_waiting(&mut self) {
+    /// Forgets what waits and what was just decided: the journal is lost, so nobody may hear of it.
+    pub(crate) fn abandon(&mut self) {
         self.waiting.clear();
+        self.ready.retain(|action| !waits(action));
+        self.durable = self.asked;
     }
 
     /// Whether every record asked for is durable.
@@ -66,7 +76,10 @@ impl Outbox {
 /// Whether an action tells others of a decision. All variants by name, so that a new one makes its author choose.
 fn waits(action: &Action) -> bool {
     match action {
-        Action::Send { .. } | Action::Disconnect { .. } | Action::Store { .. } | Action::Finish(_) => true,
+        Action::Send { .. }
+        | Action::Disconnect { .. }
+        | Action::Store { .. }
+        | Action::Finish(_) => true,
         Action::Ask { .. }
         | Action::CancelAsk { .. }
         | Action::Release { .. }
@@ -87,24 +100,41 @@ mod tests {
 
     fn record() -> Record {
         let state = JobState::Finished;
-        Record::Outcome(Outcome { state, exit_code: 0, message: String::new(), model: None })
+        Record::Outcome(Outcome {
+            state,
+            exit_code: 0,
+            message: String::new(),
+            model: None,
+        })
     }
 
     fn visible() -> Action {
-        Action::Disconnect { connection: ConnectionId(1) }
+        Action::Disconnect {
+            connection: ConnectionId(1),
+        }
     }
 
     #[test]
     fn what_others_can_see_waits_for_the_records_before_it_and_keeps_its_order() {
         let mut outbox = Outbox::default();
         outbox.push(visible());
-        assert_eq!(outbox.take().len(), 1, "nothing was recorded yet, so nothing is waited for");
+        assert_eq!(
+            outbox.take().len(),
+            1,
+            "nothing was recorded yet, so nothing is waited for"
+        );
         let first = outbox.journal(record());
         outbox.push(visible());
         let second = outbox.journal(record());
         outbox.push(visible());
-        outbox.push(Action::Release { container: ContainerId("c".to_owned()) });
-        assert_eq!(outbox.take().len(), 3, "both records, and the release that nobody else sees");
+        outbox.push(Action::Release {
+            container: ContainerId("c".to_owned()),
+        });
+        assert_eq!(
+            outbox.take().len(),
+            3,
+            "both records, and the release that nobody else sees"
+        );
         outbox.durable(first);
         assert_eq!(outbox.take().len(), 1);
         assert!(!outbox.is_settled());

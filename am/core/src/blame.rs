@@ -1,0 +1,300 @@
+//! Who is at fault when a container ends, when to try again, and when to stop trying.
+//!
+//! **Intuition.** A cluster takes containers away all day; that says nothing about the job. A program
+//! that cannot start says everything. In between stands the process killed by signal 9: an operator, the
+//! kernel short of memory, or a test; it matters only if the job gets nowhere between one kill and the next.
+//!
+//! **Rule.** Preemption, lost nodes, what the cluster or we ended: not counted. Exit codes, other
+//! signals, memory above the limit: counted for the length of the window. Signal 9: counted as long as
+//! the job has made no lasting progress (phase ended, checkpoint committed) since, and to twice the limit. A slot
+//! above its limit or all slots above the job's limit end the job with the last error.
+//!
+//! **Pace.** The first failure of a minute is replaced at once, since most are single. Then the wait of a slot
+//! doubles from a quarter of a second; ten failures of the job in a minute add three seconds, doubling to a minute.
+//!
+//! **Rejected.** A total since the start (Flink's and Spark's first rule): a job of a month dies of old sins.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use heddle_protocol::ids::Slot;
+
+use crate::config::Limits;
+use crate::event::Exit;
+use crate::time::Mono;
+
+/// The pace is judged over the last minute.
+const PACE_MS: u64 = 60_000;
+/// Failures of a job within a minute that nobody has by chance.
+const STORM: usize = 10;
+/// Failures of one node after which it is avoided.
+const NODE_FAILURES: usize = 3;
+
+/// How the end of a container counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// Not at all.
+    None,
+    /// While the job gets nowhere.
+    Killed,
+    /// For the length of the window.
+    Failure,
+}
+
+/// Judges an end that we did not order.
+pub(crate) fn blame(exit: &Exit) -> Blame {
+    match exit {
+        Exit::NodeLost | Exit::Preempted | Exit::ByCluster { .. } => Blame::None,
+        // 9: it was refused, which is our decision. 20: it heard of no ApplicationMaster, which is our fault.
+        Exit::Code(9 | 20) => Blame::None,
+        // A shell reports signal 9 as 137.
+        Exit::Signal(9) | Exit::Code(137) => Blame::Killed,
+        Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted { .. } | Exit::OutOfMemory { .. } => {
+            Blame::Failure
+        }
+    }
+}
+
+/// An end in words, without its subject: `exited with code 1`.
+pub(crate) fn words(exit: &Exit) -> String {
+    match exit {
+        Exit::Code(21) => "exited with code 21 (disk full or unwritable)".to_owned(),
+        Exit::Code(code) => format!("exited with code {code}"),
+        Exit::Signal(9) => "was killed by signal 9 (by an operator or by the kernel)".to_owned(),
+        Exit::Signal(signal) => format!("was ended by signal {signal}"),
+        Exit::NotStarted { error } => format!("could not be started: {error}"),
+        Exit::NodeLost => "was lost with its node".to_owned(),
+        Exit::Preempted => "was preempted".to_owned(),
+        Exit::OutOfMemory { error } => format!("used more memory than it was given: {error}"),
+        Exit::ByCluster { error } => format!("was ended by the cluster: {error}"),
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Failure {
+    at: Mono,
+    slot: Slot,
+    node: String,
+    blame: Blame,
+    /// The job's progress at that time.
+    progress: u64,
+    error: String,
+}
+
+/// The failures within the window.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    failures: VecDeque<Failure>,
+}
+
+impl Ledger {
+    /// Notes an end. `progress` grows with each phase that ends and each checkpoint that is committed.
+    pub(crate) fn note(
+        &mut self,
+        now: Mono,
+        slot: Slot,
+        node: &str,
+        blame: Blame,
+        progress: u64,
+        error: &str,
+    ) {
+        if blame != Blame::None {
+            let (node, error) = (node.to_owned(), error.to_owned());
+            self.failures.push_back(Failure {
+                at: now,
+                slot,
+                node,
+                blame,
+                progress,
+                error,
+            });
+        }
+    }
+
+    /// Drops what has left the window.
+    fn forget(&mut self, now: Mono, window_ms: u64) {
+        while self
+            .failures
+            .front()
+            .is_some_and(|failure| now.since(failure.at) > window_ms)
+        {
+            self.failures.pop_front();
+        }
+    }
+
+    /// How long to wait before the slot is filled again, ms.
+    pub(crate) fn delay_ms(&self, now: Mono, slot: Slot) -> u64 {
+        let recent = || {
+            self.failures
+                .iter()
+                .filter(|failure| now.since(failure.at) < PACE_MS)
+        };
+        let own = recent().filter(|failure| failure.slot == slot).count();
+        let all = recent().count();
+        let own_ms = match own {
+            0 | 1 => 0,
+            n => 250u64 << (n - 2).min(8),
+        };
+        let all_ms = match all {
+            n if n < STORM => 0,
+            n => (3_000u64 << (n - STORM).min(5)).min(60_000),
+        };
+        own_ms.max(all_ms)
+    }
+
+    /// The last error, if there have been too many.
+    pub(crate) fn crash_loop(
+        &mut self,
+        now: Mono,
+        progress: u64,
+        slots: usize,
+        limits: &Limits,
+    ) -> Option<String> {
+        self.forget(now, limits.failure_window_ms);
+        // Half points, so that a kill weighs half of a failure.
+        let weight = |failure: &Failure| match failure.blame {
+            Blame::Failure => 2,
+            Blame::Killed if failure.progress == progress => 1,
+            Blame::Killed | Blame::None => 0,
+        };
+        let last = self.failures.back()?;
+        let mut slots_points: BTreeMap<Slot, usize> = BTreeMap::new();
+        for failure in &self.failures {
+            *slots_points.entry(failure.slot).or_default() += weight(failure);
+        }
+        let own = slots_points.get(&last.slot).copied().unwrap_or(0);
+        let all: usize = slots_points.values().sum();
+        let slot_limit = limits.slot_failures as usize;
+        let job_limit = (limits.job_failures as usize).max(2 * slots);
+        if own >= 2 * slot_limit {
+            return Some(format!(
+                "{} failed too often: it last {}",
+                last.slot, last.error
+            ));
+        }
+        (all >= 2 * job_limit).then(|| {
+            format!(
+                "containers failed too often: {} last {}",
+                last.slot, last.error
+            )
+        })
+    }
+
+    /// Nodes on which too much failed, the worst third of `nodes` at the most.
+    pub(crate) fn bad_nodes(&self, nodes: usize) -> Vec<String> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for failure in &self.failures {
+            if failure.blame == Blame::Failure && !failure.node.is_empty() {
+                *counts.entry(&failure.node).or_default() += 1;
+            }
+        }
+        let mut bad: Vec<_> = counts
+            .into_iter()
+            .filter(|(_, count)| *count >= NODE_FAILURES)
+            .collect();
+        bad.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));
+        bad.into_iter()
+            .take(nodes / 3)
+            .map(|(node, _)| node.to_owned())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOT: Slot = Slot {
+        role: heddle_protocol::ids::Role::Trainer,
+        index: 0,
+    };
+
+    fn note(ledger: &mut Ledger, at: u64, exit: &Exit, progress: u64) {
+        ledger.note(Mono(at), SLOT, "node", blame(exit), progress, &words(exit));
+    }
+
+    #[test]
+    fn preemption_lost_nodes_and_our_own_refusals_are_not_failures() {
+        let mut ledger = Ledger::default();
+        for n in 0..100 {
+            note(&mut ledger, n, &Exit::Preempted, 0);
+            note(&mut ledger, n, &Exit::NodeLost, 0);
+            note(&mut ledger, n, &Exit::Code(9), 0);
+            note(&mut ledger, n, &Exit::Code(20), 0);
+        }
+        assert_eq!(ledger.delay_ms(Mono(100), SLOT), 0);
+        assert_eq!(ledger.crash_loop(Mono(100), 0, 4, &Limits::default()), None);
+    }
+
+    #[test]
+    fn a_program_that_cannot_run_ends_the_job_with_its_last_error() {
+        let mut ledger = Ledger::default();
+        for n in 0..3 {
+            note(&mut ledger, n, &Exit::Code(1), 0);
+            assert_eq!(ledger.crash_loop(Mono(n), 0, 4, &Limits::default()), None);
+        }
+        note(&mut ledger, 3, &Exit::Code(77), 0);
+        let error = ledger.crash_loop(Mono(3), 0, 4, &Limits::default());
+        assert!(error.is_some_and(|error| error.contains("trainer-0") && error.contains("77")));
+    }
+
+    #[test]
+    fn failures_spread_over_days_leave_the_window() {
+        let mut ledger = Ledger::default();
+        for day in 0..30 {
+            let now = day * 86_400_000;
+            note(&mut ledger, now, &Exit::Code(1), 0);
+            assert_eq!(ledger.crash_loop(Mono(now), 0, 4, &Limits::default()), None);
+        }
+    }
+
+    #[test]
+    fn kills_count_only_while_the_job_gets_nowhere() {
+        let mut ledger = Ledger::default();
+        for n in 0..40 {
+            note(&mut ledger, n, &Exit::Signal(9), n / 4);
+            assert_eq!(
+                ledger.crash_loop(Mono(n), n / 4, 4, &Limits::default()),
+                None
+            );
+        }
+        for n in 40..47 {
+            note(&mut ledger, n, &Exit::Signal(9), 99);
+            assert_eq!(ledger.crash_loop(Mono(n), 99, 4, &Limits::default()), None);
+        }
+        note(&mut ledger, 47, &Exit::Signal(9), 99);
+        assert!(
+            ledger
+                .crash_loop(Mono(47), 99, 4, &Limits::default())
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn one_failure_is_replaced_at_once_and_more_are_paced() {
+        let mut ledger = Ledger::default();
+        note(&mut ledger, 0, &Exit::Code(1), 0);
+        assert_eq!(ledger.delay_ms(Mono(0), SLOT), 0);
+        note(&mut ledger, 0, &Exit::Code(1), 0);
+        assert_eq!(ledger.delay_ms(Mono(0), SLOT), 250);
+        for _ in 2..12 {
+            note(&mut ledger, 0, &Exit::Code(1), 0);
+        }
+        assert!(
+            ledger.delay_ms(Mono(0), Slot::pserver(7)) >= 3_000,
+            "a storm paces everybody"
+        );
+        assert!(ledger.delay_ms(Mono(0), SLOT) <= 64_000);
+        assert_eq!(ledger.delay_ms(Mono(60_000), SLOT), 0);
+    }
+
+    #[test]
+    fn at_most_a_third_of_the_nodes_is_avoided() {
+        let mut ledger = Ledger::default();
+        for node in ["a", "b", "b", "a", "a", "b", "b", "c"] {
+            ledger.note(Mono(0), SLOT, node, Blame::Failure, 0, "x");
+        }
+        assert_eq!(ledger.bad_nodes(2), Vec::<String>::new());
+        assert_eq!(ledger.bad_nodes(3), ["b"]);
+        assert_eq!(ledger.bad_nodes(6), ["b", "a"]);
+    }
+}

@@ -1,0 +1,133 @@
+//! What the manifest of the open cut says.
+
+use std::collections::BTreeSet;
+
+use heddle_protocol::control::Sharing;
+use heddle_protocol::ids::{PhaseNo, Step, TaskAttempt, TaskId};
+use heddle_protocol::manifest::{
+    FORMAT_VERSION, Manifest, Progress, QueuedTask, Salt, TaskState, Work,
+};
+use heddle_protocol::spec::{PhaseKind, phase_kind};
+use uuid::Uuid;
+
+use crate::core::Core;
+use crate::cut::Cut;
+use crate::queue::Standing;
+
+impl Core {
+    /// The staging directory and the manifest of the open cut.
+    ///
+    /// A cut at the very end of a phase is written as one at the beginning of the next: there is no work left of
+    /// the phase, so nobody needs its marks.
+    pub(crate) fn manifest(&self) -> Option<(String, Manifest)> {
+        let cut = self.cuts.open.as_ref()?;
+        let spec = &self.config.spec;
+        let (phase, work) = self.cut_position(cut);
+        let manifest = Manifest {
+            format_version: FORMAT_VERSION,
+            run: self.config.run,
+            job: spec.name.clone(),
+            cut: cut.id,
+            epoch: cut.epoch,
+            parent: self.base.as_ref().map(|base| base.manifest.cut),
+            // The commit puts its own in.
+            salt: Salt(Uuid::nil()),
+            at_ms: self.now.wall_ms,
+            spec_digest: spec.digest().0,
+            spec: serde_json::to_value(&**spec).unwrap_or_default(),
+            plan: (*self.config.plan).clone(),
+            shards: cut.saved.values().cloned().collect(),
+            phase,
+            work,
+            task_steps: self.task_steps.clone(),
+            evaluations: cut.evaluations.clone(),
+            progress: Progress {
+                started_ms: self.config.started_ms,
+                ran_ms: self.now.mono.0.saturating_add(self.ran_before_ms()),
+                rows: self.rows(),
+                bad_records: self.bad_records,
+                checkpoints: self
+                    .checkpoints_before()
+                    .saturating_add(self.cuts.committed),
+            },
+        };
+        Some((cut.staging.clone(), manifest))
+    }
+
+    fn cut_position(&self, cut: &Cut) -> (PhaseNo, Work) {
+        let step = cut.snapped.values().next().copied().unwrap_or_default();
+        let tasks = self.config.plan.train.len();
+        let over = cut.phase_is_over
+            || match cut.sharing {
+                Sharing::Lanes { .. } => self.end_of(cut.epoch, cut.phase) == Some(Some(step)),
+                Sharing::Queue => cut.standing.done.len() == tasks,
+                Sharing::ReadOnly => false,
+            };
+        if over {
+            let next = cut.phase.next();
+            let begins_with = match phase_kind(&self.config.spec, next) {
+                Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }) if self.is_bsp() => {
+                    Work::Lanes { step: Step(0) }
+                }
+                _ => Work::Queue { tasks: Vec::new() },
+            };
+            return (next, begins_with);
+        }
+        let work = match cut.sharing {
+            Sharing::Lanes { .. } => Work::Lanes { step },
+            Sharing::Queue => Work::Queue {
+                tasks: queued(&cut.standing),
+            },
+            // An evaluation starts anew.
+            Sharing::ReadOnly => Work::Queue { tasks: Vec::new() },
+        };
+        (cut.phase, work)
+    }
+
+    /// Figures of earlier attempts.
+    fn ran_before_ms(&self) -> u64 {
+        self.figures_before.ran_ms
+    }
+
+    pub(crate) fn checkpoints_before(&self) -> u32 {
+        self.figures_before.checkpoints
+    }
+}
+
+/// The tasks that are not at their beginning, by number.
+fn queued(standing: &Standing) -> Vec<QueuedTask> {
+    let tasks: BTreeSet<TaskId> = standing
+        .done
+        .iter()
+        .chain(standing.at.keys())
+        .copied()
+        .collect();
+    let state = |task: &TaskId| match standing.at.get(task) {
+        Some(step) if !standing.done.contains(task) => TaskState::Open {
+            step: *step,
+            attempt: TaskAttempt(0),
+        },
+        _ => TaskState::Done,
+    };
+    tasks
+        .iter()
+        .map(|task| QueuedTask {
+            task: *task,
+            state: state(task),
+        })
+        .collect()
+}
+
+/// Where the tasks of a manifest's queue stand.
+pub(crate) fn standing(work: &Work) -> Standing {
+    let mut standing = Standing::default();
+    if let Work::Queue { tasks } = work {
+        for queued in tasks {
+            match queued.state {
+                TaskState::Done | TaskState::SetAside => standing.finished(queued.task),
+                TaskState::Open { step, .. } => standing.reached(queued.task, step),
+            }
+        }
+    }
+    standing
+}

@@ -1,0 +1,544 @@
+//! The job's phases: beginning one, sharing out its work, noticing its end, and what comes next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heddle_protocol::control::{Command, Phase, ShardPlace, Sharing};
+use heddle_protocol::ids::{Epoch, Generation, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
+use heddle_protocol::metrics::{PhaseMetrics, TaskMetrics};
+use heddle_protocol::spec::{
+    BadRecords, Consistency, Every, JobSpec, PhaseKind, phase_count, phase_kind,
+};
+use heddle_protocol::view::{self, EvaluationView};
+
+use crate::config::Config;
+use crate::core::{Core, Stage};
+use crate::cut::Reason;
+use crate::deadlines::Purpose;
+use crate::lanes::Lanes;
+use crate::queue::Queue;
+use crate::record::Record;
+use crate::time::Mono;
+
+/// How often an idle trainer is looked at for a late task to share.
+const LATE_CHECK_MS: u64 = 1_000;
+
+/// What follows once nothing holds the job up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Begin this phase: the one before is over.
+    Begin(PhaseNo),
+    /// Share out the work of the phase that shards already serve.
+    Deal,
+    /// As `Deal`, after taking over: shards may stand a step apart, so that nothing can be cut until work goes on.
+    Resume,
+    /// The last phase is over.
+    End,
+}
+
+/// Who does what in the phase.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    /// BSP.
+    Lanes(Lanes),
+    /// ASP and evaluation.
+    Queue(Queue),
+}
+
+/// The phase that the job is in.
+#[derive(Clone, Debug)]
+pub(crate) struct PhaseState {
+    pub no: PhaseNo,
+    /// None beyond the last.
+    pub kind: Option<PhaseKind>,
+    pub sharing: Sharing,
+    pub work: Work,
+    /// BSP: shards on which it has ended, with the job steps applied.
+    pub ended: BTreeMap<ShardId, Step>,
+    pub metrics: PhaseMetrics,
+    /// Trainers that have taken a step since they were last told the epoch.
+    pub stepping: BTreeSet<Member>,
+    /// BSP: the furthest that anybody is known to be, and when.
+    seen: (Step, Mono),
+    /// BSP: steps per second; 0 while unknown.
+    pub rate: f64,
+}
+
+impl PhaseState {
+    /// The phase with all its work to be done and nobody working on it.
+    pub(crate) fn new(config: &Config, no: PhaseNo, generation: Generation) -> Self {
+        let spec = &config.spec;
+        let kind = phase_kind(spec, no);
+        let sharing = sharing(spec, kind);
+        let work = match sharing {
+            Sharing::Lanes { lanes } => Work::Lanes(Lanes::new(lanes)),
+            Sharing::Queue | Sharing::ReadOnly => {
+                let training = kind.is_some_and(PhaseKind::reads_training_data);
+                let tasks = config.plan.tasks(training).len() as u32;
+                let order = if training {
+                    order(spec, no, tasks)
+                } else {
+                    Vec::new()
+                };
+                Work::Queue(Queue::new(tasks, order, generation))
+            }
+        };
+        Self {
+            no,
+            kind,
+            sharing,
+            work,
+            ended: BTreeMap::new(),
+            metrics: PhaseMetrics::default(),
+            stepping: BTreeSet::new(),
+            seen: (Step(0), Mono(0)),
+            rate: 0.0,
+        }
+    }
+
+    /// As shards and trainers need it.
+    pub(crate) fn wire(&self) -> Phase {
+        Phase {
+            no: self.no,
+            sharing: self.sharing,
+        }
+    }
+
+    /// BSP: the furthest step that anybody is known to have reached.
+    pub(crate) fn frontier(&self) -> Step {
+        self.seen.0
+    }
+
+    /// Somebody is at this step.
+    pub(crate) fn saw(&mut self, step: Step, now: Mono) {
+        let (before, at) = self.seen;
+        if step > before {
+            let span_ms = now.since(at);
+            if at > Mono(0) && span_ms > 0 {
+                self.rate = (step.0 - before.0) as f64 * 1000.0 / span_ms as f64;
+            }
+            self.seen = (step, now);
+        }
+    }
+
+    /// The work starts (again) here.
+    pub(crate) fn starts(&mut self, step: Step, now: Mono) {
+        self.seen = (step, now);
+    }
+
+    /// Where the frontier probably is by now.
+    pub(crate) fn guess(&self, now: Mono) -> Step {
+        let ahead = self.rate * now.since(self.seen.1) as f64 / 1000.0;
+        Step(self.seen.0.0.saturating_add(ahead as u64))
+    }
+}
+
+fn sharing(spec: &JobSpec, kind: Option<PhaseKind>) -> Sharing {
+    match (kind, spec.training.consistency) {
+        (None | Some(PhaseKind::Evaluate { .. }), _) => Sharing::ReadOnly,
+        (Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }), Consistency::Bsp) => {
+            Sharing::Lanes {
+                lanes: spec.training.lanes,
+            }
+        }
+        (Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }), Consistency::Asp) => Sharing::Queue,
+    }
+}
+
+/// ASP: the order in which tasks of a phase are handed out. By lot from (seed, phase) if the job shuffles:
+/// a walk over the tasks in strides that are coprime to their number is enough to part neighbours.
+fn order(spec: &JobSpec, no: PhaseNo, tasks: u32) -> Vec<u32> {
+    if !spec.data.shuffle || tasks < 3 {
+        return (0..tasks).collect();
+    }
+    // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), and Fisher-Yates.
+    let mut state = spec.training.seed ^ (u64::from(no.0) << 32);
+    let mut draw = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    let mut order: Vec<u32> = (0..tasks).collect();
+    for last in (1..order.len()).rev() {
+        order.swap(last, (draw() % (last as u64 + 1)) as usize);
+    }
+    order
+}
+
+/// A phase in words.
+pub(crate) fn phase_text(spec: &JobSpec, no: PhaseNo) -> String {
+    let passes = spec.data.passes;
+    match phase_kind(spec, no) {
+        Some(PhaseKind::Measure(_)) => format!("measuring, {} of {}", no.0 + 1, measures(spec)),
+        Some(PhaseKind::Train { pass }) => format!("pass {} of {passes}", pass + 1),
+        Some(PhaseKind::Evaluate { pass }) => {
+            format!("evaluation after pass {} of {passes}", pass + 1)
+        }
+        None => "all passes done".to_owned(),
+    }
+}
+
+fn measures(spec: &JobSpec) -> u32 {
+    let measure = |no: &u32| matches!(phase_kind(spec, PhaseNo(*no)), Some(PhaseKind::Measure(_)));
+    (0..phase_count(spec)).take_while(measure).count() as u32
+}
+
+impl Core {
+    /// Where each shard is served. A pserver's shards go to its data threads in turn, in the order of
+    /// their numbers, as it deals them itself.
+    pub(crate) fn places(&self) -> Vec<ShardPlace> {
+        let mut dealt: BTreeMap<Slot, usize> = BTreeMap::new();
+        let mut places = Vec::with_capacity(self.map.len());
+        for (shard, slot) in (0..).map(ShardId).zip(&self.map) {
+            let turn = dealt.entry(*slot).or_default();
+            if let Some(holder) = self.slots.holder(*slot)
+                && let Some(endpoint) = holder.endpoints.get(*turn % holder.endpoints.len().max(1))
+            {
+                places.push(ShardPlace {
+                    shard,
+                    holder: holder.member,
+                    endpoint: *endpoint,
+                });
+            }
+            *turn += 1;
+        }
+        places
+    }
+
+    /// Trainers that are members of the job.
+    pub(crate) fn joined(&self) -> BTreeSet<Member> {
+        let joined = self
+            .slots
+            .holders(Role::Trainer)
+            .filter(|holder| holder.joined);
+        joined.map(|holder| holder.member).collect()
+    }
+
+    /// Trainers that work may be given to.
+    pub(crate) fn workers(&self) -> BTreeSet<Member> {
+        let able = |member: &Member| {
+            self.slots
+                .member(*member)
+                .is_some_and(|holder| holder.draining.is_none())
+        };
+        self.joined().into_iter().filter(able).collect()
+    }
+
+    pub(crate) fn settle_between(&mut self, then: Then) -> bool {
+        if then != Then::Resume && self.cuts.holds_up() {
+            return false;
+        }
+        match then {
+            Then::Begin(no) => {
+                let rate = self.phase.rate;
+                self.phase = PhaseState::new(&self.config, no, self.generation);
+                self.phase.rate = rate;
+                let (epoch, phase) = (self.epoch, self.phase.wire());
+                for slot in self.registered_slots(Role::Pserver) {
+                    self.send(slot, Command::Begin { epoch, phase });
+                }
+                self.stage = Stage::Beginning {
+                    begun: BTreeSet::new(),
+                };
+                let text = phase_text(&self.config.spec, no);
+                self.notice(view::Event::PhaseBegun { phase: no, text });
+                true
+            }
+            Then::Deal | Then::Resume => {
+                let needed = if self.started {
+                    1
+                } else {
+                    self.config.spec.trainers.min.min(self.trainers_wanted)
+                };
+                if self.workers().len() < needed as usize {
+                    self.message = format!("waiting for {needed} trainers");
+                    return false;
+                }
+                self.start_work();
+                true
+            }
+            Then::End => self.settle_end(),
+        }
+    }
+
+    /// A pserver serves the phase.
+    pub(crate) fn begun(&mut self, slot: Slot, epoch: Epoch, phase: PhaseNo) {
+        if epoch == self.epoch
+            && phase == self.phase.no
+            && let Stage::Beginning { begun } = &mut self.stage
+        {
+            begun.insert(slot);
+        }
+    }
+
+    pub(crate) fn settle_beginning(&mut self) -> bool {
+        let Stage::Beginning { begun } = &self.stage else {
+            return false;
+        };
+        if !self.shard_slots().is_subset(begun) {
+            return false;
+        }
+        self.stage = Stage::Between(Then::Deal);
+        true
+    }
+
+    /// Hands the phase's work to all trainers.
+    fn start_work(&mut self) {
+        self.stage = Stage::Working;
+        self.message.clear();
+        if !self.started {
+            self.started = true;
+            self.deadlines.clear(Purpose::Allocation);
+            let text = phase_text(&self.config.spec, self.phase.no);
+            self.notice(view::Event::PhaseBegun {
+                phase: self.phase.no,
+                text,
+            });
+            self.plan_next_cut(false);
+        }
+        let start = self.phase.frontier();
+        self.phase.starts(start, self.now.mono);
+        let workers = self.workers();
+        if let Work::Lanes(lanes) = &mut self.phase.work {
+            lanes.share(&workers);
+        }
+        for member in workers {
+            self.send_work(member.slot);
+            self.send_lanes(member);
+        }
+        self.feed();
+    }
+
+    /// Tells a trainer epoch, phase and places.
+    pub(crate) fn send_work(&mut self, slot: Slot) {
+        let (epoch, phase, places) = (self.epoch, self.phase.wire(), self.places());
+        if let Some(holder) = self.slots.holder_mut(slot) {
+            holder.told = Some((epoch, phase.no));
+        }
+        self.send(
+            slot,
+            Command::Work {
+                epoch,
+                phase,
+                places,
+            },
+        );
+    }
+
+    /// BSP: tells a trainer its lanes.
+    pub(crate) fn send_lanes(&mut self, member: Member) {
+        let Work::Lanes(lanes) = &self.phase.work else {
+            return;
+        };
+        let (epoch, phase, lanes) = (self.epoch, self.phase.no, lanes.of(member));
+        let task_steps = self.task_steps.clone();
+        self.send(
+            member.slot,
+            Command::Lanes {
+                epoch,
+                phase,
+                lanes,
+                task_steps,
+            },
+        );
+    }
+
+    /// BSP: lets every lane have an owner among the trainers that are there now.
+    pub(crate) fn share_lanes(&mut self) {
+        if !matches!(self.stage, Stage::Working) {
+            return;
+        }
+        let workers = self.workers();
+        let Work::Lanes(lanes) = &mut self.phase.work else {
+            return;
+        };
+        for member in lanes.share(&workers) {
+            self.send_lanes(member);
+        }
+    }
+
+    /// ASP, evaluation: lets every trainer hold the tasks that it should.
+    pub(crate) fn feed(&mut self) {
+        if !matches!(self.stage, Stage::Working) {
+            return;
+        }
+        let (workers, now, config) = (self.workers(), self.now.mono, self.config.clone());
+        let Work::Queue(queue) = &mut self.phase.work else {
+            return;
+        };
+        if workers.len() > 1 && queue.may_be_late() {
+            self.deadlines.at_latest(Purpose::Late, now + LATE_CHECK_MS);
+        }
+        let mut sends = Vec::new();
+        for &member in &workers {
+            let tasks = queue.grant(member, workers.len(), now, &config.limits);
+            if !tasks.is_empty() {
+                sends.push((member, tasks));
+            }
+        }
+        let (epoch, phase) = (self.epoch, self.phase.no);
+        for (member, tasks) in sends {
+            self.send(
+                member.slot,
+                Command::Tasks {
+                    epoch,
+                    phase,
+                    tasks,
+                },
+            );
+        }
+    }
+
+    /// BSP: all lanes have ended on a shard.
+    pub(crate) fn phase_ended(
+        &mut self,
+        slot: Slot,
+        epoch: Epoch,
+        phase: PhaseNo,
+        shard: ShardId,
+        step: Step,
+    ) {
+        if epoch == self.epoch
+            && phase == self.phase.no
+            && self.map.get(shard.0 as usize) == Some(&slot)
+        {
+            self.phase.saw(step, self.now.mono);
+            self.phase.ended.insert(shard, step);
+        }
+    }
+
+    /// Takes in what a task's records add up to; ends the job when too many were bad.
+    pub(crate) fn add_metrics(&mut self, phase: PhaseNo, task: TaskId, metrics: TaskMetrics) {
+        let bad = metrics.bad_records;
+        if phase != self.phase.no || !self.phase.metrics.add(task, metrics) {
+            return;
+        }
+        self.bad_records = self.bad_records.saturating_add(bad);
+        let in_phase = self.phase.metrics.summary().bad_records;
+        if bad > 0
+            && let BadRecords::Skip(most) = self.config.spec.data.bad_records
+            && in_phase > most
+        {
+            let examples: Vec<&str> = self.phase.metrics.bad_examples(3).collect();
+            let message = format!(
+                "{in_phase} bad records in a pass, more than the {most} of data.bad-records: {}",
+                examples.join("; ")
+            );
+            self.fail(7, message);
+        }
+    }
+
+    pub(crate) fn settle_working(&mut self) -> bool {
+        let over = match &self.phase.work {
+            Work::Lanes(_) => self.phase.ended.len() == self.map.len(),
+            Work::Queue(queue) => queue.is_done(),
+        };
+        if over {
+            self.phase_over();
+        }
+        over
+    }
+
+    fn phase_over(&mut self) {
+        if let Work::Lanes(_) = &self.phase.work {
+            let steps: BTreeSet<Step> = self.phase.ended.values().copied().collect();
+            if steps.len() > 1 {
+                // Shards that applied different numbers of steps hold no common state; going on would hide it.
+                return self.fail(
+                    10,
+                    format!(
+                        "shards ended phase {} at different steps: {steps:?}",
+                        self.phase.no
+                    ),
+                );
+            }
+            let steps = steps.first().copied().unwrap_or_default();
+            self.cuts.steps_before = self.cuts.steps_before.saturating_add(steps.0);
+        }
+        self.progress += 1;
+        self.incidents_phase_over();
+        let no = self.phase.no;
+        self.cuts
+            .phase_over(self.epoch, no, self.phase.ended.values().next().copied());
+        if let Some(PhaseKind::Evaluate { pass }) = self.phase.kind {
+            self.evaluated(pass);
+        }
+        let spec = &self.config.spec;
+        let next = no.next();
+        let next_kind = phase_kind(spec, next);
+        let over = self.is_over_before(next);
+        match (self.phase.kind, spec.checkpoint.every) {
+            (Some(PhaseKind::Measure(_)), _)
+                if matches!(next_kind, Some(PhaseKind::Train { .. })) =>
+            {
+                self.cuts.want(Reason::First);
+            }
+            (Some(PhaseKind::Train { pass }), Every::Passes(n))
+                if !over && (pass + 1).is_multiple_of(n) =>
+            {
+                self.cuts.want(Reason::Due);
+            }
+            _ => {}
+        }
+        self.stage = Stage::Between(if over { Then::End } else { Then::Begin(next) });
+    }
+
+    fn evaluated(&mut self, pass: u32) {
+        let summary = self.phase.metrics.summary();
+        let (Some(log_loss), Some(accuracy)) = (summary.mean_loss(), summary.accuracy()) else {
+            return self.warn(format!(
+                "evaluation after pass {} found no records",
+                pass + 1
+            ));
+        };
+        let scores = EvaluationView {
+            pass,
+            rows: summary.rows,
+            // JSON has no infinity, and a manifest that cannot be read back would be worse than a blunt number.
+            log_loss: if log_loss.is_finite() {
+                log_loss
+            } else {
+                f64::MAX
+            },
+            // With one class only it may be anything.
+            auc: summary.auc.map_or(0.5, |auc| auc.value),
+            auc_error: summary.auc.map_or(0.5, |auc| auc.error),
+            accuracy,
+        };
+        let (epoch, phase) = (self.epoch, self.phase.no);
+        self.out.journal(Record::Evaluated {
+            epoch,
+            phase,
+            scores: scores.clone(),
+        });
+        self.evaluations.push((phase, scores.clone()));
+        self.notice(view::Event::Evaluated(scores));
+    }
+
+    /// Whether training ends before this phase: it is beyond the last, or it follows an evaluation and there
+    /// were so many evaluations in a row without a better loss than before them.
+    pub(crate) fn is_over_before(&self, no: PhaseNo) -> bool {
+        let spec = &self.config.spec;
+        let follows =
+            no.0.checked_sub(1)
+                .and_then(|before| phase_kind(spec, PhaseNo(before)));
+        let follows_evaluation = matches!(follows, Some(PhaseKind::Evaluate { .. }));
+        phase_kind(spec, no).is_none() || (follows_evaluation && self.has_stopped_improving())
+    }
+
+    fn has_stopped_improving(&self) -> bool {
+        let patience = self.config.spec.training.early_stop as usize;
+        let losses: Vec<f64> = self
+            .evaluations
+            .iter()
+            .map(|(_, scores)| scores.log_loss)
+            .collect();
+        if patience == 0 || losses.len() <= patience {
+            return false;
+        }
+        let (before, lately) = losses.split_at(losses.len() - patience);
+        let best = before.iter().copied().fold(f64::INFINITY, f64::min);
+        !lately.iter().any(|loss| *loss < best)
+    }
+}

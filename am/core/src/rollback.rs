@@ -1,0 +1,396 @@
+//! Bringing all shards to one state: at the start of the job and after the loss of a pserver.
+//!
+//! 1. Journal the epoch, the checkpoint and the shard map. Nobody hears of it before it is durable: a successor
+//!    must never use the same epoch for another state.
+//! 2. Pservers go to the checkpoint's state and answer; those that are there tell at once, a replacement as soon as it
+//!    registers. One that is already in the epoch only answers.
+//! 3. When all shards are held, trainers get epoch and work, and drop what was in flight.
+//!
+//! A second loss meanwhile starts at 1 again, with the next epoch: driving the old record again could put a shard
+//! that has gone on beside one that was just loaded. If the replacement does not come in time, the survivors take its
+//! shards: another map, so another epoch.
+//!
+//! A checkpoint that is proven damaged leads to the next older one (or ends the job, as `checkpoint.on-corrupt` says),
+//! and people are told. One that cannot be read just now is tried again and then fails the attempt: nothing older is
+//! used, nothing is deleted, nothing ever starts from initial values silently.
+
+use std::collections::BTreeSet;
+
+use heddle_protocol::control::{Base, Command};
+use heddle_protocol::ids::{Epoch, PhaseNo, Role, ShardId, Slot, Step};
+use heddle_protocol::spec::OnCorrupt;
+use heddle_protocol::view;
+
+use crate::action::StoreCall;
+use crate::core::{CallFor, Core, Stage};
+use crate::cut::{Progress, Reason};
+use crate::deadlines::Purpose;
+use crate::event::Stored;
+use crate::manifest::standing;
+use crate::phases::{PhaseState, Then, Work};
+use crate::record::Record;
+
+/// Shards on their way to a common state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Restoring {
+    /// Slots that have answered for this epoch.
+    pub answered: BTreeSet<Slot>,
+    /// Slots whose load failed and is to be tried again.
+    again: BTreeSet<Slot>,
+}
+
+impl Core {
+    /// The epoch after the current one: of this generation, whatever the current one is of.
+    fn next_epoch(&self) -> Epoch {
+        if self.epoch.generation == self.generation && !self.map.is_empty() {
+            self.epoch.next()
+        } else {
+            Epoch::first(self.generation)
+        }
+    }
+
+    /// Where the base stands: phase, and in BSP the job steps applied.
+    pub(crate) fn base_position(&self) -> (PhaseNo, Step) {
+        self.base.as_ref().map_or((PhaseNo(0), Step(0)), |base| {
+            (base.manifest.phase, base.manifest.step())
+        })
+    }
+
+    /// A pserver is lost.
+    pub(crate) fn pserver_lost(&mut self, slot: Slot, cause: &str) {
+        match &mut self.stage {
+            Stage::Takeover(takeover) => return takeover.gone(slot),
+            // The shards are not needed any more, or are about to be sent somewhere anyway.
+            Stage::Fresh | Stage::Exporting(_) | Stage::Stopping(_) | Stage::Over => return,
+            Stage::Deciding { .. } | Stage::Searching { .. } => return,
+            Stage::Restoring(_) | Stage::Between(_) | Stage::Beginning { .. } | Stage::Working => {}
+        }
+        // One without shards has nothing to lose.
+        if self.shard_slots().contains(&slot) {
+            self.roll_back(format!("{slot} {cause}"));
+        }
+    }
+
+    /// Starts a rollback, at once or when the outcome of a commit under way is known.
+    pub(crate) fn roll_back(&mut self, cause: String) {
+        let committing = self
+            .cuts
+            .open
+            .as_ref()
+            .is_some_and(|cut| matches!(cut.progress, Progress::Committing(_)));
+        if committing {
+            self.stage = Stage::Deciding { cause };
+            return;
+        }
+        self.stage = Stage::Deciding {
+            cause: String::new(),
+        };
+        self.end_cut("a pserver was lost");
+        // Giving a cut up may end the job.
+        if matches!(self.stage, Stage::Deciding { .. }) {
+            self.restore(cause);
+        }
+    }
+
+    pub(crate) fn settle_deciding(&mut self) -> bool {
+        let Stage::Deciding { cause } = &self.stage else {
+            return false;
+        };
+        if self.cuts.open.is_some() {
+            return false;
+        }
+        let cause = cause.clone();
+        self.restore(cause);
+        true
+    }
+
+    /// Step 1: the record; and step 2 to everybody who is there, as soon as it is durable.
+    pub(crate) fn restore(&mut self, cause: String) {
+        let epoch = self.next_epoch();
+        if self.map.is_empty() {
+            self.map = self.first_map();
+        }
+        let (phase, step) = self.base_position();
+        self.epoch = epoch;
+        self.out.journal(Record::Restore {
+            epoch,
+            base: self.base.as_ref().map(|base| base.manifest.cut),
+            dir: self.base.as_ref().map(|base| base.dir.clone()),
+            phase,
+            step,
+            holders: self.map.clone(),
+            cause: cause.clone(),
+            at_ms: self.now.wall_ms,
+        });
+        let base = self
+            .base
+            .as_ref()
+            .map(|base| (base.manifest.cut, base.manifest.at_ms, phase, step));
+        self.incidents_roll_back(epoch, base);
+        self.forget_what_came_after(phase, step);
+        self.message = cause;
+        if self.is_over_before(phase) && self.base.is_some() {
+            // All work is in the checkpoint; what is missing is the model.
+            self.stage = Stage::Between(Then::End);
+            return;
+        }
+        self.stage = Stage::Restoring(Restoring::default());
+        if self.started {
+            self.deadlines.set(
+                Purpose::Replacement,
+                self.now.mono + self.config.limits.replacement_ms,
+            );
+        }
+        for slot in self.registered_slots(Role::Pserver) {
+            self.hold(slot);
+        }
+    }
+
+    /// Shards in turn over the pservers.
+    pub(crate) fn first_map(&self) -> Vec<Slot> {
+        let spec = &self.config.spec.pservers;
+        (0..spec.shards)
+            .map(|shard| Slot::pserver(shard % spec.count))
+            .collect()
+    }
+
+    /// A rollback makes everything false that was done after the checkpoint.
+    fn forget_what_came_after(&mut self, phase: PhaseNo, step: Step) {
+        let mut state = PhaseState::new(&self.config, phase, self.generation);
+        if state.no == self.phase.no {
+            state.rate = self.phase.rate;
+            // Losses and counts of records are facts about the data and, in BSP, about values that come again.
+            if let Work::Lanes(_) = &state.work {
+                state.metrics = std::mem::take(&mut self.phase.metrics);
+            }
+        }
+        if let (Work::Queue(queue), Some(base)) = (&mut state.work, &self.base) {
+            queue.restore(&standing(&base.manifest.work));
+        }
+        state.starts(step, self.now.mono);
+        self.phase = state;
+        self.evaluations.retain(|(of, _)| *of < phase);
+        self.lane_task_errors.clear();
+        self.cuts.roll_back();
+    }
+
+    /// Step 2, to one pserver.
+    pub(crate) fn hold(&mut self, slot: Slot) {
+        if !matches!(
+            self.stage,
+            Stage::Restoring(_) | Stage::Between(_) | Stage::Beginning { .. } | Stage::Working
+        ) {
+            return;
+        }
+        let shards: Vec<ShardId> = (0..)
+            .map(ShardId)
+            .zip(&self.map)
+            .filter(|(_, holder)| **holder == slot)
+            .map(|(shard, _)| shard)
+            .collect();
+        let base = self.base.as_ref().map(|base| Base {
+            cut: base.manifest.cut,
+            dir: base.dir.clone(),
+            files: shards
+                .iter()
+                .filter_map(|shard| {
+                    Some((*shard, base.manifest.shards.get(shard.0 as usize)?.clone()))
+                })
+                .collect(),
+        });
+        // In a later stage it has answered for this epoch before: it goes nowhere and only answers again.
+        let (phase, step) = (self.phase.wire(), self.base_position().1);
+        self.send(
+            slot,
+            Command::Hold {
+                epoch: self.epoch,
+                shards,
+                base,
+                phase,
+                step,
+            },
+        );
+    }
+
+    /// A pserver holds its shards.
+    pub(crate) fn holding(&mut self, slot: Slot, epoch: Epoch) {
+        if epoch == self.epoch
+            && let Stage::Restoring(restoring) = &mut self.stage
+        {
+            restoring.answered.insert(slot);
+        }
+    }
+
+    /// A pserver cannot load a file.
+    pub(crate) fn hold_failed(&mut self, slot: Slot, epoch: Epoch, corrupt: bool, error: &str) {
+        let Stage::Restoring(restoring) = &mut self.stage else {
+            return;
+        };
+        if epoch != self.epoch {
+            return;
+        }
+        if !corrupt {
+            restoring.again.insert(slot);
+            self.load_tries += 1;
+            if self.load_tries > self.config.limits.store_tries {
+                return self.fail(6, format!("the checkpoint cannot be read: {error}"));
+            }
+            let wait_ms = self.config.limits.retry_ms << self.load_tries.min(6);
+            self.deadlines
+                .at_latest(Purpose::Retry, self.now.mono + wait_ms);
+            return self.warn(format!("{slot} could not load, it will try again: {error}"));
+        }
+        let Some(base) = &self.base else {
+            return self.fail(
+                10,
+                format!("{slot} found initial values to be corrupt: {error}"),
+            );
+        };
+        let (below, dir) = (base.manifest.cut, base.dir.clone());
+        match self.config.spec.checkpoint.on_corrupt {
+            OnCorrupt::Fail => self.fail(
+                8,
+                format!("checkpoint {below} is damaged: {error}; see `heddle checkpoint verify`"),
+            ),
+            OnCorrupt::Previous => {
+                self.warn(format!("checkpoint {below} is DAMAGED and set aside; an older one is used, its later work is lost: {error}"));
+                self.deadlines.clear(Purpose::Replacement);
+                self.stage = Stage::Searching {
+                    cause: format!("checkpoint {below} is damaged: {error}"),
+                };
+                self.store(CallFor::Search, StoreCall::OlderBase { below, dir });
+            }
+        }
+    }
+
+    /// The next older checkpoint, or that there is none.
+    pub(crate) fn base_found(&mut self, outcome: Stored) {
+        let Stage::Searching { cause } = &self.stage else {
+            return;
+        };
+        let cause = cause.clone();
+        match outcome {
+            Stored::Base(Some(base)) => {
+                self.checkpoints
+                    .retain(|checkpoint| checkpoint.cut <= base.manifest.cut);
+                self.base = Some(*base);
+                self.restore(cause);
+            }
+            Stored::Base(None) => self.fail(
+                8,
+                format!("{cause}, and no older checkpoint is whole; `--fresh` trains anew"),
+            ),
+            Stored::NotDone { error } | Stored::Unknown { error } => {
+                self.fail(
+                    6,
+                    format!("{cause}, and older checkpoints cannot be read: {error}"),
+                );
+            }
+            other => self.fail(10, format!("an answer to another question: {other:?}")),
+        }
+    }
+
+    /// A wait is over: loads, commits and the end are tried again.
+    pub(crate) fn retry(&mut self) {
+        if let Stage::Restoring(restoring) = &mut self.stage {
+            for slot in std::mem::take(&mut restoring.again) {
+                self.hold(slot);
+            }
+        }
+        self.retry_commit();
+        self.retry_end();
+    }
+
+    /// Step 3, once all shards are held.
+    pub(crate) fn settle_restoring(&mut self) -> bool {
+        let Stage::Restoring(restoring) = &self.stage else {
+            return false;
+        };
+        let slots = self.shard_slots();
+        let stand = slots
+            .iter()
+            .all(|slot| restoring.answered.contains(slot) && self.slots.holder(*slot).is_some());
+        if !stand {
+            return false;
+        }
+        self.load_tries = 0;
+        self.deadlines.clear(Purpose::Replacement);
+        self.message.clear();
+        self.incidents_held();
+        if self.base.is_none() && !self.started {
+            self.cuts.want(Reason::First);
+        }
+        self.stage = Stage::Between(Then::Deal);
+        if self.started {
+            self.plan_next_cut(false);
+        }
+        true
+    }
+
+    /// The replacement of a lost pserver has not come in time: the survivors take its shards.
+    pub(crate) fn replacement_late(&mut self) {
+        if !matches!(self.stage, Stage::Restoring(_)) {
+            return;
+        }
+        let survivors = self.registered_slots(Role::Pserver);
+        let missing: Vec<Slot> = self
+            .shard_slots()
+            .into_iter()
+            .filter(|slot| !survivors.contains(slot))
+            .collect();
+        if missing.is_empty() || survivors.is_empty() {
+            // All are there and some still load, or nobody is there to take anything.
+            self.deadlines.set(
+                Purpose::Replacement,
+                self.now.mono + self.config.limits.replacement_ms,
+            );
+            return;
+        }
+        let mut takers = survivors.iter().cycle();
+        for slot in &mut self.map {
+            if missing.contains(slot)
+                && let Some(taker) = takers.next()
+            {
+                *slot = *taker;
+            }
+        }
+        let missing: Vec<String> = missing.iter().map(Slot::to_string).collect();
+        self.restore(format!(
+            "no replacement came for {}: the others take over",
+            missing.join(", ")
+        ));
+    }
+
+    /// All pservers and enough trainers should run by now.
+    pub(crate) fn allocation_timeout(&mut self) {
+        if self.started {
+            return;
+        }
+        let (pservers, trainers) = (
+            self.registered_slots(Role::Pserver).len(),
+            self.registered_slots(Role::Trainer).len(),
+        );
+        let spec = &self.config.spec;
+        self.fail(
+            4,
+            format!(
+                "not enough containers came in {} s: {pservers} of {} pservers, {trainers} of at least {} trainers",
+                self.config.limits.allocation_ms / 1000,
+                spec.pservers.count,
+                spec.trainers.min
+            ),
+        );
+    }
+
+    /// What people hear first.
+    pub(crate) fn say_started(&mut self) {
+        let event = view::Event::Started {
+            run: self.config.run,
+            name: self.config.spec.name.clone(),
+            attempt: self.attempt,
+            address: self.config.address.clone(),
+            resumed_from: self.base.as_ref().map(|base| base.manifest.cut),
+        };
+        self.notice(event);
+    }
+}

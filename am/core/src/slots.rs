@@ -1,0 +1,363 @@
+//! Places in the job and the containers that fill them.
+//!
+//! ```text
+//!            ask               allocated           registered
+//!  Empty ───────────▶ Asked ───────────▶ Starting ───────────▶ Held
+//!    ▲                  │ not wanted        │ exited, too late    │ exited, dead, superseded
+//!    └──────────────────┴───────────────────┴─────────────────────┘
+//! ```
+//!
+//! **Reconcile, do not count events.** A slot that is wanted and empty asks, once; so asks never exceed what is
+//! needed, however often a grant or an end is told. Each filling has its own incarnation, which belongs to the ask,
+//! the process and all its connections: what comes of an older one is refused by number.
+//!
+//! A container lives on in [`Slots::containers`] until the cluster says that it ended, even if its slot has been
+//! given to another: the dead node's container may take ten minutes to be reported, and nobody waits for that.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use heddle_protocol::control::Beat;
+use heddle_protocol::ids::{CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, Slot};
+
+use crate::action::{ConnectionId, ContainerId};
+use crate::time::Mono;
+
+/// Incarnations of a generation start above this multiple, so that a new attempt, which cannot know how
+/// often an earlier one filled a slot, never gives a number twice.
+const INCARNATIONS_PER_GENERATION: u32 = 10_000;
+
+/// A registered container.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub member: Member,
+    /// Not known of one that an earlier attempt started.
+    pub container: Option<ContainerId>,
+    pub pid: u32,
+    pub host: String,
+    /// Pserver: one per data thread.
+    pub endpoints: Vec<SocketAddr>,
+    pub connection: Option<ConnectionId>,
+    /// When the last line came.
+    pub heard: Mono,
+    /// When its connection closed without another having come.
+    pub closed: Option<Mono>,
+    pub suspect: bool,
+    /// A probe of its port is under way.
+    pub probing: bool,
+    /// Since when it is handing back its work.
+    pub draining: Option<Mono>,
+    /// Trainer: a member of the job, known to the pservers.
+    pub joined: bool,
+    /// The epoch and phase that it was last told to hold or to work in.
+    pub told: Option<(Epoch, PhaseNo)>,
+    /// Highest cut that it is known to have heard of.
+    pub cut: CutId,
+    pub registered: Mono,
+    pub beat: Beat,
+    pub beat_at: Mono,
+    /// Per second, between the last two beats: records (trainer), push frames (pserver).
+    pub per_second: f64,
+}
+
+/// What is in a place.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Nothing; not to be filled before this time.
+    Empty { not_before: Mono },
+    /// A container has been asked for.
+    Asked,
+    /// A container was given and its process is being started; it has not registered yet.
+    Starting { container: ContainerId, since: Mono },
+    /// A registered container.
+    Held(Box<Holder>),
+}
+
+/// One place.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// Of the latest filling; 0 before the first.
+    pub incarnation: Incarnation,
+    pub wanted: bool,
+    pub place: Place,
+}
+
+/// A container that the cluster has given us and not yet reported as ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    /// Whom it was given for; none for one of an earlier attempt that has not registered.
+    pub member: Option<Member>,
+    pub node: String,
+    /// We ended it: however it ends, that is nobody's fault.
+    pub ours: bool,
+}
+
+/// All places, containers and connections of the job.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots {
+    pub entries: BTreeMap<Slot, Entry>,
+    pub containers: BTreeMap<ContainerId, Life>,
+    /// Connections of holders. A holder's older connection is forgotten as soon as a newer one registers.
+    pub connections: BTreeMap<ConnectionId, Slot>,
+    floor: Incarnation,
+}
+
+/// What became of a registration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// The first of this container.
+    New,
+    /// The same container on a new connection; the old one, if there still is one, is to be closed.
+    Again { old: Option<ConnectionId> },
+    /// Not wanted.
+    Refused(String),
+}
+
+impl Slots {
+    pub(crate) fn new(pservers: u32, trainers_max: u32, generation: Generation) -> Self {
+        let entry = || Entry {
+            incarnation: Incarnation(0),
+            wanted: false,
+            place: Place::Empty {
+                not_before: Mono(0),
+            },
+        };
+        let slots = (0..pservers)
+            .map(Slot::pserver)
+            .chain((0..trainers_max).map(Slot::trainer));
+        Self {
+            entries: slots.map(|slot| (slot, entry())).collect(),
+            containers: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            floor: Incarnation(
+                generation
+                    .0
+                    .saturating_sub(1)
+                    .saturating_mul(INCARNATIONS_PER_GENERATION),
+            ),
+        }
+    }
+
+    /// The registered container in a slot.
+    pub(crate) fn holder(&self, slot: Slot) -> Option<&Holder> {
+        match &self.entries.get(&slot)?.place {
+            Place::Held(holder) => Some(holder),
+            Place::Empty { .. } | Place::Asked | Place::Starting { .. } => None,
+        }
+    }
+
+    pub(crate) fn holder_mut(&mut self, slot: Slot) -> Option<&mut Holder> {
+        match &mut self.entries.get_mut(&slot)?.place {
+            Place::Held(holder) => Some(holder),
+            Place::Empty { .. } | Place::Asked | Place::Starting { .. } => None,
+        }
+    }
+
+    /// The registered container that is exactly this member.
+    pub(crate) fn member(&self, member: Member) -> Option<&Holder> {
+        self.holder(member.slot)
+            .filter(|holder| holder.member == member)
+    }
+
+    /// All registered containers of a role, by slot.
+    pub(crate) fn holders(&self, role: Role) -> impl Iterator<Item = &Holder> {
+        self.entries
+            .iter()
+            .filter(move |(slot, _)| slot.role == role)
+            .filter_map(|(_, entry)| match &entry.place {
+                Place::Held(holder) => Some(&**holder),
+                Place::Empty { .. } | Place::Asked | Place::Starting { .. } => None,
+            })
+    }
+
+    /// Who sits at the other end of a connection; none if it has been replaced or given up.
+    pub(crate) fn at(&self, connection: ConnectionId) -> Option<Member> {
+        let holder = self.holder(*self.connections.get(&connection)?)?;
+        (holder.connection == Some(connection)).then_some(holder.member)
+    }
+
+    /// Slots that are wanted, empty, and whose pause is over; each becomes `Asked` with a new incarnation.
+    pub(crate) fn ask(&mut self, now: Mono) -> Vec<(Slot, Incarnation)> {
+        let mut asks = Vec::new();
+        for (slot, entry) in &mut self.entries {
+            if let Place::Empty { not_before } = entry.place
+                && entry.wanted
+                && not_before <= now
+            {
+                entry.incarnation = entry.incarnation.max(self.floor).next();
+                entry.place = Place::Asked;
+                asks.push((*slot, entry.incarnation));
+            }
+        }
+        asks
+    }
+
+    /// When the next pause of a wanted slot is over.
+    pub(crate) fn next_ask(&self) -> Option<Mono> {
+        let pauses = self
+            .entries
+            .values()
+            .filter(|entry| entry.wanted)
+            .filter_map(|entry| match entry.place {
+                Place::Empty { not_before } => Some(not_before),
+                Place::Asked | Place::Starting { .. } | Place::Held(_) => None,
+            });
+        pauses.min()
+    }
+
+    /// A container came for this ask. Returns whom to launch in it; none: it is not needed.
+    pub(crate) fn allocated(
+        &mut self,
+        container: &ContainerId,
+        slot: Slot,
+        incarnation: Incarnation,
+        node: String,
+        now: Mono,
+    ) -> Option<Member> {
+        let entry = self.entries.get_mut(&slot)?;
+        if !matches!(entry.place, Place::Asked) || entry.incarnation != incarnation || !entry.wanted
+        {
+            return None;
+        }
+        let member = Member { slot, incarnation };
+        entry.place = Place::Starting {
+            container: container.clone(),
+            since: now,
+        };
+        self.containers.insert(
+            container.clone(),
+            Life {
+                member: Some(member),
+                node,
+                ours: false,
+            },
+        );
+        Some(member)
+    }
+
+    /// Judges a registration and, if it is welcome, makes it the slot's holder.
+    ///
+    /// `adopting`: this attempt follows another one, whose containers may still come; they are taken as long as
+    /// this attempt has not started one itself for the slot.
+    pub(crate) fn register(&mut self, mut holder: Holder, adopting: bool) -> Admission {
+        let member = holder.member;
+        let floor = self.floor;
+        let Some(entry) = self.entries.get_mut(&member.slot) else {
+            return Admission::Refused(format!("the job has no {}", member.slot));
+        };
+        if !entry.wanted {
+            return Admission::Refused(format!("{} is not wanted any more", member.slot));
+        }
+        let superseded = || Admission::Refused(format!("{} has been replaced", member.slot));
+        let old = match &entry.place {
+            Place::Starting { container, .. } if entry.incarnation == member.incarnation => {
+                holder.container = Some(container.clone());
+                None
+            }
+            Place::Held(current) if current.member == member => {
+                holder.container = current.container.clone();
+                holder.beat = current.beat.clone();
+                holder.beat_at = current.beat_at;
+                holder.registered = current.registered;
+                holder.draining = current.draining;
+                holder.joined = current.joined;
+                holder.told = current.told;
+                holder.cut = holder.cut.max(current.cut);
+                let old = current.connection;
+                if let Some(connection) = old {
+                    self.connections.remove(&connection);
+                }
+                self.put(holder);
+                return Admission::Again { old };
+            }
+            // A container of an earlier attempt, and nothing of ours runs or starts in its place. The higher
+            // incarnation of two such ones wins.
+            Place::Empty { .. } | Place::Asked if adopting && member.incarnation <= floor => None,
+            Place::Held(current)
+                if adopting
+                    && member.incarnation <= floor
+                    && current.member.incarnation < member.incarnation =>
+            {
+                current.connection
+            }
+            Place::Empty { .. } | Place::Asked | Place::Starting { .. } | Place::Held(_) => {
+                return superseded();
+            }
+        };
+        if let Some(connection) = old {
+            self.connections.remove(&connection);
+        }
+        entry.incarnation = entry.incarnation.max(member.incarnation);
+        self.put(holder);
+        match old {
+            None => Admission::New,
+            old => Admission::Again { old },
+        }
+    }
+
+    fn put(&mut self, holder: Holder) {
+        let slot = holder.member.slot;
+        if let Some(connection) = holder.connection {
+            self.connections.insert(connection, slot);
+        }
+        if let Some(entry) = self.entries.get_mut(&slot) {
+            entry.place = Place::Held(Box::new(holder));
+        }
+    }
+
+    /// Empties a slot. Returns the container to stop, if there is one that the cluster has not reported as ended.
+    pub(crate) fn vacate(&mut self, slot: Slot, not_before: Mono) -> Option<ContainerId> {
+        let entry = self.entries.get_mut(&slot)?;
+        let old = std::mem::replace(&mut entry.place, Place::Empty { not_before });
+        let container = match old {
+            Place::Empty { .. } | Place::Asked => None,
+            Place::Starting { container, .. } => Some(container),
+            Place::Held(holder) => {
+                if let Some(connection) = holder.connection {
+                    self.connections.remove(&connection);
+                }
+                holder.container
+            }
+        };
+        container.filter(|container| self.containers.contains_key(container))
+    }
+
+    /// The container in a slot, starting or registered.
+    pub(crate) fn container(&self, slot: Slot) -> Option<&ContainerId> {
+        match &self.entries.get(&slot)?.place {
+            Place::Empty { .. } | Place::Asked => None,
+            Place::Starting { container, .. } => Some(container),
+            Place::Held(holder) => holder.container.as_ref(),
+        }
+    }
+
+    /// Whether asks, containers or holders are left.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.containers.is_empty()
+            && self
+                .entries
+                .values()
+                .all(|entry| matches!(entry.place, Place::Empty { .. }))
+    }
+
+    /// The driver stood still for so long: nobody was silent meanwhile.
+    pub(crate) fn forgive(&mut self, late_ms: u64) {
+        for entry in self.entries.values_mut() {
+            match &mut entry.place {
+                Place::Held(holder) => holder.heard = holder.heard + late_ms,
+                Place::Starting { since, .. } => *since = *since + late_ms,
+                Place::Empty { .. } | Place::Asked => {}
+            }
+        }
+    }
+
+    /// Distinct nodes that containers are on.
+    pub(crate) fn nodes(&self) -> usize {
+        let nodes: std::collections::BTreeSet<&str> = self
+            .containers
+            .values()
+            .map(|life| life.node.as_str())
+            .collect();
+        nodes.len()
+    }
+}

@@ -1,0 +1,146 @@
+//! The job as people see it.
+
+use heddle_protocol::ids::{Role, Slot};
+use heddle_protocol::spec::Consistency;
+use heddle_protocol::view::{JobState, JobView, SlotState, SlotView};
+
+use crate::core::{Core, Stage};
+use crate::phases::{Work, phase_text};
+use crate::slots::{Entry, Place};
+
+impl Core {
+    /// The job as it stands, for people.
+    #[must_use]
+    pub fn view(&self) -> JobView {
+        let spec = &self.config.spec;
+        let (tasks_done, tasks) = match &self.phase.work {
+            Work::Lanes(_) => (0, 0),
+            Work::Queue(queue) => queue.counts(),
+        };
+        let trainers = || self.slots.holders(Role::Trainer);
+        let (loss_sum, loss_rows) = trainers()
+            .filter(|holder| holder.beat.phase == self.phase.no && holder.beat.epoch == self.epoch)
+            .fold((0.0, 0), |(sum, rows), holder| {
+                (sum + holder.beat.loss_sum, rows + holder.beat.loss_rows)
+            });
+        JobView {
+            run: self.config.run,
+            name: spec.name.clone(),
+            state: self.state(),
+            attempt: self.attempt,
+            epoch: self.epoch,
+            phase: self.phase.no,
+            phase_text: phase_text(spec, self.phase.no),
+            step: self.view_step(),
+            tasks_done,
+            tasks,
+            rows: self.rows(),
+            rows_per_second: trainers().map(|holder| holder.per_second).sum(),
+            training_loss: (loss_rows > 0).then(|| loss_sum / loss_rows as f64),
+            started_ms: self.config.started_ms,
+            slots: self
+                .slots
+                .entries
+                .iter()
+                .map(|(slot, entry)| slot_view(*slot, entry))
+                .collect(),
+            checkpoints: self.checkpoints.clone(),
+            checkpoints_taken: self.cuts.committed,
+            recoveries: self
+                .incidents
+                .iter()
+                .map(|incident| incident.view.clone())
+                .collect(),
+            evaluations: self
+                .evaluations
+                .iter()
+                .map(|(_, scores)| scores.clone())
+                .collect(),
+            bad_records: self.bad_records,
+            tasks_set_aside: 0,
+            message: self.message.clone(),
+        }
+    }
+
+    fn state(&self) -> JobState {
+        match &self.stage {
+            Stage::Fresh => JobState::Starting,
+            Stage::Takeover(_) | Stage::Deciding { .. } | Stage::Searching { .. } => {
+                JobState::Recovering
+            }
+            Stage::Restoring(_) if self.started => JobState::Recovering,
+            Stage::Restoring(_) => JobState::Starting,
+            Stage::Between(_) | Stage::Beginning { .. } | Stage::Working if self.started => {
+                JobState::Running
+            }
+            Stage::Between(_) | Stage::Beginning { .. } | Stage::Working => JobState::Starting,
+            Stage::Exporting(_) => JobState::Finishing,
+            Stage::Stopping(outcome) => match outcome.state {
+                JobState::Finished => JobState::Finishing,
+                other => other,
+            },
+            Stage::Over => self
+                .ended
+                .as_ref()
+                .map_or(JobState::Failed, |outcome| outcome.state),
+        }
+    }
+
+    fn view_step(&self) -> heddle_protocol::ids::Step {
+        match &self.phase.work {
+            Work::Lanes(_) => self.phase.frontier(),
+            Work::Queue(_) => heddle_protocol::ids::Step(self.total_steps()),
+        }
+    }
+
+    /// Records computed in the run, recomputed ones included.
+    pub(crate) fn rows(&self) -> u64 {
+        let now: u64 = self
+            .slots
+            .holders(Role::Trainer)
+            .map(|holder| holder.beat.rows)
+            .sum();
+        self.figures_before
+            .rows
+            .saturating_add(self.rows_before)
+            .saturating_add(now)
+    }
+
+    pub(crate) fn is_bsp(&self) -> bool {
+        self.config.spec.training.consistency == Consistency::Bsp
+    }
+}
+
+fn slot_view(slot: Slot, entry: &Entry) -> SlotView {
+    let empty = |state| SlotView {
+        slot,
+        incarnation: entry.incarnation,
+        state,
+        host: String::new(),
+        pid: 0,
+        per_second: 0.0,
+        rss_bytes: 0,
+        total: 0,
+    };
+    match &entry.place {
+        Place::Empty { .. } => empty(SlotState::Empty),
+        Place::Asked => empty(SlotState::Asked),
+        Place::Starting { .. } => empty(SlotState::Starting),
+        Place::Held(holder) => SlotView {
+            state: match (holder.draining, holder.suspect) {
+                (Some(_), _) => SlotState::Draining,
+                (None, true) => SlotState::Suspect,
+                (None, false) => SlotState::Running,
+            },
+            host: holder.host.clone(),
+            pid: holder.pid,
+            per_second: holder.per_second,
+            rss_bytes: holder.beat.rss_bytes,
+            total: match slot.role {
+                Role::Pserver => holder.beat.pushes,
+                Role::Trainer => holder.beat.rows,
+            },
+            ..empty(SlotState::Running)
+        },
+    }
+}
