@@ -321,7 +321,9 @@ impl<C: Cluster> Driver<C> {
 /// Milliseconds since 1970, for records and reports; nothing is decided by it.
 #[must_use]
 pub fn wall_ms() -> u64 {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let wall = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -69,11 +69,23 @@ async fn files(key: &'static str, places: &[Location]) -> Result<Vec<InputFile>,
     let mut found = Vec::new();
     for place in places {
         let shown = place.to_string();
-        let location = heddle_storage::Location::parse(&place.url())
-            .map_err(|source| InputError::Location { key, location: shown.clone(), source })?;
-        let failed = |source| InputError::Storage { key, location: shown.clone(), source };
+        let location = heddle_storage::Location::parse(&place.url()).map_err(|source| {
+            InputError::Location {
+                key,
+                location: shown.clone(),
+                source,
+            }
+        })?;
+        let failed = |source| InputError::Storage {
+            key,
+            location: shown.clone(),
+            source,
+        };
         let storage = connect(&location).map_err(failed)?;
-        for entry in find_files(&*storage, location.path()).await.map_err(failed)? {
+        for entry in find_files(&*storage, location.path())
+            .await
+            .map_err(failed)?
+        {
             let name = entry.name().to_owned();
             found.push(InputFile {
                 url: location.with_path(entry.path).to_string(),

@@ -1,8 +1,11 @@
 //! The ApplicationMaster: drives the core, owns sockets, disks and time.
 
 pub mod api;
+pub mod claim;
 pub mod cluster;
 pub mod driver;
 pub mod input;
+pub mod journal;
+pub mod process;
 pub mod run_dir;
 pub mod store;

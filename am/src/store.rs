@@ -10,7 +10,9 @@ use heddle_protocol::ids::{CutId, RunId};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, CommitError, Depth, OnCorrupt};
-use heddle_storage::{Location, Mode, Storage, StorageError, WriteError, connect, make_dirs, read_small};
+use heddle_storage::{
+    Location, Mode, Storage, StorageError, WriteError, connect, make_dirs, read_small,
+};
 use tokio::sync::mpsc;
 
 use crate::driver::wall_ms;
@@ -60,22 +62,33 @@ impl Store {
                 match self.dir.commit(*manifest, self.salt, &|| Ok(())).await {
                     Ok(checkpoint) => Stored::Committed(Box::new(self.checkpoint(checkpoint))),
                     Err(CommitError::Fenced(error)) => Stored::Fenced { error },
-                    Err(error @ CommitError::Unknown(_)) => Stored::Unknown { error: chain(&error) },
-                    Err(error) => Stored::NotDone { error: chain(&error) },
+                    Err(error @ CommitError::Unknown(_)) => Stored::Unknown {
+                        error: chain(&error),
+                    },
+                    Err(error) => Stored::NotDone {
+                        error: chain(&error),
+                    },
                 }
             }
             StoreCall::Discard { cut, .. } => done(self.dir.discard(cut, self.salt).await),
-            StoreCall::Retain { keep, generation, base } => {
-                done(self.dir.retain(keep as usize, generation, Some(base)).await)
-            }
+            StoreCall::Retain {
+                keep,
+                generation,
+                base,
+            } => done(self.dir.retain(keep as usize, generation, Some(base)).await),
             StoreCall::OlderBase { below, .. } => self.older_base(below).await,
-            StoreCall::PublishModel { dir, model, files, checkpoint } => {
-                match self.publish(&dir, model, files, checkpoint).await {
-                    Ok(url) => Stored::Published(url),
-                    Err(Publish::Storage(error)) => Stored::NotDone { error: chain(&error) },
-                    Err(Publish::Taken(error)) => Stored::Fenced { error },
-                }
-            }
+            StoreCall::PublishModel {
+                dir,
+                model,
+                files,
+                checkpoint,
+            } => match self.publish(&dir, model, files, checkpoint).await {
+                Ok(url) => Stored::Published(url),
+                Err(Publish::Storage(error)) => Stored::NotDone {
+                    error: chain(&error),
+                },
+                Err(Publish::Taken(error)) => Stored::Fenced { error },
+            },
         }
     }
 
@@ -96,9 +109,15 @@ impl Store {
             Ok(lineage) => lineage,
             Err(error) => return failed(&error),
         };
-        match self.dir.newest_below(&lineage, Some(below), Depth::Full, OnCorrupt::Previous).await {
+        match self
+            .dir
+            .newest_below(&lineage, Some(below), Depth::Full, OnCorrupt::Previous)
+            .await
+        {
             Ok(found) => Stored::Base(found.map(|found| Box::new(self.checkpoint(found)))),
-            Err(CheckpointError::NoneUsable { .. } | CheckpointError::Lost { .. }) => Stored::Base(None),
+            Err(CheckpointError::NoneUsable { .. } | CheckpointError::Lost { .. }) => {
+                Stored::Base(None)
+            }
             Err(error) => failed(&error),
         }
     }
@@ -123,7 +142,10 @@ impl Store {
             at_ms: wall_ms(),
         };
         let json = serde_json::to_vec_pretty(&content).expect("plain fields are JSON");
-        let path = location.path().join(MODEL_FILE).map_err(StorageError::from)?;
+        let path = location
+            .path()
+            .join(MODEL_FILE)
+            .map_err(StorageError::from)?;
         let draft = location
             .path()
             .join(&format!(".{MODEL_FILE}.{}", self.salt))
@@ -194,9 +216,13 @@ fn done<T>(result: Result<T, CheckpointError>) -> Stored {
 
 fn failed(error: &CheckpointError) -> Stored {
     if error.is_fenced() {
-        Stored::Fenced { error: chain(error) }
+        Stored::Fenced {
+            error: chain(error),
+        }
     } else {
-        Stored::NotDone { error: chain(error) }
+        Stored::NotDone {
+            error: chain(error),
+        }
     }
 }
 

@@ -1,104 +1,68 @@
-//! The job's figures as Prometheus text (exposition format 0.0.4), from the same view as everything else.
-
-use std::fmt::Write as _;
+//! The job's figures as Prometheus text, from the same view as everything else.
 
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::JobView;
+use heddle_telemetry::metrics::{Metric, Page};
 
-/// Records computed by trainers since the start, recomputed ones included.
-const ROWS: &str = "heddle_rows_total";
-/// Records per second lately.
-const ROWS_PER_SECOND: &str = "heddle_rows_per_second";
-/// Checkpoints committed in this run.
-const CHECKPOINTS: &str = "heddle_checkpoints_total";
-/// Recoveries in this run.
-const RECOVERIES: &str = "heddle_recoveries_total";
-/// Seconds of the last recovery, by stretch.
-const RECOVERY_SECONDS: &str = "heddle_recovery_seconds";
-/// Resident memory of a container, bytes.
-const MEMORY: &str = "heddle_container_resident_bytes";
-/// Push frames taken by a pserver.
-const PUSHES: &str = "heddle_pushes_total";
-/// The phase's number.
-const PHASE: &str = "heddle_phase";
+const ROWS: Metric = Metric::counter(
+    "heddle_rows_total",
+    "Records computed, recomputed ones included.",
+);
+const ROWS_PER_SECOND: Metric =
+    Metric::gauge("heddle_rows_per_second", "Records per second lately.");
+const PHASE: Metric = Metric::gauge("heddle_phase", "Ordinal of the phase.");
+const CHECKPOINTS: Metric = Metric::counter(
+    "heddle_checkpoints_total",
+    "Checkpoints committed in this run.",
+);
+const RECOVERIES: Metric = Metric::counter("heddle_recoveries_total", "Recoveries in this run.");
+const RECOVERY_SECONDS: Metric = Metric::gauge(
+    "heddle_recovery_seconds",
+    "Stretches of the last recovery, seconds.",
+);
+const MEMORY: Metric = Metric::gauge(
+    "heddle_container_resident_bytes",
+    "Resident memory of a container, bytes.",
+);
+const PUSHES: Metric = Metric::counter(
+    "heddle_pushes_total",
+    "Push frames taken by a parameter server.",
+);
 
 pub(super) fn render(view: &JobView) -> String {
-    let mut out = String::new();
-    let mut metric = |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| {
-        // Writing to a string does not fail.
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (labels, value) in samples {
-            let _ = writeln!(out, "{name}{labels} {value}");
-        }
-    };
-    let one = |value: f64| vec![(String::new(), value)];
-    metric(
-        ROWS,
-        "counter",
-        "Records computed, recomputed ones included.",
-        &one(view.rows as f64),
-    );
-    metric(
-        ROWS_PER_SECOND,
-        "gauge",
-        "Records per second lately.",
-        &one(view.rows_per_second),
-    );
-    metric(
-        PHASE,
-        "gauge",
-        "Ordinal of the phase.",
-        &one(f64::from(view.phase.0)),
-    );
-    metric(
-        CHECKPOINTS,
-        "counter",
-        "Checkpoints committed in this run.",
-        &one(f64::from(view.checkpoints_taken)),
-    );
-    metric(
-        RECOVERIES,
-        "counter",
-        "Recoveries in this run.",
-        &one(view.recoveries.len() as f64),
-    );
+    let mut page = Page::new();
+    page.value(ROWS, view.rows as f64);
+    page.value(ROWS_PER_SECOND, view.rows_per_second);
+    page.value(PHASE, f64::from(view.phase.0));
+    page.value(CHECKPOINTS, f64::from(view.checkpoints_taken));
+    page.value(RECOVERIES, view.recoveries.len() as f64);
     if let Some(last) = view.recoveries.last() {
-        let row = |name: &str, ms: Option<u64>| {
-            ms.map(|ms| (format!("{{stretch=\"{name}\"}}"), ms as f64 / 1000.0))
-        };
-        let rows = [
-            row("checkpoint", last.checkpoint_ms),
-            row("notice", last.notice_ms),
-            row("restart", last.restart_ms),
-            row("load", last.load_ms),
-            row("resume", last.resume_ms),
+        let stretches = [
+            ("checkpoint", last.checkpoint_ms),
+            ("notice", last.notice_ms),
+            ("restart", last.restart_ms),
+            ("load", last.load_ms),
+            ("resume", last.resume_ms),
         ];
-        let rows: Vec<_> = rows.into_iter().flatten().collect();
-        metric(
-            RECOVERY_SECONDS,
-            "gauge",
-            "Stretches of the last recovery.",
-            &rows,
-        );
+        let known = stretches
+            .into_iter()
+            .filter_map(|(name, ms)| ms.map(|ms| ([("stretch", name)], ms as f64 / 1000.0)));
+        page.values(RECOVERY_SECONDS, known);
     }
-    let by_slot = |pserver_only: bool, value: fn(&heddle_protocol::view::SlotView) -> f64| {
-        view.slots
-            .iter()
-            .filter(|slot| !pserver_only || slot.slot.role == Role::Pserver)
-            .map(|slot| (format!("{{slot=\"{}\"}}", slot.slot), value(slot)))
-            .collect::<Vec<_>>()
-    };
-    metric(
+    let names: Vec<_> = view
+        .slots
+        .iter()
+        .map(|slot| slot.slot.to_string())
+        .collect();
+    let slots = || names.iter().zip(&view.slots);
+    page.values(
         MEMORY,
-        "gauge",
-        "Resident memory of a container.",
-        &by_slot(false, |slot| slot.rss_bytes as f64),
+        slots().map(|(name, slot)| ([("slot", name.as_str())], slot.rss_bytes as f64)),
     );
-    metric(
+    let pservers = slots().filter(|(_, slot)| slot.slot.role == Role::Pserver);
+    page.values(
         PUSHES,
-        "counter",
-        "Push frames taken by a pserver.",
-        &by_slot(true, |slot| slot.total as f64),
+        pservers.map(|(name, slot)| ([("slot", name.as_str())], slot.total as f64)),
     );
-    out
+    page.finish()
 }
