@@ -64,6 +64,12 @@ impl fmt::Debug for common::RpcSaslProto {
     }
 }
 
+impl fmt::Debug for common::rpc_sasl_proto::SaslState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str_name())
+    }
+}
+
 impl fmt::Debug for common::rpc_sasl_proto::SaslAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SaslAuth")

@@ -6,6 +6,8 @@
 
 mod challenge;
 mod digest;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod layer;
 mod negotiation;
 mod offer;

@@ -14,6 +14,9 @@ pub enum FrameError {
     /// The length is below zero; `-1` is how a server of another RPC version begins its answer.
     #[error("a frame of negative length {0}; is this a Hadoop RPC port of version 9?")]
     Negative(i32),
+    /// The first bytes are `HTTP`: the port is one of a web server.
+    #[error("the server speaks HTTP; is this a web port?")]
+    Http,
     /// The length exceeds the limit (`ipc.maximum.response.length`).
     #[error("a frame of {length} bytes exceeds the limit of {limit} bytes")]
     TooLong {
@@ -61,11 +64,14 @@ impl FrameDecoder {
     /// The next whole frame without its length, or `None` until more bytes have come.
     ///
     /// # Errors
-    /// [`FrameError::Negative`] and [`FrameError::TooLong`]; after either the stream is lost.
+    /// [`FrameError::Negative`], [`FrameError::Http`] and [`FrameError::TooLong`]; after any the stream is lost.
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
         let Some(head) = self.buffer.first_chunk::<4>() else {
             return Ok(None);
         };
+        if head == b"HTTP" {
+            return Err(FrameError::Http);
+        }
         let announced = i32::from_be_bytes(*head);
         let length = usize::try_from(announced).map_err(|_| FrameError::Negative(announced))?;
         if length > self.limit {

@@ -430,3 +430,6 @@ fn put_sasl(output: &mut BytesMut, message: Bytes) {
     )
     .expect("at most one wrapped piece");
 }
+
+#[cfg(test)]
+mod tests;

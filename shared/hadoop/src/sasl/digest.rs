@@ -218,71 +218,14 @@ fn quote(text: &str) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use super::super::fixture::{GOLDEN, golden_token};
     use super::*;
-
-    /// A session of the JDK's mechanism with the AMRM token of application 1700000000000 number 5.
-    pub(in crate::sasl) struct Golden {
-        pub qop: Qop,
-        pub nonce: &'static str,
-        pub cnonce: &'static str,
-        pub response: &'static str,
-        pub rspauth: &'static str,
-    }
-
-    pub(in crate::sasl) const GOLDEN: [Golden; 3] = [
-        Golden {
-            qop: Qop::Auth,
-            nonce: "Wilfx/SezLYYK1yKrw0AGDOktTtUMttzpWz8qTb/",
-            cnonce: "Rks40Kt5BKv1QPvbay9mFHu4VYzjuEeL5wLwSFLe",
-            response: "903dee4a140294956c28a9ca8f79418f",
-            rspauth: "52cd8651f3b85487d95785cb0ae35f25",
-        },
-        Golden {
-            qop: Qop::Integrity,
-            nonce: "EetBhaZ2Yh7qYD7q/J25kOANlEiEV5ekCWky6Hmx",
-            cnonce: "AxJHOi+nIXRiuSbURaENrwuu/b5jwAnTNPRQ4zFB",
-            response: "32f645eb503f23ba15bec5e640f563ae",
-            rspauth: "1e4eac58061aaf40b0fa579fa058cf93",
-        },
-        Golden {
-            qop: Qop::Privacy,
-            nonce: "RsVT9Kb2cZXNKMSP+u71IkJeakFcQaaDL7NTe8z0",
-            cnonce: "omMmHjqco58UTXcd3SPYURWsnkr220JNz9HvWH2e",
-            response: "7e8b0f76a44f23179f76ad618476f106",
-            rspauth: "43686858a2941fab34e991e46695e13b",
-        },
-    ];
-
-    pub(in crate::sasl) fn golden_token() -> Token {
-        let identifier = hex::decode("0a0d0a0908051080d095ffbc3110011007").expect("hex");
-        Token::new(
-            identifier,
-            b"0123456789abcdefghij".to_vec(),
-            "YARN_AM_RM_TOKEN",
-            "",
-        )
-    }
-
-    pub(in crate::sasl) fn golden_exchange(golden: &Golden) -> DigestExchange {
-        let challenge = format!(
-            "realm=\"default\",nonce=\"{}\",qop=\"{}\",charset=utf-8,cipher=\"3des,rc4,des,rc4-56,rc4-40\",algorithm=md5-sess",
-            golden.nonce,
-            golden.qop.sasl_name()
-        );
-        DigestExchange::answer(
-            challenge.as_bytes(),
-            &golden_token(),
-            &[golden.qop],
-            golden.cnonce,
-        )
-        .expect("answers")
-    }
 
     #[test]
     fn responses_and_proofs_are_those_of_the_jdk() {
         for golden in &GOLDEN {
-            let exchange = golden_exchange(golden);
+            let exchange = golden.exchange();
             let response = String::from_utf8(exchange.response().to_vec()).expect("text");
             assert!(
                 response.contains("username=\"Cg0KCQgFEIDQlf+8MRABEAc=\""),
@@ -305,7 +248,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_wrong_or_missing_proof_is_refused() {
-        let exchange = golden_exchange(&GOLDEN[0]);
+        let exchange = GOLDEN[0].exchange();
         for proof in [
             "",
             "rspauth=",

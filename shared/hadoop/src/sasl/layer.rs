@@ -269,34 +269,16 @@ fn cipher_iv(sealing_key: &[u8; 16]) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::digest::tests::{GOLDEN, golden_exchange, golden_token};
+    use super::super::fixture::GOLDEN;
     use super::*;
-    use base64::Engine as _;
-    use base64::prelude::BASE64_STANDARD;
     use proptest::prelude::*;
 
     /// Both ends of the golden session `index`.
     fn session(index: usize) -> (Layer, Layer) {
-        let golden = &GOLDEN[index];
-        let token = golden_token();
-        let (name, password) = (
-            BASE64_STANDARD.encode(token.identifier()),
-            BASE64_STANDARD.encode(token.password()),
-        );
-        let user = md5(&[format!("{name}:default:{password}").as_bytes()]);
-        let ha1 = md5(&[
-            &user,
-            format!(":{}:{}", golden.nonce, golden.cnonce).as_bytes(),
-        ]);
-        let keys = LayerKeys::of_server(&ha1);
-        let server = if index == 1 {
-            Layer::integrity(&keys, 65_536)
-        } else {
-            Layer::privacy(&keys, 65_536)
-        };
+        let client = GOLDEN[index].exchange().into_layer();
         (
-            golden_exchange(golden).into_layer().expect("has a layer"),
-            server,
+            client.expect("has a layer"),
+            GOLDEN[index].server_layer().expect("has a layer"),
         )
     }
 

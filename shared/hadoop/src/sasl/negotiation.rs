@@ -289,3 +289,271 @@ fn message(state: SaslState, token: Option<&[u8]>) -> Bytes {
     };
     message.encode_to_vec().into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Qop;
+    use super::super::fixture::{GOLDEN, golden_token};
+    use super::*;
+    use crate::proto::common::rpc_sasl_proto::SaslAuth;
+    use proptest::prelude::*;
+
+    fn auth(method: &str, mechanism: &str, challenge: Option<&str>) -> SaslAuth {
+        let is_simple = method == "SIMPLE";
+        SaslAuth {
+            method: method.into(),
+            mechanism: mechanism.into(),
+            protocol: (!is_simple).then(String::new),
+            server_id: (!is_simple).then(|| "default".into()),
+            challenge: challenge.map(|text| Bytes::copy_from_slice(text.as_bytes())),
+        }
+    }
+
+    fn token_auth() -> SaslAuth {
+        auth("TOKEN", "DIGEST-MD5", Some(&GOLDEN[0].challenge()))
+    }
+
+    fn server(state: SaslState, token: Option<&str>, auths: Vec<SaslAuth>) -> Bytes {
+        let message = RpcSaslProto {
+            version: Some(0),
+            state: state as i32,
+            token: token.map(|text| Bytes::copy_from_slice(text.as_bytes())),
+            auths,
+        };
+        message.encode_to_vec().into()
+    }
+
+    fn offer(auths: Vec<SaslAuth>) -> Bytes {
+        server(SaslState::Negotiate, None, auths)
+    }
+
+    fn proof() -> String {
+        format!("rspauth={}", GOLDEN[0].rspauth)
+    }
+
+    fn secured() -> SecurityPolicy {
+        SecurityPolicy {
+            required: true,
+            fallback_to_simple: false,
+            protection: vec![Qop::Auth],
+        }
+    }
+
+    fn with_token(policy: SecurityPolicy) -> Negotiation {
+        Negotiation::start(Some(golden_token()), policy, GOLDEN[0].cnonce.into()).0
+    }
+
+    fn without_token(policy: SecurityPolicy) -> Negotiation {
+        Negotiation::start(None, policy, GOLDEN[0].cnonce.into()).0
+    }
+
+    fn decoded(bytes: &Bytes) -> RpcSaslProto {
+        RpcSaslProto::decode(bytes.clone()).expect("is a message")
+    }
+
+    #[test]
+    fn the_first_message_is_javas() {
+        let (_, first) = Negotiation::start(None, SecurityPolicy::default(), String::new());
+        assert_eq!(hex::encode(first), "1001");
+    }
+
+    #[test]
+    fn a_token_is_taken_and_the_servers_proof_checked() {
+        let mut negotiation = with_token(secured());
+        let Ok(Step::Send(initiate)) = negotiation.receive(&offer(vec![token_auth()])) else {
+            panic!("goes on")
+        };
+        let initiate = decoded(&initiate);
+        assert_eq!(initiate.state(), SaslState::Initiate);
+        assert_eq!(initiate.auths, [auth("TOKEN", "DIGEST-MD5", None)]);
+        let response =
+            String::from_utf8(initiate.token.unwrap_or_default().to_vec()).expect("text");
+        assert!(response.contains(GOLDEN[0].response), "{response}");
+        let done = negotiation.receive(&server(SaslState::Success, Some(&proof()), Vec::new()));
+        assert!(
+            matches!(
+                done,
+                Ok(Step::Finish(Agreed {
+                    method: AuthMethod::Token,
+                    layer: None
+                }))
+            ),
+            "{done:?}"
+        );
+    }
+
+    #[test]
+    fn a_challenge_may_come_in_a_message_of_its_own() {
+        let mut negotiation = with_token(secured());
+        let bare = offer(vec![auth("TOKEN", "DIGEST-MD5", None)]);
+        let Ok(Step::Send(initiate)) = negotiation.receive(&bare) else {
+            panic!("goes on")
+        };
+        assert_eq!(decoded(&initiate).token.as_deref(), Some(&b""[..]));
+        let challenge = server(
+            SaslState::Challenge,
+            Some(&GOLDEN[0].challenge()),
+            Vec::new(),
+        );
+        let Ok(Step::Send(response)) = negotiation.receive(&challenge) else {
+            panic!("goes on")
+        };
+        assert_eq!(decoded(&response).state(), SaslState::Response);
+        // The proof as a last challenge, then a bare success.
+        let last = server(SaslState::Challenge, Some(&proof()), Vec::new());
+        assert!(matches!(negotiation.receive(&last), Ok(Step::Send(_))));
+        let done = negotiation.receive(&server(SaslState::Success, None, Vec::new()));
+        assert!(matches!(done, Ok(Step::Finish(_))), "{done:?}");
+    }
+
+    #[test]
+    fn the_servers_order_decides_among_what_we_can_serve() {
+        let simple = || auth("SIMPLE", "", None);
+        let kerberos = || auth("KERBEROS", "GSSAPI", None);
+        let mut negotiation = without_token(SecurityPolicy::default());
+        let step = negotiation.receive(&offer(vec![token_auth(), kerberos(), simple()]));
+        let Ok(Step::SendAndFinish(initiate, agreed)) = step else {
+            panic!("{step:?}")
+        };
+        assert_eq!(agreed.method, AuthMethod::Simple);
+        assert_eq!(decoded(&initiate).auths, [simple()]);
+        let mut negotiation = with_token(SecurityPolicy::default());
+        let step = negotiation.receive(&offer(vec![simple(), token_auth()]));
+        assert!(matches!(step, Ok(Step::SendAndFinish(..))), "{step:?}");
+    }
+
+    #[test]
+    fn a_secured_client_is_not_talked_out_of_security() {
+        let simple = offer(vec![auth("SIMPLE", "", None)]);
+        let early = server(SaslState::Success, None, Vec::new());
+        for message in [&simple, &early] {
+            for mut negotiation in [with_token(secured()), without_token(secured())] {
+                assert_eq!(
+                    negotiation.receive(message).err(),
+                    Some(SaslError::SimpleRefused)
+                );
+            }
+            let allowed = SecurityPolicy {
+                fallback_to_simple: true,
+                ..secured()
+            };
+            assert!(with_token(allowed).receive(message).is_ok());
+            assert!(
+                without_token(SecurityPolicy::default())
+                    .receive(message)
+                    .is_ok()
+            );
+        }
+    }
+
+    #[test]
+    fn success_without_the_proof_is_refused() {
+        for token in [
+            None,
+            Some(""),
+            Some("rspauth=00000000000000000000000000000000"),
+        ] {
+            let mut negotiation = with_token(SecurityPolicy::default());
+            assert!(negotiation.receive(&offer(vec![token_auth()])).is_ok());
+            let done = negotiation.receive(&server(SaslState::Success, token, Vec::new()));
+            assert!(
+                matches!(
+                    done,
+                    Err(SaslError::EarlySuccess | SaslError::Digest(DigestError::ServerNotVerified))
+                ),
+                "{done:?}"
+            );
+        }
+        let mut negotiation = with_token(secured());
+        assert!(
+            negotiation
+                .receive(&offer(vec![auth("TOKEN", "DIGEST-MD5", None)]))
+                .is_ok()
+        );
+        let done = negotiation.receive(&server(SaslState::Success, Some(&proof()), Vec::new()));
+        assert_eq!(done.err(), Some(SaslError::EarlySuccess));
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_named() {
+        let kerberos = offer(vec![
+            auth("TOKEN", "DIGEST-MD5", None),
+            auth("KERBEROS", "GSSAPI", None),
+        ]);
+        let error = without_token(secured())
+            .receive(&kerberos)
+            .expect_err("has neither");
+        let text = "cannot authenticate via [\"TOKEN\", \"KERBEROS\"] (a token is missing, SIMPLE is not allowed)";
+        assert_eq!(error.to_string(), text);
+        let scram = offer(vec![auth("TOKEN", "SCRAM-SHA-256", None)]);
+        assert_eq!(
+            with_token(secured()).receive(&scram).err(),
+            Some(SaslError::Mechanism("SCRAM-SHA-256".into()))
+        );
+    }
+
+    #[test]
+    fn every_other_message_is_out_of_order() {
+        let messages = |state| server(state, Some("x"), vec![token_auth()]);
+        let refused = |negotiation: &mut Negotiation, state| {
+            let answer = negotiation.receive(&messages(state));
+            assert!(
+                matches!(answer, Err(SaslError::OutOfOrder { .. })),
+                "{state:?}: {answer:?}"
+            );
+        };
+        for state in [
+            SaslState::Initiate,
+            SaslState::Challenge,
+            SaslState::Response,
+            SaslState::Wrap,
+        ] {
+            refused(&mut with_token(SecurityPolicy::default()), state);
+        }
+        for state in [
+            SaslState::Negotiate,
+            SaslState::Initiate,
+            SaslState::Response,
+            SaslState::Wrap,
+        ] {
+            let mut negotiation = with_token(SecurityPolicy::default());
+            assert!(negotiation.receive(&offer(vec![token_auth()])).is_ok());
+            refused(&mut negotiation, state);
+            // An error is the end: the right message comes too late.
+            refused(&mut negotiation, SaslState::Success);
+        }
+    }
+
+    #[test]
+    fn unknown_states_are_an_error() {
+        let unknown = Bytes::from_static(&[0x10, 0x09]);
+        assert_eq!(
+            with_token(secured()).receive(&unknown).err(),
+            Some(SaslError::UnknownState(9))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_server_makes_it_panic_or_agree_without_proof(
+            messages in proptest::collection::vec(
+                prop_oneof![
+                    proptest::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from),
+                    (0_i32..7, proptest::option::of(".{0,12}")).prop_map(|(state, token)| RpcSaslProto {
+                        version: None,
+                        state,
+                        token: token.map(|text| Bytes::from(text.into_bytes())),
+                        auths: vec![token_auth(), auth("SIMPLE", "", None)],
+                    }.encode_to_vec().into()),
+                ],
+                0..5,
+            ),
+        ) {
+            let mut negotiation = with_token(secured());
+            for message in messages {
+                let step = negotiation.receive(&message);
+                prop_assert!(!matches!(step, Ok(Step::Finish(_) | Step::SendAndFinish(..))), "{step:?}");
+            }
+        }
+    }
+}

@@ -63,6 +63,11 @@ impl ServiceNames {
         &self.names
     }
 
+    /// Whether a token's service field has one of the names.
+    pub fn matches(&self, service: &str) -> bool {
+        self.rank(service).is_some()
+    }
+
     /// Position of the best name that the service field has; lower is better.
     fn rank(&self, service: &str) -> Option<usize> {
         let parts = || {

@@ -1,0 +1,72 @@
+//! Calls one method without arguments at one server, and says how it went.
+//!
+//! ```text
+//! HADOOP_USER_NAME=alice cargo run -p heddle-hadoop --example probe -- \
+//!     rm.example.com:8032 org.apache.hadoop.yarn.api.ApplicationClientProtocolPB getNewApplication
+//! ```
+//!
+//! Configuration, user and tokens come from the environment, as for any Hadoop client: with
+//! `HADOOP_TOKEN_FILE_LOCATION` set, the token for the server's address is used.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use heddle_hadoop::configuration::{Configuration, Environment};
+use heddle_hadoop::rpc::{CallOptions, Login, RpcClient, RpcOptions};
+use heddle_hadoop::sasl::SecurityPolicy;
+use heddle_hadoop::token::{Credentials, ServiceNames};
+use heddle_hadoop::{HostPort, User};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [server, protocol, method] = arguments.as_slice() else {
+        return Err("usage: probe HOST:PORT PROTOCOL METHOD".into());
+    };
+    let server: HostPort = server.parse()?;
+    let configuration = Configuration::load(Environment::of_process())?;
+    let policy = SecurityPolicy::of(&configuration)?;
+    let user = User::resolve(configuration.environment(), policy.required)?;
+    let credentials = Credentials::of_environment(&configuration)?;
+    let names = ServiceNames::new()
+        .with_servers(std::slice::from_ref(&server))
+        .await;
+    let mut tokens = credentials.tokens().map(|(_, token)| token);
+    let token = tokens.find(|token| names.matches(token.service())).cloned();
+    println!(
+        "user {}, token {}",
+        user.effective,
+        token.as_ref().map_or("none", |token| token.kind())
+    );
+
+    let client = RpcClient::new(RpcOptions::of(&configuration)?);
+    let proxy = client.proxy(
+        protocol,
+        [server],
+        Login {
+            user,
+            token,
+            policy,
+        },
+    );
+    for _ in 0..3 {
+        let started = Instant::now();
+        // `()` is a message without fields: it sends nothing and skips all that comes.
+        let reply: Result<(), _> = proxy
+            .call(method, &(), CallOptions::once(Duration::from_secs(10)))
+            .await;
+        let took = started.elapsed();
+        match reply {
+            Ok(()) => println!("{method} answered in {took:?}"),
+            Err(error) => {
+                println!("{method} failed in {took:?}");
+                let mut cause: Option<&dyn Error> = Some(&error);
+                while let Some(error) = cause {
+                    println!("  {error}");
+                    cause = error.source();
+                }
+            }
+        }
+    }
+    Ok(())
+}
