@@ -31,7 +31,7 @@ pub use path::{PathError, StorePath};
 pub use probe::probe;
 pub use sidecar::{SIDECAR_SUFFIX, SidecarError, read_sidecar, sidecar_line, sidecar_name};
 pub use store::{Entry, Kind, Mode, Reader, Storage, Writer};
-pub use summed::{Summed, SummedWriter, Unvouched};
+pub use summed::{Summed, SummedWriter, Unvouched, publish_small};
 
 /// The storage that a location lies on.
 ///

@@ -10,6 +10,7 @@
 
 use bytes::Bytes;
 use heddle_protocol::manifest::Md5;
+use uuid::Uuid;
 
 use crate::digest::Digester;
 use crate::error::{Op, Reason, StorageError, WriteError};
@@ -142,5 +143,55 @@ pub(crate) async fn write_whole(
         Ok(found) if found == data => Ok(()),
         // Not there (yet), other bytes, or unreadable: still unknown.
         Ok(_) | Err(_) => Err(error),
+    }
+}
+
+/// Makes a small file appear whole under its name, or not at all, replacing nothing: a draft beside it
+/// (`.<name>.<uuid>`) is made durable and renamed. So nobody ever sees a torn one, and after a failure
+/// the same call may simply be made again.
+///
+/// # Errors
+/// `NotDone` with `Exists` when the name is taken by other bytes. `Unknown` only when reading back
+/// failed too.
+pub async fn publish_small(
+    storage: &dyn Storage,
+    path: &StorePath,
+    data: Bytes,
+) -> Result<(), WriteError> {
+    let draft = path
+        .sibling(&format!(".{}.{}", path.name(), Uuid::new_v4().simple()))
+        .map_err(|error| WriteError::NotDone(error.into()))?;
+    if let Err(error) = write_whole(storage, &draft, data.clone()).await {
+        // Nobody reads drafts, so whatever became of this one, the name was not taken.
+        let _leaks = storage.delete_file(&draft).await;
+        return Err(WriteError::NotDone(error.into()));
+    }
+    let error = match storage.rename(&draft, path).await {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    match read_small(storage, path, data.len()).await {
+        // These very bytes, durable as the draft was before it got this name.
+        Ok(found) if found == data => return Ok(()),
+        Err(read) if read.is_not_found() && error.is_unknown() => {
+            // A late rename may still come: without its draft it cannot.
+            return match storage.delete_file(&draft).await {
+                Ok(()) => Err(WriteError::NotDone(error.into())),
+                Err(_) => Err(error),
+            };
+        }
+        // Other bytes: somebody else's, whatever became of ours.
+        Ok(_) => {}
+        Err(read) if matches!(read.reason, Reason::Unsupported(_)) => {}
+        Err(_) if error.is_unknown() => return Err(error),
+        Err(_) => {}
+    }
+    let _leaks = storage.delete_file(&draft).await;
+    match error {
+        WriteError::NotDone(error) => Err(WriteError::NotDone(error)),
+        WriteError::Unknown(error) => {
+            let taken = StorageError::new(Op::Rename, storage.show(path), Reason::Exists);
+            Err(WriteError::NotDone(taken.because(error)))
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::path::StorePath;
 use crate::shard_file::ShardReader;
 use crate::sidecar::{SIDECAR_BYTES_MAX, SidecarError, read_sidecar, sidecar_name};
 use crate::store::{Entry, Kind, Mode, Storage};
-use crate::summed::write_whole;
+use crate::summed::{publish_small, write_whole};
 use crate::{Location, make_dirs, probe, read_small};
 
 /// Longest marker or claim that is read.
@@ -243,25 +243,13 @@ impl CheckpointDir {
     /// What the storage says. When the outcome is unknown it is looked up by our salt; it stays
     /// unknown only if that fails too, and then nothing may be done under this generation.
     pub async fn write_claim(&self, claim: &ClaimRecord) -> Result<bool, CheckpointError> {
-        let generation = claim.generation.to_string();
-        let staging = self.under(&[STAGING, &generation])?;
-        self.make(&staging).await?;
-        let draft = staging
-            .join(&format!("claim-{}", Uuid::new_v4().simple()))
-            .map_err(StorageError::from)?;
+        let path = self.under(&[CLAIMS, &claim.generation.to_string()])?;
         let mut content = serde_json::to_vec_pretty(claim).expect("plain fields are JSON");
         content.push(b'\n');
-        write_whole(&*self.storage, &draft, Bytes::from(content))
-            .await
-            .map_err(StorageError::from)?;
-        let path = self.under(&[CLAIMS, &generation])?;
-        match self.storage.rename(&draft, &path).await {
+        match publish_small(&*self.storage, &path, Bytes::from(content)).await {
             Ok(()) => Ok(true),
-            Err(error) => match self.claim(claim.generation).await {
-                Ok(found) => Ok(found.salt == claim.salt),
-                // Not there: a rename that was not done, or a late one that may still be.
-                Err(_) => Err(StorageError::from(error).into()),
-            },
+            Err(WriteError::NotDone(error)) if error.is_exists() => Ok(false),
+            Err(error) => Err(StorageError::from(error).into()),
         }
     }
 
@@ -271,11 +259,25 @@ impl CheckpointDir {
     /// When a claim that matters cannot be read.
     pub async fn lineage(&self) -> Result<Lineage, CheckpointError> {
         let claimed = self.claimed().await?;
-        let mut next = claimed.last().copied();
+        let highest = claimed.last().copied();
+        self.lineage_from(highest, &claimed).await
+    }
+
+    /// The lineage that one of the claims makes, whatever was claimed after it.
+    ///
+    /// # Errors
+    /// When a claim that matters cannot be read.
+    pub async fn lineage_from(
+        &self,
+        from: Option<Generation>,
+        claimed: &[Generation],
+    ) -> Result<Lineage, CheckpointError> {
+        let mut next = from;
         let mut bases = Vec::new();
         while let Some(generation) = next {
             let base = self.claim(generation).await?.base;
             bases.push((generation, base));
+            // A copy of the directory without its old claims is as good as the original.
             next = base
                 .map(|base| base.generation)
                 .filter(|lower| *lower < generation && claimed.contains(lower));

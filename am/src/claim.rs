@@ -1,0 +1,496 @@
+//! Who may write in a checkpoint directory: one claim after the other, each with a higher generation.
+//!
+//! ```text
+//! look at the highest claim ─▶ its owner lives? ─▶ refuse (exit 9), naming it
+//!        ▲                          │ no, or take over
+//!        │                          ▼
+//!        │              choose the base: newest complete checkpoint of the lineage
+//!        │                          ▼
+//!        └──── taken ◀── claims/g<highest+1>, exclusively
+//!        ▲                          ▼ ours
+//!        └──── gone ◀─── is the base still there?
+//! ```
+//!
+//! The last look is one half of a handshake with whoever deletes old checkpoints: see the storage's
+//! rules for deletion. A claim that turned out to be useless stays; it costs a small file.
+//!
+//! An owner is not asked, only looked for: on this machine by its process id *and* the time that
+//! process started, since ids are used again. One on another machine cannot be judged from here; a
+//! person can, and says so with `--take-over`. Whatever is decided here wrongly costs work and no
+//! model: what a zombie still commits lies outside the lineage.
+
+use std::fs;
+
+use heddle_protocol::ids::{Generation, RunId};
+use heddle_protocol::manifest::Salt;
+use heddle_storage::checkpoint::{
+    Checkpoint, CheckpointDir, CheckpointError, ClaimRecord, Depth, OnCorrupt, Owner,
+};
+use nix::unistd::gethostname;
+use tracing::info;
+
+/// How often a claim is tried when others claim at the same time.
+const TRIES: u32 = 16;
+/// Version of the claim's format.
+const CLAIM_VERSION: u32 = 1;
+
+/// What to claim a directory for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The run.
+    pub run: RunId,
+    /// Who asks.
+    pub owner: Owner,
+    /// This process's own.
+    pub salt: Salt,
+    /// Now, milliseconds since 1970. For people.
+    pub at_ms: u64,
+    /// Claim even if the owner lives or cannot be judged.
+    pub take_over: bool,
+    /// Continue nothing: train from initial values.
+    pub fresh: bool,
+    /// Whether an older checkpoint may stand in for a damaged one.
+    pub on_corrupt: OnCorrupt,
+}
+
+/// A claim that was made.
+#[derive(Debug)]
+pub struct Claimed {
+    /// Its generation.
+    pub generation: Generation,
+    /// The checkpoint that it continues.
+    pub base: Option<Checkpoint>,
+    /// The claim before it, of a process that is gone.
+    pub predecessor: Option<ClaimRecord>,
+}
+
+/// Whether an owner lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Liveness {
+    /// It runs.
+    Alive,
+    /// It is gone for good.
+    Gone,
+    /// Cannot be told from here.
+    Unknown,
+}
+
+/// Why the directory was not claimed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// Its owner runs. Exit code 9.
+    #[error(
+        "{dir} belongs to run {run} ({owner}), which is running; stop it first, or use --take-over"
+    )]
+    Held {
+        /// The directory.
+        dir: String,
+        /// Its run.
+        run: RunId,
+        /// Its owner.
+        owner: Owner,
+    },
+    /// Whether its owner runs cannot be told from here. Exit code 9.
+    #[error(
+        "{dir} was claimed by run {run} ({owner}), and whether that runs cannot be seen from here; if it does not, use --take-over"
+    )]
+    Unclear {
+        /// The directory.
+        dir: String,
+        /// Its run.
+        run: RunId,
+        /// Its owner.
+        owner: Owner,
+    },
+    /// A later attempt of the same application has claimed it. Exit code 9; no flag changes that.
+    #[error("{dir} was claimed by {owner}, a later attempt of this application")]
+    Superseded {
+        /// The directory.
+        dir: String,
+        /// The later attempt.
+        owner: Owner,
+    },
+    /// Others claimed it at the same time, again and again.
+    #[error("{dir}: others claim it at the same time")]
+    Contended {
+        /// The directory.
+        dir: String,
+    },
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+/// Claims a checkpoint directory. `lives` says whether the owner of the highest claim does; for
+/// owners on this machine that is [`liveness`].
+///
+/// # Errors
+/// See [`ClaimError`].
+pub async fn claim(
+    dir: &CheckpointDir,
+    request: &Request,
+    lives: &(dyn Fn(&Owner) -> Liveness + Sync),
+) -> Result<Claimed, ClaimError> {
+    for _ in 0..TRIES {
+        let claimed = dir.claimed().await?;
+        // Claims of this very process that turned out useless are no predecessors.
+        let mut predecessor = None;
+        for generation in claimed.iter().rev() {
+            let record = dir.claim(*generation).await?;
+            if record.salt != request.salt {
+                predecessor = Some(record);
+                break;
+            }
+        }
+        if let Some(before) = &predecessor {
+            may_follow(dir, before, request, lives)?;
+        }
+        let base = if request.fresh {
+            None
+        } else {
+            let from = predecessor.as_ref().map(|before| before.generation);
+            let lineage = dir.lineage_from(from, &claimed).await?;
+            dir.newest(&lineage, Depth::Shallow, request.on_corrupt)
+                .await?
+        };
+        let generation = claimed
+            .last()
+            .map_or(Generation(1), |highest| highest.next());
+        let record = ClaimRecord {
+            format_version: CLAIM_VERSION,
+            generation,
+            run: request.run,
+            owner: request.owner.clone(),
+            base: base.as_ref().map(|base| base.manifest.cut),
+            salt: request.salt,
+            at_ms: request.at_ms,
+        };
+        if !dir.write_claim(&record).await? {
+            continue;
+        }
+        if let Some(base) = &base {
+            match dir.load(base.manifest.cut, Depth::Shallow).await {
+                Ok(_) => {}
+                // The predecessor lives after all and was deleting it as we looked.
+                Err(CheckpointError::Unknown { .. }) => continue,
+                Err(error) if error.is_damage() => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        info!(%generation, base = ?record.base, owner = %record.owner, "checkpoint directory claimed");
+        return Ok(Claimed {
+            generation,
+            base,
+            predecessor,
+        });
+    }
+    Err(ClaimError::Contended {
+        dir: dir.show(dir.root()),
+    })
+}
+
+/// Whether the owner of the highest claim leaves room for this one.
+fn may_follow(
+    dir: &CheckpointDir,
+    before: &ClaimRecord,
+    request: &Request,
+    lives: &(dyn Fn(&Owner) -> Liveness + Sync),
+) -> Result<(), ClaimError> {
+    let (shown, owner, run) = (dir.show(dir.root()), before.owner.clone(), before.run);
+    if let (
+        Owner::Application {
+            application: theirs,
+            attempt: other,
+        },
+        Owner::Application {
+            application: ours,
+            attempt: own,
+        },
+    ) = (&before.owner, &request.owner)
+        && theirs == ours
+    {
+        // YARN starts an attempt when it has given the one before up: no need to look for it.
+        return if other < own {
+            Ok(())
+        } else {
+            Err(ClaimError::Superseded { dir: shown, owner })
+        };
+    }
+    match lives(&before.owner) {
+        Liveness::Gone => Ok(()),
+        _ if request.take_over => Ok(()),
+        Liveness::Alive => Err(ClaimError::Held {
+            dir: shown,
+            run,
+            owner,
+        }),
+        Liveness::Unknown => Err(ClaimError::Unclear {
+            dir: shown,
+            run,
+            owner,
+        }),
+    }
+}
+
+/// This process as the owner of a local run.
+///
+/// # Errors
+/// When the system does not tell host name, boot or start time.
+pub fn local_owner() -> std::io::Result<Owner> {
+    let pid = std::process::id();
+    let start_ticks = start_ticks(pid)
+        .ok_or_else(|| std::io::Error::other("/proc does not tell when this process started"))?;
+    Ok(Owner::Local {
+        host: host()?,
+        pid,
+        start_ticks,
+        boot: boot()?,
+    })
+}
+
+/// Whether the owner of a claim lives, as far as this machine can tell.
+#[must_use]
+pub fn liveness(owner: &Owner) -> Liveness {
+    let Owner::Local {
+        host: theirs,
+        pid,
+        start_ticks: started,
+        boot: their_boot,
+    } = owner
+    else {
+        return Liveness::Unknown;
+    };
+    let (Ok(here), Ok(boot)) = (host(), boot()) else {
+        return Liveness::Unknown;
+    };
+    match () {
+        () if *their_boot == boot => {}
+        // This machine was started anew since.
+        () if *theirs == here => return Liveness::Gone,
+        () => return Liveness::Unknown,
+    }
+    match start_ticks(*pid) {
+        Some(ticks) if ticks == *started => Liveness::Alive,
+        // In a container of its own, a process of another host name on this boot is not to be seen.
+        None if *theirs != here => Liveness::Unknown,
+        _ => Liveness::Gone,
+    }
+}
+
+fn host() -> std::io::Result<String> {
+    Ok(gethostname()?.to_string_lossy().into_owned())
+}
+
+fn boot() -> std::io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
+}
+
+/// When a process started, in ticks since boot; `None` when it is gone or a zombie.
+fn start_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    start_ticks_in(&stat)
+}
+
+/// Fields 3 (state) and 22 (starttime) of proc_pid_stat(5). The second field, the program's name in
+/// parentheses, may hold anything, so counting begins behind its last parenthesis.
+fn start_ticks_in(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heddle_protocol::ids::Attempt;
+    use heddle_storage::{LocalStorage, StorePath};
+    use std::sync::Arc;
+    use uuid::Uuid;
+
+    async fn place() -> (tempfile::TempDir, CheckpointDir) {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let root = StorePath::parse(temp.path().to_str().expect("UTF-8")).expect("absolute");
+        let dir = CheckpointDir::open_or_create(Arc::new(LocalStorage), root)
+            .await
+            .expect("opened");
+        (temp, dir)
+    }
+
+    fn application(name: &str, attempt: u32) -> Owner {
+        Owner::Application {
+            application: name.to_owned(),
+            attempt: Attempt(attempt),
+        }
+    }
+
+    fn request(owner: Owner) -> Request {
+        Request {
+            run: RunId(Uuid::from_u128(1)),
+            owner,
+            salt: Salt(Uuid::new_v4()),
+            at_ms: 0,
+            take_over: false,
+            fresh: false,
+            on_corrupt: OnCorrupt::Previous,
+        }
+    }
+
+    async fn made(
+        dir: &CheckpointDir,
+        request: &Request,
+        lives: Liveness,
+    ) -> Result<u32, ClaimError> {
+        claim(dir, request, &|_| lives)
+            .await
+            .map(|claimed| claimed.generation.0)
+    }
+
+    #[tokio::test]
+    async fn generations_count_up_over_claims() {
+        let (_temp, dir) = place().await;
+        for expected in 1..4 {
+            let request = request(local_owner().expect("an owner"));
+            assert_eq!(
+                made(&dir, &request, Liveness::Gone).await.expect("claimed"),
+                expected
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_living_owner_is_left_alone_and_named_unless_taken_over() {
+        let (_temp, dir) = place().await;
+        let mine = request(local_owner().expect("an owner"));
+        claim(&dir, &mine, &liveness)
+            .await
+            .expect("nobody was there");
+        // This process lives, as anybody can see.
+        let error = claim(&dir, &request(application("application_1_1", 1)), &liveness)
+            .await
+            .expect_err("it lives");
+        let named = format!("process {} on", std::process::id());
+        assert!(
+            matches!(error, ClaimError::Held { .. }) && error.to_string().contains(&named),
+            "{error}"
+        );
+        let over = Request {
+            take_over: true,
+            ..request(application("application_1_1", 1))
+        };
+        assert_eq!(
+            claim(&dir, &over, &liveness)
+                .await
+                .expect("taken over")
+                .generation,
+            Generation(2)
+        );
+    }
+
+    #[tokio::test]
+    async fn an_owner_elsewhere_is_not_judged() {
+        let (_temp, dir) = place().await;
+        made(
+            &dir,
+            &request(application("application_1_1", 1)),
+            Liveness::Gone,
+        )
+        .await
+        .expect("claimed");
+        let error = claim(&dir, &request(local_owner().expect("an owner")), &liveness).await;
+        assert!(matches!(error, Err(ClaimError::Unclear { .. })));
+    }
+
+    #[tokio::test]
+    async fn attempts_of_one_application_follow_each_other_and_never_go_back() {
+        let (_temp, dir) = place().await;
+        let attempt = |n| request(application("application_1_1", n));
+        assert_eq!(
+            made(&dir, &attempt(1), Liveness::Alive)
+                .await
+                .expect("claimed"),
+            1
+        );
+        assert_eq!(
+            made(&dir, &attempt(3), Liveness::Alive)
+                .await
+                .expect("claimed"),
+            2
+        );
+        for late in [2, 3] {
+            let late = Request {
+                take_over: true,
+                ..attempt(late)
+            };
+            let error = made(&dir, &late, Liveness::Gone).await;
+            assert!(
+                matches!(error, Err(ClaimError::Superseded { .. })),
+                "no flag changes that"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn of_many_at_once_each_gets_its_own_generation() {
+        let (_temp, dir) = place().await;
+        let claims = (0..8).map(|_| {
+            let dir = dir.clone();
+            tokio::spawn(async move {
+                made(
+                    &dir,
+                    &request(local_owner().expect("an owner")),
+                    Liveness::Gone,
+                )
+                .await
+            })
+        });
+        let mut got = Vec::new();
+        for claim in claims.collect::<Vec<_>>() {
+            got.push(claim.await.expect("no panic").expect("claimed"));
+        }
+        got.sort_unstable();
+        assert_eq!(got, [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_start_time_too() {
+        let owner = local_owner().expect("an owner");
+        assert_eq!(liveness(&owner), Liveness::Alive);
+        let Owner::Local {
+            host,
+            pid,
+            start_ticks,
+            boot,
+        } = owner
+        else {
+            panic!("local")
+        };
+        let other = |start_ticks, boot: &str, host: &str| {
+            liveness(&Owner::Local {
+                host: host.to_owned(),
+                pid,
+                start_ticks,
+                boot: boot.to_owned(),
+            })
+        };
+        assert_eq!(other(start_ticks + 1, &boot, &host), Liveness::Gone);
+        assert_eq!(other(start_ticks, "another boot", &host), Liveness::Gone);
+        assert_eq!(
+            other(start_ticks, "another boot", "elsewhere"),
+            Liveness::Unknown
+        );
+    }
+
+    #[test]
+    fn odd_program_names_do_not_mislead() {
+        let line = "7 (a) S 1 (b) R 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
+        assert_eq!(start_ticks_in(line), Some(4242));
+        let zombie = line.replace(") R ", ") Z ");
+        assert_eq!(start_ticks_in(&zombie), None);
+        assert_eq!(start_ticks_in("7 (a"), None);
+    }
+}
