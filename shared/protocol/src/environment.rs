@@ -21,6 +21,11 @@ pub const SECRET_FILE: &str = "HEDDLE_SECRET_FILE";
 pub const LOG_DIR: &str = "HEDDLE_LOG_DIR";
 /// Address that a container binds and advertises; loopback when not set.
 pub const BIND_HOST: &str = "HEDDLE_BIND_HOST";
+/// Pserver: number of data threads, each with a port of its own (`pservers.vcores`); 1 when not set. It must
+/// be known before the first registration, which names the ports.
+pub const DATA_THREADS: &str = "HEDDLE_DATA_THREADS";
+/// Ports that a container may listen on (`network.ports`), such as `7000-7100`; any when not set.
+pub const PORTS: &str = "HEDDLE_PORTS";
 
 /// Content of the file that [`AM_FILE`] names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
