@@ -13,7 +13,7 @@ pub struct Section {
     pub table: TableId,
     /// Its name in the job.
     pub name: String,
-    /// `value`, or the name of the optimizer's state (`z` and `n` of FTRL).
+    /// `values`, or the name of the optimizer's state (`z` and `n` of FTRL).
     pub plane: &'static str,
     /// Rows of the whole table that are here.
     pub rows: Range<u64>,

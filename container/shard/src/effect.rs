@@ -34,8 +34,8 @@ pub enum Effect {
         /// All of the reply.
         header: Header,
     },
-    /// Send this header and the values, which are read with [`crate::Host::values`] when their turn
-    /// comes, straight from the table.
+    /// Send this header and the values, which are read with [`crate::Host::range`] or
+    /// [`crate::Host::gather`] when their turn comes, straight from the table.
     Values {
         /// To whom.
         conn: Conn,

@@ -16,7 +16,7 @@ use heddle_protocol::ids::{CutId, Epoch, Incarnation, Member, PhaseNo, Role, Sha
 
 use crate::content::{ContentError, SnapshotGone};
 use crate::cut::OpenCut;
-use crate::effect::{Conn, Effect, Flow, Report, Rows};
+use crate::effect::{Conn, Effect, Flow, Report};
 use crate::shard::{Shard, Waiting};
 
 /// Bytes of frames that a host holds back during a cut, before it stops reading the connections that
@@ -220,22 +220,19 @@ impl Host {
         }
     }
 
-    /// The values of a reply whose turn has come, straight from the table or gathered into `scratch`.
-    /// Nothing if the shard has moved on: whoever asked is superseded, or has an answer of the old
-    /// epoch before it.
+    /// The values of a range ([`crate::Rows::Range`]) whose turn to be sent has come, as they lie in the table.
+    /// Nothing if the shard has moved on: whoever asked is superseded, or hears of a new epoch.
     #[must_use]
-    pub fn values<'a>(
-        &'a self,
-        header: &Header,
-        rows: &Rows,
-        scratch: &'a mut Vec<f32>,
-    ) -> Option<&'a [f32]> {
-        if header.epoch != self.epoch {
-            return None;
-        }
-        self.shards
-            .get(&header.shard)?
-            .values(header, rows, scratch)
+    pub fn range(&self, header: &Header) -> Option<&[f32]> {
+        let shard = self.shards.get(&header.shard)?;
+        (header.epoch == self.epoch).then(|| shard.range(header))?
+    }
+
+    /// As [`Self::range`], of [`crate::Rows::Keys`]: put at the end of `out`.
+    #[must_use]
+    pub fn gather(&self, header: &Header, keys: &[u32], out: &mut Vec<f32>) -> Option<()> {
+        let shard = self.shards.get(&header.shard)?;
+        (header.epoch == self.epoch).then(|| shard.gather(header, keys, out))?
     }
 
     fn barrier(&mut self, member: Member, header: &Header, out: &mut Vec<Effect>) {
@@ -523,7 +520,7 @@ impl Host {
         }
     }
 
-    /// Fills `out` with a piece of the snapshot of `cut`; see [`Shard::sections`] for the order.
+    /// Fills `out` with a piece of the snapshot of `cut`; see [`crate::ShardConfig::sections`] for the order.
     /// Pieces come in order; all but the last of a section are a multiple of 256 f32. Call
     /// [`Self::pump`] afterwards.
     ///
@@ -602,15 +599,13 @@ impl Host {
         self.shards.values().map(Shard::state).collect()
     }
 
-    /// The phase served and the lowest number of job steps applied among the shards.
+    /// The phase served and the lowest number of job steps applied among the shards; nothing without shards.
     #[must_use]
-    pub fn position(&self) -> (PhaseNo, Step) {
-        let lowest = self
-            .shards
+    pub fn position(&self) -> Option<(PhaseNo, Step)> {
+        self.shards
             .values()
             .map(|shard| (shard.phase(), shard.step()))
-            .min();
-        lowest.unwrap_or_default()
+            .min()
     }
 
     /// Push frames applied or staged, and frames refused, so far.

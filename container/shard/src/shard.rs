@@ -49,6 +49,12 @@ impl ShardConfig {
         let end = layout(self).last().map_or(0, Table::end);
         end * 4
     }
+
+    /// What a file of this shard holds besides the once-only memory, in the order of the file.
+    #[must_use]
+    pub fn sections(&self) -> Vec<Section> {
+        sections(&layout(self))
+    }
 }
 
 /// A slice of the model with all that belongs to it: values, optimizer state, once-only memory.
@@ -117,6 +123,23 @@ struct Snapshot {
     memory: Memory,
 }
 
+fn sections(tables: &[Table]) -> Vec<Section> {
+    let mut sections = Vec::new();
+    for (id, table) in tables.iter().enumerate() {
+        for (plane, _) in &table.planes {
+            sections.push(Section {
+                // Ids are places in the spec's list, which has at most 1024 of them.
+                table: TableId(id as u16),
+                name: table.name.clone(),
+                plane,
+                rows: table.rows.clone(),
+                cols: table.cols as u32,
+            });
+        }
+    }
+    sections
+}
+
 fn layout(config: &ShardConfig) -> Vec<Table> {
     let mut at = 0;
     let slice = |spec| {
@@ -156,24 +179,6 @@ impl Shard {
     #[must_use]
     pub fn id(&self) -> ShardId {
         self.id
-    }
-
-    /// What a file of this shard holds besides the once-only memory, in the order of the file.
-    #[must_use]
-    pub fn sections(&self) -> Vec<Section> {
-        let mut sections = Vec::new();
-        for (id, table) in self.tables.iter().enumerate() {
-            for (plane, _) in &table.planes {
-                sections.push(Section {
-                    table: TableId(id as u16),
-                    name: table.name.clone(),
-                    plane,
-                    rows: table.rows.clone(),
-                    cols: table.cols as u32,
-                });
-            }
-        }
-        sections
     }
 
     /// Where the section's f32 go when a file is loaded, before the shard serves anything.

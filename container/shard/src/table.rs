@@ -49,7 +49,7 @@ impl Table {
         let rows = shard_rows(spec.rows, shard, shards);
         let cols = spec.cols as usize;
         let len = (rows.end - rows.start) as usize * cols;
-        let names = std::iter::once("value").chain(state_names(&spec.optimizer).iter().copied());
+        let names = std::iter::once("values").chain(state_names(&spec.optimizer).iter().copied());
         let mut next = at;
         let planes = names
             .map(|name| {
@@ -199,7 +199,6 @@ impl Table {
 
     /// Puts the values of the keyed rows into `out`, one row after the other.
     pub(crate) fn gather(&self, arena: &Arena, keys: &[u32], out: &mut Vec<f32>) {
-        out.clear();
         let values = &arena.cells()[self.planes[0].1.clone()];
         if self.cols == 1 {
             out.extend(keys.iter().map(|&key| values[self.row_of(key)]));

@@ -9,6 +9,7 @@ use crate::effect::{Conn, Effect, Flow, Report, Rows};
 use crate::lanes::Gradient;
 use crate::marks::Judgement;
 use crate::optimizer::all_finite;
+use crate::table::Table;
 
 impl Shard {
     /// Takes a frame of this shard, of this epoch, from a member.
@@ -53,29 +54,26 @@ impl Shard {
         }
     }
 
-    /// The values of a reply whose turn has come; nothing if they are of another step by now.
-    pub(crate) fn values<'a>(
-        &'a self,
-        header: &Header,
-        rows: &Rows,
-        scratch: &'a mut Vec<f32>,
-    ) -> Option<&'a [f32]> {
+    /// The values of a range whose turn to be sent has come; nothing if they are of another step by now.
+    pub(crate) fn range(&self, header: &Header) -> Option<&[f32]> {
+        let table = self.serving(header)?;
+        let first = header.start.checked_sub(table.rows.start)? as usize;
+        Some(table.range(&self.arena, first, header.count as usize))
+    }
+
+    /// As [`Self::range`], of rows by key, put at the end of `out`.
+    pub(crate) fn gather(&self, header: &Header, keys: &[u32], out: &mut Vec<f32>) -> Option<()> {
+        self.serving(header)?.gather(&self.arena, keys, out);
+        Some(())
+    }
+
+    fn serving(&self, header: &Header) -> Option<&Table> {
         if let (Mode::Lanes(lanes), false) = (&self.mode, header.has(flags::FREE))
             && (lanes.step() != header.step || lanes.is_applying())
         {
             return None;
         }
-        let table = self.tables.get(usize::from(header.table.0))?;
-        match rows {
-            Rows::Range => {
-                let first = header.start.checked_sub(table.rows.start)? as usize;
-                Some(table.range(&self.arena, first, header.count as usize))
-            }
-            Rows::Keys(keys) => {
-                table.gather(&self.arena, keys, scratch);
-                Some(scratch)
-            }
-        }
+        self.tables.get(usize::from(header.table.0))
     }
 
     fn pull(
@@ -130,7 +128,7 @@ impl Shard {
 
     fn serve_pull(&self, conn: Conn, header: &Header, keys: Box<[u32]>, out: &mut Vec<Effect>) {
         let mut reply = header.reply(Kind::Values, Status::Ok);
-        // Kept for `values`, which must know whether the step matters.
+        // Kept for when the values are read, which must know whether the step matters.
         reply.flags = header.flags & flags::FREE;
         reply.value_bytes = self
             .pull_bytes(header, &keys)

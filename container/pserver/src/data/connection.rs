@@ -1,0 +1,193 @@
+//! One connection of a trainer: frames in, replies out.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+
+use heddle_protocol::frame::FrameError;
+use heddle_protocol::handshake::Verdict;
+use heddle_shard::{Conn, Flow};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::Thread;
+use super::handshake::{self, Denied};
+use super::inbox::Inbox;
+use super::outbox::Outbox;
+
+/// Replies that may wait for a peer that reads slowly, before no more of its requests are read.
+const REPLIES_MAX: usize = 4096;
+/// Reads of one connection in a row, before others have their turn.
+const READS_IN_A_ROW: usize = 8;
+
+/// What the thread knows of a connection.
+pub(crate) struct Link {
+    pub(crate) outbox: RefCell<Outbox>,
+    /// Told to close, without reading what is still in it.
+    pub(crate) closed: Cell<bool>,
+    /// Something changed for this connection, by another's doing.
+    pub(crate) wake: Notify,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ended {
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("peer closed it")]
+    ByPeer,
+    #[error("closed unread: superseded or no member any more")]
+    Unread,
+    #[error("not a frame")]
+    Frame(#[from] FrameError),
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(thread: &Rc<Thread>, mut stream: TcpStream) -> Result<(), Ended> {
+    stream.set_nodelay(true)?;
+    let member = handshake::greet(&mut stream, thread.run, &thread.secret).await?;
+    let Ok(conn) = thread.with_host(None, |host, _, out| host.connect(member, out)) else {
+        handshake::answer(&mut stream, Verdict::NotMember).await?;
+        return Err(Denied::NotMember.into());
+    };
+    let link = Rc::new(Link {
+        outbox: RefCell::default(),
+        closed: Cell::new(false),
+        wake: Notify::new(),
+    });
+    thread.links.borrow_mut().insert(conn, Rc::clone(&link));
+    // Taken out again however serving ends, this task's being dropped included.
+    let _listed = Listed { thread, conn };
+    handshake::answer(&mut stream, Verdict::Welcome).await?;
+    tracing::debug!(%member, %conn, "data connection opened");
+    let mut session = Session {
+        thread,
+        link: &link,
+        conn,
+        stream,
+        inbox: Inbox::new(),
+        blocked: false,
+    };
+    session.run().await
+}
+
+struct Listed<'a> {
+    thread: &'a Thread,
+    conn: Conn,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.thread.links.borrow_mut().remove(&self.conn);
+        self.thread.host.borrow_mut().disconnect(self.conn);
+    }
+}
+
+struct Session<'a> {
+    thread: &'a Thread,
+    link: &'a Link,
+    conn: Conn,
+    stream: TcpStream,
+    inbox: Inbox,
+    /// The frame at the front was not taken: wait for a wake-up before trying again.
+    blocked: bool,
+}
+
+impl Session<'_> {
+    async fn run(&mut self) -> Result<(), Ended> {
+        let mut in_a_row = 0;
+        loop {
+            if self.link.closed.get() {
+                return Err(Ended::Unread);
+            }
+            self.take_frames()?;
+            self.flush()?;
+            let reading = !self.blocked && self.link.outbox.borrow().len() < REPLIES_MAX;
+            if reading && self.read()? {
+                in_a_row += 1;
+                if in_a_row == READS_IN_A_ROW {
+                    in_a_row = 0;
+                    tokio::task::yield_now().await;
+                }
+                continue;
+            }
+            in_a_row = 0;
+            self.wait(reading).await?;
+        }
+    }
+
+    /// Waits until there is something to read or room to write, or somebody wakes this connection.
+    async fn wait(&mut self, reading: bool) -> io::Result<()> {
+        let writing = !self.link.outbox.borrow().is_empty();
+        let interest = match (reading, writing) {
+            (true, true) => Interest::READABLE | Interest::WRITABLE,
+            (true, false) => Interest::READABLE,
+            (false, true) => Interest::WRITABLE,
+            (false, false) => {
+                self.link.wake.notified().await;
+                self.blocked = false;
+                return Ok(());
+            }
+        };
+        tokio::select! {
+            ready = self.stream.ready(interest) => {
+                ready?;
+            }
+            () = self.link.wake.notified() => self.blocked = false,
+        }
+        Ok(())
+    }
+
+    /// Reads once. Tells whether anything came.
+    fn read(&mut self) -> Result<bool, Ended> {
+        match self.stream.try_read(self.inbox.space()?) {
+            Ok(0) => Err(Ended::ByPeer),
+            Ok(bytes) => {
+                self.inbox.filled(bytes);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Hands the frames that are wholly here to the host.
+    fn take_frames(&mut self) -> Result<(), Ended> {
+        let mut taken = 0;
+        while !self.blocked && !self.link.closed.get() {
+            let Some(frame) = self.inbox.front()? else {
+                break;
+            };
+            let flow = self.thread.with_host(Some(self.conn), |host, _, out| {
+                host.on_frame(self.conn, &frame.header, frame.keys, frame.values, out)
+            });
+            match flow {
+                Flow::Taken => {
+                    let bytes = frame.bytes();
+                    self.inbox.take(bytes);
+                    taken += 1;
+                }
+                Flow::Wait => {
+                    self.blocked = true;
+                    self.thread.blocked.set(true);
+                }
+            }
+        }
+        if taken > 0 {
+            self.thread.publish();
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut outbox = self.link.outbox.borrow_mut();
+        if outbox.is_empty() {
+            return Ok(());
+        }
+        let host = self.thread.host.borrow();
+        outbox.flush(&host, |slices| self.stream.try_write_vectored(slices))
+    }
+}

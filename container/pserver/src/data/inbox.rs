@@ -1,0 +1,176 @@
+//! Bytes of one connection on their way from the socket to the tables: one aligned buffer, reused.
+//!
+//! All parts of a frame are multiples of four bytes, so that keys and values of every frame in the
+//! buffer lie where u32 and f32 may lie, and are handed on without a copy. What is left of a frame
+//! that is not wholly here is moved to the front; while a large frame is coming no more than the
+//! next header is read after it, so that what is moved is small.
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use heddle_protocol::frame::{FrameError, HEADER_BYTES, Header};
+
+/// Bytes at the start: many small frames, and a step towards the size of one part.
+const BYTES_MIN: usize = 64 * 1024;
+/// A frame of at least this many bytes is read without what follows it.
+const LARGE: usize = 32 * 1024;
+
+/// The buffer.
+pub(crate) struct Inbox {
+    words: Vec<u32>,
+    /// Bytes `start .. end` are read and not yet taken.
+    start: usize,
+    end: usize,
+}
+
+/// A whole frame in the buffer.
+pub(crate) struct Frame<'a> {
+    pub(crate) header: Header,
+    pub(crate) keys: &'a [u32],
+    pub(crate) values: &'a [f32],
+}
+
+impl Frame<'_> {
+    /// Bytes to give back with [`Inbox::take`].
+    pub(crate) fn bytes(&self) -> usize {
+        HEADER_BYTES + self.header.payload_bytes()
+    }
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        Self {
+            words: vec![0; BYTES_MIN / 4],
+            start: 0,
+            end: 0,
+        }
+    }
+
+    /// The frame at the front, if it is wholly here.
+    ///
+    /// # Errors
+    /// The bytes are no frame; the connection is of no more use.
+    pub(crate) fn front(&self) -> Result<Option<Frame<'_>>, FrameError> {
+        let Some(header) = self.header()? else {
+            return Ok(None);
+        };
+        let keys_at = self.start + HEADER_BYTES;
+        let values_at = keys_at + header.key_bytes as usize;
+        let end = values_at + header.value_bytes as usize;
+        if end > self.end {
+            return Ok(None);
+        }
+        // The length of every part is a multiple of four: the header's decoder has checked it.
+        let keys = &self.words[keys_at / 4..values_at / 4];
+        let values = cast_slice(&self.words[values_at / 4..end / 4]);
+        Ok(Some(Frame {
+            header,
+            keys,
+            values,
+        }))
+    }
+
+    /// Forgets this many bytes at the front.
+    pub(crate) fn take(&mut self, bytes: usize) {
+        self.start += bytes;
+        debug_assert!(self.start <= self.end);
+    }
+
+    /// Where the next bytes go: never empty. Call [`Self::filled`] with how many came.
+    ///
+    /// # Errors
+    /// As [`Self::front`].
+    pub(crate) fn space(&mut self) -> Result<&mut [u8], FrameError> {
+        let frame = self
+            .header()?
+            .map_or(HEADER_BYTES, |header| HEADER_BYTES + header.payload_bytes());
+        if self.start > 0 {
+            // `start` is at a frame's beginning, a multiple of four; `end` may be anywhere.
+            self.words
+                .copy_within(self.start / 4..self.end.div_ceil(4), 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let wanted = frame + HEADER_BYTES;
+        if self.words.len() * 4 < wanted {
+            self.words.resize(wanted.next_multiple_of(BYTES_MIN) / 4, 0);
+        }
+        let limit = if frame >= LARGE {
+            wanted
+        } else {
+            self.words.len() * 4
+        };
+        let bytes: &mut [u8] = cast_slice_mut(&mut self.words);
+        Ok(&mut bytes[self.end..limit])
+    }
+
+    /// This many bytes were put into [`Self::space`].
+    pub(crate) fn filled(&mut self, bytes: usize) {
+        self.end += bytes;
+    }
+
+    fn header(&self) -> Result<Option<Header>, FrameError> {
+        let bytes: &[u8] = cast_slice(&self.words);
+        match bytes[self.start..self.end].first_chunk() {
+            Some(header) => Header::decode(header).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::frame::{Kind, flags};
+    use heddle_protocol::ids::Epoch;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(request: u64, keys: usize, values: usize) -> Vec<u8> {
+        let mut header = Header::new(Kind::Push, Epoch::default());
+        header.request = request;
+        header.flags = flags::KEYS;
+        header.count = keys as u32;
+        header.key_bytes = keys as u32 * 4;
+        header.value_bytes = values as u32 * 4;
+        let mut bytes = header.encode().to_vec();
+        (0..keys as u32).for_each(|key| bytes.extend(key.to_le_bytes()));
+        (0..values).for_each(|value| bytes.extend((value as f32).to_le_bytes()));
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_as_they_went_in_however_they_are_cut(
+            sizes in prop::collection::vec((0usize..300, 0usize..40_000), 1..8),
+            cuts in prop::collection::vec(1usize..100_000, 1..10),
+        ) {
+            let sent: Vec<u8> = sizes.iter().zip(0..).flat_map(|(&(k, v), n)| frame(n, k, v)).collect();
+            let (mut inbox, mut rest, mut cuts) = (Inbox::new(), &sent[..], cuts.iter().cycle());
+            let mut seen = Vec::new();
+            while !rest.is_empty() {
+                let space = inbox.space().expect("good frames");
+                prop_assert!(!space.is_empty());
+                let n = space.len().min(rest.len()).min(*cuts.next().expect("endless"));
+                space[..n].copy_from_slice(&rest[..n]);
+                inbox.filled(n);
+                rest = &rest[n..];
+                while let Some(frame) = inbox.front().expect("good frames") {
+                    prop_assert_eq!(frame.header.request, seen.len() as u64);
+                    prop_assert!(frame.keys.iter().copied().eq(0..frame.keys.len() as u32));
+                    prop_assert!(frame.values.iter().enumerate().all(|(i, &v)| v == i as f32));
+                    seen.push((frame.keys.len(), frame.values.len()));
+                    let bytes = frame.bytes();
+                    inbox.take(bytes);
+                }
+            }
+            prop_assert_eq!(seen, sizes);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let mut inbox = Inbox::new();
+            inbox.space().expect("empty")[..bytes.len()].copy_from_slice(&bytes);
+            inbox.filled(bytes.len());
+            let _ = inbox.front();
+            let _ = inbox.space();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Makes a shard from a checkpoint's file, checking its sum, or with initial values.
+
+use std::time::Duration;
+
+use bytemuck::cast_slice_mut;
+use heddle_protocol::ids::Epoch;
+use heddle_protocol::manifest::ShardFile;
+use heddle_shard::{ContentError, Shard, ShardConfig};
+use heddle_storage::checkpoint::CheckpointError;
+use heddle_storage::shard_file::ShardReader;
+use heddle_storage::{Location, LocationError};
+
+use crate::layout;
+
+/// Tries to read a file that cannot be read just now, with waits that double from [`RETRY_FIRST`].
+const TRIES: u32 = 4;
+const RETRY_FIRST: Duration = Duration::from_millis(200);
+
+/// A shard to be made.
+pub(crate) struct LoadJob {
+    pub(crate) epoch: Epoch,
+    pub(crate) config: ShardConfig,
+    /// URL of the checkpoint's directory, and the file in it; none: initial values.
+    pub(crate) from: Option<(String, ShardFile)>,
+}
+
+/// Why it was not.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The manifest names no file for the shard.
+    #[error("the checkpoint in {dir} has no file of shard {shard}")]
+    NoFile {
+        dir: String,
+        shard: heddle_protocol::ids::ShardId,
+    },
+    #[error("{file}: {what}")]
+    Other { file: String, what: String },
+    #[error("{file}")]
+    Content { file: String, source: ContentError },
+}
+
+impl LoadError {
+    /// Whether the file is proven to be other than what was saved.
+    pub(crate) fn is_corrupt(&self) -> bool {
+        match self {
+            Self::Checkpoint(CheckpointError::Damaged { .. }) | Self::Content { .. } => true,
+            Self::Checkpoint(_) | Self::Location(_) | Self::Other { .. } | Self::NoFile { .. } => {
+                false
+            }
+        }
+    }
+
+    fn is_worth_a_try(&self) -> bool {
+        matches!(self, Self::Checkpoint(CheckpointError::Storage(_)))
+    }
+}
+
+/// Makes the shard.
+///
+/// # Errors
+/// The file is damaged, of other content, or cannot be read after some tries.
+pub(crate) async fn load(job: &LoadJob) -> Result<Box<Shard>, LoadError> {
+    let Some((dir, file)) = &job.from else {
+        return Ok(Box::new(Shard::new(&job.config)));
+    };
+    let mut wait = RETRY_FIRST;
+    let mut tries = 1;
+    loop {
+        match read(&job.config, dir, file).await {
+            Err(error) if error.is_worth_a_try() && tries < TRIES => {
+                tracing::warn!(shard = %job.config.shard, %error, tries, "a checkpoint's file cannot be read just now");
+                tokio::time::sleep(wait).await;
+                wait *= 2;
+                tries += 1;
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn read(config: &ShardConfig, dir: &str, file: &ShardFile) -> Result<Box<Shard>, LoadError> {
+    let location = Location::parse(dir)?;
+    let storage = heddle_storage::connect(&location).map_err(CheckpointError::from)?;
+    let mut reader = ShardReader::open(&*storage, location.path(), file).await?;
+    let shown = || format!("{dir}/{}", file.file);
+    layout::check(config, reader.header()).map_err(|what| LoadError::Other {
+        file: shown(),
+        what,
+    })?;
+    let mut shard = Box::new(Shard::new(config));
+    let mut memory = Vec::new();
+    while let Some(piece) = reader.next().await? {
+        // The header's sections are the memory and then ours, each of the length that ours has.
+        let Some(section) = piece.section.checked_sub(1) else {
+            memory.extend_from_slice(&piece.data);
+            continue;
+        };
+        let at = piece.offset as usize;
+        let bytes: Option<&mut [u8]> = shard.section_mut(section).map(cast_slice_mut);
+        match bytes.and_then(|bytes| bytes.get_mut(at..at + piece.data.len())) {
+            Some(place) => place.copy_from_slice(&piece.data),
+            None => {
+                let what = format!("section {} is longer than announced", piece.section);
+                return Err(LoadError::Other {
+                    file: shown(),
+                    what,
+                });
+            }
+        }
+    }
+    shard
+        .load_memory(&memory)
+        .map_err(|source| LoadError::Content {
+            file: shown(),
+            source,
+        })?;
+    Ok(shard)
+}

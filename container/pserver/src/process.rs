@@ -1,0 +1,275 @@
+//! The process: its threads, and what it shows of itself to the ApplicationMaster.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU16;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Sender, bounded};
+use heddle_agent::{Agent, Environment, Exit, Hooks};
+use heddle_protocol::control::{Beat, Held, Up};
+use heddle_protocol::environment::{BIND_HOST, DATA_THREADS, PORTS};
+use heddle_protocol::ids::{Epoch, Member};
+use heddle_protocol::spec::PortRange;
+use tokio::sync::Notify;
+
+use crate::command::{DataThread, Input, ThreadState, ToData};
+use crate::coordinator::{Coordinator, Shown};
+use crate::data;
+use crate::workers::Workers;
+
+/// Commands that may wait for a data thread: savers ask for a few pieces each, the coordinator for little.
+const COMMANDS_MAX: usize = 256;
+/// Inputs that may wait for the coordinator: a handful per shard and cut, and it never waits itself.
+const INPUTS_MAX: usize = 65_536;
+/// How long a registration waits for a data thread to say where it stands. One that is applying a
+/// step over a large shard takes a good part of a second.
+const STATE_LIMIT: Duration = Duration::from_secs(3);
+
+/// Where and how wide to serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Data threads, at least 1: the vcores of the container.
+    pub threads: usize,
+    /// Address to bind and to advertise.
+    pub host: IpAddr,
+    /// Ports to take; none: any.
+    pub ports: Option<PortRange>,
+}
+
+impl Default for Options {
+    /// One thread, loopback, any port.
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            ports: None,
+        }
+    }
+}
+
+/// A variable of the environment that says nothing usable.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("environment variable {name} is {value:?}, expected {expected}")]
+pub struct OptionsError {
+    name: &'static str,
+    value: String,
+    expected: &'static str,
+}
+
+impl Options {
+    /// What the environment says; see [`heddle_protocol::environment`].
+    ///
+    /// # Errors
+    /// A variable has a value of another form.
+    pub fn from_process() -> Result<Self, OptionsError> {
+        Self::from_lookup(|name| std::env::var(name).ok())
+    }
+
+    fn from_lookup(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, OptionsError> {
+        fn parsed<T: FromStr>(
+            name: &'static str,
+            value: Option<String>,
+            expected: &'static str,
+        ) -> Result<Option<T>, OptionsError> {
+            let Some(value) = value else { return Ok(None) };
+            value.parse().map(Some).map_err(|_| OptionsError {
+                name,
+                value,
+                expected,
+            })
+        }
+        let default = Self::default();
+        let threads = parsed::<NonZeroU16>(DATA_THREADS, lookup(DATA_THREADS), "a number from 1")?;
+        let host = parsed(BIND_HOST, lookup(BIND_HOST), "an IP address")?;
+        Ok(Self {
+            threads: threads.map_or(default.threads, |threads| usize::from(threads.get())),
+            host: host.unwrap_or(default.host),
+            ports: parsed(PORTS, lookup(PORTS), "ports such as 7000-7100")?,
+        })
+    }
+}
+
+/// Runs a pserver until it is told to end or left alone. Call it once, from the main thread.
+///
+/// # Errors
+/// No port is free, or the system gives no threads.
+pub fn run(environment: Environment, options: Options) -> io::Result<Exit> {
+    let (inputs, queue) = bounded(INPUTS_MAX);
+    let listeners = data::bind(options.host, options.ports, options.threads.max(1))?;
+    let mut endpoints = Vec::new();
+    let mut threads = Vec::new();
+    for (index, listener) in listeners.into_iter().enumerate() {
+        endpoints.push(listener.local_addr()?);
+        threads.push(start_thread(index, listener, &environment, &inputs)?);
+    }
+    let workers = Workers::start(&inputs)?;
+    let shown = Arc::new(Shown::default());
+    let hooks = hooks(
+        environment.member,
+        options.host,
+        endpoints,
+        threads.clone(),
+        Arc::clone(&shown),
+        inputs,
+    );
+    let reporter = Agent::start(environment, hooks)?.reporter();
+    Ok(Coordinator::new(
+        threads,
+        workers,
+        Box::new(move |report| reporter.send(report)),
+        shown,
+    )
+    .run(&queue))
+}
+
+fn start_thread(
+    index: usize,
+    listener: std::net::TcpListener,
+    environment: &Environment,
+    answers: &Sender<Input>,
+) -> io::Result<DataThread> {
+    let (commands, queue) = bounded(COMMANDS_MAX);
+    let thread = DataThread {
+        commands,
+        wake: Arc::new(Notify::new()),
+        counters: Arc::default(),
+    };
+    let setup = data::Setup {
+        index,
+        listener,
+        run: environment.run,
+        secret: environment.secret.clone(),
+        commands: queue,
+        wake: Arc::clone(&thread.wake),
+        answers: answers.clone(),
+        counters: Arc::clone(&thread.counters),
+    };
+    std::thread::Builder::new()
+        .name(format!("data-{index}"))
+        .spawn(move || {
+            if let Err(error) = data::run(setup) {
+                // Without it the shards cannot be served: better gone and replaced than half alive.
+                tracing::error!(index, %error, "a data thread ended");
+                std::process::exit(10);
+            }
+        })?;
+    Ok(thread)
+}
+
+fn hooks(
+    member: Member,
+    host: IpAddr,
+    endpoints: Vec<SocketAddr>,
+    threads: Vec<DataThread>,
+    shown: Arc<Shown>,
+    inputs: Sender<Input>,
+) -> Hooks {
+    let (of_register, exits) = (threads.clone(), inputs.clone());
+    let give = |inputs: &Sender<Input>, input| {
+        if inputs.try_send(input).is_err() {
+            tracing::error!("the coordinator takes no inputs any more");
+            std::process::exit(10);
+        }
+    };
+    Hooks {
+        register: Box::new(move || Up::Register {
+            member,
+            pid: std::process::id(),
+            host: host.to_string(),
+            endpoints: endpoints.clone(),
+            held: held(&of_register),
+            busy: None,
+        }),
+        beat: Box::new(move || beat(&threads, &shown)),
+        command: Box::new(move |command| give(&inputs, Input::Command(Box::new(command)))),
+        exit: Box::new(move |exit| give(&exits, Input::Exit(exit))),
+    }
+}
+
+/// What this pserver holds: nothing unless every data thread is in an epoch and says so in time.
+fn held(threads: &[DataThread]) -> Option<Held> {
+    let limit = Instant::now() + STATE_LIMIT;
+    let mut states: Vec<ThreadState> = Vec::new();
+    for thread in threads {
+        let (reply, answer) = bounded(1);
+        thread
+            .commands
+            .send_deadline(ToData::State { reply }, limit)
+            .ok()?;
+        thread.wake.notify_one();
+        states.push(answer.recv_deadline(limit).ok()?);
+    }
+    // In the middle of a rollback they differ; the lower one asks for another.
+    let epoch = states.iter().map(|state| state.epoch).min()?;
+    let cut = states.iter().map(|state| state.cut).max()?;
+    let mut shards: Vec<_> = states.into_iter().flat_map(|state| state.shards).collect();
+    shards.sort_by_key(|state| state.shard);
+    (epoch != Epoch::default()).then_some(Held { epoch, cut, shards })
+}
+
+fn beat(threads: &[DataThread], shown: &Shown) -> Beat {
+    let mut beat = Beat {
+        rss_bytes: resident_bytes().unwrap_or(0),
+        epoch: shown.epoch(),
+        ..Beat::default()
+    };
+    let mut lowest = None;
+    for thread in threads {
+        let (pushes, refused, position) = thread.counters.read();
+        beat.pushes += pushes;
+        beat.refused += refused;
+        lowest = [lowest, position].into_iter().flatten().min();
+    }
+    (beat.phase, beat.step) = lowest.unwrap_or_default();
+    let limit = shown.memory_bytes();
+    if limit > 0 && beat.rss_bytes > limit {
+        tracing::warn!(
+            resident = beat.rss_bytes,
+            limit,
+            "more memory in use than pservers.memory"
+        );
+    }
+    beat
+}
+
+/// Memory of this process that is resident, from `VmRSS` in /proc/self/status (proc(5)).
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_come_from_the_environment_and_wrong_ones_are_named() {
+        let options = Options::from_lookup(|name| match name {
+            DATA_THREADS => Some("3".to_owned()),
+            PORTS => Some("7000-7010".to_owned()),
+            _ => None,
+        });
+        let expected = Options {
+            threads: 3,
+            ports: "7000-7010".parse().ok(),
+            ..Options::default()
+        };
+        assert_eq!(options, Ok(expected));
+        for name in [DATA_THREADS, BIND_HOST, PORTS] {
+            let error = Options::from_lookup(|asked| (asked == name).then(|| "0".to_owned()));
+            assert!(error.is_err_and(|error| error.to_string().contains(name)));
+        }
+    }
+
+    #[test]
+    fn this_process_uses_memory() {
+        assert!(resident_bytes().is_some_and(|bytes| bytes > 100_000));
+    }
+}

@@ -1,0 +1,490 @@
+//! A whole pserver under test, without an ApplicationMaster: commands go in by hand, trainers are
+//! plain sockets.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
+use heddle_agent::Exit;
+use heddle_protocol::control::{Base, Command, CutAt, Phase, Sharing, Up};
+use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
+use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
+use heddle_protocol::ids::{
+    CutId, Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step, TableId,
+};
+use heddle_protocol::manifest::ShardFile;
+use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
+use tokio::sync::Notify;
+
+use crate::command::{DataThread, Input};
+use crate::coordinator::{Coordinator, Shown};
+use crate::job::Job;
+use crate::workers::Workers;
+use crate::{Options, data};
+
+const RUN: RunId = RunId(uuid::Uuid::from_u128(7));
+/// A report that has not come in this time never comes.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn secret(byte: u8) -> Secret {
+    Secret::from_hex(&format!("{byte:02x}").repeat(32)).expect("64 digits")
+}
+
+pub(crate) fn epoch(count: u32) -> Epoch {
+    Epoch {
+        generation: Generation(1),
+        count,
+    }
+}
+
+pub(crate) fn cut(number: u32) -> CutId {
+    CutId {
+        generation: Generation(1),
+        number,
+    }
+}
+
+pub(crate) fn trainer(index: u32, incarnation: u32) -> Member {
+    Member {
+        slot: Slot::trainer(index),
+        incarnation: Incarnation(incarnation),
+    }
+}
+
+/// A pserver's threads, driven by hand.
+pub(crate) struct Rig {
+    pub(crate) inputs: Sender<Input>,
+    reports: Receiver<Up>,
+    pub(crate) endpoints: Vec<SocketAddr>,
+    coordinator: Option<std::thread::JoinHandle<Exit>>,
+}
+
+impl Rig {
+    /// `threads` data threads for a job of `shards` shards and one table of `rows` × `cols`.
+    pub(crate) fn start(
+        threads: usize,
+        shards: u32,
+        rows: u64,
+        cols: u32,
+        optimizer: Optimizer,
+    ) -> Self {
+        let (inputs, queue) = bounded(1000);
+        let options = Options::default();
+        let listeners = data::bind(options.host, None, threads).expect("loopback has ports");
+        let endpoints = listeners
+            .iter()
+            .map(|l| l.local_addr().expect("bound"))
+            .collect();
+        let start = |(index, listener)| {
+            let (commands, queue) = bounded(100);
+            let thread = DataThread {
+                commands,
+                wake: Notify::new().into(),
+                counters: Default::default(),
+            };
+            let setup = data::Setup {
+                index,
+                listener,
+                run: RUN,
+                secret: secret(1),
+                commands: queue,
+                wake: thread.wake.clone(),
+                answers: inputs.clone(),
+                counters: thread.counters.clone(),
+            };
+            std::thread::spawn(move || data::run(setup).expect("an event loop"));
+            thread
+        };
+        let threads: Vec<_> = listeners.into_iter().enumerate().map(start).collect();
+        let workers = Workers::start(&inputs).expect("threads");
+        let (report, reports) = unbounded();
+        let table = TableSpec {
+            id: TableId(0),
+            name: "w".into(),
+            rows,
+            cols,
+            kind: TableKind::Dense,
+            optimizer,
+            l2: 0.0,
+        };
+        let job = Job::of_table(RUN, table, shards);
+        let coordinator = std::thread::spawn(move || {
+            let tell = Box::new(move |up| {
+                let _ended = report.send(up);
+            });
+            let mut coordinator = Coordinator::new(threads, workers, tell, Shown::default().into());
+            coordinator.set_job(job);
+            coordinator.run(&queue)
+        });
+        Self {
+            inputs,
+            reports,
+            endpoints,
+            coordinator: Some(coordinator),
+        }
+    }
+
+    pub(crate) fn command(&self, command: Command) {
+        self.inputs
+            .send(Input::Command(Box::new(command)))
+            .expect("the coordinator runs");
+    }
+
+    /// The next report that `pick` takes; others are passed over.
+    pub(crate) fn wait<T>(&self, mut pick: impl FnMut(&Up) -> Option<T>) -> T {
+        let mut passed = Vec::new();
+        loop {
+            match self.reports.recv_timeout(LIMIT) {
+                Ok(report) => match pick(&report) {
+                    Some(picked) => return picked,
+                    None => passed.push(report),
+                },
+                Err(_) => panic!("the report has not come; others were {passed:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn hold(
+        &self,
+        count: u32,
+        shards: u32,
+        sharing: Sharing,
+        base: Option<Base>,
+        step: u64,
+    ) {
+        let shards = (0..shards).map(ShardId).collect();
+        let phase = Phase {
+            no: PhaseNo(0),
+            sharing,
+        };
+        self.command(Command::Hold {
+            epoch: epoch(count),
+            shards,
+            base,
+            phase,
+            step: Step(step),
+        });
+    }
+
+    pub(crate) fn members(&self, trainers: &[Member]) {
+        self.command(Command::Members {
+            trainers: trainers.to_vec(),
+        });
+    }
+
+    pub(crate) fn cut(&self, number: u32, at: CutAt, staging: &std::path::Path) {
+        let staging = staging.display().to_string();
+        let phase = PhaseNo(0);
+        self.command(Command::Cut {
+            cut: cut(number),
+            epoch: epoch(1),
+            phase,
+            at,
+            staging,
+        });
+    }
+
+    pub(crate) fn saved(&self, shards: usize) -> BTreeMap<ShardId, ShardFile> {
+        let mut files = BTreeMap::new();
+        while files.len() < shards {
+            let file = self.wait(|up| match up {
+                Up::Saved { file, .. } => Some(file.clone()),
+                Up::SaveFailed { error, .. } => panic!("{error}"),
+                _ => None,
+            });
+            files.insert(file.shard, file);
+        }
+        files
+    }
+
+    /// From memory, from storage.
+    pub(crate) fn holding(&self) -> (u32, u32) {
+        self.wait(|up| match up {
+            Up::Holding {
+                from_memory,
+                from_storage,
+                ..
+            } => Some((*from_memory, *from_storage)),
+            Up::HoldFailed { error, .. } => panic!("{error}"),
+            _ => None,
+        })
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ended = self.inputs.send(Input::Exit(Exit::Stopped("test".into())));
+        if let Some(thread) = self.coordinator.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+/// A trainer's connection to one data thread.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
+    pub(crate) epoch: Epoch,
+    pub(crate) request: u64,
+}
+
+impl Peer {
+    pub(crate) fn connect(
+        endpoint: SocketAddr,
+        member: Member,
+        key: u8,
+        run: RunId,
+    ) -> Result<Self, Option<Verdict>> {
+        let mut stream = TcpStream::connect(endpoint).expect("listening");
+        stream.set_nodelay(true).expect("a socket");
+        stream.set_read_timeout(Some(LIMIT)).expect("a socket");
+        let hello = Hello::new(run, Some(member)).expect("random numbers");
+        stream.write_all(&[MECHANISM_HMAC]).expect("open");
+        stream.write_all(&hello.encode()).expect("open");
+        let mut answer = [0; 64];
+        stream.read_exact(&mut answer).expect("an answer");
+        // A wrong secret is sent on here, to see that the server notices too.
+        let proof = hello
+            .client_proof(&secret(key), Channel::Data, &answer)
+            .unwrap_or([0; 32]);
+        stream.write_all(&proof).expect("open");
+        let mut verdict = [0];
+        stream.read_exact(&mut verdict).expect("a verdict");
+        match Verdict::from_byte(verdict[0]) {
+            Some(Verdict::Welcome) => Ok(Self {
+                stream,
+                epoch: epoch(1),
+                request: 0,
+            }),
+            other => Err(other),
+        }
+    }
+
+    pub(crate) fn header(&mut self, kind: Kind, shard: u32) -> Header {
+        self.request += 1;
+        let mut header = Header::new(kind, self.epoch);
+        header.request = self.request;
+        header.shard = ShardId(shard);
+        header
+    }
+
+    pub(crate) fn send(&mut self, mut header: Header, values: &[f32]) {
+        header.value_bytes = 4 * values.len() as u32;
+        self.stream.write_all(&header.encode()).expect("open");
+        self.stream
+            .write_all(bytemuck::cast_slice(values))
+            .expect("open");
+    }
+
+    pub(crate) fn receive(&mut self) -> (Header, Vec<f32>) {
+        let mut head = [0; HEADER_BYTES];
+        self.stream.read_exact(&mut head).expect("a reply");
+        let header = Header::decode(&head).expect("a frame");
+        let mut values = vec![0.0f32; header.value_bytes as usize / 4];
+        self.stream
+            .read_exact(bytemuck::cast_slice_mut(&mut values))
+            .expect("its values");
+        (header, values)
+    }
+
+    pub(crate) fn ask(&mut self, header: Header, values: &[f32]) -> (Header, Vec<f32>) {
+        self.send(header, values);
+        self.receive()
+    }
+
+    /// BSP: pushes `values` to rows from `start` on as the only part of a step, and is done.
+    fn step(&mut self, shard: u32, lane: u32, step: u64, start: u64, values: &[f32]) {
+        let mut push = self.header(Kind::Push, shard);
+        (push.unit, push.step, push.flags) = (lane, Step(step), flags::LAST);
+        (push.start, push.count) = (start, values.len() as u32);
+        assert_eq!(self.ask(push, values).0.status, Status::Ok);
+        let mut done = self.header(Kind::Done, shard);
+        (done.unit, done.step, done.rows) = (lane, Step(step), 1);
+        assert_eq!(self.ask(done, &[]).0.status, Status::Ok);
+    }
+
+    fn pull(&mut self, shard: u32, step: u64, start: u64, count: u32) -> Vec<f32> {
+        let mut pull = self.header(Kind::Pull, shard);
+        (pull.step, pull.start, pull.count) = (Step(step), start, count);
+        let (header, values) = self.ask(pull, &[]);
+        assert_eq!((header.kind, header.status), (Kind::Values, Status::Ok));
+        values
+    }
+}
+
+const SGD: Optimizer = Optimizer::Sgd { rate: 1.0 };
+const LANES: Sharing = Sharing::Lanes { lanes: 1 };
+
+#[test]
+fn values_go_from_socket_to_table_to_socket() {
+    let rig = Rig::start(2, 4, 1000, 1, SGD);
+    rig.members(&[trainer(0, 1)]);
+    rig.hold(1, 4, LANES, None, 0);
+    assert_eq!(rig.holding(), (0, 0));
+    for (thread, shard) in [(0, 0), (1, 1), (0, 2), (1, 3)] {
+        let mut peer =
+            Peer::connect(rig.endpoints[thread], trainer(0, 1), 1, RUN).expect("welcome");
+        let start = u64::from(shard) * 250;
+        peer.step(shard, 0, 0, start + 10, &[-1.0, -2.0]);
+        assert_eq!(peer.pull(shard, 1, start + 9, 4), [0.0, 1.0, 2.0, 0.0]);
+        let other = peer.header(Kind::Query, (shard + 1) % 4);
+        assert_eq!(peer.ask(other, &[]).0.status, Status::WrongShard);
+    }
+}
+
+#[test]
+fn who_does_not_hold_the_secret_or_belongs_to_another_run_is_told_so() {
+    let rig = Rig::start(1, 1, 10, 1, SGD);
+    let denied = |key, run| {
+        Peer::connect(rig.endpoints[0], trainer(0, 1), key, run)
+            .err()
+            .flatten()
+    };
+    assert_eq!(denied(2, RUN), Some(Verdict::WrongSecret));
+    assert_eq!(
+        denied(1, RunId(uuid::Uuid::from_u128(8))),
+        Some(Verdict::WrongRun)
+    );
+    assert!(Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).is_ok());
+}
+
+#[test]
+fn a_checkpoint_is_returned_to_from_memory_and_from_storage() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let ftrl = Optimizer::Ftrl {
+        alpha: 0.5,
+        beta: 1.0,
+        l1: 0.0,
+        l2: 0.0,
+    };
+    let rows = 600_000;
+    let rig = Rig::start(2, 2, rows, 1, ftrl);
+    rig.members(&[trainer(0, 1)]);
+    rig.hold(1, 2, LANES, None, 0);
+    rig.holding();
+    let connect = |rig: &Rig, epoch| {
+        let mut peers: Vec<_> = rig
+            .endpoints
+            .iter()
+            .map(|endpoint| Peer::connect(*endpoint, trainer(0, 1), 1, RUN).expect("welcome"))
+            .collect();
+        peers.iter_mut().for_each(|peer| peer.epoch = epoch);
+        peers
+    };
+    let mut peers = connect(&rig, epoch(1));
+    rig.cut(1, CutAt::Steps(Step(1)), dir.path());
+    rig.wait(|up| matches!(up, Up::CutArmed { .. }).then_some(()));
+    for (shard, peer) in (0..).zip(&mut peers) {
+        peer.step(shard, 0, 0, u64::from(shard) * rows / 2, &[1.0, -3.0]);
+    }
+    let files = rig.saved(2);
+    rig.command(Command::CutEnd {
+        cut: cut(1),
+        committed: true,
+    });
+    let at_cut: Vec<_> = (0..)
+        .zip(&mut peers)
+        .map(|(shard, peer)| peer.pull(shard, 1, u64::from(shard) * rows / 2, 3))
+        .collect();
+    let further = |rig: &Rig, peers: &mut Vec<Peer>| -> Vec<Vec<f32>> {
+        let _ = rig;
+        (0..)
+            .zip(peers)
+            .map(|(shard, peer)| {
+                peer.step(shard, 0, 1, u64::from(shard) * rows / 2 + 1, &[2.0]);
+                peer.pull(shard, 2, u64::from(shard) * rows / 2, 3)
+            })
+            .collect()
+    };
+    let went_on = further(&rig, &mut peers);
+    assert_ne!(went_on, at_cut);
+
+    let base = Base {
+        cut: cut(1),
+        dir: dir.path().display().to_string(),
+        files,
+    };
+    rig.hold(2, 2, LANES, Some(base.clone()), 1);
+    assert_eq!(rig.holding(), (2, 0));
+    peers.iter_mut().for_each(|peer| peer.epoch = epoch(2));
+    assert_eq!(
+        further(&rig, &mut peers),
+        went_on,
+        "the optimizer's state is back too"
+    );
+
+    let other = Rig::start(1, 2, rows, 1, ftrl);
+    other.members(&[trainer(0, 1)]);
+    other.hold(3, 2, LANES, Some(base), 1);
+    assert_eq!(other.holding(), (0, 2));
+    let mut peer = connect(&other, epoch(3)).remove(0);
+    for shard in 0..2u32 {
+        let start = u64::from(shard) * rows / 2;
+        assert_eq!(peer.pull(shard, 1, start, 3), at_cut[shard as usize]);
+        peer.step(shard, 0, 1, start + 1, &[2.0]);
+        assert_eq!(peer.pull(shard, 2, start, 3), went_on[shard as usize]);
+    }
+    assert_eq!(other.endpoints[0].ip(), Ipv4Addr::LOCALHOST);
+}
+
+#[test]
+fn a_damaged_file_is_named_and_called_corrupt() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rig = Rig::start(1, 1, 1000, 1, SGD);
+    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.holding();
+    rig.cut(1, CutAt::Barriers(vec![]), dir.path());
+    let files = rig.saved(1);
+    let name = files[&ShardId(0)].file.clone();
+    let path = dir.path().join(&name);
+    let mut bytes = std::fs::read(&path).expect("saved");
+    let last = bytes.len() - 100;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).expect("writable");
+    let base = Base {
+        cut: cut(1),
+        dir: dir.path().display().to_string(),
+        files,
+    };
+    let other = Rig::start(1, 1, 1000, 1, SGD);
+    other.hold(1, 1, Sharing::Queue, Some(base), 0);
+    let (corrupt, error) = other.wait(|up| match up {
+        Up::HoldFailed { corrupt, error, .. } => Some((*corrupt, error.clone())),
+        _ => None,
+    });
+    assert!(corrupt, "{error}");
+    assert!(error.contains(&name), "{error}");
+}
+
+#[test]
+fn a_later_container_of_a_slot_closes_the_connection_of_the_one_before() {
+    let rig = Rig::start(1, 1, 10, 1, SGD);
+    rig.members(&[trainer(0, 1)]);
+    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.holding();
+    let mut old = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
+    let query = old.header(Kind::Query, 0);
+    assert_eq!(old.ask(query, &[]).0.kind, Kind::Standing);
+    let mut new = Peer::connect(rig.endpoints[0], trainer(0, 2), 1, RUN).expect("welcome");
+    let mut byte = [0];
+    assert_eq!(old.stream.read(&mut byte).ok(), Some(0), "closed");
+    let query = new.header(Kind::Query, 0);
+    assert_eq!(
+        new.ask(query, &[]).0.status,
+        Status::NotReady,
+        "the list that names it has not come"
+    );
+    assert_eq!(
+        Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).err(),
+        Some(Some(Verdict::NotMember))
+    );
+    rig.members(&[trainer(0, 2)]);
+    // The command has no answer: the next hold has, and comes after it.
+    rig.hold(2, 1, Sharing::Queue, None, 0);
+    rig.holding();
+    new.epoch = epoch(2);
+    let query = new.header(Kind::Query, 0);
+    assert_eq!(new.ask(query, &[]).0.kind, Kind::Standing);
+}
