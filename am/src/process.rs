@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use heddle_am_core::{Config, Core, Event, Limits, Outcome, Record, Recovered};
 use heddle_protocol::control::Operation;
-use heddle_protocol::environment::{AM_FILE, AmAddress, RUN, SECRET_FILE};
+use heddle_protocol::environment::{AM_FILE, AmAddress, DATA_THREADS, PORTS, RUN, SECRET_FILE};
 use heddle_protocol::ids::{Attempt, CutId, Epoch, PhaseNo, RunId, Step};
 use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
 use heddle_protocol::spec::{self, JobSpec};
@@ -468,16 +468,21 @@ async fn known(
 
 fn local_launch(dir: &RunDir, file: &RunFile, spec: &JobSpec, program: &Path) -> LocalLaunch {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let mut variables = vec![
+        (RUN.to_owned(), file.run.to_string()),
+        (AM_FILE.to_owned(), text(dir.am_file())),
+        (SECRET_FILE.to_owned(), text(dir.secret_file())),
+        (DATA_THREADS.to_owned(), spec.pservers.vcores.to_string()),
+    ];
+    if let Some(ports) = spec.network.ports {
+        variables.push((PORTS.to_owned(), ports.to_string()));
+    }
     LocalLaunch {
         program: program.to_owned(),
         trainer_command: spec.trainers.command.clone(),
         job_dir: file.job_dir.clone(),
         run_dir: dir.path().to_owned(),
-        variables: vec![
-            (RUN.to_owned(), file.run.to_string()),
-            (AM_FILE.to_owned(), text(dir.am_file())),
-            (SECRET_FILE.to_owned(), text(dir.secret_file())),
-        ],
+        variables,
     }
 }
 
