@@ -1,0 +1,173 @@
+//! Talking to a run's ApplicationMaster: reading its view, and telling it what to do.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use heddle_protocol::control::Operation;
+use heddle_protocol::handshake::{
+    Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES,
+};
+use heddle_protocol::view::JobView;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::runs::Run;
+
+/// An ApplicationMaster of this machine answers in milliseconds, or it hangs.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// A view of ten thousand slots takes some MB.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The job as its ApplicationMaster sees it.
+///
+/// # Errors
+/// Exit 6 when it does not answer.
+pub async fn view(run: &Run) -> Result<JobView, Failure> {
+    let body = limited(run, async {
+        let mut sender = connect(run).await?;
+        let request = Request::get("/api/v1/status")
+            .header(hyper::header::HOST, "heddle")
+            .body(Full::default())?;
+        read(&mut sender, request).await
+    })
+    .await?;
+    serde_json::from_slice(&body).map_err(|error| {
+        Failure::caused(
+            Exit::Unreachable,
+            "the ApplicationMaster's answer is no view of a job",
+            &error,
+        )
+    })
+}
+
+/// Tells the ApplicationMaster what to do; returns when it has taken the order.
+///
+/// # Errors
+/// Exit 6 when it does not answer, 5 when the secret is not its own, 1 when it refuses.
+pub async fn operate(run: &Run, operation: &Operation) -> Result<(), Failure> {
+    let secret = run.dir.secret().map_err(|error| {
+        Failure::caused(Exit::Denied, "the run's secret cannot be read", &error)
+    })?;
+    limited(run, async {
+        let mut sender = connect(run).await?;
+        let hello = Hello::new(run.file.run, None)?;
+        let request = Request::post("/v1/hello")
+            .header(hyper::header::HOST, "heddle")
+            .header(HEADER_HELLO, hex::encode(hello.encode()))
+            .body(Full::default())?;
+        let response = sender.send_request(request).await?;
+        let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
+        let header = response.headers().get(HEADER_ANSWER).cloned();
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await?;
+        let Some(header) = header else {
+            let text = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
+            return Err(Trouble::Refused(status, text));
+        };
+        hex::decode_to_slice(header.as_bytes(), &mut answer)?;
+        let proof = hello.client_proof(&secret, Channel::Operator, &answer)?;
+        let request = Request::post("/v1/operator")
+            .header(hyper::header::HOST, "heddle")
+            .header(HEADER_PROOF, hex::encode(proof))
+            .body(Full::from(serde_json::to_vec(operation)?))?;
+        read(&mut sender, request).await
+    })
+    .await
+    .map(|_| ())
+}
+
+type Sender = SendRequest<Full<Bytes>>;
+
+/// Why an exchange did not come about.
+enum Trouble {
+    NoAddress,
+    Refused(StatusCode, String),
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+async fn connect(run: &Run) -> Result<Sender, Trouble> {
+    let am = run.am().ok_or(Trouble::NoAddress)?;
+    let stream = TcpStream::connect(am.address).await?;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(async move {
+        // Its end shows in the request that waits for it.
+        let _ended = connection.await;
+    });
+    Ok(sender)
+}
+
+async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Bytes, Trouble> {
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+        .collect()
+        .await?
+        .to_bytes();
+    match status {
+        StatusCode::OK => Ok(body),
+        _ => Err(Trouble::Refused(
+            status,
+            String::from_utf8_lossy(&body).trim().to_owned(),
+        )),
+    }
+}
+
+async fn limited<T>(
+    run: &Run,
+    exchange: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Failure> {
+    let who = format!("the ApplicationMaster of run {}", run.file.run.short());
+    let unreachable = |why: &str| {
+        Failure::new(Exit::Unreachable, format!("{who} {why}")).next(format!(
+            "`heddle status {}` shows how it stands",
+            run.file.run.short()
+        ))
+    };
+    match tokio::time::timeout(ANSWER_LIMIT, exchange).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(Trouble::NoAddress)) => Err(unreachable("has not begun to listen")),
+        Ok(Err(Trouble::Refused(StatusCode::UNAUTHORIZED, text))) => {
+            Err(Failure::new(Exit::Denied, format!("{who}: {text}")))
+        }
+        Ok(Err(Trouble::Refused(StatusCode::CONFLICT, text))) => Err(Failure::new(
+            Exit::JobFailed,
+            format!("{who} refuses: {text}"),
+        )),
+        Ok(Err(Trouble::Refused(status, text))) => {
+            Err(unreachable(&format!("answered {status}: {text}")))
+        }
+        Ok(Err(Trouble::Other(error))) => Err(Failure::caused(
+            Exit::Unreachable,
+            format!("{who} does not answer"),
+            &*error,
+        )),
+        Err(_) => Err(unreachable(&format!(
+            "gives no answer within {} s",
+            ANSWER_LIMIT.as_secs()
+        ))),
+    }
+}
+
+/// A runtime for one exchange.
+///
+/// # Errors
+/// The system gives no event queue.
+pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::caused(Exit::Internal, "no event queue", &error))
+}

@@ -1,0 +1,308 @@
+//! `heddle checkpoint`: looking at checkpoints, checking them, taking one, removing one.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use heddle_protocol::control::Operation;
+use heddle_protocol::ids::{CutId, Generation};
+use heddle_storage::checkpoint::{Candidate, CheckpointDir, CheckpointError, Depth, Health};
+use heddle_storage::{Location, connect};
+use serde::Serialize;
+
+use super::{PlaceArgs, RunArgs};
+use crate::am_client;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome, not_yet};
+use crate::output;
+use crate::runs::{self, Standing};
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the checkpoints of a folder or a run
+    Ls(Where),
+    /// Read every byte of the checkpoints of a folder or a run and compare sums
+    Verify(Where),
+    /// Let a running job take a checkpoint now
+    Now(RunArgs),
+    /// Remove one checkpoint; the newest two complete ones stay
+    Rm(Remove),
+    /// Redundancy groups of shards (not available yet)
+    Groups,
+    /// Mend a damaged checkpoint from redundant files (not available yet)
+    Repair,
+}
+
+/// A folder of checkpoints, or the run that wrote it.
+#[derive(Debug, clap::Args)]
+pub struct Where {
+    /// The folder (checkpoint.dir) or a run's id
+    #[arg(value_name = "DIR|RUN")]
+    what: String,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Remove {
+    #[command(flatten)]
+    dir: Where,
+    /// The checkpoint, such as g1-c4
+    #[arg(value_name = "CHECKPOINT")]
+    cut: String,
+}
+
+pub fn checkpoint(command: Command, json: bool) -> Outcome {
+    let runtime = am_client::runtime()?;
+    match command {
+        Command::Ls(dir) => runtime.block_on(list(&dir, Depth::Shallow, json)),
+        Command::Verify(dir) => runtime.block_on(list(&dir, Depth::Full, json)),
+        Command::Now(run) => {
+            let run = run.find()?;
+            runtime.block_on(am_client::operate(&run, &Operation::Checkpoint))?;
+            if json {
+                output::json(&serde_json::json!({ "run": run.file.run, "accepted": true }))?;
+            } else {
+                eprintln!("run {} takes a checkpoint", run.file.run.short());
+            }
+            Ok(Exit::Ok)
+        }
+        Command::Rm(remove) => runtime.block_on(self::remove(&remove, json)),
+        Command::Groups => Err(not_yet("checkpoint groups")),
+        Command::Repair => Err(not_yet("checkpoint repair")),
+    }
+}
+
+impl Where {
+    /// The folder: a path or URL as it is, else that of the run called so.
+    fn location(&self) -> Result<Location, Failure> {
+        let text = match self.what.contains("://") || Path::new(&self.what).is_dir() {
+            true => self.what.clone(),
+            false if self.what.contains('/') => self.what.clone(),
+            false => {
+                let run = runs::find(&runs::work_dir(self.place.work_dir.as_deref())?, &self.what)?;
+                let spec = run.dir.spec().map_err(|error| {
+                    Failure::caused(Exit::Input, "the run's job cannot be read", &error)
+                })?;
+                spec.checkpoint.dir.url()
+            }
+        };
+        location(&text)
+    }
+
+    async fn open(&self) -> Result<CheckpointDir, Failure> {
+        let location = self.location()?;
+        let storage = connect(&location)
+            .map_err(|error| Failure::caused(Exit::Unreachable, "no storage", &error))?;
+        CheckpointDir::open(storage, location.path().clone())
+            .await
+            .map_err(|error| failure("the folder cannot be opened", &error))
+    }
+}
+
+/// A location from the command line: a path is relative to the working directory.
+///
+/// # Errors
+/// Exit 7 when it is none.
+pub fn location(text: &str) -> Result<Location, Failure> {
+    let absolute = match text.contains("://") {
+        true => text.to_owned(),
+        false => std::path::absolute(PathBuf::from(text))
+            .map_err(|error| Failure::caused(Exit::Input, format!("{text:?} is no path"), &error))?
+            .to_string_lossy()
+            .into_owned(),
+    };
+    Location::parse(&absolute)
+        .map_err(|error| Failure::caused(Exit::Input, format!("{text:?} is no place"), &error))
+}
+
+/// The exit code of what went wrong with checkpoints.
+fn failure(fact: &str, error: &CheckpointError) -> Failure {
+    let exit = match error {
+        CheckpointError::Storage(_) => Exit::Unreachable,
+        CheckpointError::Foreign { .. }
+        | CheckpointError::NotOurs { .. }
+        | CheckpointError::Unknown { .. }
+        | CheckpointError::Kept { .. } => Exit::Input,
+        error if error.is_fenced() => Exit::Fenced,
+        _ => Exit::Checkpoint,
+    };
+    Failure::caused(exit, fact, error)
+}
+
+/// A checkpoint as `--json` shows it.
+#[derive(Serialize)]
+struct CheckpointLine {
+    cut: CutId,
+    dir: String,
+    counts: bool,
+    good: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(flatten)]
+    content: Option<Content>,
+}
+
+#[derive(Serialize)]
+struct Content {
+    job: String,
+    run: String,
+    phase: u32,
+    step: u64,
+    shards: usize,
+    bytes: u64,
+    at_ms: u64,
+}
+
+async fn list(dir: &Where, depth: Depth, json: bool) -> Outcome {
+    let dir = dir.open().await?;
+    let found = dir
+        .listing(depth)
+        .await
+        .map_err(|error| failure("the checkpoints cannot be listed", &error))?;
+    let mut rows = vec![
+        [
+            "checkpoint",
+            "phase",
+            "step",
+            "shards",
+            "size",
+            "written",
+            "state",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    ];
+    let mut damaged = 0;
+    for candidate in &found {
+        let line = line(&dir, candidate);
+        damaged += usize::from(!line.good);
+        if json {
+            output::json(&line)?;
+        } else {
+            rows.push(row(&line, depth));
+        }
+    }
+    if !json {
+        match found.is_empty() {
+            true => eprintln!("no checkpoints in {}", dir.show(dir.root())),
+            false => output::line(&output::columns(&rows))?,
+        }
+    }
+    match damaged {
+        0 => Ok(Exit::Ok),
+        damaged => Err(Failure::new(
+            Exit::Checkpoint,
+            format!("{damaged} of {} checkpoints cannot be used", found.len()),
+        )),
+    }
+}
+
+fn line(dir: &CheckpointDir, candidate: &Candidate) -> CheckpointLine {
+    let (error, content) = match &candidate.health {
+        Health::Good(checkpoint) => {
+            let manifest = &checkpoint.manifest;
+            let content = Content {
+                job: manifest.job.clone(),
+                run: manifest.run.to_string(),
+                phase: manifest.phase.0,
+                step: manifest.step().0,
+                shards: manifest.shards.len(),
+                bytes: manifest.bytes(),
+                at_ms: manifest.at_ms,
+            };
+            (None, Some(content))
+        }
+        Health::Bad(error) => (Some(chain(error)), None),
+    };
+    CheckpointLine {
+        cut: candidate.cut,
+        dir: dir.show(&candidate.dir),
+        counts: candidate.in_lineage,
+        good: error.is_none(),
+        error,
+        content,
+    }
+}
+
+fn row(line: &CheckpointLine, depth: Depth) -> Vec<String> {
+    let state = match (&line.error, line.counts, depth) {
+        (Some(error), _, _) => error.clone(),
+        (None, false, _) => "superseded".to_owned(),
+        (None, true, Depth::Full) => "verified".to_owned(),
+        (None, true, Depth::Shallow) => "complete".to_owned(),
+    };
+    let Some(content) = &line.content else {
+        let mut row = vec![line.cut.to_string()];
+        row.extend(std::iter::repeat_n(String::new(), 5));
+        row.push(state);
+        return row;
+    };
+    vec![
+        line.cut.to_string(),
+        content.phase.to_string(),
+        content.step.to_string(),
+        content.shards.to_string(),
+        output::size(content.bytes),
+        output::time(content.at_ms),
+        state,
+    ]
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut at = error.source();
+    while let Some(cause) = at {
+        text.push_str(&format!(": {cause}"));
+        at = cause.source();
+    }
+    text
+}
+
+async fn remove(remove: &Remove, json: bool) -> Outcome {
+    let cut = parse_cut(&remove.cut)?;
+    let place = runs::work_dir(remove.dir.place.work_dir.as_deref())?;
+    let location = remove.dir.location()?;
+    let user = runs::all(&place).into_iter().find(|run| {
+        run.standing() == Standing::Running
+            && run
+                .dir
+                .spec()
+                .is_ok_and(|spec| spec.checkpoint.dir.path() == location.path().as_str())
+    });
+    if let Some(run) = user {
+        return Err(Failure::new(
+            Exit::Fenced,
+            format!("run {} is working in that folder", run.file.run.short()),
+        )
+        .next("it removes old checkpoints by itself, see checkpoint.keep"));
+    }
+    let dir = remove.dir.open().await?;
+    dir.remove(cut)
+        .await
+        .map_err(|error| failure("the checkpoint was not removed", &error))?;
+    if json {
+        output::json(&serde_json::json!({ "removed": cut.to_string() }))?;
+    } else {
+        eprintln!("removed {cut}");
+    }
+    Ok(Exit::Ok)
+}
+
+/// `g1-c4` as a checkpoint's name.
+fn parse_cut(text: &str) -> Result<CutId, Failure> {
+    let parts = text
+        .strip_prefix('g')
+        .and_then(|rest| rest.split_once("-c"));
+    let numbers = parts
+        .and_then(|(generation, number)| Some((generation.parse().ok()?, number.parse().ok()?)));
+    match numbers {
+        Some((generation, number)) => Ok(CutId {
+            generation: Generation(generation),
+            number,
+        }),
+        None => Err(Failure::new(
+            Exit::Usage,
+            format!("{text:?} is no checkpoint's name; expected one such as g1-c4"),
+        )),
+    }
+}

@@ -1,0 +1,22 @@
+//! `heddle completions`: a script for the shell.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+pub fn completions(args: &Args) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "heddle", &mut script);
+    output::line(String::from_utf8_lossy(&script).trim_end())?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,104 @@
+//! `heddle config`: what a job file comes to, and the reference of all keys.
+
+use std::path::Path;
+
+use clap::Subcommand;
+use heddle_protocol::spec::{Consistency, JobSpec, file::template};
+use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::job_file::JobArgs;
+use crate::output;
+use crate::runs;
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show each value of a job, where it comes from, and what it comes to
+    Show(JobArgs),
+    /// Print a job file with every key, its meaning and its default
+    Template,
+}
+
+pub fn config(command: Command, json: bool) -> Outcome {
+    match command {
+        Command::Show(job) => show(&job, json),
+        Command::Template => {
+            output::line(template().trim_end())?;
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+/// A key as `--json` shows it.
+#[derive(Serialize)]
+struct KeyView<'a> {
+    key: &'a str,
+    value: &'a str,
+    origin: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolved: Option<String>,
+}
+
+fn show(args: &JobArgs, json: bool) -> Outcome {
+    // The run's uuid is drawn when it starts.
+    let job = args.read("<run>")?;
+    let mut rows = Vec::new();
+    for shown in &job.shown {
+        let resolved = match (shown.key, &shown.resolved) {
+            ("run.work-dir", None) => Some(work_dir(&job.spec)?),
+            (_, resolved) => resolved.clone(),
+        };
+        if json {
+            output::json(&KeyView {
+                key: shown.key,
+                value: &shown.value,
+                origin: shown.origin.to_string(),
+                resolved,
+            })?;
+            continue;
+        }
+        let value = match resolved {
+            Some(resolved) => format!("{} → {resolved}", shown.value),
+            None => shown.value.clone(),
+        };
+        rows.push(vec![
+            shown.key.to_owned(),
+            value,
+            format!("({})", shown.origin),
+        ]);
+    }
+    if json {
+        output::json(&serde_json::json!({
+            "effective_batch": job.spec.training.effective_batch(),
+            "digest": job.spec.digest(),
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    output::line(&output::columns(&rows))?;
+    output::line("")?;
+    output::line(&effective_batch(&job.spec))?;
+    Ok(Exit::Ok)
+}
+
+/// How many rows make one update, in words.
+#[must_use]
+pub fn effective_batch(spec: &JobSpec) -> String {
+    let training = &spec.training;
+    let rows = training.effective_batch();
+    match training.consistency {
+        Consistency::Bsp => format!(
+            "effective batch: {rows} rows an update ({} lanes × {})",
+            training.lanes, training.batch
+        ),
+        Consistency::Asp => format!("effective batch: {rows} rows an update"),
+    }
+}
+
+fn work_dir(spec: &JobSpec) -> Result<String, Failure> {
+    let dir = match &spec.run.work_dir {
+        Some(dir) => dir.clone(),
+        None => runs::work_dir(None::<&Path>)?,
+    };
+    Ok(dir.display().to_string())
+}

@@ -1,0 +1,218 @@
+//! `heddle logs`: what the processes of a run wrote, file by file, or as it comes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::PlaceArgs;
+use super::status::named_or_newest;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::runs::{Run, Standing};
+
+/// How often followed files are looked at.
+const FOLLOW_EVERY: Duration = Duration::from_millis(200);
+/// Bytes copied at a time.
+const CHUNK: usize = 64 * 1024;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The run's id or its first digits [default: the newest run]
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    /// Only folders whose name begins so: am, trainer, pserver-1, trainer-0-2
+    #[arg(long, value_name = "SLOT", default_value = "")]
+    slot: String,
+    /// Go on until the run has ended
+    #[arg(short, long)]
+    follow: bool,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+pub fn logs(args: &Args, json: bool) -> Outcome {
+    let run = named_or_newest(args.run.as_deref(), &args.place)?;
+    let mut reading = Reading {
+        json,
+        read: BTreeMap::new(),
+        last: None,
+    };
+    loop {
+        // Asked before the look: what is written until the end is still seen.
+        let ended = run.standing() != Standing::Running;
+        for file in files(&run, &args.slot)? {
+            reading.copy_new(&file)?;
+        }
+        if ended || !args.follow {
+            return Ok(Exit::Ok);
+        }
+        std::thread::sleep(FOLLOW_EVERY);
+    }
+}
+
+/// A file of the logs folder.
+struct LogFile {
+    /// Below the logs folder, for people.
+    name: String,
+    path: PathBuf,
+}
+
+/// All log files, folder by folder, older (rotated) ones first.
+fn files(run: &Run, slot: &str) -> Result<Vec<LogFile>, Failure> {
+    let root = run.dir.logs();
+    let unreadable = |error: io::Error| {
+        Failure::caused(
+            Exit::Input,
+            format!("{} cannot be read", root.display()),
+            &error,
+        )
+    };
+    let mut found = Vec::new();
+    for folder in sorted(&root).map_err(unreadable)? {
+        let name = folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if !name.starts_with(slot) || !folder.is_dir() {
+            continue;
+        }
+        let mut inside = sorted(&folder).map_err(unreadable)?;
+        inside.sort_by_key(|path| {
+            let file = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            // am.log.2 is older than am.log.1 is older than am.log.
+            let age: u32 = file
+                .rsplit('.')
+                .next()
+                .and_then(|n| n.parse().ok())
+                .unwrap_or(0);
+            (
+                file.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
+                    .to_owned(),
+                u32::MAX - age,
+            )
+        });
+        for path in inside.into_iter().filter(|path| path.is_file()) {
+            let file = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            found.push(LogFile {
+                name: format!("{name}/{file}"),
+                path,
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder)?;
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// What was printed so far. Files are told apart by their inode, so that a rotated one is not read twice.
+struct Reading {
+    json: bool,
+    read: BTreeMap<u64, u64>,
+    last: Option<u64>,
+}
+
+impl Reading {
+    fn copy_new(&mut self, log: &LogFile) -> Result<(), Failure> {
+        use std::os::unix::fs::MetadataExt;
+        let (mut file, inode, length) = match File::open(&log.path).and_then(|file| {
+            let metadata = file.metadata()?;
+            Ok((file, metadata.ino(), metadata.len()))
+        }) {
+            Ok(opened) => opened,
+            // Rotated away since the folder was read; its next name is read instead.
+            Err(_) => return Ok(()),
+        };
+        let from = self.read.get(&inode).copied().unwrap_or(0);
+        if length <= from {
+            return Ok(());
+        }
+        let unreadable = |error: io::Error| {
+            Failure::caused(Exit::Input, format!("{} cannot be read", log.name), &error)
+        };
+        file.seek(SeekFrom::Start(from)).map_err(unreadable)?;
+        if !self.json && self.last != Some(inode) {
+            output::line(&format!("==> {} <==", log.name))?;
+        }
+        self.last = Some(inode);
+        let end = match self.json {
+            true => self
+                .print_lines(log, &mut file, from)
+                .map_err(unreadable)??,
+            false => self
+                .print_bytes(&mut file, from, length)
+                .map_err(unreadable)??,
+        };
+        self.read.insert(inode, end);
+        Ok(())
+    }
+
+    /// Copies as it is.
+    fn print_bytes(
+        &self,
+        file: &mut File,
+        from: u64,
+        length: u64,
+    ) -> io::Result<Result<u64, Failure>> {
+        let mut buffer = vec![0; CHUNK];
+        let mut at = from;
+        let mut out = io::stdout().lock();
+        while at < length {
+            let count = file.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            if let Err(error) = out.write_all(&buffer[..count]) {
+                return Ok(Err(output::broken(&error)));
+            }
+            at += count as u64;
+        }
+        Ok(out
+            .flush()
+            .map(|()| at)
+            .map_err(|error| output::broken(&error)))
+    }
+
+    /// An object for each whole line; half a line waits for its other half.
+    fn print_lines(
+        &self,
+        log: &LogFile,
+        file: &mut File,
+        from: u64,
+    ) -> io::Result<Result<u64, Failure>> {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let mut at = from;
+        for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+            if line.last() != Some(&b'\n') {
+                break;
+            }
+            at += line.len() as u64;
+            let text = String::from_utf8_lossy(line);
+            let object =
+                serde_json::json!({ "file": log.name, "line": text.trim_end_matches('\n') });
+            if let Err(failure) = output::json(&object) {
+                return Ok(Err(failure));
+            }
+        }
+        Ok(Ok(at))
+    }
+}

@@ -1,0 +1,376 @@
+//! `heddle run`: trains a job on this machine and tells how it goes.
+//!
+//! The job itself is the ApplicationMaster's, a child process. This one starts it, passes on what it
+//! says, and passes Ctrl-C to it. The child's standard input is the leash: when this process dies,
+//! however it dies, the ApplicationMaster reads the end of it and stops.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use heddle_am::run_dir::{Earlier, RunDir, RunFile};
+use heddle_protocol::control::Operation;
+use heddle_protocol::handshake::Secret;
+use heddle_protocol::ids::RunId;
+use heddle_protocol::spec::file::Job;
+use heddle_protocol::view::Event;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use uuid::Uuid;
+
+use super::config::effective_batch;
+use crate::am_client;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::job_file::{JobArgs, short_path};
+use crate::output;
+use crate::runs::{self, Request, Run, Standing};
+
+mod earlier;
+mod tell;
+
+use tell::Teller;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    job: JobArgs,
+    /// Continue an unfinished run although keys differ, where these do not change what a checkpoint means
+    #[arg(long, conflicts_with = "fresh")]
+    resume: bool,
+    /// Train anew, whatever an earlier run of the job has done
+    #[arg(long)]
+    fresh: bool,
+    /// Replace an existing model when the new one is published
+    #[arg(long)]
+    overwrite: bool,
+    /// Take the checkpoint directory over from a run that still lives
+    #[arg(long)]
+    take_over: bool,
+    /// On Ctrl-C stop without a last checkpoint
+    #[arg(long)]
+    no_checkpoint: bool,
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Folder of run directories [default: run.work-dir, else heddle in the XDG state directory]
+    #[arg(long, value_name = "DIR")]
+    work_dir: Option<PathBuf>,
+}
+
+/// A run that is ready to start.
+struct Plan {
+    id: RunId,
+    job: Job,
+    work_dir: PathBuf,
+    request: Request,
+    earlier: Earlier,
+    /// What is told about it before it starts.
+    notes: Vec<String>,
+}
+
+pub fn run(args: Args, json: bool) -> Outcome {
+    let plan = plan(&args)?;
+    if args.dry_run {
+        return dry_run(&plan, json);
+    }
+    if !json {
+        for note in &plan.notes {
+            eprintln!("{note}");
+        }
+    }
+    let run = create(&args, &plan)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::caused(Exit::Internal, "no event queue", &error))?;
+    runtime.block_on(follow(&args, &plan, &run, json))
+}
+
+fn plan(args: &Args) -> Result<Plan, Failure> {
+    let id = RunId(Uuid::new_v4());
+    let mut job = args.job.read(&id.short())?;
+    let given = args
+        .work_dir
+        .as_deref()
+        .or(job.spec.run.work_dir.as_deref());
+    let work_dir = runs::work_dir(given)?;
+    let job_file = args.job.absolute()?;
+    let mut label = id.short();
+    let mut notes = Vec::new();
+    if job.default_checkpoint_dir
+        && !args.fresh
+        && let Some(found) = earlier::find(&work_dir, &job_file, &job.spec.name)
+    {
+        // Read again, now with the folders of the run that is continued.
+        job = args.job.read(&found.label)?;
+        earlier::check(&found, &job.spec, args.resume)?;
+        let was = found.run.standing().word();
+        notes.push(format!(
+            "continues run {}, which {was} unfinished; --fresh trains anew",
+            found.run.file.run.short()
+        ));
+        label = found.label;
+    }
+    let earlier = match (args.fresh, args.resume) {
+        (true, _) => Earlier::Fresh,
+        (false, true) => Earlier::Resume,
+        (false, false) => Earlier::ContinueSame,
+    };
+    let request = Request {
+        job_file,
+        label,
+        default_checkpoint_dir: job.default_checkpoint_dir,
+    };
+    Ok(Plan {
+        id,
+        job,
+        work_dir,
+        request,
+        earlier,
+        notes,
+    })
+}
+
+fn dry_run(plan: &Plan, json: bool) -> Outcome {
+    let spec = &plan.job.spec;
+    if json {
+        output::json(&serde_json::json!({
+            "run_dir": runs::path_of(&plan.work_dir, plan.id.0),
+            "digest": spec.digest(),
+            "effective_batch": spec.training.effective_batch(),
+            "spec": spec,
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    for note in &plan.notes {
+        output::line(note)?;
+    }
+    let (pservers, trainers) = (&spec.pservers, &spec.trainers);
+    let memory = u64::from(pservers.count) * pservers.memory.0
+        + u64::from(trainers.max) * trainers.memory.0
+        + spec.am.memory.0;
+    let cores = pservers.count * pservers.vcores + trainers.max * trainers.vcores + spec.am.vcores;
+    let tables: Vec<String> = spec
+        .tables()
+        .iter()
+        .map(|table| {
+            format!(
+                "{} [{} × {}]",
+                table.name,
+                output::thousands(table.rows),
+                table.cols
+            )
+        })
+        .collect();
+    let rows = [
+        ("job", spec.name.clone()),
+        (
+            "containers",
+            format!(
+                "{} pservers, {} to {} trainers, the ApplicationMaster; at most {cores} vcores and {}",
+                pservers.count,
+                trainers.min,
+                trainers.max,
+                output::size(memory)
+            ),
+        ),
+        (
+            "tables",
+            format!("{} in {} shards", tables.join(", "), pservers.shards),
+        ),
+        ("training", effective_batch(spec)),
+        (
+            "data",
+            spec.data
+                .train
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(" "),
+        ),
+        (
+            "checkpoints",
+            format!("{} every {}", spec.checkpoint.dir, spec.checkpoint.every),
+        ),
+        ("model", spec.output.model.to_string()),
+        (
+            "run directory",
+            runs::path_of(&plan.work_dir, plan.id.0)
+                .display()
+                .to_string(),
+        ),
+    ];
+    let rows: Vec<_> = rows
+        .map(|(name, value)| vec![name.to_owned(), value])
+        .into();
+    output::line(&output::columns(&rows))?;
+    Ok(Exit::Ok)
+}
+
+/// Makes the run directory with all that the ApplicationMaster needs.
+fn create(args: &Args, plan: &Plan) -> Result<Run, Failure> {
+    let path = runs::path_of(&plan.work_dir, plan.id.0);
+    let unwritable = |error: &dyn std::error::Error| {
+        Failure::caused(
+            Exit::Input,
+            format!("the run directory {} cannot be made", path.display()),
+            error,
+        )
+        .next("give another place with --work-dir")
+    };
+    let secret = Secret::random()
+        .map_err(|error| Failure::caused(Exit::Internal, "no secret for the job", &error))?;
+    let file = RunFile {
+        run: plan.id,
+        name: plan.job.spec.name.clone(),
+        started_ms: now_ms(),
+        job_dir: args.job.job_dir()?,
+        earlier: plan.earlier,
+        overwrite: args.overwrite,
+        take_over: args.take_over,
+    };
+    let dir = RunDir::create(&path, &file, &plan.job.spec, &secret)
+        .map_err(|error| unwritable(&error))?;
+    let run = Run { dir, file };
+    run.remember(&plan.request)?;
+    Ok(run)
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Starts the ApplicationMaster, with pipes to it and its standard error in a file.
+fn start(run: &Run) -> Result<Child, Failure> {
+    let internal =
+        |what: &str, error: &dyn std::error::Error| Failure::caused(Exit::Internal, what, error);
+    let program = std::env::current_exe()
+        .map_err(|error| internal("this program does not know its own path", &error))?;
+    let logs = run.dir.logs().join("am");
+    std::fs::create_dir_all(&logs).map_err(|error| internal("no folder for logs", &error))?;
+    let stderr = std::fs::File::create(logs.join("stderr"))
+        .map_err(|error| internal("no file for the ApplicationMaster's messages", &error))?;
+    Command::new(program)
+        .arg("am")
+        .arg("--run-dir")
+        .arg(run.dir.path())
+        .env(heddle_protocol::environment::LOG_DIR, &logs)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        // The terminal's Ctrl-C is for this process, which passes it on in order.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| internal("the ApplicationMaster cannot be started", &error))
+}
+
+/// Passes on what the ApplicationMaster says until it ends, and Ctrl-C to it.
+async fn follow(args: &Args, plan: &Plan, run: &Run, json: bool) -> Outcome {
+    let no_signals = |error: std::io::Error| Failure::caused(Exit::Internal, "no signals", &error);
+    let mut interrupts = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    let mut terminations = signal(SignalKind::terminate()).map_err(no_signals)?;
+    let mut child = start(run)?;
+    // Held to the end: closing it tells the ApplicationMaster that nobody is there any more.
+    let _leash = child.stdin.take();
+    let Some(stdout) = child.stdout.take() else {
+        return Err(Failure::new(
+            Exit::Internal,
+            "the ApplicationMaster has no standard output",
+        ));
+    };
+    let mut lines = BufReader::new(stdout).lines();
+    let mut teller = Teller::new(json, &plan.job.spec, run);
+    let mut stopped_by = None;
+    loop {
+        let signalled = tokio::select! {
+            line = lines.next_line() => match line {
+                Ok(Some(line)) => {
+                    if let Err(failure) = teller.line(&line) {
+                        // Nobody reads on; the leash stops the job.
+                        return Err(failure);
+                    }
+                    continue;
+                }
+                Ok(None) | Err(_) => break,
+            },
+            _ = interrupts.recv() => Exit::Interrupted,
+            _ = terminations.recv() => Exit::Terminated,
+        };
+        if stopped_by.is_some() {
+            eprintln!("killed; running the job again continues it from its last checkpoint");
+            let _ended = child.kill().await;
+            return Ok(signalled);
+        }
+        stopped_by = Some(signalled);
+        if !stop_in_order(args, run, &mut child).await {
+            return Ok(signalled);
+        }
+    }
+    let status = child.wait().await;
+    match (teller.ended(), stopped_by) {
+        (Some(ended), None) => Ok(ended),
+        // The order may have come too late to matter.
+        (Some(Exit::Ok), Some(_)) => Ok(Exit::Ok),
+        (_, Some(signalled)) => Ok(signalled),
+        (None, None) => Err(died(run, &format!("{:?}", status.ok()))),
+    }
+}
+
+/// Asks for an orderly stop; kills and says so where that is not possible. Whether it will end by itself.
+async fn stop_in_order(args: &Args, run: &Run, child: &mut Child) -> bool {
+    let checkpoint = !args.no_checkpoint;
+    let what = if checkpoint {
+        "saving a checkpoint and stopping"
+    } else {
+        "stopping"
+    };
+    eprintln!("{what}; once more to stop at once");
+    match am_client::operate(run, &Operation::Stop { checkpoint }).await {
+        Ok(()) => true,
+        Err(failure) => {
+            eprintln!("{}; killed", failure.fact);
+            let _ended = child.kill().await;
+            false
+        }
+    }
+}
+
+/// The ApplicationMaster ended without saying how: its last words, and where more is.
+fn died(run: &Run, status: &str) -> Failure {
+    let logs = run.dir.logs().join("am");
+    let text = std::fs::read_to_string(logs.join("stderr")).unwrap_or_default();
+    let mut failure = Failure::new(
+        Exit::Internal,
+        format!("the ApplicationMaster ended without saying how ({status})"),
+    )
+    .next(format!(
+        "see {}; running the job again continues it from its last checkpoint",
+        short_path(&logs)
+    ));
+    let last: Vec<&str> = text.lines().rev().take(5).collect();
+    failure.causes = last.into_iter().rev().map(str::to_owned).collect();
+    failure
+}
+
+/// Whether a run could be continued: it is over and not finished.
+fn unfinished(run: &Run) -> bool {
+    match run.standing() {
+        Standing::Failed | Standing::Stopped | Standing::Died => true,
+        Standing::Running | Standing::Finished => false,
+    }
+}
+
+/// Whether a folder holds anything.
+fn has_entries(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// An event of the ApplicationMaster, if the line is one this program knows.
+fn parse_event(line: &str) -> Option<Event> {
+    serde_json::from_str(line).ok()
+}

@@ -1,0 +1,91 @@
+//! The run that a job with default folders continues.
+//!
+//! With `checkpoint.dir` in the job file the directory itself says what was done before, and the
+//! ApplicationMaster reads it there. Default folders carry the run's uuid, so that the run has to be
+//! found first: the newest one of the same job file and name that is over and unfinished.
+
+use std::path::Path;
+
+use heddle_protocol::spec::JobSpec;
+
+use super::{has_entries, unfinished};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::runs::{self, Run};
+
+/// A run to be continued.
+pub struct Found {
+    /// The run.
+    pub run: Run,
+    /// What its default folders carry.
+    pub label: String,
+}
+
+/// The newest unfinished run of that job file and name that has left checkpoints in default folders.
+/// Nothing when a later one has finished: what came before that is history.
+pub fn find(work_dir: &Path, job_file: &Path, name: &str) -> Option<Found> {
+    for run in runs::all(work_dir) {
+        let Some(request) = run.request() else {
+            continue;
+        };
+        if request.job_file != job_file || run.file.name != name || !request.default_checkpoint_dir
+        {
+            continue;
+        }
+        if !unfinished(&run) {
+            return None;
+        }
+        let left = run
+            .dir
+            .spec()
+            .ok()
+            .and_then(|spec| spec.checkpoint.dir.as_local().map(has_entries))
+            .unwrap_or(false);
+        if left {
+            return Some(Found {
+                run,
+                label: request.label,
+            });
+        }
+    }
+    None
+}
+
+/// Refuses a job that means something else than the run it would continue.
+///
+/// # Errors
+/// Exit 7 with the keys that differ.
+pub fn check(found: &Found, spec: &JobSpec, resume: bool) -> Result<(), Failure> {
+    let short = found.run.file.run.short();
+    let before = found.run.dir.spec().map_err(|error| {
+        Failure::caused(
+            Exit::Input,
+            format!("the job of the unfinished run {short} cannot be read"),
+            &error,
+        )
+        .next("--fresh trains anew")
+    })?;
+    let differences = spec.differences(&before.keys());
+    let refused: Vec<String> = differences
+        .iter()
+        .filter(|difference| !(resume && difference.allowed_on_resume))
+        .map(|d| format!("{}: {} before, {} now", d.key, d.before, d.now))
+        .collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let all_allowed = differences
+        .iter()
+        .all(|difference| difference.allowed_on_resume);
+    let next = match all_allowed {
+        true => "--resume continues it with the new values, --fresh trains anew",
+        false => "these change what its checkpoints mean: set them back, or --fresh trains anew",
+    };
+    let mut failure = Failure::new(
+        Exit::Input,
+        format!("the unfinished run {short} of this job has other values"),
+    )
+    .next(next);
+    failure.causes = refused;
+    Err(failure)
+}

@@ -1,0 +1,244 @@
+//! Telling how a run goes: events as they come, and the end.
+
+use std::time::Instant;
+
+use heddle_protocol::spec::{Algorithm, JobSpec};
+use heddle_protocol::view::{Event, JobState, JobView};
+
+use super::parse_event;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::job_file::short_path;
+use crate::output::{self, ProgressLine};
+use crate::report;
+use crate::runs::Run;
+
+/// Tells events to people (stderr) or programs (stdout, as they are), and remembers the end.
+pub struct Teller<'a> {
+    json: bool,
+    spec: &'a JobSpec,
+    run: &'a Run,
+    progress: ProgressLine,
+    begun: Instant,
+    /// Rows that were there when this run began; a continued one counts on.
+    rows_before: Option<u64>,
+    ended: Option<Exit>,
+}
+
+impl<'a> Teller<'a> {
+    pub fn new(json: bool, spec: &'a JobSpec, run: &'a Run) -> Self {
+        Self {
+            json,
+            spec,
+            run,
+            progress: ProgressLine::new(),
+            begun: Instant::now(),
+            rows_before: None,
+            ended: None,
+        }
+    }
+
+    /// How it ended, once the last event has come.
+    pub fn ended(&self) -> Option<Exit> {
+        self.ended
+    }
+
+    /// Takes one line of the ApplicationMaster.
+    ///
+    /// # Errors
+    /// Output cannot be written.
+    pub fn line(&mut self, line: &str) -> Result<(), Failure> {
+        let event = parse_event(line);
+        if self.json {
+            output::line(line)?;
+            if let Some(Event::Ended { exit_code, .. }) = event {
+                self.ended = Some(Exit::from_code(exit_code));
+            }
+            return Ok(());
+        }
+        match event {
+            Some(event) => self.event(event),
+            // A line of a library, or an event of a later version.
+            None => {
+                self.say(line);
+                Ok(())
+            }
+        }
+    }
+
+    /// A line that stays.
+    fn say(&mut self, text: &str) {
+        self.progress.clear();
+        eprintln!("{text}");
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Started {
+                run,
+                name,
+                address,
+                resumed_from,
+                ..
+            } => {
+                if resumed_from.is_none() {
+                    self.rows_before = Some(0);
+                }
+                let from =
+                    resumed_from.map_or_else(String::new, |cut| format!(", from checkpoint {cut}"));
+                self.say(&format!(
+                    "{name}: run {}{from}; page http://{address}/",
+                    run.short()
+                ));
+            }
+            Event::Registered {
+                slot,
+                incarnation,
+                pid,
+                ..
+            } => {
+                if incarnation.0 > 1 {
+                    self.say(&format!("{slot} is back as process {pid}"));
+                }
+            }
+            Event::Lost { cause, .. } => self.say(&cause),
+            Event::PhaseBegun { text, .. } => self.progress.show(&text),
+            Event::Progress {
+                text,
+                rows,
+                rows_per_second,
+                training_loss,
+            } => {
+                self.rows_before.get_or_insert(rows);
+                let loss =
+                    training_loss.map_or_else(String::new, |loss| format!("  loss {loss:.4}"));
+                let rows = output::thousands(rows);
+                self.progress.show(&format!(
+                    "{text}  {rows} rows  {rows_per_second:.0} rows/s{loss}"
+                ));
+            }
+            Event::Evaluated(scores) => self.say(&report::evaluation(&scores)),
+            Event::CheckpointCommitted(taken) => self.say(&report::checkpoint(&taken)),
+            Event::CheckpointGivenUp { cut, reason } => {
+                self.say(&format!("checkpoint {cut} given up: {reason}"));
+            }
+            Event::Recovered(recovery) => self.say(&report::recovery(&recovery)),
+            Event::Warning { text } => self.say(&format!("warning: {text}")),
+            Event::Ended {
+                state,
+                exit_code,
+                message,
+                model,
+                view,
+            } => {
+                self.progress.clear();
+                self.ended = Some(Exit::from_code(exit_code));
+                self.end(state, exit_code, &message, model.as_deref(), &view)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(
+        &mut self,
+        state: JobState,
+        exit_code: u8,
+        message: &str,
+        model: Option<&str>,
+        view: &JobView,
+    ) -> Result<(), Failure> {
+        match state {
+            JobState::Finished => self.finished(model, view),
+            _ => {
+                let exit = Exit::from_code(exit_code);
+                let mut lines = message.lines();
+                let fact = lines.next().unwrap_or(match exit {
+                    Exit::Killed => "the run was stopped",
+                    _ => "the run ended",
+                });
+                let mut failure = Failure::new(exit, fact);
+                failure.causes = lines.map(str::to_owned).collect();
+                let again = "running the job again continues it";
+                failure
+                    .next(format!(
+                        "logs are in {}; {again}",
+                        short_path(&self.run.dir.logs())
+                    ))
+                    .print(false);
+                Ok(())
+            }
+        }
+    }
+
+    /// The report of a job that is done: scores first, on stdout all of it.
+    fn finished(&self, model: Option<&str>, view: &JobView) -> Result<(), Failure> {
+        let local = |text: &str| short_path(text.trim_start_matches("file://").as_ref());
+        if let Some(scores) = view.evaluations.last() {
+            output::line(&report::final_scores(scores))?;
+        }
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let rate =
+            view.rows.saturating_sub(self.rows_before.unwrap_or(0)) as f64 / seconds.max(0.001);
+        let passes = view
+            .evaluations
+            .last()
+            .map_or(self.spec.data.passes, |scores| {
+                scores.pass.saturating_add(1)
+            });
+        let mut rows = vec![
+            vec!["passes".to_owned(), passes.to_string()],
+            vec![
+                "rows".to_owned(),
+                format!(
+                    "{} in {seconds:.1} s, {rate:.0} rows/s",
+                    output::thousands(view.rows)
+                ),
+            ],
+            vec![
+                "checkpoints".to_owned(),
+                format!(
+                    "{} taken, in {}",
+                    view.checkpoints_taken,
+                    local(&self.spec.checkpoint.dir.to_string())
+                ),
+            ],
+        ];
+        if !view.recoveries.is_empty() {
+            rows.push(vec![
+                "recoveries".to_owned(),
+                view.recoveries.len().to_string(),
+            ]);
+        }
+        if view.bad_records > 0 {
+            rows.push(vec![
+                "bad records".to_owned(),
+                output::thousands(view.bad_records),
+            ]);
+        }
+        if view.tasks_set_aside > 0 {
+            rows.push(vec![
+                "tasks set aside".to_owned(),
+                view.tasks_set_aside.to_string(),
+            ]);
+        }
+        let place = model.map_or_else(|| local(&self.spec.output.model.to_string()), local);
+        rows.push(vec!["model".to_owned(), place.clone()]);
+        rows.push(vec!["logs".to_owned(), short_path(&self.run.dir.logs())]);
+        let next = self.next_command(&place);
+        rows.push(vec!["next".to_owned(), next]);
+        output::line(&output::columns(&rows))
+    }
+
+    /// What one would type next: scoring the test data, or else the training data.
+    fn next_command(&self, model: &str) -> String {
+        if self.spec.model.algorithm == Algorithm::Custom {
+            return format!("heddle status {}", self.run.file.run.short());
+        }
+        let data = self.spec.data.test.first().or(self.spec.data.train.first());
+        let data = data.map_or_else(
+            || "DATA".to_owned(),
+            |data| short_path(data.path().as_ref()),
+        );
+        format!("heddle predict {model} {data}")
+    }
+}

@@ -1,0 +1,136 @@
+//! `heddle status`: how a run stands, from its ApplicationMaster or from what it left.
+
+use heddle_protocol::view::{JobState, JobView};
+
+use super::{PlaceArgs, RunArgs};
+use crate::am_client;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::report;
+use crate::runs::{self, Run, Standing};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The run's id or its first digits [default: the newest run]
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+pub fn status(args: &Args, json: bool) -> Outcome {
+    let run = named_or_newest(args.run.as_deref(), &args.place)?;
+    let mut standing = run.standing();
+    let view = match standing {
+        Standing::Running => match am_client::runtime()?.block_on(am_client::view(&run)) {
+            Ok(view) => Some(view),
+            Err(failure) => {
+                // It may have ended between the look and the question.
+                standing = run.standing();
+                if standing == Standing::Running {
+                    return Err(failure);
+                }
+                run.last_view()
+            }
+        },
+        _ => run.last_view(),
+    };
+    if json {
+        output::json(&serde_json::json!({
+            "run": run.file.run,
+            "name": run.file.name,
+            "standing": standing,
+            "outcome": run.outcome(),
+            "view": view,
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    let headline = format!("{} {}  {}", run.file.name, run.file.run, standing.word());
+    output::line(&headline)?;
+    if let Some(outcome) = run.outcome() {
+        for line in outcome.message.lines() {
+            output::line(&format!("  {line}"))?;
+        }
+    }
+    if standing == Standing::Died {
+        output::line(
+            "  its ApplicationMaster died without a word; running the job again continues it",
+        )?;
+    }
+    if let Some(view) = view {
+        details(&view)?;
+    }
+    output::line(&format!("logs  {}", run.dir.logs().display()))?;
+    Ok(Exit::Ok)
+}
+
+fn details(view: &JobView) -> Result<(), Failure> {
+    if !matches!(
+        view.state,
+        JobState::Finished | JobState::Failed | JobState::Stopped
+    ) {
+        let mut line = format!(
+            "{}  {} rows  {:.0} rows/s",
+            view.phase_text,
+            output::thousands(view.rows),
+            view.rows_per_second
+        );
+        if let Some(loss) = view.training_loss {
+            line.push_str(&format!("  loss {loss:.4}"));
+        }
+        output::line(&line)?;
+        if !view.message.is_empty() {
+            output::line(&view.message)?;
+        }
+        let mut rows = vec![
+            ["slot", "state", "pid", "per second", "memory"]
+                .map(str::to_owned)
+                .to_vec(),
+        ];
+        for slot in &view.slots {
+            rows.push(vec![
+                slot.slot.to_string(),
+                report::word(&slot.state),
+                slot.pid.to_string(),
+                format!("{:.0}", slot.per_second),
+                output::size(slot.rss_bytes),
+            ]);
+        }
+        output::line(&output::columns(&rows))?;
+    }
+    for evaluation in &view.evaluations {
+        output::line(&report::evaluation(evaluation))?;
+    }
+    for recovery in &view.recoveries {
+        output::line(&report::recovery(recovery))?;
+    }
+    if let Some(last) = view.checkpoints.last() {
+        output::line(&format!(
+            "checkpoints  {} taken, newest {} in {}",
+            view.checkpoints_taken, last.cut, last.dir
+        ))?;
+    }
+    Ok(())
+}
+
+/// The run that is named, or the newest one.
+///
+/// # Errors
+/// There is none.
+pub fn named_or_newest(named: Option<&str>, place: &PlaceArgs) -> Result<Run, Failure> {
+    match named {
+        Some(named) => RunArgs {
+            run: named.to_owned(),
+            place: place.clone(),
+        }
+        .find(),
+        None => {
+            let work_dir = runs::work_dir(place.work_dir.as_deref())?;
+            runs::all(&work_dir).into_iter().next().ok_or_else(|| {
+                Failure::new(Exit::Input, format!("no runs in {}", work_dir.display()))
+                    .next("`heddle run JOB` starts one")
+            })
+        }
+    }
+}

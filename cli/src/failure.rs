@@ -1,0 +1,80 @@
+//! What a person meets when something did not work: the fact, its cause, and what to do next.
+
+use std::error::Error;
+use std::fmt::Display;
+
+use crate::exit::Exit;
+
+/// A command that did not do what it was asked to.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its class.
+    pub exit: Exit,
+    /// What did not work. May have several lines, each complete in itself.
+    pub fact: String,
+    /// Why, outermost first.
+    pub causes: Vec<String>,
+    /// What to do about it; empty where the fact says it.
+    pub next: String,
+}
+
+/// What a command returns.
+pub type Outcome = Result<Exit, Failure>;
+
+impl Failure {
+    /// A fact that needs no cause.
+    pub fn new(exit: Exit, fact: impl Display) -> Self {
+        Self {
+            exit,
+            fact: fact.to_string(),
+            causes: Vec::new(),
+            next: String::new(),
+        }
+    }
+
+    /// A fact and the whole chain of its cause.
+    pub fn caused(exit: Exit, fact: impl Display, cause: &dyn Error) -> Self {
+        let mut failure = Self::new(exit, fact);
+        let mut at = Some(cause);
+        while let Some(error) = at {
+            failure.causes.push(error.to_string());
+            at = error.source();
+        }
+        failure
+    }
+
+    /// Adds what to do next.
+    #[must_use]
+    pub fn next(mut self, next: impl Display) -> Self {
+        self.next = next.to_string();
+        self
+    }
+
+    /// Tells it on stderr; as one JSON object where JSON was asked for.
+    pub fn print(&self, json: bool) {
+        if json {
+            let object = serde_json::json!({
+                "error": self.fact,
+                "causes": self.causes,
+                "next": self.next,
+                "exit_code": self.exit as u8,
+            });
+            eprintln!("{object}");
+            return;
+        }
+        for line in self.fact.lines() {
+            eprintln!("error: {line}");
+        }
+        for cause in &self.causes {
+            eprintln!("  cause: {cause}");
+        }
+        if !self.next.is_empty() {
+            eprintln!("  next: {}", self.next);
+        }
+    }
+}
+
+/// A command whose function is not there yet.
+pub fn not_yet(command: &str) -> Failure {
+    Failure::new(Exit::Usage, format!("heddle {command}: not available yet"))
+}

@@ -1,0 +1,98 @@
+//! Reading a job file for a command.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use heddle_protocol::spec::file::{Context, Job, read};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// A job file and its overrides.
+#[derive(Clone, Debug, Args)]
+pub struct JobArgs {
+    /// The job file (TOML)
+    #[arg(value_name = "JOB")]
+    pub file: PathBuf,
+    /// Override a key, such as trainers.max=8; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl JobArgs {
+    /// The job file's folder, absolute.
+    ///
+    /// # Errors
+    /// The file or the working directory is not there.
+    pub fn job_dir(&self) -> Result<PathBuf, Failure> {
+        let absolute = self.absolute()?;
+        Ok(absolute.parent().unwrap_or(Path::new("/")).to_owned())
+    }
+
+    /// The job file, absolute and without symbolic links.
+    ///
+    /// # Errors
+    /// The file is not there.
+    pub fn absolute(&self) -> Result<PathBuf, Failure> {
+        std::fs::canonicalize(&self.file).map_err(|error| self.unreadable(&error))
+    }
+
+    fn unreadable(&self, error: &std::io::Error) -> Failure {
+        let fact = format!("the job file {} cannot be read", self.file.display());
+        Failure::caused(Exit::Input, fact, error)
+            .next("`heddle config template > job.toml` writes one to start from")
+    }
+
+    /// Reads and checks the job. Default output folders carry `run_label`.
+    ///
+    /// # Errors
+    /// Exit 7 with every fault, each with its place.
+    pub fn read(&self, run_label: &str) -> Result<Job, Failure> {
+        let text = std::fs::read(&self.file).map_err(|error| self.unreadable(&error))?;
+        let shown = self.file.display().to_string();
+        let text = String::from_utf8(text).map_err(|error| {
+            let line = 1 + text_lines(error.as_bytes(), error.utf8_error().valid_up_to());
+            Failure::new(Exit::Input, format!("{shown}:{line}: not valid UTF-8"))
+        })?;
+        let context = Context {
+            file: shown,
+            job_dir: self.job_dir()?,
+            working_dir: working_dir()?,
+            sets: self.set.clone(),
+            run_label: run_label.to_owned(),
+        };
+        read(&text, &context).map_err(|problems| {
+            Failure::new(Exit::Input, problems)
+                .next("`heddle config template` prints every key with its meaning")
+        })
+    }
+}
+
+fn text_lines(bytes: &[u8], end: usize) -> usize {
+    bytes
+        .iter()
+        .take(end)
+        .filter(|&&byte| byte == b'\n')
+        .count()
+}
+
+/// The working directory.
+///
+/// # Errors
+/// It was removed.
+pub fn working_dir() -> Result<PathBuf, Failure> {
+    std::env::current_dir()
+        .map_err(|error| Failure::caused(Exit::Input, "the working directory is gone", &error))
+}
+
+/// A path for people: relative to the working directory where it lies below it.
+#[must_use]
+pub fn short_path(path: &Path) -> String {
+    match std::env::current_dir() {
+        Ok(here) => match path.strip_prefix(&here) {
+            Ok(below) if !below.as_os_str().is_empty() => below.display().to_string(),
+            _ => path.display().to_string(),
+        },
+        Err(_) => path.display().to_string(),
+    }
+}

@@ -1,0 +1,313 @@
+//! The built binary as people and scripts meet it: text, streams, exit codes.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const JOB: &str = "name = \"ctr\"\n\n[data]\ntrain = \"train.libsvm\"\n\n[model]\nfeatures = 10\n";
+
+/// A folder with a job file, in which commands run with a home of their own.
+struct Bench(TempDir);
+
+impl Bench {
+    fn new(job: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("job.toml"), job).unwrap();
+        Self(dir)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn heddle(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_heddle"))
+            .args(arguments)
+            .current_dir(self.path())
+            .env_remove("RUST_LOG")
+            .env("XDG_STATE_HOME", self.path().join("state"))
+            .output()
+            .unwrap()
+    }
+
+    /// The command fails with that exit code; nothing on stdout; stderr.
+    fn refused(&self, arguments: &[&str], exit: i32) -> String {
+        let output = self.heddle(arguments);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(exit), "{arguments:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{arguments:?} wrote data");
+        stderr
+    }
+
+    /// The command succeeds; stdout.
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.heddle(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+#[test]
+fn help_names_every_command_and_hides_the_containers() {
+    let help = Bench::new(JOB).ok(&["--help"]);
+    for command in [
+        "run",
+        "submit",
+        "attach",
+        "status",
+        "list",
+        "logs",
+        "kill",
+        "scale",
+        "predict",
+        "export",
+        "config",
+        "checkpoint",
+        "bench",
+        "chaos",
+        "doctor",
+        "completions",
+    ] {
+        assert!(
+            help.contains(&format!("\n  {command} ")),
+            "{command} in {help}"
+        );
+    }
+    for hidden in ["am", "pserver", "trainer"] {
+        assert!(
+            !help.contains(&format!("\n  {hidden} ")),
+            "{hidden} in {help}"
+        );
+    }
+}
+
+#[test]
+fn what_has_no_function_yet_says_so_with_exit_2() {
+    let bench = Bench::new(JOB);
+    for command in [
+        &["submit", "job.toml", "--queue", "ml"][..],
+        &["attach", "application_1_1"],
+        &["scale", "x", "3"],
+        &["chaos"],
+        &["doctor"],
+        &["bench"],
+        &["checkpoint", "groups"],
+        &["checkpoint", "repair"],
+    ] {
+        let stderr = bench.refused(command, 2);
+        assert!(stderr.contains("not available yet"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_2_with_a_hint() {
+    let bench = Bench::new(JOB);
+    assert!(bench.refused(&["stattus"], 2).contains("status"));
+    bench.refused(&[], 2);
+    bench.refused(&["run", "job.toml", "--resume", "--fresh"], 2);
+}
+
+#[test]
+fn config_show_gives_value_origin_and_what_it_comes_to() {
+    let bench = Bench::new(JOB);
+    let shown = bench.ok(&["config", "show", "job.toml", "--set", "training.lanes=8"]);
+    let line = |key: &str| {
+        let found = shown
+            .lines()
+            .find(|line| line.starts_with(&format!("{key} ")));
+        found
+            .unwrap_or_else(|| panic!("{key} in {shown}"))
+            .to_owned()
+    };
+    assert!(line("data.train").contains("→ /"), "{shown}");
+    assert!(line("data.train").ends_with("(job.toml:4)"), "{shown}");
+    assert!(line("training.lanes").ends_with("(--set training.lanes=8)"));
+    assert!(line("training.batch").ends_with("(default)"));
+    assert!(line("output.model").contains("/out/ctr-<run>/model"));
+    assert!(shown.ends_with("effective batch: 2048 rows an update (8 lanes × 256)\n"));
+}
+
+#[test]
+fn config_show_as_json_is_an_object_a_line() {
+    let bench = Bench::new(JOB);
+    let shown = bench.ok(&["config", "show", "job.toml", "--json"]);
+    let lines: Vec<serde_json::Value> = shown
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(
+        lines
+            .iter()
+            .any(|line| line["key"] == "name" && line["origin"] == "job.toml:1")
+    );
+    assert_eq!(lines.last().unwrap()["effective_batch"], 1024);
+}
+
+#[test]
+fn the_template_is_a_job_file() {
+    let bench = Bench::new("");
+    let template = bench.ok(&["config", "template"]);
+    std::fs::write(bench.path().join("job.toml"), template).unwrap();
+    bench.ok(&["config", "show", "job.toml"]);
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done_and_does_nothing() {
+    let bench = Bench::new(JOB);
+    let plan = bench.ok(&["run", "job.toml", "--dry-run"]);
+    assert!(plan.contains("2 pservers, 1 to 2 trainers"), "{plan}");
+    assert!(!bench.path().join("state").exists() && !bench.path().join("out").exists());
+}
+
+#[test]
+fn a_bad_job_file_is_exit_7_with_every_fault_in_its_place() {
+    for (job, message) in [
+        ("name = ", "error: job.toml:1: not TOML"),
+        (
+            "[trainers]\nmx = 1\n",
+            "error: job.toml:2: trainers.mx: unknown key; did you mean trainers.max?",
+        ),
+        (
+            "[trainers]\nmax = \"1\"\n",
+            "error: job.toml:2: trainers.max = \"1\": expected a whole number from 1 to 4096",
+        ),
+        (
+            "[pservers]\nreplicas = 1\n",
+            "error: job.toml:2: pservers.replicas = 1: is not available yet",
+        ),
+        (
+            "name = 1\n",
+            "error: job.toml:1: name = 1: expected a text in quotes, not a whole number",
+        ),
+        ("", "error: job.toml: name: is missing"),
+    ] {
+        let bench = Bench::new(job);
+        for command in [&["run", "job.toml"][..], &["config", "show", "job.toml"]] {
+            let stderr = bench.refused(command, 7);
+            assert!(stderr.contains(message), "{message} in {stderr}");
+        }
+        assert!(
+            !bench.path().join("state").exists(),
+            "nothing partial is left"
+        );
+    }
+}
+
+#[test]
+fn impossible_combinations_are_exit_7_with_both_numbers() {
+    let bench = Bench::new(JOB);
+    for (sets, message) in [
+        (
+            &["trainers.min=5"][..],
+            "--set trainers.min=5: trainers.min = 5: is 5, must not be above trainers.max = 2",
+        ),
+        (
+            &["pservers.vcores=8"],
+            "must be at least pservers.count × pservers.vcores = 16",
+        ),
+        (&["training.early-stop=2"], "data.test is not set"),
+        (&["model.features=1000000000"], "pservers.memory"),
+    ] {
+        let mut command = vec!["run", "job.toml"];
+        for set in sets {
+            command.extend(["--set", set]);
+        }
+        let stderr = bench.refused(&command, 7);
+        assert!(stderr.contains(message), "{message} in {stderr}");
+    }
+}
+
+#[test]
+fn a_job_file_that_is_not_there_or_not_text_is_exit_7() {
+    let bench = Bench::new(JOB);
+    let stderr = bench.refused(&["run", "nothing.toml"], 7);
+    assert!(
+        stderr.contains("nothing.toml cannot be read") && stderr.contains("next: "),
+        "{stderr}"
+    );
+    std::fs::write(bench.path().join("job.toml"), b"name = \"a\"\n\xff\n").unwrap();
+    assert!(
+        bench
+            .refused(&["run", "job.toml"], 7)
+            .contains("job.toml:2: not valid UTF-8")
+    );
+}
+
+#[test]
+fn an_error_as_json_has_the_same_content() {
+    let bench = Bench::new("name = 1\n");
+    let stderr = bench.refused(&["run", "job.toml", "--json"], 7);
+    let error: serde_json::Value = serde_json::from_str(stderr.trim()).unwrap();
+    assert_eq!(error["exit_code"], 7);
+    assert!(
+        error["error"]
+            .as_str()
+            .unwrap()
+            .contains("job.toml:1: name = 1")
+    );
+}
+
+#[test]
+fn an_unwritable_work_dir_is_exit_7_and_named() {
+    let bench = Bench::new(JOB);
+    std::fs::write(bench.path().join("file"), "").unwrap();
+    let stderr = bench.refused(&["run", "job.toml", "--work-dir", "file"], 7);
+    assert!(
+        stderr.contains("/file/runs/") && stderr.contains("--work-dir"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn without_runs_list_is_empty_and_names_lead_nowhere() {
+    let bench = Bench::new(JOB);
+    assert_eq!(bench.ok(&["list"]), "");
+    assert_eq!(bench.ok(&["list", "--json"]), "");
+    assert!(bench.refused(&["status"], 7).contains("no runs in"));
+    assert!(
+        bench
+            .refused(&["kill", "1a2b"], 7)
+            .contains("no run \"1a2b\"")
+    );
+    assert!(bench.refused(&["logs", "1a2b"], 7).contains("heddle list"));
+}
+
+#[test]
+fn a_folder_without_checkpoints_of_ours_is_exit_7() {
+    let bench = Bench::new(JOB);
+    std::fs::create_dir(bench.path().join("dir")).unwrap();
+    std::fs::write(bench.path().join("dir/precious"), "x").unwrap();
+    for command in [
+        &["checkpoint", "ls", "./dir"][..],
+        &["checkpoint", "rm", "./dir", "g1-c1"],
+    ] {
+        bench.refused(command, 7);
+    }
+    assert!(bench.path().join("dir/precious").exists());
+    bench.refused(&["checkpoint", "rm", "./dir", "first"], 2);
+}
+
+#[test]
+fn containers_are_not_started_by_hand() {
+    let bench = Bench::new(JOB);
+    for container in ["pserver", "trainer"] {
+        let stderr = bench.refused(&[container], 2);
+        assert!(
+            stderr.contains("started by a Heddle job, not by hand"),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
+fn completions_are_printed_for_a_shell() {
+    assert!(
+        Bench::new(JOB)
+            .ok(&["completions", "bash"])
+            .contains("_heddle")
+    );
+}
