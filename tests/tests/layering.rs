@@ -38,11 +38,23 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ),
         (
             "heddle-pserver",
-            &["heddle-agent", "heddle-protocol", "heddle-shard", "heddle-storage", "heddle-telemetry"],
+            &[
+                "heddle-agent",
+                "heddle-protocol",
+                "heddle-shard",
+                "heddle-storage",
+                "heddle-telemetry",
+            ],
         ),
         (
             "heddle-trainer",
-            &["heddle-agent", "heddle-client", "heddle-protocol", "heddle-storage", "heddle-telemetry"],
+            &[
+                "heddle-agent",
+                "heddle-client",
+                "heddle-protocol",
+                "heddle-storage",
+                "heddle-telemetry",
+            ],
         ),
         (
             "heddle-cli",
@@ -66,16 +78,22 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
 #[test]
 fn dependencies_point_one_way() {
     let metadata = metadata();
-    let ours: BTreeSet<_> =
-        metadata.workspace_packages().iter().map(|package| package.name.to_string()).collect();
+    let ours: BTreeSet<_> = metadata
+        .workspace_packages()
+        .iter()
+        .map(|package| package.name.to_string())
+        .collect();
     let arrows = arrows();
     for package in metadata.workspace_packages() {
         if package.name == "heddle-tests" {
             continue;
         }
-        let allowed = arrows
-            .get(package.name.as_str())
-            .unwrap_or_else(|| panic!("{} has no place in the layering; give it one here", package.name));
+        let allowed = arrows.get(package.name.as_str()).unwrap_or_else(|| {
+            panic!(
+                "{} has no place in the layering; give it one here",
+                package.name
+            )
+        });
         for dependency in &package.dependencies {
             let outside_tests = dependency.kind != DependencyKind::Development;
             if outside_tests && ours.contains(&dependency.name) {
@@ -95,16 +113,30 @@ fn the_pure_crates_have_no_runtime_below_them() {
     let metadata = metadata();
     for name in ["heddle-am-core", "heddle-shard", "heddle-protocol"] {
         let below = everything_below(&metadata, name);
-        for runtime in ["tokio", "hyper", "mio", "socket2", "async-std", "smol", "rayon"] {
+        for runtime in [
+            "tokio",
+            "hyper",
+            "mio",
+            "socket2",
+            "async-std",
+            "smol",
+            "rayon",
+        ] {
             assert!(!below.contains(runtime), "{name} has {runtime} below it");
         }
     }
 }
 
 fn everything_below(metadata: &Metadata, name: &str) -> BTreeSet<String> {
-    let resolve = metadata.resolve.as_ref().expect("metadata was asked for with dependencies");
-    let name_of: BTreeMap<_, _> =
-        metadata.packages.iter().map(|package| (&package.id, package.name.to_string())).collect();
+    let resolve = metadata
+        .resolve
+        .as_ref()
+        .expect("metadata was asked for with dependencies");
+    let name_of: BTreeMap<_, _> = metadata
+        .packages
+        .iter()
+        .map(|package| (&package.id, package.name.to_string()))
+        .collect();
     let root = metadata
         .packages
         .iter()
@@ -113,9 +145,16 @@ fn everything_below(metadata: &Metadata, name: &str) -> BTreeSet<String> {
     let mut below = BTreeSet::new();
     let mut open = vec![&root.id];
     while let Some(id) = open.pop() {
-        let node = resolve.nodes.iter().find(|node| &node.id == id).expect("every package is resolved");
+        let node = resolve
+            .nodes
+            .iter()
+            .find(|node| &node.id == id)
+            .expect("every package is resolved");
         for dependency in &node.deps {
-            let real = dependency.dep_kinds.iter().any(|kind| kind.kind != DependencyKind::Development);
+            let real = dependency
+                .dep_kinds
+                .iter()
+                .any(|kind| kind.kind != DependencyKind::Development);
             if real && below.insert(name_of[&dependency.pkg].clone()) {
                 open.push(&dependency.pkg);
             }
@@ -133,13 +172,22 @@ fn the_machines_of_client_and_agent_name_no_runtime_socket_or_clock() {
         let machines: Vec<_> = rust_files(&root.join(folder))
             .into_iter()
             .filter(|file| {
-                !file.components().any(|part| shells.iter().any(|shell| part.as_os_str() == *shell))
+                !file
+                    .components()
+                    .any(|part| shells.iter().any(|shell| part.as_os_str() == *shell))
             })
             .collect();
         assert!(!machines.is_empty(), "{folder} has no machine");
         for file in machines {
             let text = std::fs::read_to_string(&file).expect("a source file is readable");
-            for banned in ["tokio", "std::net::Tcp", "Instant::now", "SystemTime::now", "std::thread", "getrandom"] {
+            for banned in [
+                "tokio",
+                "std::net::Tcp",
+                "Instant::now",
+                "SystemTime::now",
+                "std::thread",
+                "getrandom",
+            ] {
                 assert!(!text.contains(banned), "{} names {banned}", file.display());
             }
         }
@@ -164,7 +212,15 @@ fn the_promised_crates_are_direct_dependencies_and_used() {
     let metadata = metadata();
     // hdfs-native comes with the hdfs:// storage.
     let promised = [
-        "clap", "crossbeam", "hyper", "md-5", "quick-xml", "serde_json", "tokio", "tracing", "uuid",
+        "clap",
+        "crossbeam",
+        "hyper",
+        "md-5",
+        "quick-xml",
+        "serde_json",
+        "tokio",
+        "tracing",
+        "uuid",
     ];
     for name in promised {
         let users: Vec<_> = metadata
@@ -179,9 +235,14 @@ fn the_promised_crates_are_direct_dependencies_and_used() {
         assert!(!users.is_empty(), "no package depends on {name}");
         let module = name.replace('-', "_").replace("md_5", "md5");
         let used = users.iter().any(|package| {
-            let folder = package.manifest_path.parent().expect("a manifest lies in a folder").join("src");
+            let folder = package
+                .manifest_path
+                .parent()
+                .expect("a manifest lies in a folder")
+                .join("src");
             rust_files(folder.as_std_path()).iter().any(|file| {
-                std::fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("{module}::")))
+                std::fs::read_to_string(file)
+                    .is_ok_and(|text| text.contains(&format!("{module}::")))
             })
         });
         assert!(used, "{name} is declared and nowhere used");

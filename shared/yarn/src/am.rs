@@ -120,7 +120,7 @@ impl ApplicationMaster {
     }
 
     /// Registers the attempt. `None`: it is registered already, by a call whose answer was lost. Containers of earlier
-    /// attempts come as [`Event::Recovered`] with the next [`allocate`](Self::allocate).
+    /// attempts come as [`Event::Recovered`] from the next [`allocate`](Self::allocate).
     ///
     /// # Errors
     /// [`AmError::Fenced`] when the attempt is over, else a failed call.
@@ -189,7 +189,8 @@ impl ApplicationMaster {
         &self.session.view
     }
 
-    /// One heartbeat: says what is wanted and returns what happened. `progress` is 0 … 1.
+    /// One heartbeat: says what is wanted and returns what happened. `progress` is 0 … 1. Recovered containers are
+    /// returned at once, before the heartbeat, so that they can be adopted instead of asked for again.
     ///
     /// # Errors
     /// [`AmError::Fenced`]: this attempt is over for the ResourceManager; stop, and do not [`finish`](Self::finish).
@@ -198,6 +199,10 @@ impl ApplicationMaster {
         loop {
             if self.must_register {
                 self.register_again().await?;
+            }
+            if self.session.has_recovered() {
+                // Who adopts them needs no others in their place, so they come before anything is asked for.
+                return Ok(self.session.take_events());
             }
             let request = self.session.request(progress);
             let answer = self

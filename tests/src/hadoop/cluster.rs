@@ -9,6 +9,8 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
+use heddle_hadoop::configuration::Environment;
+use heddle_hadoop::{Configuration, User};
 use nix::sys::signal::Signal;
 
 use super::cache::Jars;
@@ -110,6 +112,18 @@ impl Cluster {
     /// The cluster's directory: `<daemon>.log`, `nm1/local`, `nm1/logs`, ….
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// A client of YARN as `user`. Must be used within a tokio runtime.
+    ///
+    /// # Errors
+    /// The configuration does not read.
+    pub fn yarn(&self, user: &str) -> Result<heddle_yarn::Client> {
+        let environment = Environment::empty()
+            .with_variable("HADOOP_CONF_DIR", self.conf_dir().to_string_lossy());
+        let configuration = Configuration::load(environment)?;
+        let cluster = heddle_yarn::Cluster::new(&configuration, User::new(user))?;
+        Ok(heddle_yarn::Client::new(&cluster))
     }
 
     /// `hdfs://127.90.0.1:8020`.

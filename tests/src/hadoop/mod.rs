@@ -27,6 +27,7 @@ mod cache;
 mod cluster;
 mod conf;
 mod daemon;
+mod hello;
 pub(crate) mod http;
 mod net;
 mod options;
@@ -35,5 +36,6 @@ pub mod wait;
 
 pub use cluster::Cluster;
 pub use daemon::Daemon;
+pub use hello::Hello;
 pub use options::Options;
 pub use wait::wait_until;

@@ -290,6 +290,13 @@ impl Session {
         true
     }
 
+    /// Whether containers of earlier attempts were told of and not yet taken.
+    pub(super) fn has_recovered(&self) -> bool {
+        self.events
+            .iter()
+            .any(|event| matches!(event, Event::Recovered(_)))
+    }
+
     /// Everything that happened since the last call, in order.
     pub(super) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
