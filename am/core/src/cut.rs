@@ -139,10 +139,6 @@ impl Cuts {
         self.wanted = self.wanted.max(Some(reason));
     }
 
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.is_some()
-    }
-
     pub(crate) fn unwant(&mut self) {
         self.wanted = None;
     }

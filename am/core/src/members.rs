@@ -10,7 +10,7 @@
 
 use std::net::SocketAddr;
 
-use heddle_protocol::control::{Beat, Busy, Command, Held, Up, Welcome};
+use heddle_protocol::control::{Beat, Busy, Command, Held, TaskGrant, Up, Welcome};
 use heddle_protocol::ids::{CutId, Incarnation, Member, Role, Slot};
 use heddle_protocol::view;
 
@@ -126,6 +126,7 @@ impl Core {
             draining: None,
             joined: false,
             told: None,
+            doubtful: Vec::new(),
             cut: CutId::default(),
             registered: self.now.mono,
             beat: Beat::default(),
@@ -270,14 +271,38 @@ impl Core {
         }
     }
 
-    /// Tasks that a trainer should hold and does not were finished or handed out on the broken connection: they
-    /// are handed out anew, and shards refuse what they have of them.
+    /// A trainer is back and may lack tasks that it was handed: the order was lost with the connection, or it has finished
+    /// them and its report is about to be repeated. Reports come before heartbeats, so the next heartbeat tells which.
     fn sort_out_tasks(&mut self, member: Member, busy: Option<&Busy>) {
         let here = busy.filter(|busy| busy.epoch == self.epoch && busy.phase == self.phase.no);
         let has = here.map_or(&[][..], |busy| &busy.tasks);
+        let Work::Queue(queue) = &mut self.phase.work else {
+            return;
+        };
+        queue.progress(member, has);
+        let lacks = |grant: &TaskGrant| {
+            !has.iter()
+                .any(|task| task.task == grant.task && task.attempt == grant.attempt)
+        };
+        let doubtful: Vec<TaskGrant> = queue.held_by(member).into_iter().filter(lacks).collect();
+        if let Some(holder) = self.slots.holder_mut(member.slot) {
+            holder.doubtful = doubtful;
+        }
+    }
+
+    /// What a trainer that came back neither holds nor has finished is todo again; shards refuse what they have of it.
+    fn take_back_doubtful(&mut self, member: Member) {
+        let Some(holder) = self.slots.holder_mut(member.slot) else {
+            return;
+        };
+        let doubtful = std::mem::take(&mut holder.doubtful);
+        if doubtful.is_empty() {
+            return;
+        }
         if let Work::Queue(queue) = &mut self.phase.work {
-            queue.progress(member, has);
-            queue.keep_only(member, has);
+            for grant in doubtful {
+                queue.take_back(member, grant.task, grant.attempt);
+            }
         }
         self.feed();
     }
@@ -503,6 +528,7 @@ impl Core {
             Work::Lanes(_) | Work::Queue(_) => {}
         }
         self.check_steps();
+        self.take_back_doubtful(member);
     }
 
     pub(crate) fn closed(&mut self, connection: ConnectionId) {

@@ -282,7 +282,7 @@ impl Queue {
                 .order
                 .iter()
                 .map(|id| (TaskId(*id), &self.tasks[*id as usize]));
-            tasks.filter(move |(_, task)| single(&task) && task.grants[0].member == member)
+            tasks.filter(move |(_, task)| single(task) && task.grants[0].member == member)
         };
         if length > 1 {
             // The one handed out last: it is worked on last.
@@ -377,6 +377,17 @@ impl Queue {
         true
     }
 
+    /// Ends a hand-out without result: todo again, unless somebody else holds it too. False: it was over already.
+    pub(crate) fn take_back(&mut self, member: Member, task: TaskId, attempt: TaskAttempt) -> bool {
+        let Some(task) = self.tasks.get_mut(task.0 as usize) else {
+            return false;
+        };
+        let before = task.grants.len();
+        task.grants
+            .retain(|grant| grant.member != member || grant.attempt != attempt);
+        task.grants.len() < before
+    }
+
     /// A trainer could not work on a task: back to todo. Returns how many errors the task has had; none if the
     /// hand-out is over.
     pub(crate) fn failed(
@@ -385,13 +396,10 @@ impl Queue {
         task: TaskId,
         attempt: TaskAttempt,
     ) -> Option<u32> {
-        let task = self.tasks.get_mut(task.0 as usize)?;
-        let before = task.grants.len();
-        task.grants
-            .retain(|grant| grant.member != member || grant.attempt != attempt);
-        if task.grants.len() == before {
+        if !self.take_back(member, task, attempt) {
             return None;
         }
+        let task = self.tasks.get_mut(task.0 as usize)?;
         task.errors += 1;
         Some(task.errors)
     }
@@ -403,18 +411,6 @@ impl Queue {
             task.grants.retain(|grant| grant.member != member);
         }
         self.paces.remove(&member);
-    }
-
-    /// A trainer holds these and nothing else: the rest of what it was handed is todo again.
-    pub(crate) fn keep_only(&mut self, member: Member, held: &[TaskPosition]) {
-        for (id, task) in (0..).map(TaskId).zip(&mut self.tasks) {
-            task.grants.retain(|grant| {
-                let here = |position: &TaskPosition| {
-                    position.task == id && position.attempt == grant.attempt
-                };
-                grant.member != member || held.iter().any(here)
-            });
-        }
     }
 
     /// A trainer that an earlier attempt gave this task goes on with it.

@@ -35,8 +35,8 @@ use crate::record::Record;
 pub(crate) struct Restoring {
     /// Slots that have answered for this epoch.
     pub answered: BTreeSet<Slot>,
-    /// Slots whose load failed and is to be tried again.
-    again: BTreeSet<Slot>,
+    /// Why a load failed that is to be tried again.
+    again: Option<String>,
 }
 
 impl Core {
@@ -230,7 +230,7 @@ impl Core {
             return;
         }
         if !corrupt {
-            restoring.again.insert(slot);
+            restoring.again = Some(format!("{slot} could not load: {error}"));
             self.load_tries += 1;
             if self.load_tries > self.config.limits.store_tries {
                 return self.fail(6, format!("the checkpoint cannot be read: {error}"));
@@ -292,10 +292,11 @@ impl Core {
 
     /// A wait is over: loads, commits and the end are tried again.
     pub(crate) fn retry(&mut self) {
-        if let Stage::Restoring(restoring) = &mut self.stage {
-            for slot in std::mem::take(&mut restoring.again) {
-                self.hold(slot);
-            }
+        if let Stage::Restoring(restoring) = &mut self.stage
+            && let Some(cause) = restoring.again.take()
+        {
+            // A pserver whose load failed answers the same order with the same failure: a new epoch is a new order.
+            self.restore(cause);
         }
         self.retry_commit();
         self.retry_end();

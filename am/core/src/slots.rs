@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use heddle_protocol::control::Beat;
+use heddle_protocol::control::{Beat, TaskGrant};
 use heddle_protocol::ids::{CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, Slot};
 
 use crate::action::{ConnectionId, ContainerId};
@@ -51,6 +51,8 @@ pub(crate) struct Holder {
     pub joined: bool,
     /// The epoch and phase that it was last told to hold or to work in.
     pub told: Option<(Epoch, PhaseNo)>,
+    /// Trainer: tasks that it should hold by our books and did not name when it came back.
+    pub doubtful: Vec<TaskGrant>,
     /// Highest cut that it is known to have heard of.
     pub cut: CutId,
     pub registered: Mono,
@@ -329,15 +331,6 @@ impl Slots {
             Place::Starting { container, .. } => Some(container),
             Place::Held(holder) => holder.container.as_ref(),
         }
-    }
-
-    /// Whether asks, containers or holders are left.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.containers.is_empty()
-            && self
-                .entries
-                .values()
-                .all(|entry| matches!(entry.place, Place::Empty { .. }))
     }
 
     /// The driver stood still for so long: nobody was silent meanwhile.

@@ -1,0 +1,209 @@
+//! Nothing goes wrong.
+
+use heddle_am_core::{Record, StoreCall};
+use heddle_protocol::control::{Command, CutAt};
+use heddle_protocol::ids::{Epoch, Generation, Lane, PhaseNo, Step, TaskId};
+use heddle_protocol::spec::{Consistency, DurationMs, Every};
+use heddle_protocol::view::{Event as Notice, JobState};
+
+use crate::harness::{Job, spec};
+
+#[test]
+fn a_bsp_job_runs_from_the_first_ask_to_the_published_model() {
+    let mut job = Job::bsp();
+    assert_eq!(job.core.view().state, JobState::Running);
+    assert_eq!(
+        job.checkpoints.len(),
+        1,
+        "checkpoint 0 precedes the first step"
+    );
+    assert_eq!(job.process(job.trainer(0)).lanes, [Lane(0)]);
+    assert_eq!(job.process(job.trainer(1)).lanes, [Lane(1)]);
+    job.end_phase(7);
+    assert_eq!(
+        job.cut_at(),
+        CutAt::Steps(Step(7)),
+        "the final cut is taken where all shards stand"
+    );
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Finished, 0));
+    assert_eq!(outcome.model.as_deref(), Some("file:///out"));
+    let last = &job.checkpoints.last().unwrap().manifest;
+    assert_eq!(last.phase, PhaseNo(1), "it stands behind the last phase");
+    assert!(matches!(job.records.last(), Some(Record::Outcome(_))));
+    assert!(matches!(job.notices.last(), Some(Notice::Ended { .. })));
+}
+
+#[test]
+fn an_asp_job_hands_out_every_task_once_and_ends() {
+    let mut job = Job::asp(7);
+    job.finish_all();
+    assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Finished);
+    let mut tasks: Vec<TaskId> = job
+        .sent
+        .iter()
+        .filter_map(|(_, command)| match command {
+            Command::Tasks { tasks, .. } => Some(tasks.iter().map(|grant| grant.task)),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    tasks.sort();
+    tasks.dedup();
+    assert_eq!(tasks, (0..7).map(TaskId).collect::<Vec<_>>());
+}
+
+#[test]
+fn phases_follow_each_other_through_begin_and_begun() {
+    let mut spec = spec(Consistency::Bsp);
+    spec.data.passes = 2;
+    spec.model.standardise = true;
+    spec.data.test = spec.data.train.clone();
+    let mut job = Job::started(spec, 4, 3);
+    let mut phases = Vec::new();
+    while job.outcome.is_none() {
+        let phase = job.core.view().phase.0;
+        phases.push(phase);
+        assert!(phases.len() < 10, "{phases:?}");
+        if matches!(phase, 3 | 5) {
+            job.finish_all();
+        } else {
+            job.end_phase(3);
+        }
+    }
+    assert_eq!(
+        phases,
+        [0, 1, 2, 3, 4, 5],
+        "two measurements, then pass and evaluation, twice"
+    );
+    let view = job.core.view();
+    assert_eq!(view.evaluations.len(), 2);
+    assert_eq!(
+        (view.evaluations[1].pass, view.evaluations[1].rows),
+        (1, 30)
+    );
+    let cuts: Vec<PhaseNo> = job
+        .checkpoints
+        .iter()
+        .map(|checkpoint| checkpoint.manifest.phase)
+        .collect();
+    assert_eq!(
+        cuts,
+        [PhaseNo(0), PhaseNo(2), PhaseNo(6)],
+        "before measuring, before training, at the end"
+    );
+    assert_eq!(job.checkpoints[2].manifest.evaluations.len(), 2);
+}
+
+#[test]
+fn a_checkpoint_every_second_pass_is_taken_between_phases_and_the_last_is_the_final_one() {
+    let mut spec = spec(Consistency::Bsp);
+    spec.data.passes = 4;
+    spec.checkpoint.every = Every::Passes(2);
+    let mut job = Job::started(spec, 4, 0);
+    for _ in 0..4 {
+        job.end_phase(3);
+    }
+    let phases: Vec<PhaseNo> = job
+        .checkpoints
+        .iter()
+        .map(|checkpoint| checkpoint.manifest.phase)
+        .collect();
+    assert_eq!(phases, [PhaseNo(0), PhaseNo(2), PhaseNo(4)]);
+    assert_eq!(job.core.view().checkpoints_taken, 3);
+    assert!(job.outcome.is_some());
+}
+
+#[test]
+fn a_timed_cut_of_a_bsp_job_names_a_step_ahead() {
+    let mut spec = spec(Consistency::Bsp);
+    spec.checkpoint.every = Every::Time(DurationMs::secs(10));
+    let mut job = Job::started(spec, 4, 0);
+    for member in job.pservers() {
+        job.processes.get_mut(&member).unwrap().step = Step(50);
+    }
+    job.pass(10_000);
+    let CutAt::Steps(step) = job.cut_at() else {
+        panic!("a BSP cut names a step")
+    };
+    assert!(step > Step(50), "{step}");
+    let cut = job.cut();
+    job.snap_all(cut, step.0);
+    job.save_all(cut);
+    assert_eq!(job.checkpoints.last().unwrap().manifest.step(), step);
+    assert!(
+        job.calls
+            .iter()
+            .any(|(_, call)| matches!(call, StoreCall::Retain { keep: 3, .. }))
+    );
+    let committed = |(_, command): &&(_, Command)| matches!(command, Command::CutEnd { committed: true, cut: c } if *c == cut);
+    assert_eq!(
+        job.sent.iter().filter(committed).count(),
+        2,
+        "both pservers may keep the snapshot"
+    );
+}
+
+#[test]
+fn a_cut_of_an_asp_job_holds_the_queue_of_the_barriers() {
+    let mut job = Job::asp(20);
+    let (t0, t1) = (job.trainer(0), job.trainer(1));
+    let first = job.process(t0).tasks[0];
+    job.finish(t0, first.task);
+    job.auto.barrier = false;
+    job.operate(1, heddle_protocol::control::Operation::Checkpoint);
+    let cut = job.cut();
+    assert_eq!(job.cut_at(), CutAt::Barriers(vec![t0, t1]));
+    let second = job.process(t0).tasks[0];
+    job.finish(t0, second.task);
+    assert!(job.checkpoints.len() == 1);
+    for member in [t0, t1] {
+        let process = job.processes.get_mut(&member).unwrap();
+        process.cut = cut;
+        let (epoch, tasks) = (process.epoch, process.positions());
+        job.report(
+            member,
+            heddle_protocol::control::Up::AtBarrier { cut, epoch, tasks },
+        );
+    }
+    let third = job.process(t0).tasks[0];
+    job.finish(t0, third.task);
+    job.snap_all(cut, 0);
+    job.save_all(cut);
+    let manifest = &job.checkpoints.last().unwrap().manifest;
+    let heddle_protocol::manifest::Work::Queue { tasks } = &manifest.work else {
+        panic!("ASP has a queue")
+    };
+    let done: Vec<TaskId> = tasks.iter().map(|queued| queued.task).collect();
+    assert_eq!(
+        done,
+        [first.task, second.task],
+        "finished before the barrier, not what came after it"
+    );
+    assert!(job.answers[&heddle_am_core::OperationId(1)].is_ok());
+}
+
+#[test]
+fn the_first_epoch_is_the_first_of_the_generation() {
+    let job = Job::bsp();
+    assert_eq!(job.core.view().epoch, Epoch::first(Generation(1)));
+}
+
+#[test]
+fn evaluations_without_progress_end_the_job_early() {
+    let mut spec = spec(Consistency::Bsp);
+    spec.data.passes = 10;
+    spec.data.test = spec.data.train.clone();
+    spec.training.early_stop = 2;
+    let mut job = Job::started(spec, 4, 3);
+    for pass in 0..3 {
+        assert!(job.outcome.is_none(), "pass {pass}");
+        job.end_phase(3);
+        job.finish_all();
+    }
+    assert_eq!(
+        job.outcome.as_ref().unwrap().state,
+        JobState::Finished,
+        "two in a row were not better"
+    );
+}

@@ -1,0 +1,932 @@
+//! A driver without IO: performs what the core asks for on pretended containers, journal and store, and lets a test
+//! hold back, drop or forge any of it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use heddle_am_core::{
+    Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Limits, Mono,
+    Now, OperationId, Outcome, Probe, Record, RecordId, Recovered, StoreCall, Stored,
+};
+use heddle_protocol::control::{
+    Beat, Busy, Command, CutAt, ExportedFile, Held, Operation, Phase, ShardState, TaskGrant,
+    TaskPosition, Up,
+};
+use heddle_protocol::ids::{
+    Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
+    TaskId,
+};
+use heddle_protocol::manifest::{InputFile, InputPlan, Manifest, Md5, ShardFile, TaskRange};
+use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::{
+    Algorithm, AmSpec, BadRecords, Bytes, CheckpointSpec, Consistency, DataFormat, DataSpec,
+    DurationMs, Every, JobSpec, ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt,
+    Optimizer, OutputSpec, PserverSpec, RunSpec, Share, TaskSize, TrainerSpec, TrainingSpec,
+};
+use heddle_protocol::view;
+use uuid::Uuid;
+
+/// A small job: 2 pservers, 2 trainers, 4 shards, 2 lanes, one pass, a checkpoint now and then.
+pub fn spec(consistency: Consistency) -> JobSpec {
+    let location = |text: &str| text.parse().expect("an absolute path is a location");
+    JobSpec {
+        name: "job".to_owned(),
+        data: DataSpec {
+            train: vec![location("/data/train")],
+            test: Vec::new(),
+            format: DataFormat::Libsvm,
+            index_base: 1,
+            passes: 1,
+            task_size: TaskSize::Auto,
+            shuffle: false,
+            bad_records: BadRecords::Fail,
+        },
+        model: ModelSpec {
+            algorithm: Algorithm::LogisticRegression,
+            features: 10,
+            l2: 0.0,
+            standardise: false,
+            optimizer: Optimizer::Sgd { rate: 1.0 },
+            tables: Vec::new(),
+        },
+        training: TrainingSpec {
+            consistency,
+            lanes: 2,
+            batch: 1,
+            seed: 1,
+            nan: NanPolicy::Fail,
+            early_stop: 0,
+        },
+        pservers: PserverSpec {
+            count: 2,
+            memory: Bytes::mib(64),
+            vcores: 1,
+            shards: 4,
+        },
+        trainers: TrainerSpec {
+            min: 2,
+            max: 2,
+            memory: Bytes::mib(64),
+            vcores: 1,
+            command: Vec::new(),
+        },
+        checkpoint: CheckpointSpec {
+            dir: location("/ck"),
+            every: Every::Time(DurationMs::secs(600)),
+            keep: 3,
+            timeout: DurationMs::secs(60),
+            on_corrupt: OnCorrupt::Previous,
+            memory: Share::Percent(25),
+        },
+        output: OutputSpec {
+            model: location("/out"),
+            formats: vec![ModelFormat::Text],
+        },
+        am: AmSpec {
+            memory: Bytes::mib(64),
+            vcores: 1,
+        },
+        network: NetworkSpec { ports: None },
+        run: RunSpec {
+            work_dir: None,
+            orphan_timeout: None,
+        },
+    }
+}
+
+/// So many tasks of ten bytes each.
+pub fn plan(train: u32, test: u32) -> InputPlan {
+    let file = |url: &str, tasks: u32| InputFile {
+        url: url.to_owned(),
+        bytes: u64::from(tasks) * 10,
+        modified_ms: 0,
+        compression: Default::default(),
+    };
+    let tasks = |file: u32, count: u32| {
+        (0..u64::from(count))
+            .map(|n| TaskRange {
+                file,
+                start: n * 10,
+                end: n * 10 + 10,
+            })
+            .collect()
+    };
+    InputPlan {
+        files: vec![
+            file("file:///data/train", train),
+            file("file:///data/test", test),
+        ],
+        train: tasks(0, train),
+        test: tasks(1, test),
+    }
+}
+
+/// What the pretended driver does by itself; a test switches off what it wants to do by hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Auto {
+    pub journal: bool,
+    pub store: bool,
+    pub cluster: bool,
+    pub register: bool,
+    pub hold: bool,
+    pub begin: bool,
+    pub arm: bool,
+    pub snap: bool,
+    pub save: bool,
+    pub barrier: bool,
+    pub export: bool,
+    pub exit: bool,
+}
+
+const ALL: Auto = Auto {
+    journal: true,
+    store: true,
+    cluster: true,
+    register: true,
+    hold: true,
+    begin: true,
+    arm: true,
+    snap: true,
+    save: true,
+    barrier: true,
+    export: true,
+    exit: true,
+};
+
+/// A pretended container.
+#[derive(Clone, Debug, Default)]
+pub struct Process {
+    pub container: Option<ContainerId>,
+    pub connection: Option<ConnectionId>,
+    pub epoch: Epoch,
+    pub phase: Option<Phase>,
+    pub step: Step,
+    pub shards: Vec<ShardId>,
+    pub lanes: Vec<Lane>,
+    pub tasks: Vec<TaskGrant>,
+    /// Highest cut heard of.
+    pub cut: CutId,
+    pub members: Vec<Member>,
+}
+
+/// The job under test.
+pub struct Job {
+    pub core: Core,
+    pub now: u64,
+    pub auto: Auto,
+    pub config: Config,
+    pub processes: BTreeMap<Member, Process>,
+    pub sent: Vec<(Member, Command)>,
+    pub records: Vec<Record>,
+    pub durable: usize,
+    pub calls: Vec<(CallId, StoreCall)>,
+    pub checkpoints: Vec<Checkpoint>,
+    pub asks: BTreeSet<(Slot, Incarnation)>,
+    pub stopped: Vec<Member>,
+    pub released: Vec<ContainerId>,
+    pub probes: Vec<Member>,
+    pub notices: Vec<view::Event>,
+    pub answers: BTreeMap<OperationId, Result<String, String>>,
+    pub refused: Vec<Member>,
+    pub outcome: Option<Outcome>,
+    events: VecDeque<Event>,
+    next_connection: u64,
+    next_container: u64,
+}
+
+impl Job {
+    /// A job of `spec` over `train` and `test` tasks that has not begun.
+    pub fn new(spec: JobSpec, train: u32, test: u32) -> Self {
+        let config = Config {
+            run: RunId(Uuid::nil()),
+            spec: Arc::new(spec),
+            plan: Arc::new(plan(train, test)),
+            address: "127.0.0.1:1".to_owned(),
+            started_ms: 0,
+            limits: Limits::default(),
+            cluster_lease_ms: None,
+            output: Some("file:///out".to_owned()),
+        };
+        Self::with(config)
+    }
+
+    pub fn with(config: Config) -> Self {
+        Self {
+            core: Core::new(config.clone()),
+            now: 1_000,
+            auto: ALL,
+            config,
+            processes: BTreeMap::new(),
+            sent: Vec::new(),
+            records: Vec::new(),
+            durable: 0,
+            calls: Vec::new(),
+            checkpoints: Vec::new(),
+            asks: BTreeSet::new(),
+            stopped: Vec::new(),
+            released: Vec::new(),
+            probes: Vec::new(),
+            notices: Vec::new(),
+            answers: BTreeMap::new(),
+            refused: Vec::new(),
+            outcome: None,
+            events: VecDeque::new(),
+            next_connection: 0,
+            next_container: 0,
+        }
+    }
+
+    /// BSP, started, all trainers at work.
+    pub fn bsp() -> Self {
+        Self::started(spec(Consistency::Bsp), 4, 0)
+    }
+
+    /// ASP with so many tasks, started, all trainers at work.
+    pub fn asp(tasks: u32) -> Self {
+        Self::started(spec(Consistency::Asp), tasks, 0)
+    }
+
+    pub fn started(spec: JobSpec, train: u32, test: u32) -> Self {
+        let mut job = Self::new(spec, train, test);
+        job.start();
+        job
+    }
+
+    /// The first attempt begins, on an empty directory.
+    pub fn start(&mut self) {
+        self.recover(1, 1, Vec::new());
+    }
+
+    /// An attempt begins with what is recorded and committed so far.
+    pub fn recover(&mut self, attempt: u32, generation: u32, kept: Vec<ContainerId>) {
+        let recovered = Recovered {
+            attempt: Attempt(attempt),
+            generation: Generation(generation),
+            journal: self.records[..self.durable].to_vec(),
+            base: self.checkpoints.last().cloned(),
+            checkpoints: self.checkpoints.clone(),
+            kept,
+        };
+        self.on(Event::Recovered(Box::new(recovered)));
+    }
+
+    /// One event and all that follows from it by itself.
+    pub fn on(&mut self, event: Event) {
+        self.events.push_back(event);
+        while let Some(event) = self.events.pop_front() {
+            let now = Now {
+                mono: Mono(self.now),
+                wall_ms: 1_700_000_000_000 + self.now,
+            };
+            for action in self.core.on(event, now) {
+                self.perform(action);
+            }
+        }
+    }
+
+    /// Time goes by; every deadline on the way fires; whoever is alive beats.
+    pub fn pass(&mut self, ms: u64) {
+        let end = self.now + ms;
+        loop {
+            let beat = self.now + 1_000;
+            let next = self
+                .core
+                .next_deadline()
+                .map_or(end, |at| at.0.max(self.now))
+                .min(beat)
+                .min(end);
+            self.now = next;
+            if next == beat {
+                self.beat_all();
+            }
+            self.on(Event::Timer);
+            if self.now >= end || self.outcome.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Time goes by in silence.
+    pub fn pass_silently(&mut self, ms: u64) {
+        let end = self.now + ms;
+        while let Some(at) = self.core.next_deadline().filter(|at| at.0 <= end) {
+            self.now = at.0.max(self.now + 1);
+            self.on(Event::Timer);
+            if self.outcome.is_some() {
+                return;
+            }
+        }
+        self.now = end;
+    }
+
+    fn beat_all(&mut self) {
+        let members: Vec<Member> = self.processes.keys().copied().collect();
+        for member in members {
+            self.beat(member, |_| {});
+        }
+    }
+
+    pub fn beat(&mut self, member: Member, change: impl FnOnce(&mut Beat)) {
+        let process = &self.processes[&member];
+        let mut beat = Beat {
+            epoch: process.epoch,
+            phase: process.phase.map(|phase| phase.no).unwrap_or_default(),
+            step: process.step,
+            ..Beat::default()
+        };
+        change(&mut beat);
+        self.report(member, Up::Heartbeat(beat));
+    }
+
+    pub fn report(&mut self, member: Member, report: Up) {
+        if let Some(connection) = self
+            .processes
+            .get(&member)
+            .and_then(|process| process.connection)
+        {
+            self.on(Event::Report {
+                connection,
+                report: Box::new(report),
+            });
+        }
+    }
+
+    /// The member that fills a slot now.
+    pub fn at(&self, slot: Slot) -> Member {
+        let here = |member: &&Member| member.slot == slot;
+        *self
+            .processes
+            .keys()
+            .rev()
+            .find(here)
+            .unwrap_or_else(|| panic!("nobody is in {slot}"))
+    }
+
+    pub fn pserver(&self, index: u32) -> Member {
+        self.at(Slot::pserver(index))
+    }
+
+    pub fn trainer(&self, index: u32) -> Member {
+        self.at(Slot::trainer(index))
+    }
+
+    pub fn process(&self, member: Member) -> &Process {
+        &self.processes[&member]
+    }
+
+    /// The process dies; the cluster tells at once, as it does locally.
+    pub fn kill(&mut self, member: Member) {
+        if let Some(container) = self
+            .processes
+            .remove(&member)
+            .and_then(|process| process.container)
+        {
+            self.on(Event::Exited {
+                container,
+                exit: Exit::Signal(9),
+            });
+        }
+    }
+
+    pub fn exit(&mut self, member: Member, exit: Exit) {
+        if let Some(container) = self
+            .processes
+            .remove(&member)
+            .and_then(|process| process.container)
+        {
+            self.on(Event::Exited { container, exit });
+        }
+    }
+
+    /// The control connection breaks; the process lives.
+    pub fn disconnect(&mut self, member: Member) {
+        let process = self.processes.get_mut(&member).expect("it is there");
+        if let Some(connection) = process.connection.take() {
+            self.on(Event::Closed { connection });
+        }
+    }
+
+    /// A process registers (again).
+    pub fn register(&mut self, member: Member) {
+        self.next_connection += 1;
+        let connection = ConnectionId(self.next_connection);
+        let process = self.processes.entry(member).or_default();
+        process.connection = Some(connection);
+        let port = |thread: u32| {
+            SocketAddr::from((
+                [127, 0, 0, 1],
+                (1_000 + member.slot.index * 10 + thread + member.incarnation.0 * 100) as u16,
+            ))
+        };
+        let fresh = process.epoch == Epoch::default();
+        let event = Event::Registered {
+            connection,
+            member,
+            container: process.container.clone(),
+            pid: 1,
+            host: "localhost".to_owned(),
+            endpoints: if member.slot.role == Role::Pserver {
+                vec![port(0)]
+            } else {
+                Vec::new()
+            },
+            held: (member.slot.role == Role::Pserver && !fresh).then(|| process.held()),
+            busy: (member.slot.role == Role::Trainer && !fresh).then(|| process.busy()),
+        };
+        self.events.push_back(event);
+    }
+
+    pub fn registers(&mut self, member: Member) {
+        self.register(member);
+        self.on(Event::Timer);
+    }
+
+    pub fn operate(&mut self, id: u64, operation: Operation) {
+        self.on(Event::Operation {
+            id: OperationId(id),
+            operation,
+        });
+    }
+
+    pub fn probed(&mut self, member: Member, outcome: Probe) {
+        self.on(Event::Probed { member, outcome });
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Ask {
+                slot,
+                incarnation,
+                avoid: _,
+            } => {
+                assert!(
+                    self.asks.insert((slot, incarnation)),
+                    "{slot} was asked for twice"
+                );
+                if self.auto.cluster {
+                    self.grant(slot, incarnation);
+                }
+            }
+            Action::CancelAsk { slot, incarnation } => {
+                self.asks.remove(&(slot, incarnation));
+            }
+            Action::Release { container } => self.released.push(container),
+            Action::Launch { container, member } => {
+                self.processes.insert(
+                    member,
+                    Process {
+                        container: Some(container.clone()),
+                        ..Process::default()
+                    },
+                );
+                self.events.push_back(Event::Started { container });
+                if self.auto.register {
+                    self.register(member);
+                }
+            }
+            Action::Stop {
+                container,
+                member,
+                grace_ms: _,
+            } => {
+                self.stopped.push(member);
+                if self.auto.exit {
+                    self.processes.remove(&member);
+                    self.events.push_back(Event::Exited {
+                        container,
+                        exit: Exit::Signal(15),
+                    });
+                }
+            }
+            Action::Send {
+                connection,
+                member,
+                command,
+            } => {
+                let Some(member) = member else { return };
+                if let Command::Refused { .. } = *command {
+                    self.refused.push(member);
+                    return;
+                }
+                let reads = self
+                    .processes
+                    .get(&member)
+                    .is_some_and(|process| process.connection == Some(connection));
+                if reads {
+                    self.sent.push((member, (*command).clone()));
+                    self.obey(member, *command);
+                }
+            }
+            Action::Disconnect { .. } => {}
+            Action::Journal { id, record } => {
+                self.records.push(*record);
+                if self.auto.journal {
+                    self.durable(id);
+                }
+            }
+            Action::Store { id, call } => {
+                self.calls.push((id, (*call).clone()));
+                if self.auto.store {
+                    self.store(id);
+                }
+            }
+            Action::ProbePort {
+                member,
+                endpoint: _,
+            } => self.probes.push(member),
+            Action::Notice(event) => self.notices.push(*event),
+            Action::Answer { id, result } => {
+                self.answers.insert(id, result);
+            }
+            Action::Finish(outcome) => self.outcome = Some(*outcome),
+        }
+    }
+
+    pub fn grant(&mut self, slot: Slot, incarnation: Incarnation) {
+        self.next_container += 1;
+        let container = ContainerId(format!("c{}", self.next_container));
+        self.asks.remove(&(slot, incarnation));
+        self.events.push_back(Event::Allocated {
+            container,
+            slot,
+            incarnation,
+            node: "node".to_owned(),
+        });
+    }
+
+    fn durable(&mut self, record: RecordId) {
+        self.durable = self.records.len();
+        self.events.push_back(Event::RecordDurable { record });
+    }
+
+    /// All records so far are on disk.
+    pub fn all_durable(&mut self) {
+        self.durable(RecordId(self.records.len() as u64));
+        self.on(Event::Timer);
+    }
+
+    /// The store does what the call says.
+    pub fn store(&mut self, id: CallId) {
+        let (_, call) = self
+            .calls
+            .iter()
+            .find(|(call, _)| *call == id)
+            .expect("it was called")
+            .clone();
+        let outcome = match call {
+            StoreCall::Stage { cut } => Stored::Staged(format!("file:///ck/.staging/{cut}")),
+            StoreCall::Commit { manifest, .. } => {
+                let bytes = manifest.to_json().expect("the core writes sound manifests");
+                let manifest = Manifest::from_json(&bytes).expect("and they read back");
+                let checkpoint = Checkpoint {
+                    dir: format!("file:///ck/{}", manifest.cut),
+                    manifest: Arc::new(manifest),
+                };
+                self.checkpoints.push(checkpoint.clone());
+                Stored::Committed(Box::new(checkpoint))
+            }
+            StoreCall::Discard { .. } | StoreCall::Retain { .. } => Stored::Done,
+            StoreCall::OlderBase { below, .. } => {
+                self.checkpoints
+                    .retain(|checkpoint| checkpoint.manifest.cut < below);
+                Stored::Base(self.checkpoints.last().cloned().map(Box::new))
+            }
+            StoreCall::PublishModel { dir, .. } => Stored::Published(dir),
+        };
+        self.events.push_back(Event::Stored { call: id, outcome });
+    }
+
+    /// Answers the last call of a kind by hand.
+    pub fn answer_store(&mut self, outcome: Stored) {
+        let (call, _) = *self
+            .calls
+            .last()
+            .map(|(id, call)| (id, call))
+            .as_ref()
+            .expect("something was called");
+        self.on(Event::Stored {
+            call: *call,
+            outcome,
+        });
+    }
+
+    fn obey(&mut self, member: Member, command: Command) {
+        let auto = self.auto;
+        let Some(process) = self.processes.get_mut(&member) else {
+            return;
+        };
+        let mut ups = Vec::new();
+        match command {
+            Command::Hold {
+                epoch,
+                shards,
+                base: _,
+                phase,
+                step,
+            } => {
+                if process.epoch != epoch && auto.hold {
+                    process.epoch = epoch;
+                    process.shards = shards;
+                    process.phase = Some(phase);
+                    process.step = step;
+                }
+                if auto.hold {
+                    ups.push(Up::Holding {
+                        epoch,
+                        from_memory: 0,
+                        from_storage: 0,
+                        load_ms: 0,
+                    });
+                }
+            }
+            Command::Begin { epoch, phase } => {
+                if auto.begin && epoch == process.epoch {
+                    process.phase = Some(phase);
+                    process.step = Step(0);
+                    ups.push(Up::Begun {
+                        epoch,
+                        phase: phase.no,
+                    });
+                }
+            }
+            Command::Members { trainers } => process.members = trainers,
+            Command::Cut { cut, epoch, at, .. } => {
+                process.cut = cut;
+                if auto.arm {
+                    ups.push(Up::CutArmed { cut, epoch });
+                }
+                let at_once = match &at {
+                    CutAt::Steps(step) => *step == process.step,
+                    CutAt::Barriers(set) => set.is_empty(),
+                };
+                if auto.snap && at_once {
+                    ups.extend(snaps(process, cut, epoch, process.step));
+                    if auto.save {
+                        ups.extend(saves(process, cut, epoch));
+                    }
+                }
+            }
+            Command::Work { epoch, phase, .. } => {
+                if process.epoch != epoch || process.phase.map(|phase| phase.no) != Some(phase.no) {
+                    process.tasks.clear();
+                    process.lanes.clear();
+                }
+                process.epoch = epoch;
+                process.phase = Some(phase);
+            }
+            Command::Lanes { lanes, .. } => process.lanes = lanes,
+            Command::Tasks { tasks, .. } => process.tasks.extend(tasks),
+            Command::Barrier { cut, epoch } => {
+                if auto.barrier {
+                    process.cut = cut;
+                    let tasks = process.positions();
+                    ups.push(Up::AtBarrier { cut, epoch, tasks });
+                }
+            }
+            Command::Export { checkpoint, dir: _ } if auto.export => {
+                let files = vec![ExportedFile {
+                    name: "model.txt".to_owned(),
+                    bytes: 1,
+                    md5: "0".repeat(32),
+                }];
+                ups.push(Up::Exported {
+                    checkpoint,
+                    dir: member.to_string(),
+                    files,
+                });
+            }
+            _ => {}
+        }
+        let connection = process.connection;
+        if let Some(connection) = connection {
+            let report = |up| Event::Report {
+                connection,
+                report: Box::new(up),
+            };
+            self.events.extend(ups.into_iter().map(report));
+        }
+    }
+
+    /// Every shard has its snapshot of the cut, at this step, and saves it.
+    pub fn snap_all(&mut self, cut: CutId, step: u64) {
+        for member in self.pservers() {
+            for up in snaps(
+                self.process(member),
+                cut,
+                self.process(member).epoch,
+                Step(step),
+            ) {
+                self.report(member, up);
+            }
+        }
+    }
+
+    pub fn save_all(&mut self, cut: CutId) {
+        for member in self.pservers() {
+            for up in saves(self.process(member), cut, self.process(member).epoch) {
+                self.report(member, up);
+            }
+        }
+    }
+
+    pub fn pservers(&self) -> Vec<Member> {
+        self.processes
+            .keys()
+            .copied()
+            .filter(|member| member.slot.role == Role::Pserver)
+            .collect()
+    }
+
+    pub fn trainers(&self) -> Vec<Member> {
+        self.processes
+            .keys()
+            .copied()
+            .filter(|member| member.slot.role == Role::Trainer)
+            .collect()
+    }
+
+    /// BSP: the phase ends everywhere after so many steps.
+    pub fn end_phase(&mut self, step: u64) {
+        for member in self.pservers() {
+            let process = self.processes.get_mut(&member).expect("it is there");
+            process.step = Step(step);
+            let (epoch, phase) = (process.epoch, process.phase.expect("it serves one").no);
+            for shard in process.shards.clone() {
+                self.report(
+                    member,
+                    Up::PhaseEnded {
+                        epoch,
+                        phase,
+                        shard,
+                        step: Step(step),
+                    },
+                );
+            }
+        }
+    }
+
+    /// A task is finished by whom it was handed to.
+    pub fn finish(&mut self, member: Member, task: TaskId) {
+        let process = self.processes.get_mut(&member).expect("it is there");
+        let at = process
+            .tasks
+            .iter()
+            .rposition(|grant| grant.task == task)
+            .expect("it holds the task");
+        let grant = process.tasks.remove(at);
+        let up = process.finished(grant);
+        self.report(member, up);
+    }
+
+    /// All trainers finish what they hold until nobody holds anything.
+    pub fn finish_all(&mut self) {
+        while let Some((member, task)) = self
+            .processes
+            .iter()
+            .find_map(|(member, process)| Some((*member, process.tasks.first()?.task)))
+        {
+            self.finish(member, task);
+        }
+    }
+
+    /// The open cut's name, as the last `Cut` command says.
+    pub fn cut(&self) -> CutId {
+        let cut = self
+            .sent
+            .iter()
+            .rev()
+            .find_map(|(_, command)| match command {
+                Command::Cut { cut, .. } => Some(*cut),
+                _ => None,
+            });
+        cut.expect("a cut was ordered")
+    }
+
+    pub fn cut_at(&self) -> CutAt {
+        let at = self
+            .sent
+            .iter()
+            .rev()
+            .find_map(|(_, command)| match command {
+                Command::Cut { at, .. } => Some(at.clone()),
+                _ => None,
+            });
+        at.expect("a cut was ordered")
+    }
+
+    /// Commands that a member was sent since `from`.
+    pub fn told(&self, member: Member, from: usize) -> Vec<&Command> {
+        self.sent[from..]
+            .iter()
+            .filter(|(to, _)| *to == member)
+            .map(|(_, command)| command)
+            .collect()
+    }
+
+    pub fn warned(&self, words: &str) -> bool {
+        self.notices
+            .iter()
+            .any(|notice| format!("{notice:?}").contains(words))
+    }
+}
+
+impl Process {
+    pub fn positions(&self) -> Vec<TaskPosition> {
+        let position = |grant: &TaskGrant| TaskPosition {
+            task: grant.task,
+            attempt: grant.attempt,
+            step: grant.start,
+            done: false,
+        };
+        self.tasks.iter().map(position).collect()
+    }
+
+    pub fn finished(&self, grant: TaskGrant) -> Up {
+        Up::TaskFinished {
+            epoch: self.epoch,
+            phase: self.phase.expect("it works").no,
+            cut: self.cut,
+            task: grant.task,
+            attempt: grant.attempt,
+            metrics: Box::new(TaskMetrics {
+                rows: 10,
+                loss_sum: 5.0,
+                correct: 8,
+                ..TaskMetrics::default()
+            }),
+        }
+    }
+
+    fn held(&self) -> Held {
+        let phase = self.phase.expect("it holds");
+        let state = |shard: &ShardId| ShardState {
+            shard: *shard,
+            phase: phase.no,
+            step: self.step,
+            ended: false,
+            tasks: Vec::new(),
+        };
+        Held {
+            epoch: self.epoch,
+            cut: self.cut,
+            shards: self.shards.iter().map(state).collect(),
+        }
+    }
+
+    fn busy(&self) -> Busy {
+        Busy {
+            epoch: self.epoch,
+            phase: self.phase.map(|phase| phase.no).unwrap_or_default(),
+            cut: self.cut,
+            tasks: self.positions(),
+            lanes: self.lanes.clone(),
+        }
+    }
+}
+
+pub fn snaps(process: &Process, cut: CutId, epoch: Epoch, step: Step) -> Vec<Up> {
+    process
+        .shards
+        .iter()
+        .map(|shard| Up::Snapped {
+            cut,
+            epoch,
+            shard: *shard,
+            step,
+        })
+        .collect()
+}
+
+pub fn saves(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Up> {
+    let file = |shard: ShardId| {
+        let uuid = Uuid::from_u128(u128::from(cut.number) << 32 | u128::from(shard.0));
+        ShardFile {
+            shard,
+            uuid,
+            file: ShardFile::name(shard, uuid),
+            md5: Md5([0; 16]),
+            bytes: 1,
+            at_ms: 0,
+        }
+    };
+    process
+        .shards
+        .iter()
+        .map(|shard| Up::Saved {
+            cut,
+            epoch,
+            file: file(*shard),
+        })
+        .collect()
+}
+
+/// A position at a step of a hand-out.
+pub fn position(grant: TaskGrant, step: u64) -> TaskPosition {
+    TaskPosition {
+        task: grant.task,
+        attempt: grant.attempt,
+        step: Step(step),
+        done: false,
+    }
+}
