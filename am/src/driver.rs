@@ -353,6 +353,14 @@ pub fn notice(event: &view::Event) {
     match event {
         view::Event::Progress { .. } => tracing::debug!(?event, "progress"),
         view::Event::Warning { text } => tracing::warn!(text, "warning"),
+        view::Event::Ended {
+            state,
+            exit_code,
+            message,
+            ..
+        } => {
+            tracing::info!(?state, exit_code, message, "ended");
+        }
         other => tracing::info!(event = ?other, "happened"),
     }
 }

@@ -137,17 +137,9 @@ pub fn run(run_dir: &Path, program: &Path) -> std::io::Result<u8> {
             );
         }
     }
-    let exit_code = outcome.exit_code;
-    notice(&view::Event::Ended {
-        state: outcome.state,
-        exit_code,
-        message: outcome.message,
-        model: outcome.model,
-        view: Box::new(view),
-    });
     // Children of this process are killed by the kernel with it; storage tasks that hang are not waited for.
     runtime.shutdown_background();
-    Ok(exit_code)
+    Ok(outcome.exit_code)
 }
 
 fn refused(dir: &RunDir, refusal: Refusal) -> (Outcome, JobView) {
@@ -163,7 +155,16 @@ fn refused(dir: &RunDir, refusal: Refusal) -> (Outcome, JobView) {
         message: refusal.message.clone(),
         model: None,
     };
-    (outcome, empty_view(file.as_ref(), refusal.message))
+    let view = empty_view(file.as_ref(), refusal.message);
+    // The core says how a job ended; this one never came to it.
+    notice(&view::Event::Ended {
+        state: outcome.state,
+        exit_code: outcome.exit_code,
+        message: outcome.message.clone(),
+        model: None,
+        view: Box::new(view.clone()),
+    });
+    (outcome, view)
 }
 
 fn empty_view(file: Option<&RunFile>, message: String) -> JobView {
