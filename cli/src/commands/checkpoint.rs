@@ -289,7 +289,10 @@ async fn remove(remove: &Remove, json: bool) -> Outcome {
 }
 
 /// `g1-c4` as a checkpoint's name.
-fn parse_cut(text: &str) -> Result<CutId, Failure> {
+///
+/// # Errors
+/// It is another text.
+pub fn parse_cut(text: &str) -> Result<CutId, Failure> {
     let parts = text
         .strip_prefix('g')
         .and_then(|rest| rest.split_once("-c"));

@@ -32,8 +32,11 @@ fn init_logs(process: &'static str) -> Result<(), Failure> {
 
 pub fn am(args: &AmArgs) -> Outcome {
     init_logs("am")?;
-    let _ = &args.run_dir;
-    Err(crate::failure::not_yet("am"))
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::caused(Exit::Internal, "this program's own path", &error))?;
+    let code = heddle_am::process::run(&args.run_dir, &program)
+        .map_err(|error| Failure::caused(Exit::Internal, "no runtime", &error))?;
+    std::process::exit(i32::from(code))
 }
 
 /// A variable that parses, or what holds without it.

@@ -4,7 +4,7 @@
 //! says, and passes Ctrl-C to it. The child's standard input is the leash: when this process dies,
 //! however it dies, the ApplicationMaster reads the end of it and stops.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -363,11 +363,6 @@ fn unfinished(run: &Run) -> bool {
         Standing::Failed | Standing::Stopped | Standing::Died => true,
         Standing::Running | Standing::Finished => false,
     }
-}
-
-/// Whether a folder holds anything.
-fn has_entries(folder: &Path) -> bool {
-    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// An event of the ApplicationMaster, if the line is one this program knows.

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use heddle_protocol::spec::JobSpec;
 
-use super::{has_entries, unfinished};
+use super::unfinished;
+use crate::commands::checkpoint::parse_cut;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::runs::{self, Run};
@@ -39,7 +40,7 @@ pub fn find(work_dir: &Path, job_file: &Path, name: &str) -> Option<Found> {
             .dir
             .spec()
             .ok()
-            .and_then(|spec| spec.checkpoint.dir.as_local().map(has_entries))
+            .and_then(|spec| spec.checkpoint.dir.as_local().map(has_checkpoint))
             .unwrap_or(false);
         if left {
             return Some(Found {
@@ -49,6 +50,16 @@ pub fn find(work_dir: &Path, job_file: &Path, name: &str) -> Option<Found> {
         }
     }
     None
+}
+
+/// Whether a checkpoint exists: a run that failed before its first one has nothing to continue from,
+/// and whoever mends its job file shall not be told that the file has changed.
+fn has_checkpoint(dir: &Path) -> bool {
+    std::fs::read_dir(dir).is_ok_and(|mut entries| {
+        entries.any(|entry| {
+            entry.is_ok_and(|entry| parse_cut(&entry.file_name().to_string_lossy()).is_ok())
+        })
+    })
 }
 
 /// Refuses a job that means something else than the run it would continue.

@@ -50,6 +50,9 @@ impl<'a> Teller<'a> {
     pub fn line(&mut self, line: &str) -> Result<(), Failure> {
         let event = parse_event(line);
         if self.json {
+            if self.ended.is_some() {
+                return Ok(());
+            }
             output::line(line)?;
             if let Some(Event::Ended { exit_code, .. }) = event {
                 self.ended = Some(Exit::from_code(exit_code));
@@ -87,7 +90,7 @@ impl<'a> Teller<'a> {
                 let from =
                     resumed_from.map_or_else(String::new, |cut| format!(", from checkpoint {cut}"));
                 self.say(&format!(
-                    "{name}: run {}{from}; page http://{address}/",
+                    "{name}: run {}{from}; page {address}",
                     run.short()
                 ));
             }
@@ -101,7 +104,11 @@ impl<'a> Teller<'a> {
                     self.say(&format!("{slot} is back as process {pid}"));
                 }
             }
-            Event::Lost { cause, .. } => self.say(&cause),
+            Event::Lost {
+                slot,
+                incarnation,
+                cause,
+            } => self.say(&format!("{slot} ({incarnation}) {cause}")),
             Event::PhaseBegun { text, .. } => self.progress.show(&text),
             Event::Progress {
                 text,
@@ -124,6 +131,8 @@ impl<'a> Teller<'a> {
             }
             Event::Recovered(recovery) => self.say(&report::recovery(&recovery)),
             Event::Warning { text } => self.say(&format!("warning: {text}")),
+            // Only the first counts, should there be more.
+            Event::Ended { .. } if self.ended.is_some() => {}
             Event::Ended {
                 state,
                 exit_code,
