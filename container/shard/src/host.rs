@@ -78,11 +78,10 @@ impl Host {
     /// A trainer has proven who it is on a new connection; its older one is closed unread.
     ///
     /// # Errors
-    /// `NotMember`: a later container fills the slot; close the connection.
+    /// `NotMember`: it has been superseded or has left; close the connection.
     pub fn connect(&mut self, member: Member, out: &mut Vec<Effect>) -> Result<Conn, Status> {
         let later = |incarnation: &Incarnation| *incarnation > member.incarnation;
-        let superseded = self.known.get(&member.slot.index).is_some_and(later);
-        if member.slot.role != Role::Trainer || superseded {
+        if member.slot.role != Role::Trainer || self.standing(member) == Err(Status::NotMember) {
             return Err(Status::NotMember);
         }
         let same_slot = |c: &&Conn| self.conns[c].member.slot == member.slot;
@@ -488,6 +487,8 @@ impl Host {
                     .filter(|member| self.standing(**member) != Err(Status::NotMember));
                 self.open = Some(OpenCut::new(cut, set.copied(), now));
                 self.snap_if_complete(out);
+                // Held for the cut before this one: it comes before the barrier of this one.
+                self.release(out);
             }
         }
         Ok(())

@@ -26,6 +26,9 @@ mod rowset;
 mod shard;
 mod table;
 
+#[cfg(test)]
+mod tests;
+
 pub use content::{ContentError, Section, SnapshotGone};
 pub use cut::WAIT_MAX;
 pub use effect::{Conn, Effect, Flow, Report, Rows};

@@ -1,0 +1,488 @@
+//! Schedules that break simpler protocols, each driven by frames and commands, without sockets.
+//!
+//! A [`Node`] is a host with one shard of one table. Requests return the status of their answer, or
+//! nothing while they are parked or held; what is answered later lies in [`Node::later`].
+
+mod asp;
+mod bsp;
+mod cuts;
+mod random;
+mod rollback;
+
+use std::time::Duration;
+
+use heddle_protocol::control::{CutAt, Phase, Sharing};
+use heddle_protocol::frame::{Header, Kind, Status, flags};
+use heddle_protocol::ids::{
+    CutId, Epoch, Generation, Incarnation, Member, Part, PhaseNo, ShardId, Slot, Step, TableId,
+};
+use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
+
+use crate::{Conn, Effect, Flow, Host, Report, Rows, Shard, ShardConfig};
+
+/// Rows of the table that all tests use, one value each.
+const ROWS: u64 = 8;
+const SGD: Optimizer = Optimizer::Sgd { rate: 1.0 };
+
+fn epoch(count: u32) -> Epoch {
+    Epoch {
+        generation: Generation(1),
+        count,
+    }
+}
+
+fn cut(number: u32) -> CutId {
+    CutId {
+        generation: Generation(1),
+        number,
+    }
+}
+
+fn member(index: u32) -> Member {
+    Member {
+        slot: Slot::trainer(index),
+        incarnation: Incarnation(1),
+    }
+}
+
+fn config(optimizer: Optimizer) -> ShardConfig {
+    let table = TableSpec {
+        id: TableId(0),
+        name: "w".into(),
+        rows: ROWS,
+        cols: 1,
+        kind: TableKind::Dense,
+        optimizer,
+        l2: 0.0,
+    };
+    ShardConfig {
+        shard: ShardId(0),
+        shards: 1,
+        tables: vec![table],
+        copy_bytes_max: 1 << 20,
+        early_bytes_max: 1 << 20,
+    }
+}
+
+/// One data thread with one shard.
+struct Node {
+    host: Host,
+    now: Duration,
+    config: ShardConfig,
+    /// Answers to requests that were parked or held, with the values of pulls.
+    later: Vec<(Conn, Kind, Status)>,
+    reports: Vec<Report>,
+    closed: Vec<Conn>,
+}
+
+/// What a push says beside its values.
+#[derive(Clone, Copy)]
+struct At {
+    unit: u32,
+    step: u64,
+    part: u32,
+    last: bool,
+}
+
+/// The only part of a step.
+fn whole(unit: u32, step: u64) -> At {
+    At {
+        unit,
+        step,
+        part: 0,
+        last: true,
+    }
+}
+
+fn part(unit: u32, step: u64, part: u32, last: bool) -> At {
+    At {
+        unit,
+        step,
+        part,
+        last,
+    }
+}
+
+impl Node {
+    /// In epoch 1, phase 0, with two trainers that may speak.
+    fn new(sharing: Sharing) -> Self {
+        Self::with(sharing, config(SGD))
+    }
+
+    fn bsp(lanes: u32) -> Self {
+        Self::new(Sharing::Lanes { lanes })
+    }
+
+    fn asp() -> Self {
+        Self::new(Sharing::Queue)
+    }
+
+    fn with(sharing: Sharing, config: ShardConfig) -> Self {
+        let mut node = Self {
+            host: Host::new(),
+            now: Duration::ZERO,
+            config,
+            later: Vec::new(),
+            reports: Vec::new(),
+            closed: Vec::new(),
+        };
+        node.members(&[member(0), member(1)]);
+        node.hold(1, sharing, 0, None);
+        node
+    }
+
+    fn act<T>(&mut self, act: impl FnOnce(&mut Host, Duration, &mut Vec<Effect>) -> T) -> T {
+        let mut out = Vec::new();
+        let result = act(&mut self.host, self.now, &mut out);
+        self.keep(out);
+        result
+    }
+
+    fn keep(&mut self, out: Vec<Effect>) {
+        for effect in out {
+            match effect {
+                Effect::Reply { conn, header } => {
+                    self.later.push((conn, header.kind, header.status))
+                }
+                Effect::Values { conn, header, .. } => {
+                    self.later.push((conn, header.kind, header.status))
+                }
+                Effect::Close { conn } => self.closed.push(conn),
+                Effect::Report(report) => self.reports.push(report),
+            }
+        }
+    }
+
+    fn members(&mut self, trainers: &[Member]) {
+        self.act(|host, _, out| host.members(trainers, out));
+    }
+
+    fn connect(&mut self, index: u32) -> Conn {
+        self.act(|host, _, out| host.connect(member(index), out))
+            .expect("not superseded")
+    }
+
+    /// Moves to an epoch; a shard that is asked for comes with initial values. Tells whether it was.
+    fn hold(&mut self, count: u32, sharing: Sharing, step: u64, base: Option<CutId>) -> bool {
+        let phase = Phase {
+            no: PhaseNo(0),
+            sharing,
+        };
+        let shards = [ShardId(0)];
+        let hold = |host: &mut Host, _, out: &mut _| {
+            host.hold(epoch(count), phase, Step(step), &shards, base, out)
+        };
+        let missing = self.act(hold).expect("a later epoch");
+        for _ in &missing {
+            let shard = Shard::new(&self.config);
+            self.act(|host, _, out| host.install(epoch(count), shard, out))
+                .expect("initial values fit");
+        }
+        !missing.is_empty()
+    }
+
+    fn begin(&mut self, phase: u32, sharing: Sharing) {
+        let phase = Phase {
+            no: PhaseNo(phase),
+            sharing,
+        };
+        self.act(|host, _, out| host.begin(host.epoch(), phase, out))
+            .expect("this epoch");
+    }
+
+    fn header(&self, kind: Kind, at: At) -> Header {
+        let mut header = Header::new(kind, self.host.epoch());
+        (header.unit, header.step, header.part) = (at.unit, Step(at.step), Part(at.part));
+        header.phase = self
+            .host
+            .states()
+            .first()
+            .map_or(PhaseNo(0), |state| state.phase);
+        header
+    }
+
+    /// Sends a frame. The answer to it, if it came at once.
+    fn send(
+        &mut self,
+        conn: Conn,
+        header: &Header,
+        keys: &[u32],
+        values: &[f32],
+    ) -> Option<Header> {
+        let mut out = Vec::new();
+        let flow = self.host.on_frame(conn, header, keys, values, &mut out);
+        assert_eq!(flow, Flow::Taken, "only full buffers make a frame wait");
+        let is_answer = |effect: &Effect| match effect {
+            Effect::Reply {
+                conn: to,
+                header: reply,
+            }
+            | Effect::Values {
+                conn: to,
+                header: reply,
+                ..
+            } => {
+                *to == conn
+                    && reply.request == header.request
+                    && reply.unit == header.unit
+                    && reply.step == header.step
+                    || matches!(reply.kind, Kind::Standing)
+            }
+            Effect::Close { .. } | Effect::Report(_) => false,
+        };
+        let answer = out
+            .iter()
+            .position(is_answer)
+            .map(|at| match out.remove(at) {
+                Effect::Reply { header, .. } | Effect::Values { header, .. } => header,
+                Effect::Close { .. } | Effect::Report(_) => unreachable!("these are no answers"),
+            });
+        self.keep(out);
+        answer
+    }
+
+    /// Pushes `values` to rows from 0 on, as sums over one record.
+    fn push(&mut self, conn: Conn, at: At, values: &[f32]) -> Option<Status> {
+        let mut header = self.header(Kind::Push, at);
+        header.flags = if at.last { flags::LAST } else { 0 };
+        (header.count, header.rows) = (values.len() as u32, 1);
+        header.value_bytes = 4 * values.len() as u32;
+        self.send(conn, &header, &[], values)
+            .map(|reply| reply.status)
+    }
+
+    /// Pushes `values` to `keys`.
+    fn push_keys(&mut self, conn: Conn, at: At, keys: &[u32], values: &[f32]) -> Option<Status> {
+        let mut header = self.header(Kind::Push, at);
+        header.flags = flags::KEYS | if at.last { flags::LAST } else { 0 };
+        (header.count, header.rows) = (keys.len() as u32, 1);
+        header.key_bytes = 4 * keys.len() as u32;
+        header.value_bytes = 4 * values.len() as u32;
+        self.send(conn, &header, keys, values)
+            .map(|reply| reply.status)
+    }
+
+    fn done(&mut self, conn: Conn, lane: u32, step: u64) -> Option<Status> {
+        self.done_with(conn, lane, step, 0)
+    }
+
+    fn done_with(&mut self, conn: Conn, lane: u32, step: u64, flags: u16) -> Option<Status> {
+        let mut header = self.header(Kind::Done, whole(lane, step));
+        (header.flags, header.rows) = (flags, u32::from(flags & flags::EMPTY == 0));
+        self.send(conn, &header, &[], &[]).map(|reply| reply.status)
+    }
+
+    /// A lane's whole step.
+    fn step(&mut self, conn: Conn, lane: u32, step: u64, values: &[f32]) {
+        assert_eq!(self.push(conn, whole(lane, step), values), Some(Status::Ok));
+        assert_eq!(self.done(conn, lane, step), Some(Status::Ok));
+    }
+
+    fn task_done(&mut self, conn: Conn, task: u32) -> Option<Status> {
+        let header = self.header(Kind::TaskDone, whole(task, 0));
+        self.send(conn, &header, &[], &[]).map(|reply| reply.status)
+    }
+
+    /// Pulls the whole table.
+    fn pull(&mut self, conn: Conn, step: u64) -> Option<Status> {
+        let mut header = self.header(Kind::Pull, whole(0, step));
+        header.count = ROWS as u32;
+        self.send(conn, &header, &[], &[]).map(|reply| reply.status)
+    }
+
+    /// Where a unit stands: step, next part, flags.
+    fn query(&mut self, conn: Conn, unit: u32) -> (u64, u32, u16) {
+        let header = self.header(Kind::Query, whole(unit, 0));
+        let reply = self
+            .send(conn, &header, &[], &[])
+            .expect("a query is answered at once");
+        assert_eq!(reply.kind, Kind::Standing);
+        (reply.step.0, reply.part.0, reply.flags)
+    }
+
+    fn barrier(&mut self, conn: Conn, number: u32) {
+        let mut header = self.header(Kind::Barrier, whole(0, 0));
+        header.clock = u64::from(number);
+        assert_eq!(self.send(conn, &header, &[], &[]), None);
+    }
+
+    fn cut(&mut self, number: u32, at: CutAt) {
+        self.act(|host, now, out| host.cut(cut(number), host.epoch(), PhaseNo(0), &at, now, out))
+            .expect("this epoch");
+    }
+
+    fn cut_end(&mut self, number: u32, committed: bool) {
+        self.act(|host, _, out| host.cut_end(cut(number), committed, out));
+    }
+
+    fn values(&self) -> Vec<f32> {
+        self.host
+            .shard(ShardId(0))
+            .and_then(|shard| shard.table_values(TableId(0)))
+            .expect("it is here")
+            .to_vec()
+    }
+
+    fn value(&self, row: usize) -> f32 {
+        self.values()[row]
+    }
+
+    /// Reads the snapshot of a cut as a saver does, and makes a shard of it.
+    fn saved(&mut self, number: u32) -> Shard {
+        let mut shard = Shard::new(&self.config);
+        for (section, of) in self.config.sections().iter().enumerate() {
+            let mut piece = vec![0.0; of.values()];
+            self.act(|host, _, _| host.save(ShardId(0), cut(number), section, 0, &mut piece))
+                .expect("the cut is open");
+            shard
+                .section_mut(section)
+                .expect("as many sections")
+                .copy_from_slice(&piece);
+        }
+        let memory = self
+            .host
+            .snapshot_memory(ShardId(0), cut(number))
+            .expect("the cut is open");
+        shard.load_memory(&memory).expect("our own bytes");
+        shard
+    }
+
+    /// A new pserver that holds what was saved.
+    fn from_saved(shard: Shard, sharing: Sharing, step: u64) -> Self {
+        let mut node = Self::new(sharing);
+        let phase = Phase {
+            no: PhaseNo(0),
+            sharing,
+        };
+        let hold = |host: &mut Host, _, out: &mut _| {
+            host.hold(
+                epoch(2),
+                phase,
+                Step(step),
+                &[ShardId(0)],
+                Some(cut(999)),
+                out,
+            )
+        };
+        assert_eq!(
+            node.act(hold).expect("a later epoch"),
+            [ShardId(0)],
+            "no snapshot of that cut in memory"
+        );
+        node.act(|host, _, out| host.install(epoch(2), shard, out))
+            .expect("it fits");
+        node
+    }
+
+    /// Steps at which cuts were taken, so far.
+    fn snapped(&self) -> Vec<(u32, u64)> {
+        let snapped = |report: &Report| match report {
+            Report::Snapped { cut, step, .. } => Some((cut.number, step.0)),
+            Report::LetGo { .. } | Report::PhaseEnded { .. } => None,
+        };
+        self.reports.iter().filter_map(snapped).collect()
+    }
+
+    fn let_go(&self) -> Vec<u32> {
+        let let_go = |report: &Report| match report {
+            Report::LetGo { cut, .. } => Some(cut.number),
+            Report::Snapped { .. } | Report::PhaseEnded { .. } => None,
+        };
+        self.reports.iter().filter_map(let_go).collect()
+    }
+
+    fn ended(&self) -> Option<u64> {
+        self.reports.iter().find_map(|report| match report {
+            Report::PhaseEnded { step, .. } => Some(step.0),
+            Report::Snapped { .. } | Report::LetGo { .. } => None,
+        })
+    }
+}
+
+#[test]
+fn keys_and_ranges_name_the_same_rows() {
+    let mut node = Node::asp();
+    let conn = node.connect(0);
+    node.push(conn, part(0, 0, 0, false), &[-1.0, -2.0, -3.0]);
+    node.push_keys(conn, part(0, 0, 1, true), &[1, 7], &[-10.0, -20.0]);
+    assert_eq!(node.values(), [1.0, 12.0, 3.0, 0.0, 0.0, 0.0, 0.0, 20.0]);
+    let mut header = node.header(Kind::Pull, whole(0, 0));
+    header.flags = flags::KEYS;
+    (header.count, header.key_bytes) = (2, 8);
+    let mut out = Vec::new();
+    assert_eq!(
+        node.host.on_frame(conn, &header, &[0, 7], &[], &mut out),
+        Flow::Taken
+    );
+    let [
+        Effect::Values {
+            header,
+            rows: Rows::Keys(keys),
+            ..
+        },
+    ] = &out[..]
+    else {
+        panic!("{out:?}")
+    };
+    let mut values = Vec::new();
+    assert_eq!(node.host.gather(header, keys, &mut values), Some(()));
+    assert_eq!((values, header.value_bytes), (vec![1.0, 20.0], 8));
+}
+
+#[test]
+fn rows_that_are_not_here_and_unsorted_keys_are_refused_and_change_nothing() {
+    let mut node = Node::asp();
+    let conn = node.connect(0);
+    assert_eq!(
+        node.push(conn, whole(0, 0), &[1.0; ROWS as usize + 1]),
+        Some(Status::BadRange)
+    );
+    for keys in [[2, 1], [1, 1], [7, 8]] {
+        assert_eq!(
+            node.push_keys(conn, whole(0, 0), &keys, &[1.0, 1.0]),
+            Some(Status::BadRange)
+        );
+    }
+    assert_eq!(
+        node.push_keys(conn, whole(0, 0), &[1, 2], &[1.0]),
+        Some(Status::BadLength)
+    );
+    assert_eq!(
+        (node.values(), node.query(conn, 0).0),
+        (vec![0.0; ROWS as usize], 0)
+    );
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_is_left_out_and_counts_as_seen() {
+    let mut node = Node::asp();
+    let conn = node.connect(0);
+    assert_eq!(
+        node.push(conn, whole(0, 0), &[f32::NAN]),
+        Some(Status::NotFinite)
+    );
+    assert_eq!((node.value(0), node.query(conn, 0).0), (0.0, 1));
+    let mut node = Node::bsp(1);
+    let conn = node.connect(0);
+    assert_eq!(
+        node.push(conn, part(0, 0, 0, false), &[f32::INFINITY]),
+        Some(Status::NotFinite)
+    );
+    assert_eq!(
+        node.push(conn, part(0, 0, 1, true), &[-1.0]),
+        Some(Status::Ok)
+    );
+    assert_eq!(node.done(conn, 0, 0), Some(Status::Ok));
+    assert_eq!(node.value(0), 1.0);
+}
+
+#[test]
+fn an_evaluation_changes_nothing() {
+    let mut node = Node::new(Sharing::ReadOnly);
+    let conn = node.connect(0);
+    assert_eq!(
+        node.push(conn, whole(0, 0), &[1.0]),
+        Some(Status::Unsupported)
+    );
+    assert_eq!(node.pull(conn, 5), Some(Status::Ok));
+}

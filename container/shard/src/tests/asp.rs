@@ -1,0 +1,155 @@
+//! Tasks: each part applied once, in order.
+#![cfg(not(feature = "no-once-only-memory"))]
+
+use super::*;
+
+/// Schedule 4: two parts of a step on one shard; the trainer dies between them.
+#[test]
+fn parts_of_a_step_are_named_so_none_is_lost_or_counted_twice() {
+    let mut node = Node::asp();
+    let (old, new) = (node.connect(0), node.connect(1));
+    node.push(old, part(5, 50, 0, false), &[-1.0]);
+    assert_eq!(node.value(0), 0.0, "step 50 without the ones before it");
+    for step in 0..50 {
+        node.push(old, whole(5, step), &[]);
+    }
+    node.push(old, part(5, 50, 0, false), &[-1.0]);
+    assert_eq!(
+        node.push(new, part(5, 50, 0, false), &[-1.0]),
+        Some(Status::Already)
+    );
+    assert_eq!(
+        node.push(new, part(5, 50, 1, true), &[-1.0]),
+        Some(Status::Ok)
+    );
+    assert_eq!((node.value(0), node.query(new, 5).0), (2.0, 51));
+}
+
+/// Schedule 18: what was reported is what all shards acknowledged, so a shard may have more.
+#[test]
+fn the_overlap_after_a_takeover_is_refused_as_success() {
+    let mut node = Node::asp();
+    let (old, new) = (node.connect(0), node.connect(1));
+    for step in 0..4 {
+        node.push(old, whole(0, step), &[-1.0]);
+    }
+    for step in 2..6 {
+        let expected = if step < 4 {
+            Status::Already
+        } else {
+            Status::Ok
+        };
+        assert_eq!(
+            node.push(new, whole(0, step), &[-1.0]),
+            Some(expected),
+            "step {step}"
+        );
+    }
+    assert_eq!(node.value(0), 6.0);
+    assert_eq!(
+        node.push(new, whole(0, 9), &[-1.0]),
+        Some(Status::OutOfOrder)
+    );
+}
+
+/// Schedule 19: done marks live until the phase is over, and earlier phases are refused.
+#[test]
+fn late_frames_of_a_finished_task_are_refused() {
+    let mut node = Node::asp();
+    let (first, twin) = (node.connect(0), node.connect(1));
+    node.push(first, whole(5, 0), &[-1.0]);
+    assert_eq!(node.task_done(first, 5), Some(Status::Ok));
+    assert_eq!(node.task_done(twin, 5), Some(Status::Already));
+    assert_eq!(node.push(twin, whole(5, 0), &[-1.0]), Some(Status::Already));
+    assert_eq!(node.push(twin, whole(5, 1), &[-1.0]), Some(Status::Already));
+    assert_eq!(node.query(twin, 5).2, flags::DONE);
+    let old_frame = node.header(Kind::TaskDone, whole(5, 0));
+    node.begin(1, Sharing::Queue);
+    let reply = node
+        .send(twin, &old_frame, &[], &[])
+        .map(|reply| reply.status);
+    assert_eq!(reply, Some(Status::WrongPhase));
+    assert_eq!(
+        node.push(twin, whole(5, 0), &[-1.0]),
+        Some(Status::Ok),
+        "the task of the new phase"
+    );
+    assert_eq!(node.value(0), 2.0);
+}
+
+/// Schedules 45 and 46: what a new ApplicationMaster is told of tasks.
+#[test]
+fn a_shard_names_the_step_that_is_not_wholly_there_and_marks_what_is_done() {
+    let mut node = Node::asp();
+    let conn = node.connect(0);
+    node.push(conn, part(0, 0, 0, false), &[-1.0]);
+    node.push(conn, whole(1, 0), &[-1.0]);
+    node.push(conn, part(1, 1, 0, false), &[-1.0]);
+    node.push(conn, whole(2, 0), &[-1.0]);
+    node.task_done(conn, 2);
+    let tasks: Vec<_> = node.host.states()[0]
+        .tasks
+        .iter()
+        .map(|at| (at.task.0, at.step.0, at.done))
+        .collect();
+    assert_eq!(tasks, [(0, 0, false), (1, 1, false), (2, 0, true)]);
+}
+
+/// Only members are served; one that is newer than the list is told to wait for it.
+#[test]
+fn only_members_are_served() {
+    let mut node = Node::asp();
+    let stranger = Member {
+        slot: Slot::trainer(9),
+        incarnation: Incarnation(1),
+    };
+    let conn = node
+        .act(|host, _, out| host.connect(stranger, out))
+        .expect("nothing known of it");
+    assert_eq!(
+        node.push(conn, whole(0, 0), &[-1.0]),
+        Some(Status::NotReady)
+    );
+    node.members(&[member(0), stranger]);
+    assert_eq!(node.push(conn, whole(0, 0), &[-1.0]), Some(Status::Ok));
+    node.members(&[member(0)]);
+    assert_eq!(node.closed, [conn]);
+    assert!(
+        node.act(|host, _, out| host.connect(stranger, out))
+            .is_err()
+    );
+    assert_eq!(node.value(0), 1.0);
+}
+
+#[test]
+fn a_pserver_is_no_trainer() {
+    let mut node = Node::asp();
+    let other = Member {
+        slot: Slot::pserver(0),
+        incarnation: Incarnation(1),
+    };
+    assert_eq!(
+        node.act(|host, _, out| host.connect(other, out)),
+        Err(Status::NotMember)
+    );
+}
+
+#[test]
+fn a_push_pull_brings_the_new_values() {
+    let mut node = Node::asp();
+    let conn = node.connect(0);
+    let mut header = node.header(Kind::PushPull, whole(0, 0));
+    (header.flags, header.count, header.rows, header.value_bytes) = (flags::LAST, 2, 1, 8);
+    let reply = node
+        .send(conn, &header, &[], &[-1.0, -2.0])
+        .expect("at once");
+    assert_eq!(
+        (reply.kind, reply.status, reply.value_bytes),
+        (Kind::Values, Status::Ok, 8)
+    );
+    assert_eq!(node.host.range(&reply), Some(&[1.0, 2.0][..]));
+    let again = node
+        .send(conn, &header, &[], &[-1.0, -2.0])
+        .expect("at once");
+    assert_eq!((again.status, node.value(0)), (Status::Already, 1.0));
+}

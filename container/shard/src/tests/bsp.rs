@@ -1,0 +1,265 @@
+//! Lanes: staging, order, ends.
+
+use super::*;
+
+/// Schedule 1: a trainer dies between its push to A and its push to B.
+#[test]
+fn a_step_that_one_shard_lacks_is_applied_by_none() {
+    let (mut a, mut b) = (Node::bsp(2), Node::bsp(2));
+    let (a0, b0, a1) = (a.connect(0), b.connect(0), a.connect(1));
+    a.push(a0, whole(0, 0), &[-1.0]);
+    b.push(b0, whole(0, 0), &[-1.0]);
+    a.push(a1, whole(1, 0), &[-3.0]);
+    // All of lane 0 is acknowledged: it is done. Lane 1 never gets as far.
+    a.done(a0, 0, 0);
+    b.done(b0, 0, 0);
+    assert_eq!(
+        (a.value(0), b.value(0)),
+        (0.0, 0.0),
+        "the values that lane 1 needs again are still there"
+    );
+    assert_eq!(a.query(a0, 1), (0, 1, flags::STAGED));
+    assert_eq!(
+        b.query(b0, 1),
+        (0, 0, 0),
+        "not staged on all: compute again"
+    );
+    assert_eq!(a.push(a0, whole(1, 0), &[-3.0]), Some(Status::Already));
+    assert_eq!(b.push(b0, whole(1, 0), &[-3.0]), Some(Status::Ok));
+    a.done(a0, 1, 0);
+    b.done(b0, 1, 0);
+    assert_eq!((a.value(0), b.value(0)), (2.0, 2.0));
+}
+
+/// Schedule 1, the other half: one shard has applied, so all hold all gradients.
+#[test]
+fn a_step_applied_by_one_shard_needs_only_the_missing_dones() {
+    let (mut a, mut b) = (Node::bsp(2), Node::bsp(2));
+    let (a0, b0, a1, b1) = (a.connect(0), b.connect(0), a.connect(1), b.connect(1));
+    a.step(a0, 0, 0, &[-1.0]);
+    b.step(b0, 0, 0, &[-1.0]);
+    a.step(a1, 1, 0, &[-3.0]);
+    b.push(b1, whole(1, 0), &[-3.0]);
+    // T1 dies here. Its successor asks: the steps differ.
+    assert_eq!(
+        (a.query(a0, 1).0, b.query(b0, 1)),
+        (1, (0, 1, flags::STAGED))
+    );
+    assert_eq!(a.done(a0, 1, 0), Some(Status::Already));
+    assert_eq!(b.done(b0, 1, 0), Some(Status::Ok));
+    assert_eq!((a.value(0), b.value(0)), (2.0, 2.0));
+}
+
+/// Schedule 3: one lane's data ends before the others', another never has any.
+#[test]
+fn lanes_that_end_count_as_done_and_the_phase_ends_with_the_last() {
+    let mut node = Node::bsp(3);
+    let conn = node.connect(0);
+    assert_eq!(
+        node.done_with(conn, 2, 0, flags::EMPTY | flags::END),
+        Some(Status::Ok)
+    );
+    node.push(conn, whole(1, 0), &[-2.0]);
+    node.done_with(conn, 1, 0, flags::END);
+    node.step(conn, 0, 0, &[-4.0]);
+    assert_eq!(
+        (node.value(0), node.ended()),
+        (3.0, None),
+        "the mean over both records"
+    );
+    assert_eq!(node.query(conn, 1).2 & flags::END, flags::END);
+    node.push(conn, whole(0, 1), &[-1.0]);
+    node.done_with(conn, 0, 1, flags::END);
+    assert_eq!((node.value(0), node.ended()), (4.0, Some(2)));
+    assert_eq!(
+        node.push(conn, whole(0, 2), &[-1.0]),
+        Some(Status::OutOfOrder)
+    );
+}
+
+/// Lane order, whoever was faster: floating-point sums depend on it.
+#[test]
+fn sums_go_in_lane_order_whatever_the_order_of_arrival() {
+    // 1 + 2^-24 + 2^-24 is 1 from the left and more than 1 from the right.
+    let gradients = [1.0f32, f32::EPSILON / 2.0, f32::EPSILON / 2.0];
+    let run = |order: [u32; 3]| {
+        let mut node = Node::bsp(3);
+        let conn = node.connect(0);
+        for lane in order {
+            node.step(conn, lane, 0, &[gradients[lane as usize] * 3.0]);
+        }
+        node.value(0).to_bits()
+    };
+    let expected = run([0, 1, 2]);
+    for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        assert_eq!(run(order), expected, "{order:?}");
+    }
+}
+
+/// A lane that becomes the lowest in the middle of its parts is added on from there.
+#[test]
+fn a_lane_half_here_goes_on_when_its_turn_comes() {
+    let mut node = Node::bsp(2);
+    let conn = node.connect(0);
+    node.push(conn, part(1, 0, 0, false), &[-2.0]);
+    node.step(conn, 0, 0, &[-4.0]);
+    node.push_keys(conn, part(1, 0, 1, true), &[1], &[-6.0]);
+    node.done(conn, 1, 0);
+    assert_eq!(node.values()[..2], [3.0, 3.0]);
+}
+
+/// Schedule 20: early gradients have a budget, and the lane whose turn it is is always accepted.
+#[test]
+fn beyond_the_budget_a_lane_comes_later_and_stops_no_other() {
+    let mut small = config(SGD);
+    small.tables[0].rows = 1 << 17;
+    small.early_bytes_max = 0;
+    let mut node = Node::with(Sharing::Lanes { lanes: 3 }, small);
+    let conn = node.connect(0);
+    let part_values = vec![-1.0; 1 << 16];
+    assert_eq!(
+        node.push(conn, part(2, 0, 0, false), &part_values),
+        Some(Status::Ok)
+    );
+    assert_eq!(
+        node.push(conn, part(2, 0, 1, false), &part_values),
+        Some(Status::Later)
+    );
+    assert_eq!(
+        node.push(conn, part(2, 0, 2, true), &[-1.0]),
+        Some(Status::Later),
+        "sent before it knew"
+    );
+    assert_eq!(
+        node.push(conn, whole(1, 0), &part_values),
+        Some(Status::Later)
+    );
+    assert_eq!(
+        node.push(conn, part(0, 0, 0, false), &part_values),
+        Some(Status::Ok)
+    );
+    assert_eq!(
+        node.push(conn, part(0, 0, 1, true), &part_values),
+        Some(Status::Ok)
+    );
+    assert_eq!(node.done(conn, 0, 0), Some(Status::Ok));
+    assert_eq!(
+        node.push(conn, whole(1, 0), &part_values),
+        Some(Status::Ok),
+        "its turn has come"
+    );
+    assert_eq!(node.done(conn, 1, 0), Some(Status::Ok));
+    assert_eq!(
+        node.push(conn, part(2, 0, 1, false), &part_values),
+        Some(Status::Ok)
+    );
+    assert_eq!(
+        node.push(conn, part(2, 0, 2, true), &[-1.0]),
+        Some(Status::Ok)
+    );
+    assert_eq!(node.done(conn, 2, 0), Some(Status::Ok));
+    assert_eq!((node.query(conn, 0).0, node.value(0)), (1, 6.0 / 3.0));
+}
+
+/// Schedule 31: a lane whose last `Done` was not heard is still there for a successor.
+#[test]
+fn a_step_staged_everywhere_waits_for_its_done() {
+    let mut node = Node::bsp(1);
+    let (old, new) = (node.connect(0), node.connect(1));
+    node.push(old, whole(0, 0), &[-1.0]);
+    node.host.disconnect(old);
+    assert_eq!(node.query(new, 0), (0, 1, flags::STAGED));
+    assert_eq!(node.done_with(new, 0, 0, flags::END), Some(Status::Ok));
+    assert_eq!((node.value(0), node.ended()), (1.0, Some(1)));
+}
+
+/// Schedule 41: the first copy of a part stays, whatever a second one says.
+#[test]
+#[cfg(not(feature = "no-once-only-memory"))]
+fn the_first_copy_of_a_part_stays() {
+    let mut node = Node::bsp(2);
+    let (zombie, successor) = (node.connect(0), node.connect(1));
+    node.push(zombie, part(0, 0, 0, false), &[-1.0]);
+    assert_eq!(
+        node.push(successor, part(0, 0, 0, false), &[-100.0]),
+        Some(Status::Already)
+    );
+    assert_eq!(
+        node.push(successor, part(0, 0, 1, true), &[-1.0]),
+        Some(Status::Ok)
+    );
+    assert_eq!(
+        node.push(zombie, part(0, 0, 1, true), &[-100.0]),
+        Some(Status::Already)
+    );
+    node.done(successor, 0, 0);
+    assert_eq!(node.done(zombie, 0, 0), Some(Status::Already));
+    node.step(successor, 1, 0, &[0.0]);
+    assert_eq!(node.value(0), 1.0);
+    assert_eq!(
+        node.push(zombie, whole(0, 0), &[-100.0]),
+        Some(Status::Already),
+        "a step that is over"
+    );
+}
+
+/// A pull of the next step is parked, served when the step is applied, and stops nothing meanwhile.
+#[test]
+fn a_parked_pull_stops_nothing_behind_it() {
+    let mut node = Node::bsp(2);
+    let conn = node.connect(0);
+    node.step(conn, 0, 0, &[-1.0]);
+    assert_eq!(node.pull(conn, 1), None, "parked");
+    assert_eq!(node.pull(conn, 0), Some(Status::Ok), "of the step that is");
+    node.step(conn, 1, 0, &[-1.0]);
+    assert_eq!(node.later, [(conn, Kind::Values, Status::Ok)]);
+    assert_eq!(node.pull(conn, 0), Some(Status::Stale));
+    assert_eq!(node.pull(conn, 3), Some(Status::OutOfOrder));
+}
+
+#[test]
+fn a_free_pull_waits_for_no_step() {
+    let mut node = Node::bsp(2);
+    let conn = node.connect(0);
+    let mut header = node.header(Kind::Pull, whole(0, 77));
+    (header.flags, header.count) = (flags::FREE, 1);
+    assert_eq!(
+        node.send(conn, &header, &[], &[]).map(|reply| reply.status),
+        Some(Status::Ok)
+    );
+}
+
+/// A lane that needs no value of this shard hears that the step is over from the others.
+#[test]
+fn a_push_of_the_next_step_may_come_before_this_one_is_applied() {
+    let mut node = Node::bsp(2);
+    let conn = node.connect(0);
+    assert_eq!(
+        node.push(conn, whole(0, 1), &[-9.0]),
+        Some(Status::OutOfOrder),
+        "not done with this one"
+    );
+    node.step(conn, 0, 0, &[-2.0]);
+    assert_eq!(node.push(conn, whole(0, 1), &[-4.0]), None, "kept");
+    node.step(conn, 1, 0, &[0.0]);
+    assert_eq!(node.later, [(conn, Kind::Ack, Status::Ok)]);
+    assert_eq!(node.value(0), 1.0, "only the first is applied");
+    node.done(conn, 0, 1);
+    node.step(conn, 1, 1, &[0.0]);
+    assert_eq!(node.value(0), 3.0);
+}
+
+#[test]
+fn a_done_without_the_gradient_is_refused() {
+    let mut node = Node::bsp(1);
+    let conn = node.connect(0);
+    assert_eq!(node.done(conn, 0, 0), Some(Status::OutOfOrder));
+    node.push(conn, part(0, 0, 0, false), &[-1.0]);
+    assert_eq!(node.done(conn, 0, 0), Some(Status::OutOfOrder));
+    assert_eq!(
+        node.done_with(conn, 0, 0, flags::EMPTY),
+        Some(Status::OutOfOrder),
+        "it has a part"
+    );
+    assert_eq!(node.done(conn, 7, 0), Some(Status::BadRange));
+}

@@ -1,0 +1,240 @@
+//! Cuts by barriers and by job steps.
+
+use super::*;
+
+fn barriers(members: &[u32]) -> CutAt {
+    CutAt::Barriers(members.iter().map(|&index| member(index)).collect())
+}
+
+/// Schedule 2: after a barrier pushes wait and pulls do not; nothing waits for a parked request.
+#[test]
+fn after_a_barrier_pushes_wait_and_pulls_never() {
+    let mut node = Node::asp();
+    let (first, second) = (node.connect(0), node.connect(1));
+    node.push(first, whole(0, 0), &[-1.0]);
+    node.cut(1, barriers(&[0, 1]));
+    node.barrier(first, 1);
+    assert_eq!(node.push(first, whole(0, 1), &[-10.0]), None, "held back");
+    assert_eq!(node.pull(first, 0), Some(Status::Ok));
+    assert_eq!(
+        node.push(second, whole(1, 0), &[-1.0]),
+        Some(Status::Ok),
+        "its barrier has not come"
+    );
+    node.barrier(second, 1);
+    assert_eq!(node.snapped(), [(1, 0)]);
+    assert_eq!(node.value(0), 12.0, "what was held is applied now");
+    assert_eq!(node.later, [(first, Kind::Ack, Status::Ok)]);
+    assert_eq!(
+        node.saved(1)
+            .table_values(TableId(0))
+            .map(|values| values[0]),
+        Some(2.0)
+    );
+}
+
+/// Schedules 6 and 14: a death shrinks the set and the cut goes on.
+#[test]
+fn a_trainer_that_leaves_is_not_waited_for() {
+    let mut node = Node::asp();
+    let (first, second) = (node.connect(0), node.connect(1));
+    node.cut(1, barriers(&[0, 1]));
+    node.barrier(first, 1);
+    assert_eq!(node.snapped(), []);
+    node.members(&[member(0)]);
+    assert_eq!(
+        (node.snapped(), node.closed.clone()),
+        (vec![(1, 0)], vec![second])
+    );
+}
+
+/// A connection that breaks is no death: the barrier comes on the next one.
+#[test]
+fn a_broken_connection_does_not_take_its_trainer_out_of_the_cut() {
+    let mut node = Node::asp();
+    let first = node.connect(0);
+    node.cut(1, barriers(&[0]));
+    node.host.disconnect(first);
+    assert_eq!(node.snapped(), []);
+    let again = node.connect(0);
+    node.barrier(again, 1);
+    assert_eq!(node.snapped(), [(1, 0)]);
+}
+
+/// Schedules 15 and 48: a cut that waits too long is let go, and that is said.
+#[test]
+fn a_shard_lets_go_after_ten_seconds_and_says_so() {
+    let mut node = Node::asp();
+    let first = node.connect(0);
+    node.cut(1, barriers(&[0, 1]));
+    node.barrier(first, 1);
+    node.push(first, whole(0, 0), &[-1.0]);
+    node.now = crate::WAIT_MAX - Duration::from_millis(1);
+    node.act(|host, now, out| host.tick(now, out));
+    assert_eq!((node.let_go(), node.value(0)), (vec![], 0.0));
+    node.now = crate::WAIT_MAX;
+    node.act(|host, now, out| host.tick(now, out));
+    assert_eq!(
+        (node.let_go(), node.value(0)),
+        (vec![1], 1.0),
+        "training goes on"
+    );
+    let second = node.connect(1);
+    node.barrier(second, 1);
+    assert_eq!(node.snapped(), [], "too late");
+}
+
+/// Schedules 33 and 44: a cut's name is heard once, and a higher one ends the one before.
+#[test]
+fn no_cut_is_taken_twice_and_a_higher_one_takes_its_place() {
+    let mut node = Node::asp();
+    let (first, second) = (node.connect(0), node.connect(1));
+    node.cut(1, barriers(&[0, 1]));
+    node.barrier(first, 1);
+    node.push(first, whole(0, 0), &[-1.0]);
+    node.cut(2, barriers(&[0, 1]));
+    assert_eq!((node.let_go(), node.value(0)), (vec![1], 1.0));
+    node.barrier(second, 1);
+    node.barrier(second, 2);
+    assert_eq!(node.snapped(), [], "the barrier of cut 1 counts for cut 1");
+    node.barrier(first, 2);
+    assert_eq!(node.snapped(), [(2, 0)]);
+    node.cut(2, barriers(&[]));
+    node.cut(1, barriers(&[]));
+    assert_eq!(node.snapped(), [(2, 0)], "heard of before");
+    node.cut(3, barriers(&[]));
+    assert_eq!(
+        node.snapped(),
+        [(2, 0), (3, 0)],
+        "nobody to wait for: at once"
+    );
+}
+
+#[test]
+fn a_cut_that_the_am_ends_holds_nothing_back_any_more() {
+    let mut node = Node::asp();
+    let first = node.connect(0);
+    node.cut(1, barriers(&[0, 1]));
+    node.barrier(first, 1);
+    node.push(first, whole(0, 0), &[-1.0]);
+    node.cut_end(1, false);
+    assert_eq!((node.value(0), node.snapped()), (1.0, vec![]));
+}
+
+/// Schedule 17: BSP is cut at a job step named ahead, right after it is applied.
+#[test]
+fn a_bsp_cut_falls_right_after_its_step() {
+    let mut node = Node::bsp(1);
+    let conn = node.connect(0);
+    node.cut(1, CutAt::Steps(Step(2)));
+    for step in 0..3 {
+        node.step(conn, 0, step, &[-1.0]);
+    }
+    assert_eq!(node.snapped(), [(1, 2)]);
+    assert_eq!(
+        node.saved(1)
+            .table_values(TableId(0))
+            .map(|values| values[0]),
+        Some(2.0)
+    );
+}
+
+/// Schedule 34: a shard that stands exactly there snaps at once; one beyond says so.
+#[test]
+fn a_shard_at_the_step_snaps_at_once_and_one_beyond_lets_go() {
+    let mut node = Node::bsp(1);
+    let conn = node.connect(0);
+    node.step(conn, 0, 0, &[-1.0]);
+    node.cut(1, CutAt::Steps(Step(1)));
+    assert_eq!(node.snapped(), [(1, 1)]);
+    node.cut(2, CutAt::Steps(Step(0)));
+    assert_eq!(node.let_go(), [2]);
+}
+
+/// Schedule 36: a phase that ends before the step of the cut is cut at its end, whichever comes first.
+#[test]
+fn a_cut_beyond_the_end_is_taken_at_the_end() {
+    let end = |node: &mut Node| {
+        let conn = node.connect(0);
+        node.push(conn, whole(0, 0), &[-1.0]);
+        node.done_with(conn, 0, 0, flags::END);
+    };
+    let mut before = Node::bsp(1);
+    before.cut(1, CutAt::Steps(Step(9)));
+    end(&mut before);
+    assert_eq!((before.snapped(), before.ended()), (vec![(1, 1)], Some(1)));
+    let mut after = Node::bsp(1);
+    end(&mut after);
+    after.cut(1, CutAt::Steps(Step(9)));
+    assert_eq!(after.snapped(), [(1, 1)]);
+}
+
+/// Schedule 35: a snapshot holds no staged part, and its marks stand at the cut's step.
+#[test]
+fn a_bsp_snapshot_holds_no_staged_part() {
+    let mut node = Node::bsp(2);
+    let conn = node.connect(0);
+    node.step(conn, 1, 0, &[-4.0]);
+    node.cut(1, CutAt::Steps(Step(0)));
+    assert_eq!(node.snapped(), [(1, 0)]);
+    let mut back = Node::from_saved(node.saved(1), Sharing::Lanes { lanes: 2 }, 0);
+    let conn = back.connect(0);
+    assert_eq!(back.query(conn, 1), (0, 0, 0));
+    back.step(conn, 1, 0, &[-4.0]);
+    back.step(conn, 0, 0, &[0.0]);
+    assert_eq!(back.value(0), 2.0, "the gradient that comes again is taken");
+}
+
+/// Schedule 12: when copies have no room left, a step waits in its middle for the saver, then goes on.
+#[test]
+fn a_step_without_room_for_copies_waits_for_the_saver() {
+    let mut small = config(SGD);
+    small.tables[0].rows = 100_000;
+    small.copy_bytes_max = 70_000;
+    let mut node = Node::with(Sharing::Lanes { lanes: 1 }, small);
+    let conn = node.connect(0);
+    node.cut(1, CutAt::Steps(Step(0)));
+    node.step(conn, 0, 0, &vec![-1.0; 60_000]);
+    assert_eq!(node.pull(conn, 1), None, "half applied");
+    assert_eq!(node.pull(conn, 0), Some(Status::Stale));
+    let mut saved = Vec::new();
+    for at in (0..100_000).step_by(4096) {
+        let mut piece = vec![0.0; 4096.min(100_000 - at)];
+        node.act(|host, _, out| {
+            host.save(ShardId(0), cut(1), 0, at, &mut piece)
+                .expect("open");
+            host.pump(out);
+        });
+        saved.extend(piece);
+    }
+    assert!(
+        saved.iter().all(|&value| value == 0.0),
+        "the snapshot shows the cut"
+    );
+    assert_eq!(node.later, [(conn, Kind::Values, Status::Ok)]);
+    assert_eq!(
+        (node.value(0), node.value(59_999), node.value(60_000)),
+        (1.0, 1.0, 0.0)
+    );
+}
+
+/// The same in ASP: the push is kept, pulls behind it go on, later pushes stay behind it.
+#[test]
+fn a_push_without_room_for_copies_waits_and_stops_no_pull() {
+    let mut small = config(SGD);
+    small.tables[0].rows = 2048;
+    small.copy_bytes_max = 0;
+    let mut node = Node::with(Sharing::Queue, small);
+    let conn = node.connect(0);
+    node.cut(1, CutAt::Barriers(vec![]));
+    assert_eq!(node.push(conn, whole(0, 0), &[-1.0]), None);
+    assert_eq!(node.push(conn, whole(0, 1), &[-2.0]), None);
+    assert_eq!(node.pull(conn, 0), Some(Status::Ok));
+    let saved = node.saved(1);
+    node.act(|host, _, out| host.pump(out));
+    assert_eq!((node.value(0), node.later.len()), (3.0, 2));
+    assert_eq!(
+        saved.table_values(TableId(0)).map(|values| values[0]),
+        Some(0.0)
+    );
+}

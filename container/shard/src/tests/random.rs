@@ -1,0 +1,142 @@
+//! Seeded schedules: frames of two lanes in any order, repeated, on breaking connections, with cuts and
+//! returns to them at any moment. Whatever happens, the end is that of the undisturbed run.
+
+use heddle_protocol::frame::Status;
+use proptest::prelude::*;
+
+use super::*;
+
+const STEPS: u64 = 4;
+const LANES: u32 = 3;
+
+/// What may happen next.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A trainer works on a lane: it asks where the lane stands and sends the next frame.
+    Work {
+        trainer: u32,
+        lane: u32,
+    },
+    /// The last frame of the lane once more.
+    Repeat {
+        trainer: u32,
+    },
+    Reconnect {
+        trainer: u32,
+    },
+    Cut {
+        ahead: u64,
+    },
+    Commit,
+    Rollback,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        12 => (0u32..2, 0..LANES).prop_map(|(trainer, lane)| Event::Work { trainer, lane }),
+        2 => (0u32..2).prop_map(|trainer| Event::Repeat { trainer }),
+        1 => (0u32..2).prop_map(|trainer| Event::Reconnect { trainer }),
+        1 => (0u64..3).prop_map(|ahead| Event::Cut { ahead }),
+        1 => Just(Event::Commit),
+        1 => Just(Event::Rollback),
+    ]
+}
+
+/// The gradient of a lane's part: numbers whose sum depends on their order.
+fn gradient(lane: u32, step: u64, part: u32) -> [f32; 2] {
+    let x = ((lane + 1) as f32 * 0.1 + step as f32 * 1.7 + part as f32).sin();
+    [x, x * 1e-4]
+}
+
+fn sends(lane: u32, step: u64) -> bool {
+    // Lane 2 ends two steps early, and its last step is empty.
+    !(lane == 2 && step + 2 >= STEPS)
+}
+
+/// The next frame of a lane, by what the shard says of it.
+fn work(node: &mut Node, conn: Conn, lane: u32) -> Option<(At, Status)> {
+    let (step, part, standing) = node.query(conn, lane);
+    if standing & (flags::END | flags::DONE) != 0 || step == STEPS {
+        return None;
+    }
+    let at = super::part(lane, step, part, part == 1);
+    if !sends(lane, step) {
+        return node
+            .done_with(conn, lane, step, flags::EMPTY | flags::END)
+            .map(|status| (at, status));
+    }
+    if standing & flags::STAGED == 0 {
+        let [a, b] = gradient(lane, step, part);
+        return node.push(conn, at, &[a, b]).map(|status| (at, status));
+    }
+    let end = if step + 1 == STEPS { flags::END } else { 0 };
+    node.done_with(conn, lane, step, end)
+        .map(|status| (at, status))
+}
+
+fn finish(node: &mut Node, conn: Conn) -> Vec<u32> {
+    while (0..LANES).any(|lane| work(node, conn, lane).is_some()) {}
+    assert_eq!(node.query(conn, 0).0, STEPS, "the end is reached");
+    node.values().iter().map(|value| value.to_bits()).collect()
+}
+
+proptest! {
+    #[test]
+    #[cfg(not(feature = "no-once-only-memory"))]
+    fn a_disturbed_run_ends_with_the_bytes_of_the_undisturbed_one(events in prop::collection::vec(event(), 1..150)) {
+        let sharing = Sharing::Lanes { lanes: LANES };
+        let ftrl = Optimizer::Ftrl { alpha: 0.3, beta: 1.0, l1: 1e-3, l2: 0.1 };
+        let mut calm = Node::with(sharing, config(ftrl));
+        let conn = calm.connect(0);
+        let expected = finish(&mut calm, conn);
+
+        let mut node = Node::with(sharing, config(ftrl));
+        let mut conns = [node.connect(0), node.connect(1)];
+        let mut last: Option<(At, [f32; 2])> = None;
+        let (mut number, mut count) = (0, 1);
+        let mut base: Option<(u32, u64)> = None;
+        for event in events {
+            match event {
+                Event::Work { trainer, lane } => {
+                    if let Some((at, status)) = work(&mut node, conns[trainer as usize], lane) {
+                        prop_assert!(matches!(status, Status::Ok | Status::Already), "{:?}", status);
+                        last = Some((at, gradient(lane, at.step, at.part)));
+                    }
+                }
+                Event::Repeat { trainer } => if let Some((at, values)) = last.filter(|(at, _)| sends(at.unit, at.step) && at.part < 2) {
+                    // Of an epoch before a rollback it may be the next one: then it is as good as another.
+                    let status = node.push(conns[trainer as usize], at, &values);
+                    let known = matches!(status, Some(Status::Ok | Status::Already | Status::OutOfOrder) | None);
+                    prop_assert!(known, "{:?}", status);
+                },
+                Event::Reconnect { trainer } => conns[trainer as usize] = node.connect(trainer),
+                Event::Cut { ahead } => {
+                    number += 1;
+                    let step = node.query(conns[0], 0).0 + ahead;
+                    node.cut(number, CutAt::Steps(Step(step)));
+                }
+                Event::Commit => if let Some(&(of, step)) = node.snapped().last().filter(|(of, _)| *of == number) {
+                    node.cut_end(of, true);
+                    base = Some((of, step));
+                },
+                Event::Rollback => {
+                    count += 1;
+                    // A snapshot that was not committed is gone.
+                    number += 1;
+                    match base {
+                        Some((of, step)) => {
+                            // Another snapshot may have been taken since: the kept one is the base's.
+                            let lost = node.hold(count, sharing, step, Some(cut(of)));
+                            prop_assert!(!lost, "the base is in memory");
+                        }
+                        None => {
+                            node.hold(count, sharing, 0, None);
+                        }
+                    }
+                    last = None;
+                }
+            }
+        }
+        prop_assert_eq!(finish(&mut node, conns[0]), expected);
+    }
+}

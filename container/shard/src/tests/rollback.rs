@@ -1,0 +1,203 @@
+//! Returning to a cut, from memory and from a file.
+
+use super::*;
+
+const LANES: Sharing = Sharing::Lanes { lanes: 1 };
+
+/// Values, optimizer state and marks come back together, and what follows is what followed before.
+#[test]
+fn a_rollback_brings_back_values_state_and_memory() {
+    let ftrl = Optimizer::Ftrl {
+        alpha: 0.5,
+        beta: 1.0,
+        l1: 0.0,
+        l2: 0.0,
+    };
+    let mut node = Node::with(Sharing::Queue, config(ftrl));
+    let conn = node.connect(0);
+    node.push(conn, whole(0, 0), &[-1.0, 2.0]);
+    node.push(conn, part(1, 0, 0, false), &[3.0]);
+    node.cut(1, CutAt::Barriers(vec![]));
+    let saved = node.saved(1);
+    node.cut_end(1, true);
+    let further = |node: &mut Node, conn| {
+        node.push(conn, whole(0, 1), &[5.0]);
+        node.push(conn, part(1, 0, 1, true), &[-7.0]);
+        node.values()
+    };
+    let expected = further(&mut node, conn);
+    assert!(
+        !node.hold(2, Sharing::Queue, 0, Some(cut(1))),
+        "from memory"
+    );
+    assert_eq!(further(&mut node, conn), expected);
+    let mut other = Node::from_saved(saved, Sharing::Queue, 0);
+    other.config = node.config.clone();
+    let conn = other.connect(0);
+    assert_eq!(further(&mut other, conn), expected);
+}
+
+/// Schedule 24: a snapshot that never became a checkpoint is not returned to, nor one of another cut.
+#[test]
+fn only_the_snapshot_of_the_base_is_returned_to() {
+    let mut node = Node::asp();
+    let conn = node.connect(0);
+    node.cut(1, CutAt::Barriers(vec![]));
+    node.cut_end(1, true);
+    node.push(conn, whole(0, 0), &[-1.0]);
+    node.cut(2, CutAt::Barriers(vec![]));
+    node.push(conn, whole(0, 1), &[-1.0]);
+    assert!(!node.hold(2, Sharing::Queue, 0, Some(cut(1))));
+    assert_eq!(node.value(0), 0.0);
+    assert!(
+        node.hold(3, Sharing::Queue, 0, Some(cut(2))),
+        "cut 2 was dropped by the rollback"
+    );
+}
+
+/// The ApplicationMaster may die between committing a cut and saying so.
+#[test]
+fn a_snapshot_that_was_committed_without_our_hearing_it_serves_too() {
+    let mut node = Node::asp();
+    let conn = node.connect(0);
+    node.cut(1, CutAt::Barriers(vec![]));
+    node.push(conn, whole(0, 0), &[-1.0]);
+    assert!(!node.hold(2, Sharing::Queue, 0, Some(cut(1))));
+    assert_eq!((node.value(0), node.query(conn, 0).0), (0.0, 0));
+    node.push(conn, whole(0, 0), &[-1.0]);
+    assert!(!node.hold(3, Sharing::Queue, 0, Some(cut(1))), "again");
+    assert_eq!(node.value(0), 0.0);
+}
+
+/// Schedule 40: frames of another epoch are refused and change nothing.
+#[test]
+fn frames_of_another_epoch_are_refused() {
+    let mut node = Node::bsp(1);
+    let conn = node.connect(0);
+    let old = node.header(Kind::Done, whole(0, 0));
+    node.push(conn, whole(0, 0), &[-1.0]);
+    node.hold(2, LANES, 0, None);
+    assert_eq!(
+        node.send(conn, &old, &[], &[]).map(|reply| reply.status),
+        Some(Status::WrongEpoch)
+    );
+    assert_eq!(node.query(conn, 0), (0, 0, 0), "what was staged is dropped");
+}
+
+/// Schedule 37: an epoch is entered once.
+#[test]
+fn an_epoch_is_entered_once() {
+    let mut node = Node::bsp(2);
+    let conn = node.connect(0);
+    node.push(conn, whole(0, 0), &[-1.0]);
+    let phase = Phase {
+        no: PhaseNo(0),
+        sharing: Sharing::Lanes { lanes: 2 },
+    };
+    let again =
+        node.act(|host, _, out| host.hold(epoch(1), phase, Step(0), &[ShardId(0)], None, out));
+    assert!(again.is_err());
+    assert_eq!(
+        node.query(conn, 0),
+        (0, 1, flags::STAGED),
+        "nothing was dropped"
+    );
+}
+
+/// Parked and held requests of the old epoch are gone; whoever waits is told.
+#[test]
+fn a_rollback_drops_what_is_parked_and_held() {
+    let mut node = Node::bsp(1);
+    let conn = node.connect(0);
+    assert_eq!(node.pull(conn, 1), None);
+    node.hold(2, LANES, 0, None);
+    assert_eq!(node.later, [(conn, Kind::Refused, Status::WrongEpoch)]);
+    let mut node = Node::asp();
+    let conn = node.connect(0);
+    node.cut(1, CutAt::Barriers(vec![member(0), member(1)]));
+    node.barrier(conn, 1);
+    node.push(conn, whole(0, 0), &[-1.0]);
+    node.hold(2, Sharing::Queue, 0, None);
+    assert_eq!((node.value(0), node.snapped()), (0.0, vec![]));
+    assert_eq!(
+        node.push(conn, whole(0, 0), &[-1.0]),
+        Some(Status::Ok),
+        "no cut holds it back"
+    );
+}
+
+/// Lanes that had ended before the cut have ended after the return, and a phase that was over is over.
+#[test]
+fn ended_lanes_stay_ended() {
+    let mut node = Node::bsp(2);
+    let conn = node.connect(0);
+    node.done_with(conn, 1, 0, flags::EMPTY | flags::END);
+    node.step(conn, 0, 0, &[-1.0]);
+    node.cut(1, CutAt::Steps(Step(1)));
+    let mut back = Node::from_saved(node.saved(1), Sharing::Lanes { lanes: 2 }, 1);
+    let conn = back.connect(0);
+    assert_eq!(back.query(conn, 1), (1, 0, flags::END));
+    back.push(conn, whole(0, 1), &[-1.0]);
+    back.done_with(conn, 0, 1, flags::END);
+    assert_eq!((back.value(0), back.ended()), (2.0, Some(2)));
+    back.cut(1000, CutAt::Steps(Step(2)));
+    let over = Node::from_saved(back.saved(1000), Sharing::Lanes { lanes: 2 }, 2);
+    assert_eq!(over.ended(), Some(2), "said again");
+}
+
+/// A cut at the end of a phase serves as the start of the next; a file of another step is refused.
+#[test]
+fn a_cut_of_an_earlier_phase_begins_the_next_one_anew() {
+    let mut node = Node::asp();
+    let conn = node.connect(0);
+    node.push(conn, whole(0, 0), &[-1.0]);
+    node.task_done(conn, 0);
+    node.cut(1, CutAt::Barriers(vec![]));
+    node.cut_end(1, true);
+    let hold = |node: &mut Node, count, no, sharing, step| {
+        let phase = Phase {
+            no: PhaseNo(no),
+            sharing,
+        };
+        node.act(|host, _, out| {
+            host.hold(
+                epoch(count),
+                phase,
+                Step(step),
+                &[ShardId(0)],
+                Some(cut(1)),
+                out,
+            )
+        })
+    };
+    assert_eq!(hold(&mut node, 2, 1, Sharing::Queue, 0), Ok(vec![]));
+    assert_eq!((node.value(0), node.query(conn, 0)), (1.0, (0, 0, 0)));
+    assert!(hold(&mut node, 3, 0, LANES, 0).is_err(), "saved as a queue");
+    assert!(
+        hold(&mut node, 4, 1, LANES, 3).is_err(),
+        "no steps of that phase were saved"
+    );
+}
+
+#[test]
+fn until_a_shard_is_brought_its_frames_are_told_to_come_again() {
+    let mut node = Node::asp();
+    let conn = node.connect(0);
+    let phase = Phase {
+        no: PhaseNo(0),
+        sharing: Sharing::Queue,
+    };
+    let missing =
+        node.act(|host, _, out| host.hold(epoch(2), phase, Step(0), &[ShardId(0)], None, out));
+    assert_eq!(missing, Ok(vec![ShardId(0)]));
+    assert_eq!(
+        node.push(conn, whole(0, 0), &[-1.0]),
+        Some(Status::NotReady)
+    );
+    let shard = Shard::new(&node.config);
+    assert!(
+        node.act(|host, _, out| host.install(epoch(1), shard, out))
+            .is_err(),
+        "of an old epoch"
+    );
+}
