@@ -439,3 +439,6 @@ fn check_encoding(
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

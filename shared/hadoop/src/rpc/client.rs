@@ -1,8 +1,8 @@
 //! Connections shared by callers, and calls that follow the active server.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -286,38 +286,42 @@ impl Proxy {
         deadline: Instant,
     ) -> CallResult {
         let started = Instant::now();
-        let sent = Arc::new(AtomicBool::new(false));
-        let work = async {
-            let (reply, answer) = oneshot::channel();
-            let mut call = Call {
-                frame,
-                deadline,
-                started,
-                reply,
-                sent: sent.clone(),
-            };
-            loop {
-                let key = Key {
-                    address: address.clone(),
-                    protocol: self.protocol.clone(),
-                    login: login.clone(),
-                };
-                // A connection that closes just as it is handed a call gives it back unsent: another one is opened.
-                match self.client.connection(key).submit(call).await {
-                    Ok(()) => break,
-                    Err(returned) => call = returned,
-                }
-            }
-            answer.await
+        let sent = Arc::new(OnceLock::new());
+        let (reply, answer) = oneshot::channel();
+        let mut call = Call {
+            frame,
+            deadline,
+            started,
+            reply,
+            sent: sent.clone(),
         };
-        match timeout_at(deadline, work).await {
+        let late = |sent: &OnceLock<Instant>| RpcError::Deadline {
+            address: address.clone(),
+            sent: sent.get().is_some(),
+            waited: started.elapsed(),
+        };
+        let connection = loop {
+            let connection = self.client.connection(Key {
+                address: address.clone(),
+                protocol: self.protocol.clone(),
+                login: login.clone(),
+            });
+            match timeout_at(deadline, connection.submit(call)).await {
+                Ok(Ok(())) => break connection,
+                // It closed just as it was handed the call, and gives it back unsent: another one is opened.
+                Ok(Err(returned)) => call = *returned,
+                Err(_) => return Err(late(&sent)),
+            }
+        };
+        match timeout_at(deadline, answer).await {
             Ok(Ok(result)) => result,
             // The task always answers; should it die, what it did is not known.
-            Ok(Err(_)) | Err(_) => Err(RpcError::Deadline {
-                address: address.clone(),
-                sent: sent.load(Ordering::Acquire),
-                waited: started.elapsed(),
-            }),
+            Ok(Err(_)) | Err(_) => {
+                if let Some(sent) = sent.get() {
+                    connection.doubt(*sent);
+                }
+                Err(late(&sent))
+            }
         }
     }
 }

@@ -8,8 +8,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -44,44 +46,90 @@ pub(super) struct Call {
     pub deadline: Instant,
     pub started: Instant,
     pub reply: oneshot::Sender<CallResult>,
-    /// Set before any byte of it can reach the server.
-    pub sent: Arc<AtomicBool>,
+    /// When it was put on its way; empty while no byte of it can have reached the server.
+    pub sent: Arc<OnceLock<Instant>>,
 }
 
 /// The callers' end of a connection. Dropping all of them closes it once no call is outstanding.
 #[derive(Clone)]
 pub(super) struct Connection {
     calls: mpsc::Sender<Call>,
-    retired: Arc<AtomicBool>,
+    health: Arc<Health>,
+}
+
+/// What callers and task know of a connection.
+struct Health {
+    /// Takes no new calls.
+    retired: AtomicBool,
+    opened: Instant,
+    /// When bytes came last, in microseconds since `opened`.
+    heard_us: AtomicU64,
+}
+
+impl Health {
+    fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    fn doubt(&self, sent: Instant) {
+        if self.last_heard() <= sent {
+            self.retire();
+        }
+    }
+
+    fn hear(&self) {
+        let micros = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.heard_us.store(micros, Ordering::Release);
+    }
+
+    fn last_heard(&self) -> Instant {
+        self.opened + Duration::from_micros(self.heard_us.load(Ordering::Acquire))
+    }
 }
 
 impl Connection {
     /// Starts the task that connects. Calls may be handed in at once; they wait until it is open.
     pub(super) fn open(address: HostPort, config: SessionConfig, options: RpcOptions) -> Self {
         let (calls, queue) = mpsc::channel(QUEUE_CALLS);
-        let retired = Arc::new(AtomicBool::new(false));
+        let now = Instant::now();
+        let health = Arc::new(Health {
+            retired: AtomicBool::new(false),
+            opened: now,
+            heard_us: AtomicU64::new(0),
+        });
         let driver = Driver {
             address,
             options,
             outstanding: HashMap::new(),
-            retired: retired.clone(),
+            health: health.clone(),
             has_replied: false,
-            last_heard: Instant::now(),
-            last_ping: Instant::now(),
-            idle_since: Instant::now(),
+            last_ping: now,
+            idle_since: now,
         };
         tokio::spawn(driver.run(config, queue));
-        Self { calls, retired }
+        Self { calls, health }
     }
 
     /// Whether new calls may use it.
     pub(super) fn is_usable(&self) -> bool {
-        !self.calls.is_closed() && !self.retired.load(Ordering::Acquire)
+        !self.calls.is_closed() && !self.health.is_retired()
     }
 
     /// Hands a call over; gives it back when the connection has just ended, in which case nothing was sent.
-    pub(super) async fn submit(&self, call: Call) -> Result<(), Call> {
-        self.calls.send(call).await.map_err(|error| error.0)
+    pub(super) async fn submit(&self, call: Call) -> Result<(), Box<Call>> {
+        self.calls
+            .send(call)
+            .await
+            .map_err(|error| Box::new(error.0))
+    }
+
+    /// A call that was sent at `sent` is late. When nothing was heard since, new calls go elsewhere.
+    pub(super) fn doubt(&self, sent: Instant) {
+        self.health.doubt(sent);
     }
 }
 
@@ -98,6 +146,7 @@ struct Waiting {
     method: String,
     deadline: Instant,
     started: Instant,
+    sent: Instant,
 }
 
 /// Why the loop ended.
@@ -113,10 +162,9 @@ struct Driver {
     address: HostPort,
     options: RpcOptions,
     outstanding: HashMap<i32, Outstanding>,
-    retired: Arc<AtomicBool>,
+    health: Arc<Health>,
     /// Whether the server has answered any call, and so has taken the connection context.
     has_replied: bool,
-    last_heard: Instant,
     last_ping: Instant,
     idle_since: Instant,
 }
@@ -149,7 +197,6 @@ impl Driver {
         let (mut reader, mut writer) = stream.split();
         let mut session = Session::start(config);
         let mut has_callers = true;
-        self.last_heard = Instant::now();
         self.idle_since = Instant::now();
         loop {
             loop {
@@ -164,10 +211,7 @@ impl Driver {
                 }
             }
             let is_idle = self.outstanding.values().all(|call| call.waiting.is_none());
-            if is_idle
-                && (!has_callers || self.retired.load(Ordering::Acquire))
-                && session.is_open()
-            {
+            if is_idle && (!has_callers || self.health.is_retired()) && session.is_open() {
                 return End::Done;
             }
             let is_open = session.is_open();
@@ -179,7 +223,7 @@ impl Driver {
             tokio::select! {
                 read = reader.read_buf(input) => match read {
                     Ok(0) => return lost(LostCause::Closed, is_open),
-                    Ok(_) => self.last_heard = Instant::now(),
+                    Ok(_) => self.health.hear(),
                     Err(error) => return lost(LostCause::Io(Arc::new(error)), is_open),
                 },
                 written = writer.write_buf(output), if has_output => if let Err(error) = written {
@@ -200,20 +244,19 @@ impl Driver {
         if call.reply.is_closed() {
             return;
         }
-        call.sent.store(true, Ordering::Release);
         if let Err(source) = session.send(&call.frame) {
-            call.sent.store(false, Ordering::Release);
-            let _ = call.reply.send(Err(RpcError::Request {
-                method: call.frame.method,
-                source,
-            }));
+            let method = call.frame.method;
+            let _ = call.reply.send(Err(RpcError::Request { method, source }));
             return;
         }
+        // The bytes are in the output and not yet at the socket, which this task writes.
+        let sent = *call.sent.get_or_init(Instant::now);
         let waiting = Waiting {
             reply: call.reply,
             method: call.frame.method,
             deadline: call.deadline,
             started: call.started,
+            sent,
         };
         let entry = self
             .outstanding
@@ -225,7 +268,7 @@ impl Driver {
         entry.waiting = Some(waiting);
         entry.owed += 1;
         if self.outstanding.len() >= OUTSTANDING_MAX {
-            self.retired.store(true, Ordering::Release);
+            self.health.retire();
         }
     }
 
@@ -302,7 +345,7 @@ impl Driver {
     }
 
     fn ping_due(&self) -> Instant {
-        self.last_heard.max(self.last_ping) + self.options.ping_interval
+        self.health.last_heard().max(self.last_ping) + self.options.ping_interval
     }
 
     fn on_time(&mut self, session: &mut Session, connect_by: Instant) -> Option<End> {
@@ -319,9 +362,7 @@ impl Driver {
             else {
                 continue;
             };
-            if self.last_heard < waiting.started {
-                self.retired.store(true, Ordering::Release);
-            }
+            self.health.doubt(waiting.sent);
             let late = RpcError::Deadline {
                 address: self.address.clone(),
                 sent: true,

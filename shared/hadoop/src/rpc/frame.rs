@@ -51,6 +51,11 @@ impl FrameDecoder {
         }
     }
 
+    /// Changes the limit for frames that have not been given out yet.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// Adds bytes as they came, in any pieces.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);

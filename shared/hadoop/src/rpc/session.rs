@@ -33,6 +33,10 @@ const AUTH_NONE: u8 = 0;
 /// -33 as a byte.
 const AUTH_SASL: u8 = 0xdf;
 
+/// Longest frame before authentication is over, in bytes. A server that has proved nothing yet must not make us hold
+/// or decode much; offers have some hundred bytes, Kerberos tickets up to 64 KiB.
+const HANDSHAKE_MAX: usize = 256 << 10;
+
 const CALL_ID_CONTEXT: i32 = -3;
 const CALL_ID_PING: i32 = -4;
 const CALL_ID_SASL: i32 = -33;
@@ -143,7 +147,7 @@ impl Session {
     pub fn start(mut config: SessionConfig) -> Self {
         let mut output = BytesMut::with_capacity(256);
         output.extend_from_slice(&PREAMBLE);
-        let input = FrameDecoder::new(config.response_max);
+        let input = FrameDecoder::new(config.response_max.min(HANDSHAKE_MAX));
         let uses_sasl = config.policy.required || config.token.is_some();
         output.put_u8(if uses_sasl { AUTH_SASL } else { AUTH_NONE });
         if uses_sasl {
@@ -347,6 +351,11 @@ impl Session {
             })
         });
         self.phase = Phase::Open(protection);
+        self.input.set_limit(match &self.phase {
+            // A wrapped reply may come in one piece, which is then longer than the reply.
+            Phase::Open(Some(_)) => self.config.response_max.saturating_add(1024),
+            _ => self.config.response_max,
+        });
         let mut frame = BytesMut::new();
         put_frame(
             &mut frame,

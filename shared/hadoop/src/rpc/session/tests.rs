@@ -408,6 +408,17 @@ fn lengths_are_checked_before_anything_is_kept() {
 }
 
 #[test]
+fn before_authentication_frames_must_be_short() {
+    let mut session = Session::start(config(Some(golden_token()), Qop::Auth));
+    let too_long = FrameError::TooLong {
+        length: 1 << 19,
+        limit: 256 << 10,
+    };
+    assert_eq!(protocol_fault(&mut session, &[0, 8, 0, 0]), too_long.into());
+    assert!(fault(&mut open(&GOLDEN[0]), &[0, 8, 0, 0]).is_none());
+}
+
+#[test]
 fn an_announced_length_takes_no_memory() {
     let mut session = simple();
     session.receive(&[0, 0x10, 0, 0]);

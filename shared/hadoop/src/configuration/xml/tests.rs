@@ -1,0 +1,200 @@
+//! What files may contain, and what is refused. What good files mean is held by the golden set.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Files in memory.
+struct Memory(BTreeMap<PathBuf, String>);
+
+impl Files for Memory {
+    fn read(&self, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+        Ok(self.0.get(path).map(|text| text.clone().into_bytes()))
+    }
+}
+
+fn files(files: &[(&str, &str)]) -> Memory {
+    Memory(
+        files
+            .iter()
+            .map(|(path, text)| (PathBuf::from(path), (*text).to_owned()))
+            .collect(),
+    )
+}
+
+fn read(files: &Memory) -> Result<Vec<Entry>, XmlError> {
+    read_file(files, Path::new("/conf/a.xml")).map(|entries| entries.expect("is there"))
+}
+
+fn problem(text: &str) -> String {
+    let error = read(&files(&[("/conf/a.xml", text)])).expect_err("is refused");
+    error.to_string()
+}
+
+fn include(href: &str) -> String {
+    format!("<configuration><xi:include href=\"{href}\"/></configuration>")
+}
+
+#[test]
+fn entries_know_their_file_and_line() {
+    let text = "<configuration>\n<property>\n<name>a</name><value>1</value></property>\n\n<property name='b' value='2'/>\n\
+                <xi:include href='b.xml'/></configuration>";
+    let other = "<configuration>\n\n<property><name>c</name></property></configuration>";
+    let entries = read(&files(&[("/conf/a.xml", text), ("/conf/b.xml", other)])).expect("is good");
+    let places: Vec<_> = entries
+        .iter()
+        .map(|entry| format!("{}:{}:{}", entry.name, entry.file.display(), entry.line))
+        .collect();
+    assert_eq!(
+        places,
+        ["a:/conf/a.xml:2", "b:/conf/a.xml:5", "c:/conf/b.xml:3"]
+    );
+}
+
+#[test]
+fn entity_bombs_are_refused_with_the_doctype_that_they_need() {
+    let bomb = "<?xml version=\"1.0\"?>\n<!DOCTYPE lolz [<!ENTITY lol \"lol\"><!ENTITY lol2 \"&lol;&lol;\">]>\n\
+                <configuration><property><name>a</name><value>&lol2;</value></property></configuration>";
+    assert!(
+        problem(bomb).starts_with("/conf/a.xml:2: a DOCTYPE is refused"),
+        "{}",
+        problem(bomb)
+    );
+    let external = "<!DOCTYPE x SYSTEM \"file:///etc/passwd\"><configuration/>";
+    assert!(problem(external).contains("DOCTYPE"));
+    let bare =
+        "<configuration><property><name>a</name><value>&lol;</value></property></configuration>";
+    assert!(
+        problem(bare).contains("the entity &lol; is not known"),
+        "{}",
+        problem(bare)
+    );
+}
+
+#[test]
+fn circles_of_includes_are_shown() {
+    let own = read(&files(&[("/conf/a.xml", &include("a.xml"))])).expect_err("is a circle");
+    assert!(
+        own.to_string().contains("/conf/a.xml → /conf/a.xml"),
+        "{own}"
+    );
+    let three = files(&[
+        ("/conf/a.xml", &include("b.xml")),
+        ("/conf/b.xml", &include("/conf/c.xml")),
+        ("/conf/c.xml", &include("file:///conf/a.xml")),
+    ]);
+    let three = read(&three).expect_err("is a circle");
+    assert!(matches!(three.problem, XmlProblem::Cycle(_)), "{three}");
+    assert_eq!(three.file, Path::new("/conf/c.xml"));
+}
+
+#[test]
+fn depth_and_number_of_includes_are_bounded() {
+    let chain: Vec<(String, String)> = (0..DEPTH_MAX + 2)
+        .map(|number| {
+            let name = if number == 0 {
+                "/conf/a.xml".to_owned()
+            } else {
+                format!("/conf/{number}.xml")
+            };
+            (name, include(&format!("{}.xml", number + 1)))
+        })
+        .collect();
+    let chain = Memory(
+        chain
+            .into_iter()
+            .map(|(path, text)| (path.into(), text))
+            .collect(),
+    );
+    assert!(matches!(
+        read(&chain).expect_err("is too deep").problem,
+        XmlProblem::TooDeep
+    ));
+
+    let many = "<xi:include href='b.xml'/>".repeat(INCLUDES_MAX + 1);
+    let many = files(&[
+        (
+            "/conf/a.xml",
+            &format!("<configuration>{many}</configuration>"),
+        ),
+        ("/conf/b.xml", "<configuration/>"),
+    ]);
+    assert!(matches!(
+        read(&many).expect_err("are too many").problem,
+        XmlProblem::TooManyIncludes
+    ));
+
+    // Two includes in each of many levels would be 2^n files.
+    let double = |next: usize| {
+        let one = format!("<xi:include href='{next}.xml'/>");
+        format!("<configuration>{one}{one}</configuration>")
+    };
+    let mut tree = BTreeMap::from([(PathBuf::from("/conf/a.xml"), double(1))]);
+    for level in 1..30 {
+        tree.insert(format!("/conf/{level}.xml").into(), double(level + 1));
+    }
+    tree.insert("/conf/30.xml".into(), "<configuration/>".into());
+    assert!(matches!(
+        read(&Memory(tree)).expect_err("is too much").problem,
+        XmlProblem::TooManyIncludes
+    ));
+
+    let nested = "<a>".repeat(DEPTH_MAX + 1);
+    assert!(problem(&nested).contains("nested deeper"));
+}
+
+#[test]
+fn includes_stay_on_this_machine() {
+    for href in ["http://example.com/x.xml", "https://x/y", "hdfs://nn/x.xml"] {
+        assert!(problem(&include(href)).contains("is no file"), "{href}");
+    }
+    assert!(problem(&include("none.xml")).contains("/conf/none.xml does not exist"));
+}
+
+#[test]
+fn a_file_of_another_encoding_is_refused_unless_it_is_plain() {
+    let latin = "<?xml version='1.0' encoding='ISO-8859-1'?><configuration><property name='a' value='VALUE'/></configuration>";
+    assert_eq!(
+        read(&files(&[("/conf/a.xml", latin)]))
+            .expect("is plain")
+            .len(),
+        1
+    );
+    assert!(problem(&latin.replace("VALUE", "ü")).contains("ISO-8859-1"));
+    struct Bytes;
+    impl Files for Bytes {
+        fn read(&self, _: &Path) -> std::io::Result<Option<Vec<u8>>> {
+            Ok(Some(b"<configuration>\n\xff</configuration>".to_vec()))
+        }
+    }
+    let error = read_file(&Bytes, Path::new("x")).expect_err("is not UTF-8");
+    assert_eq!(
+        error.to_string(),
+        "x:2: is no well-formed XML: the text is not UTF-8"
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_text_gives_entries_or_an_error(text in "\\PC{0,80}") {
+        let _ = read(&files(&[("/conf/a.xml", &text)]));
+    }
+
+    #[test]
+    fn any_order_of_tags_gives_entries_or_an_error(
+        pieces in proptest::collection::vec(
+            prop_oneof![
+                Just("<configuration>"), Just("</configuration>"), Just("<property>"), Just("</property>"),
+                Just("<name>"), Just("</name>"), Just("<value>"), Just("</value>"), Just("<final>true</final>"),
+                Just("<xi:include href='a.xml'/>"), Just("<xi:include href='b.xml'>"), Just("</xi:include>"),
+                Just("<xi:fallback>"), Just("</xi:fallback>"), Just("text"), Just("&amp;"), Just("&#x0;"),
+                Just("<![CDATA[x]]>"), Just("<!-- c -->"), Just("<property name='a' name='b'/>"), Just("&#99999999;"),
+            ],
+            0..24,
+        ),
+    ) {
+        let _ = read(&files(&[("/conf/a.xml", &pieces.concat())]));
+        let whole = format!("<configuration>{}</configuration>", pieces.concat());
+        let _ = read(&files(&[("/conf/a.xml", &whole)]));
+    }
+}
