@@ -158,8 +158,10 @@ fn the_template_is_a_job_file() {
 #[test]
 fn a_dry_run_says_what_would_be_done_and_does_nothing() {
     let bench = Bench::new(JOB);
+    std::fs::write(bench.path().join("train.libsvm"), "1 1:1\n0 2:1\n").unwrap();
     let plan = bench.ok(&["run", "job.toml", "--dry-run"]);
     assert!(plan.contains("2 pservers, 1 to 2 trainers"), "{plan}");
+    assert!(plan.contains("12 B in 1 file, "), "{plan}");
     assert!(!bench.path().join("state").exists() && !bench.path().join("out").exists());
 }
 
@@ -254,12 +256,53 @@ fn an_error_as_json_has_the_same_content() {
 #[test]
 fn an_unwritable_work_dir_is_exit_7_and_named() {
     let bench = Bench::new(JOB);
+    std::fs::write(bench.path().join("train.libsvm"), "1 1:1\n").unwrap();
     std::fs::write(bench.path().join("file"), "").unwrap();
     let stderr = bench.refused(&["run", "job.toml", "--work-dir", "file"], 7);
     assert!(
         stderr.contains("/file/runs/") && stderr.contains("--work-dir"),
         "{stderr}"
     );
+}
+
+#[test]
+fn what_can_be_known_beforehand_is_refused_before_anything_is_made() {
+    let bench = Bench::new(JOB);
+    std::fs::write(bench.path().join("train.libsvm"), "1 1:1\n").unwrap();
+    std::fs::write(bench.path().join("empty.libsvm"), "").unwrap();
+    std::fs::create_dir(bench.path().join("old")).unwrap();
+    std::fs::write(bench.path().join("old/MODEL.json"), "{}").unwrap();
+    for (set, message) in [
+        ("data.train=nothing.libsvm", "data.train = "),
+        ("data.train=*.parquet", "data.train = "),
+        (
+            "data.train=empty.libsvm",
+            "data.train: the files have no byte of data",
+        ),
+        ("data.test=nothing.libsvm", "data.test = "),
+        (
+            "checkpoint.dir=train.libsvm/ck",
+            "train.libsvm is not a folder",
+        ),
+        ("output.model=train.libsvm", "output.model = "),
+        ("output.model=old", "holds a model already"),
+        (
+            "trainers.command=[\"./none\"]",
+            "none is not there or not executable",
+        ),
+        (
+            "trainers.command=[\"no-such-program-anywhere\"]",
+            "not there or not executable",
+        ),
+        (
+            "network.ports=7000-7001",
+            "network.ports: 2 ports, at least 3 are needed",
+        ),
+    ] {
+        let stderr = bench.refused(&["run", "job.toml", "--set", set], 7);
+        assert!(stderr.contains(message), "{set}: {stderr}");
+    }
+    assert!(!bench.path().join("state").exists() && !bench.path().join("out").exists());
 }
 
 #[test]

@@ -12,6 +12,7 @@ use heddle_am::run_dir::{Earlier, RunDir, RunFile};
 use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
+use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::file::Job;
 use heddle_protocol::view::Event;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -28,6 +29,7 @@ use crate::output;
 use crate::runs::{self, Request, Run, Standing};
 
 mod earlier;
+mod preflight;
 mod tell;
 
 use tell::Teller;
@@ -66,6 +68,7 @@ struct Plan {
     work_dir: PathBuf,
     request: Request,
     earlier: Earlier,
+    input: InputPlan,
     /// What is told about it before it starts.
     notes: Vec<String>,
 }
@@ -118,6 +121,7 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
         (false, true) => Earlier::Resume,
         (false, false) => Earlier::ContinueSame,
     };
+    let input = preflight::check(&job.spec, args.overwrite)?;
     let request = Request {
         job_file,
         label,
@@ -129,6 +133,7 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
         work_dir,
         request,
         earlier,
+        input,
         notes,
     })
 }
@@ -140,6 +145,10 @@ fn dry_run(plan: &Plan, json: bool) -> Outcome {
             "run_dir": runs::path_of(&plan.work_dir, plan.id.0),
             "digest": spec.digest(),
             "effective_batch": spec.training.effective_batch(),
+            "files": plan.input.files.len(),
+            "train_bytes": plan.input.train_bytes(),
+            "train_tasks": plan.input.train.len(),
+            "test_tasks": plan.input.test.len(),
             "spec": spec,
         }))?;
         return Ok(Exit::Ok);
@@ -181,15 +190,7 @@ fn dry_run(plan: &Plan, json: bool) -> Outcome {
             format!("{} in {} shards", tables.join(", "), pservers.shards),
         ),
         ("training", effective_batch(spec)),
-        (
-            "data",
-            spec.data
-                .train
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(" "),
-        ),
+        ("data", data(&plan.input)),
         (
             "checkpoints",
             format!("{} every {}", spec.checkpoint.dir, spec.checkpoint.every),
@@ -207,6 +208,25 @@ fn dry_run(plan: &Plan, json: bool) -> Outcome {
         .into();
     output::line(&output::columns(&rows))?;
     Ok(Exit::Ok)
+}
+
+/// Files, bytes and tasks in words.
+fn data(input: &InputPlan) -> String {
+    let bytes = output::size(input.train_bytes());
+    let files = |training: bool| {
+        let mut files: Vec<u32> = input.tasks(training).iter().map(|task| task.file).collect();
+        files.dedup();
+        match files.len() {
+            1 => "1 file".to_owned(),
+            n => format!("{n} files"),
+        }
+    };
+    let (train, test) = (input.train.len(), input.test.len());
+    let mut text = format!("{bytes} in {}, {train} tasks a pass", files(true));
+    if test > 0 {
+        text.push_str(&format!("; test data in {}, {test} tasks", files(false)));
+    }
+    text
 }
 
 /// Makes the run directory with all that the ApplicationMaster needs.

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::spec::{Difference, JobSpec};
 
 use super::unfinished;
 use crate::commands::checkpoint::parse_cut;
@@ -77,10 +77,20 @@ pub fn check(found: &Found, spec: &JobSpec, resume: bool) -> Result<(), Failure>
         .next("--fresh trains anew")
     })?;
     let differences = spec.differences(&before.keys());
+    let told = |difference: &&Difference| {
+        let Difference {
+            key, before, now, ..
+        } = difference;
+        let allowed = match difference.allowed_on_resume {
+            true => " (--resume allows it)",
+            false => "",
+        };
+        format!("{key}: {before} before, {now} now{allowed}")
+    };
     let refused: Vec<String> = differences
         .iter()
         .filter(|difference| !(resume && difference.allowed_on_resume))
-        .map(|d| format!("{}: {} before, {} now", d.key, d.before, d.now))
+        .map(|difference| told(&difference))
         .collect();
     if refused.is_empty() {
         return Ok(());
@@ -90,7 +100,7 @@ pub fn check(found: &Found, spec: &JobSpec, resume: bool) -> Result<(), Failure>
         .all(|difference| difference.allowed_on_resume);
     let next = match all_allowed {
         true => "--resume continues it with the new values, --fresh trains anew",
-        false => "these change what its checkpoints mean: set them back, or --fresh trains anew",
+        false => "set back what changes the meaning of its checkpoints, or --fresh trains anew",
     };
     let mut failure = Failure::new(
         Exit::Input,
