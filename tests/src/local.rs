@@ -112,7 +112,9 @@ impl Run {
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Ok(event) = serde_json::from_str::<Event>(&line) {
-                    into.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+                    into.lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(event);
                 }
             }
         });
@@ -129,19 +131,29 @@ impl Run {
                     .push_str(&String::from_utf8_lossy(&chunk[..read]));
             }
         });
-        Ok(Self { child, events, stderr })
+        Ok(Self {
+            child,
+            events,
+            stderr,
+        })
     }
 
     /// What has happened so far.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.events
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// What it said on standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
-        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.stderr
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Process id of the command line.
@@ -166,7 +178,11 @@ impl Run {
             .trim_start_matches("http://")
             .trim_end_matches('/')
             .parse()?;
-        Ok(serde_json::from_str(&request_ok(address, "GET", "/api/v1/status")?)?)
+        Ok(serde_json::from_str(&request_ok(
+            address,
+            "GET",
+            "/api/v1/status",
+        )?)?)
     }
 
     /// Waits until the job is in a state.
@@ -192,7 +208,10 @@ impl Run {
                 bail!("{what}: the run ended ({status}) before; {}", self.stderr());
             }
             if Instant::now() >= end {
-                bail!("{what}: not within {limit:?}; last seen {last:#?}; {}", self.stderr());
+                bail!(
+                    "{what}: not within {limit:?}; last seen {last:#?}; {}",
+                    self.stderr()
+                );
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -228,7 +247,10 @@ impl Run {
             }
             if Instant::now() >= end {
                 let view = self.view();
-                bail!("the run did not end within {limit:?}: {view:#?}; {}", self.stderr());
+                bail!(
+                    "the run did not end within {limit:?}: {view:#?}; {}",
+                    self.stderr()
+                );
             }
             std::thread::sleep(Duration::from_millis(10));
         };
@@ -271,7 +293,8 @@ pub fn kill9(pid: Pid) -> Result<()> {
 #[must_use]
 pub fn is_alive(pid: Pid) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+        stat.rsplit_once(')')
+            .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
     })
 }
 
@@ -310,12 +333,15 @@ pub fn write_libsvm(
         let mut lot = Lot(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(file)));
         let mut text = String::new();
         for _ in 0..rows {
-            let mut indices: Vec<u64> =
-                (0..nonzero).map(|_| lot.below(u64::from(features)) + 1).collect();
+            let mut indices: Vec<u64> = (0..nonzero)
+                .map(|_| lot.below(u64::from(features)) + 1)
+                .collect();
             indices.sort_unstable();
             indices.dedup();
-            let score: i64 =
-                indices.iter().map(|index| if Lot(*index).below(2) == 0 { 1 } else { -1 }).sum();
+            let score: i64 = indices
+                .iter()
+                .map(|index| if Lot(*index).below(2) == 0 { 1 } else { -1 })
+                .sum();
             let noise = lot.below(100) < 10;
             let label = u8::from((score > 0) != noise);
             write!(text, "{label}")?;
@@ -327,4 +353,23 @@ pub fn write_libsvm(
         std::fs::write(dir.join(format!("{name}-{file:03}.libsvm")), text)?;
     }
     Ok(())
+}
+
+/// Process id of the newest ApplicationMaster of the runs below `dir` (see [`heddle`]).
+///
+/// # Errors
+/// When there is none.
+pub fn am_pid(dir: &Path) -> Result<Pid> {
+    let mut newest = None;
+    for entry in std::fs::read_dir(dir.join("state/heddle/runs"))? {
+        let path = entry?.path().join("am.json");
+        let Ok(modified) = std::fs::metadata(&path).and_then(|data| data.modified()) else { continue };
+        if newest.as_ref().is_none_or(|(time, _)| modified > *time) {
+            newest = Some((modified, path));
+        }
+    }
+    let (_, path) = newest.context("no run directory has an am.json")?;
+    let address: heddle_protocol::environment::AmAddress =
+        serde_json::from_slice(&std::fs::read(path)?)?;
+    Ok(Pid::from_raw(address.pid.cast_signed()))
 }

@@ -1,0 +1,218 @@
+//! Input that cannot be used ends a run with its exit code, with words that say where, and leaves nothing behind.
+
+use std::path::Path;
+
+use heddle_tests::local::{Ended, heddle, write_libsvm};
+use tempfile::TempDir;
+
+/// A folder with good data and a good job file.
+fn good() -> TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    write_libsvm(&dir.path().join("data"), "train", 2, 50, 20, 5, 1).expect("data");
+    write_libsvm(&dir.path().join("data"), "test", 1, 50, 20, 5, 2).expect("data");
+    job(dir.path(), "");
+    dir
+}
+
+fn job(dir: &Path, more: &str) {
+    let text = format!(
+        "name = \"bad\"\n\
+         [data]\ntrain = \"data/train-*.libsvm\"\ntest = \"data/test-*.libsvm\"\npasses = 1\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 20\n\
+         [training]\nlanes = 2\nbatch = 10\n\
+         [pservers]\ncount = 1\nshards = 2\n[trainers]\nmin = 1\nmax = 1\n\
+         [checkpoint]\ndir = \"ckpt\"\n[output]\nmodel = \"model\"\n{more}"
+    );
+    std::fs::write(dir.join("job.toml"), text).expect("a job file");
+}
+
+fn run(dir: &Path, arguments: &[&str]) -> Ended {
+    let mut all = vec!["run", "job.toml"];
+    all.extend(arguments);
+    heddle(dir, &all).expect("heddle starts")
+}
+
+/// Ended with this code, said all of these words, published nothing.
+fn refused(dir: &Path, ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    for word in words {
+        assert!(
+            ended.stderr.contains(word),
+            "{word:?} is not said: {}",
+            ended.stderr
+        );
+    }
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+    assert!(
+        !dir.join("model/MODEL.json").exists(),
+        "something was published"
+    );
+}
+
+/// Committed checkpoints of a directory.
+fn checkpoints(dir: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(dir.join("ckpt")) else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.starts_with('g'))
+        .collect()
+}
+
+#[test]
+fn missing_data_is_exit_7_and_named() {
+    let dir = good();
+    let ended = run(dir.path(), &["--set", "data.train=data/none.libsvm"]);
+    refused(dir.path(), &ended, 7, &["data.train", "none.libsvm"]);
+    let ended = run(dir.path(), &["--set", "data.test=data/none-*.libsvm"]);
+    refused(dir.path(), &ended, 7, &["data.test", "none-*.libsvm"]);
+    assert!(checkpoints(dir.path()).is_empty());
+}
+
+#[test]
+fn data_without_a_byte_is_exit_7() {
+    let dir = good();
+    std::fs::write(dir.path().join("data/empty.libsvm"), "").expect("written");
+    let ended = run(dir.path(), &["--set", "data.train=data/empty.libsvm"]);
+    refused(dir.path(), &ended, 7, &["data.train"]);
+}
+
+#[test]
+fn a_malformed_record_is_exit_7_with_file_line_and_column() {
+    for (record, words) in [
+        ("1 3:0.5 4:oops", ["train-000.libsvm:51:", "oops"]),
+        ("1 3:0.5 21:1", ["train-000.libsvm:51:", "21"]),
+        ("7 3:0.5", ["train-000.libsvm:51:", "7"]),
+        ("1 3:nan", ["train-000.libsvm:51:", "nan"]),
+        ("1 0:1", ["train-000.libsvm:51:", "0"]),
+    ] {
+        let dir = good();
+        let path = dir.path().join("data/train-000.libsvm");
+        let text = std::fs::read_to_string(&path).expect("readable") + record + "\n";
+        std::fs::write(&path, text).expect("written");
+        let ended = run(dir.path(), &[]);
+        refused(dir.path(), &ended, 7, &words);
+    }
+}
+
+#[test]
+fn bad_records_may_be_skipped_or_set_aside_and_are_counted() {
+    for policy in ["skip:1", "quarantine"] {
+        let dir = good();
+        let path = dir.path().join("data/train-000.libsvm");
+        let text = std::fs::read_to_string(&path).expect("readable") + "what is this\n";
+        std::fs::write(&path, text).expect("written");
+        let ended = run(
+            dir.path(),
+            &["--set", &format!("data.bad-records={policy}")],
+        );
+        assert_eq!(ended.code, Some(0), "{policy}: {ended:?}");
+        assert!(
+            ended.stderr.contains("train-000.libsvm:51"),
+            "{policy}: {}",
+            ended.stderr
+        );
+    }
+    let dir = good();
+    let path = dir.path().join("data/train-000.libsvm");
+    let text = std::fs::read_to_string(&path).expect("readable") + "one\ntwo\n";
+    std::fs::write(&path, text).expect("written");
+    let ended = run(dir.path(), &["--set", "data.bad-records=skip:1"]);
+    refused(dir.path(), &ended, 7, &["train-000.libsvm"]);
+}
+
+#[test]
+fn a_foreign_checkpoint_directory_is_refused_and_keeps_every_file() {
+    let dir = good();
+    std::fs::create_dir_all(dir.path().join("ckpt/g1-c1")).expect("made");
+    std::fs::write(dir.path().join("ckpt/letters.txt"), "mine").expect("written");
+    std::fs::write(dir.path().join("ckpt/g1-c1/thesis.tex"), "mine too").expect("written");
+    let ended = run(dir.path(), &[]);
+    refused(dir.path(), &ended, 7, &["checkpoint.dir", "ckpt"]);
+    let read = |name: &str| std::fs::read_to_string(dir.path().join("ckpt").join(name));
+    assert_eq!(read("letters.txt").expect("still there"), "mine");
+    assert_eq!(read("g1-c1/thesis.tex").expect("still there"), "mine too");
+}
+
+#[test]
+fn files_that_people_put_beside_checkpoints_survive_retention() {
+    let dir = good();
+    let ended = run(dir.path(), &["--set", "data.passes=2"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    std::fs::write(dir.path().join("ckpt/notes.txt"), "mine").expect("written");
+    std::fs::create_dir(dir.path().join("ckpt/g1-c1-copy")).expect("made");
+    let again = [
+        "--fresh",
+        "--overwrite",
+        "--set",
+        "data.passes=6",
+        "--set",
+        "checkpoint.every=1 pass",
+        "--set",
+        "checkpoint.keep=2",
+    ];
+    let ended = run(dir.path(), &again);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(dir.path().join("ckpt/notes.txt").exists());
+    assert!(dir.path().join("ckpt/g1-c1-copy").exists());
+}
+
+#[test]
+fn an_existing_model_is_kept_unless_told_otherwise() {
+    let dir = good();
+    assert_eq!(run(dir.path(), &[]).code, Some(0));
+    let before = std::fs::read(dir.path().join("model/MODEL.json")).expect("published");
+    let ended = run(dir.path(), &["--fresh"]);
+    assert_eq!(ended.code, Some(7), "{ended:?}");
+    assert!(ended.stderr.contains("--overwrite"), "{}", ended.stderr);
+    assert_eq!(
+        std::fs::read(dir.path().join("model/MODEL.json")).expect("kept"),
+        before
+    );
+    let ended = run(dir.path(), &["--fresh", "--overwrite"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_ne!(
+        std::fs::read(dir.path().join("model/MODEL.json")).expect("replaced"),
+        before
+    );
+}
+
+#[test]
+fn a_finished_run_is_not_run_again_and_says_what_to_do() {
+    let dir = good();
+    assert_eq!(run(dir.path(), &[]).code, Some(0));
+    let ended = run(dir.path(), &["--overwrite"]);
+    assert_eq!(ended.code, Some(7), "{ended:?}");
+    assert!(ended.stderr.contains("--fresh"), "{}", ended.stderr);
+}
+
+#[test]
+fn ports_that_are_taken_are_exit_7_and_named() {
+    let dir = good();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port();
+    let ended = run(
+        dir.path(),
+        &["--set", &format!("network.ports={port}-{port}")],
+    );
+    refused(dir.path(), &ended, 7, &["network.ports"]);
+}
+
+#[test]
+fn unwritable_places_are_named() {
+    // Root may write everywhere, so the places are files where folders are needed.
+    for (key, file) in [
+        ("checkpoint.dir", "ckpt-file"),
+        ("output.model", "model-file"),
+    ] {
+        let dir = good();
+        std::fs::write(dir.path().join(file), "in the way").expect("written");
+        let ended = run(dir.path(), &["--set", &format!("{key}={file}/below")]);
+        refused(dir.path(), &ended, 7, &[file]);
+        assert_eq!(
+            std::fs::read_to_string(dir.path().join(file)).expect("kept"),
+            "in the way"
+        );
+    }
+}

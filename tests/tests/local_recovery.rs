@@ -1,0 +1,228 @@
+//! Jobs whose processes are killed end with the bytes of an undisturbed run.
+//!
+//! Every kill is asserted to have hit a running step, survivors keep their processes, the epoch goes up by one
+//! for each rollback and by nothing else, and the work done twice is bounded by the age of checkpoints.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use heddle_protocol::ids::{Role, Slot};
+use heddle_protocol::view::{Event, JobState, JobView};
+use heddle_tests::local::{Lot, Run, kill9, pid_of, write_libsvm};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(240);
+const FILES: u32 = 4;
+const ROWS: u32 = 600;
+const PASSES: u32 = 4;
+const LANES: u32 = 4;
+const BATCH: u32 = 8;
+
+fn folder() -> TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    write_libsvm(&dir.path().join("data"), "train", FILES, ROWS, 300, 12, 11).expect("data");
+    write_libsvm(&dir.path().join("data"), "test", 1, 400, 300, 12, 12).expect("data");
+    dir
+}
+
+/// A BSP job of about `PASSES * ROWS * FILES / (LANES * BATCH)` steps.
+fn job(dir: &Path, name: &str, trainers: u32) -> String {
+    let file = format!("{name}.toml");
+    let text = format!(
+        "name = \"{name}\"\n\
+         [data]\ntrain = \"data/train-*.libsvm\"\ntest = \"data/test-*.libsvm\"\npasses = {PASSES}\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n\
+         optimizer = {{ kind = \"ftrl\", alpha = 0.1 }}\n\
+         [training]\nconsistency = \"bsp\"\nlanes = {LANES}\nbatch = {BATCH}\nseed = 7\n\
+         [pservers]\ncount = 2\nvcores = 2\nshards = 8\n\
+         [trainers]\nmin = 1\nmax = {trainers}\n\
+         [checkpoint]\ndir = \"ckpt-{name}\"\nevery = \"20 steps\"\n\
+         [output]\nmodel = \"model-{name}\"\n"
+    );
+    std::fs::write(dir.join(&file), text).expect("a job file");
+    file
+}
+
+/// SHA-256 of the published model's files, by name.
+fn model(dir: &Path, name: &str) -> BTreeMap<String, String> {
+    let root = dir.join(format!("model-{name}"));
+    let published = std::fs::read(root.join("MODEL.json")).expect("a published model");
+    let published = heddle_protocol::model::ModelFile::from_json(&published).expect("a model file");
+    let sums = published.files.iter().map(|file| {
+        let bytes = std::fs::read(root.join(&published.dir).join(&file.name)).expect("a file");
+        (file.name.clone(), hex::encode(Sha256::digest(bytes)))
+    });
+    let sums: BTreeMap<_, _> = sums.collect();
+    assert!(sums.len() >= 2, "both formats are written: {sums:?}");
+    sums
+}
+
+fn finished(run: Run) -> (JobView, Vec<Event>) {
+    let (code, events, stderr) = run.finish(LIMIT).expect("the run ends");
+    let view = events
+        .iter()
+        .find_map(|event| match event {
+            Event::Ended { view, .. } => Some((**view).clone()),
+            _ => None,
+        })
+        .unwrap_or_else(|| panic!("no end was told: {stderr}"));
+    assert_eq!(code, Some(0), "{}: {stderr}", view.message);
+    assert_eq!(view.state, JobState::Finished);
+    (view, events)
+}
+
+fn undisturbed(dir: &Path) -> (BTreeMap<String, String>, JobView) {
+    let file = job(dir, "calm", 2);
+    let (view, _) = finished(Run::start(dir, &file, &[]).expect("it starts"));
+    assert!(view.recoveries.is_empty());
+    assert_eq!(view.epoch.count, 0);
+    (model(dir, "calm"), view)
+}
+
+#[test]
+fn one_two_and_three_trainers_give_the_same_bytes() {
+    let dir = folder();
+    let (expected, _) = undisturbed(dir.path());
+    for trainers in [1, 3] {
+        let name = format!("with-{trainers}");
+        let file = job(dir.path(), &name, trainers);
+        finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
+        assert_eq!(model(dir.path(), &name), expected, "{trainers} trainers");
+    }
+}
+
+/// Kills one slot's process while steps are taken; returns once it is replaced and steps are taken again.
+fn kill_in_a_step(run: &mut Run, slot: Slot) -> (JobView, Duration) {
+    let before = running(run);
+    let pids: Vec<_> = before.slots.iter().map(|place| (place.slot, place.pid)).collect();
+    let pid = pid_of(&before, slot).expect("it runs");
+    let kill = Instant::now();
+    kill9(pid).expect("it was alive");
+    let known = before.recoveries.len();
+    let after = run
+        .wait_for("recovered", LIMIT, |view| {
+            view.recoveries.len() > known
+                && view.recoveries.iter().all(|recovery| recovery.done)
+                && view.slots.iter().any(|place| place.slot == slot && place.pid > 0 && place.pid != pid.as_raw().cast_unsigned())
+        })
+        .expect("it recovers");
+    let took = kill.elapsed();
+    for (other, pid) in pids {
+        if other != slot {
+            let now = after.slots.iter().find(|place| place.slot == other).expect("slots stay");
+            assert_eq!(now.pid, pid, "{other} survives a kill of {slot}");
+        }
+    }
+    let recovery = after.recoveries.last().expect("one more").clone();
+    assert_eq!(recovery.slot, slot);
+    let raised = u32::from(slot.role == Role::Pserver);
+    assert_eq!(recovery.epoch_after.count, recovery.epoch_before.count + raised, "{recovery:?}");
+    if slot.role == Role::Pserver {
+        assert!(recovery.base.is_some_and(|base| base.number > 0), "{recovery:?}");
+    }
+    (after, took)
+}
+
+/// Waits until a training step was taken just now.
+fn running(run: &mut Run) -> JobView {
+    let first = run
+        .wait_for("training", LIMIT, |view| {
+            view.state == JobState::Running && view.phase_text.starts_with("pass") && view.checkpoints_taken > 1
+        })
+        .expect("it trains");
+    run.wait_for("a step is taken", LIMIT, |view| {
+        view.state == JobState::Running
+            && view.slots.iter().all(|place| place.pid > 0)
+            && (view.phase, view.step) > (first.phase, first.step)
+    })
+    .expect("steps are taken")
+}
+
+#[test]
+fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
+    let dir = folder();
+    let (expected, calm) = undisturbed(dir.path());
+    let file = job(dir.path(), "killed", 3);
+    let slow = [("HEDDLE_TEST_HOOK", "slow:20ms")];
+    let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
+    let mut lot = Lot(20);
+    let mut rollbacks = 0;
+    for kill in 0..20 {
+        let slot = match lot.below(5) {
+            0 | 1 => Slot::pserver(lot.below(2) as u32),
+            _ => Slot::trainer(lot.below(3) as u32),
+        };
+        rollbacks += u32::from(slot.role == Role::Pserver);
+        let (after, took) = kill_in_a_step(&mut run, slot);
+        println!("kill {kill} of {slot}: {took:?}, now phase {} step {}", after.phase, after.step);
+        std::thread::sleep(Duration::from_millis(lot.below(200)));
+    }
+    let (view, _) = finished(run);
+    assert_eq!(model(dir.path(), "killed"), expected);
+    assert_eq!(view.epoch.count, rollbacks, "the epoch counts rollbacks and nothing else");
+    assert_eq!(view.recoveries.len(), 20);
+    // A kill costs at most the rows since the last checkpoint (20 steps and what was under way meanwhile).
+    let since_checkpoint = 3 * 20 * u64::from(LANES * BATCH);
+    assert!(view.rows >= calm.rows, "{} rows, undisturbed {}", view.rows, calm.rows);
+    assert!(
+        view.rows <= calm.rows + 20 * since_checkpoint,
+        "{} rows, undisturbed {}",
+        view.rows,
+        calm.rows
+    );
+}
+
+#[test]
+fn deaths_between_the_frames_of_a_step_change_no_byte() {
+    let dir = folder();
+    let (expected, _) = undisturbed(dir.path());
+    for (name, hook) in [
+        ("between-shards", "die:between-shards:step=30:lane=1"),
+        ("before-done", "die:before-done:step=31:lane=0"),
+        ("pserver-staged", "die:staged:step=32"),
+    ] {
+        let file = job(dir.path(), name, 2);
+        let run = Run::start_with(dir.path(), &file, &[], &[("HEDDLE_TEST_HOOK", hook)]);
+        let (view, _) = finished(run.expect("it starts"));
+        assert!(!view.recoveries.is_empty(), "{name}: the hook did not strike");
+        assert_eq!(model(dir.path(), name), expected, "{name}");
+    }
+}
+
+#[test]
+fn both_roles_at_once_and_the_master_may_die() {
+    let dir = folder();
+    let (expected, _) = undisturbed(dir.path());
+    let file = job(dir.path(), "master", 2);
+    let slow = [("HEDDLE_TEST_HOOK", "slow:20ms")];
+    let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
+    let view = running(&mut run);
+    kill9(pid_of(&view, Slot::pserver(0)).expect("runs")).expect("alive");
+    kill9(pid_of(&view, Slot::trainer(1)).expect("runs")).expect("alive");
+    run.wait_for("recovered", LIMIT, |view| {
+        view.recoveries.len() >= 2 && view.recoveries.iter().all(|recovery| recovery.done)
+    })
+    .expect("it recovers");
+    let view = running(&mut run);
+    let children: Vec<_> =
+        view.slots.iter().map(|place| nix::unistd::Pid::from_raw(place.pid.cast_signed())).collect();
+    let am = heddle_tests::local::am_pid(dir.path()).expect("the ApplicationMaster's address");
+    kill9(am).expect("alive");
+    heddle_tests::hadoop::wait::wait_until("children stop by themselves", LIMIT, || {
+        anyhow::ensure!(!children.iter().any(|pid| heddle_tests::local::is_alive(*pid)), "some live");
+        Ok(())
+    })
+    .expect("children end with the ApplicationMaster");
+    let (code, ..) = run.finish(LIMIT).expect("the command line ends");
+    assert_ne!(code, Some(0));
+    let again = Run::start(dir.path(), &file, &[]).expect("it starts again");
+    let (_, events) = finished(again);
+    let resumed = events.iter().find_map(|event| match event {
+        Event::Started { resumed_from, .. } => *resumed_from,
+        _ => None,
+    });
+    assert!(resumed.is_some(), "it says from where it continues");
+    assert_eq!(model(dir.path(), "master"), expected);
+}
