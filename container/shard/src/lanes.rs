@@ -48,7 +48,7 @@ struct Lane {
     /// Its `Done` was heard: all shards have the gradient.
     done: bool,
     /// Records behind this step's gradient.
-    rows: u64,
+    rows: u32,
     /// A part was told to come later, so later ones may arrive before it.
     deferred: bool,
     /// Parts that wait for lower lanes.
@@ -148,14 +148,13 @@ impl Lanes {
         }
     }
 
-    /// Takes the part that [`Self::judge`] found to be the next one. A gradient that is left out (NaN)
+    /// Takes the part (lane, number, whether it is the step's last, the step's records) that
+    /// [`Self::judge`] found to be the next one. A gradient that is left out (NaN)
     /// still counts as here.
     pub(crate) fn push(
         &mut self,
         tables: &[Table],
-        lane: u32,
-        part: Part,
-        last: bool,
+        (lane, part, last, rows): (u32, Part, bool, u32),
         gradient: Gradient<'_>,
     ) -> Status {
         let index = lane as usize;
@@ -175,6 +174,7 @@ impl Lanes {
         }
         let lane = &mut self.lanes[index];
         lane.deferred = false;
+        lane.rows = rows;
         lane.next = lane.next.max(part.next());
         if last {
             lane.staged = true;
@@ -204,7 +204,7 @@ impl Lanes {
             return Status::OutOfOrder;
         }
         lane.done = true;
-        lane.rows = u64::from(header.rows);
+        lane.rows = header.rows;
         lane.ending = header.has(flags::END);
         self.advance(tables);
         if self.lanes.iter().all(|lane| lane.done || lane.ended) {
@@ -213,22 +213,9 @@ impl Lanes {
         Status::Ok
     }
 
-    /// Notes the records behind a gradient that is being staged: whoever takes the lane over and finds that
-    /// only a `Done` is missing has to say them in it.
-    pub(crate) fn note_rows(&mut self, lane: u32, rows: u32) {
-        if let Some(lane) = self.lanes.get_mut(lane as usize) {
-            lane.rows = u64::from(rows);
-        }
-    }
-
-    /// Records behind this step's gradient, as far as it is here.
-    pub(crate) fn rows(&self, lane: u32) -> u32 {
-        let rows = self.lane(lane).map_or(0, |lane| lane.rows);
-        u32::try_from(rows).unwrap_or(u32::MAX)
-    }
-
-    /// Where the lane stands: the part that comes next, and flags of a `Standing`.
-    pub(crate) fn standing(&self, lane: u32) -> Option<(Part, u16)> {
+    /// Where the lane stands: the part that comes next, records of the step as far as heard, and flags
+    /// of a `Standing`.
+    pub(crate) fn standing(&self, lane: u32) -> Option<(Part, u32, u16)> {
         let lane = self.lane(lane)?;
         let mut standing = 0;
         for (set, flag) in [
@@ -238,7 +225,7 @@ impl Lanes {
         ] {
             standing |= if set { flag } else { 0 };
         }
-        Some((lane.next, standing))
+        Some((lane.next, lane.rows, standing))
     }
 
     /// Applies the step that all lanes are done with, as far as the snapshots have room, and moves to
@@ -250,7 +237,7 @@ impl Lanes {
         let Some((mut table, mut row)) = self.applying else {
             return Ok(false);
         };
-        let rows: u64 = self.lanes.iter().map(|lane| lane.rows).sum();
+        let rows: u64 = self.lanes.iter().map(|lane| u64::from(lane.rows)).sum();
         while let Some(rule) = tables.get(table) {
             let sums = &mut self.sums[table];
             // No records and yet a gradient cannot be averaged; a sum can be added.

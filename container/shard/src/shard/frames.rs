@@ -91,19 +91,16 @@ impl Shard {
             return self.refuse(conn, header, status, out);
         }
         if let (Mode::Lanes(lanes), false) = (&self.mode, header.has(flags::FREE)) {
-            let now = if lanes.is_applying() {
-                lanes.step().next()
-            } else {
-                lanes.step()
-            };
-            let late = lanes.is_applying() || header.step == now.next();
-            if header.step < now {
+            let (at, half) = (lanes.step(), lanes.is_applying());
+            if header.step < at || (half && header.step == at) {
                 return self.refuse(conn, header, Status::Stale, out);
             }
-            if header.step > now.next() || (lanes.is_applying() && header.step > now) {
+            // A lane that is done with this step here may be staging the next one, kept ahead, and
+            // already ask for the one after it. None can be further.
+            if header.step > at.next().next() {
                 return self.refuse(conn, header, Status::OutOfOrder, out);
             }
-            if late {
+            if header.step > at {
                 if self.parked.len() >= PARKED_MAX {
                     return self.refuse(conn, header, Status::Later, out);
                 }
@@ -300,8 +297,8 @@ impl Shard {
             return;
         };
         let last = header.has(flags::LAST);
-        let status = lanes.push(&self.tables, header.unit, header.part, last, gradient);
-        lanes.note_rows(header.unit, header.rows);
+        let part = (header.unit, header.part, last, header.rows);
+        let status = lanes.push(&self.tables, part, gradient);
         self.counts.pushes += u64::from(status == Status::Ok);
         let status = if finite { status } else { Status::NotFinite };
         self.acknowledge(conn, header, status, out);
@@ -355,11 +352,12 @@ impl Shard {
         let mut reply = header.reply(Kind::Standing, Status::Ok);
         match &self.mode {
             Mode::Lanes(lanes) => {
-                let Some((part, standing)) = lanes.standing(header.unit) else {
+                let Some((part, rows, standing)) = lanes.standing(header.unit) else {
                     return self.refuse(conn, header, Status::BadRange, out);
                 };
                 (reply.step, reply.part, reply.flags) = (lanes.step(), part, standing);
-                reply.rows = lanes.rows(header.unit);
+                // Who has only the `Done` left to send must say how many records there were.
+                reply.rows = rows;
             }
             Mode::Queue(marks) => {
                 let task = TaskId(header.unit);

@@ -214,7 +214,7 @@ fn a_parked_pull_stops_nothing_behind_it() {
     node.step(conn, 1, 0, &[-1.0]);
     assert_eq!(node.later, [(conn, Kind::Values, Status::Ok)]);
     assert_eq!(node.pull(conn, 0), Some(Status::Stale));
-    assert_eq!(node.pull(conn, 3), Some(Status::OutOfOrder));
+    assert_eq!(node.pull(conn, 4), Some(Status::OutOfOrder));
 }
 
 #[test]
@@ -241,12 +241,18 @@ fn a_push_of_the_next_step_may_come_before_this_one_is_applied() {
     );
     node.step(conn, 0, 0, &[-2.0]);
     assert_eq!(node.push(conn, whole(0, 1), &[-4.0]), None, "kept");
+    assert_eq!(
+        node.pull(conn, 2),
+        None,
+        "it asks for what comes after it, too"
+    );
     node.step(conn, 1, 0, &[0.0]);
     assert_eq!(node.later, [(conn, Kind::Ack, Status::Ok)]);
     assert_eq!(node.value(0), 1.0, "only the first is applied");
     node.done(conn, 0, 1);
     node.step(conn, 1, 1, &[0.0]);
     assert_eq!(node.value(0), 3.0);
+    assert_eq!(node.later[1..], [(conn, Kind::Values, Status::Ok)]);
 }
 
 #[test]
