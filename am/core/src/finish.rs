@@ -48,10 +48,9 @@ impl Core {
         }
         if let Some(cut) = &self.cuts.open {
             // One that holds exactly this becomes the final one; another is replaced.
-            if cut.reason == Reason::Final || cut.phase_is_over && cut.phase == self.phase.no {
-                return false;
-            }
-            if cut.commit_is_under_way() {
+            let serves = cut.reason == Reason::Final
+                || cut.phase == self.phase.no && cut.all_snapped() && self.holds_whole_phase(cut);
+            if serves || cut.commit_is_under_way() {
                 return false;
             }
             self.end_cut("replaced by the final one");

@@ -56,13 +56,7 @@ impl Core {
 
     fn cut_position(&self, cut: &Cut) -> (PhaseNo, Work) {
         let step = cut.snapped.values().next().copied().unwrap_or_default();
-        let tasks = self.config.plan.train.len();
-        let over = cut.phase_is_over
-            || match cut.sharing {
-                Sharing::Lanes { .. } => self.end_of(cut.epoch, cut.phase) == Some(Some(step)),
-                Sharing::Queue => cut.standing.done.len() == tasks,
-                Sharing::ReadOnly => false,
-            };
+        let over = self.holds_whole_phase(cut);
         if over {
             let next = cut.phase.next();
             let begins_with = match phase_kind(&self.config.spec, next) {
@@ -82,6 +76,17 @@ impl Core {
             Sharing::ReadOnly => Work::Queue { tasks: Vec::new() },
         };
         (cut.phase, work)
+    }
+
+    /// Whether a cut that all shards have taken holds all of its phase.
+    pub(crate) fn holds_whole_phase(&self, cut: &Cut) -> bool {
+        let step = cut.snapped.values().next().copied().unwrap_or_default();
+        cut.phase_is_over
+            || match cut.sharing {
+                Sharing::Lanes { .. } => self.end_of(cut.epoch, cut.phase) == Some(Some(step)),
+                Sharing::Queue => cut.standing.done.len() == self.config.plan.train.len(),
+                Sharing::ReadOnly => false,
+            }
     }
 
     /// Figures of earlier attempts.

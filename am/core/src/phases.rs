@@ -226,7 +226,8 @@ impl Core {
     }
 
     pub(crate) fn settle_between(&mut self, then: Then) -> bool {
-        if then != Then::Resume && self.cuts.holds_up() {
+        // The end has its own rule: an open cut is replaced rather than waited for.
+        if !matches!(then, Then::Resume | Then::End) && self.cuts.holds_up() {
             return false;
         }
         match then {

@@ -328,7 +328,9 @@ impl Job {
     }
 
     pub fn beat(&mut self, member: Member, change: impl FnOnce(&mut Beat)) {
-        let process = &self.processes[&member];
+        let Some(process) = self.processes.get(&member) else {
+            return;
+        };
         let mut beat = Beat {
             epoch: process.epoch,
             phase: process.phase.map(|phase| phase.no).unwrap_or_default(),

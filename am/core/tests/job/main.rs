@@ -4,5 +4,7 @@
 //! break the obvious protocol.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod cuts;
 mod happy;
 mod harness;
+mod start;

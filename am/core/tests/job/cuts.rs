@@ -1,0 +1,480 @@
+//! Cuts that go wrong, and what must not be in a manifest.
+
+use heddle_am_core::{Event, OperationId, StoreCall, Stored};
+use heddle_protocol::control::{Command, CutAt, Operation, Up};
+use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot, Step, TaskId};
+use heddle_protocol::manifest::{TaskState, Work};
+use heddle_protocol::spec::Consistency;
+
+use crate::harness::{Job, position, saves, snaps, spec};
+
+/// An ASP job with a cut whose barriers are sent and not answered yet.
+fn asp_with_open_cut() -> (Job, CutId) {
+    let mut job = Job::asp(40);
+    job.auto.barrier = false;
+    job.operate(1, Operation::Checkpoint);
+    let cut = job.cut();
+    (job, cut)
+}
+
+fn barrier(job: &mut Job, member: Member, cut: CutId, step: u64) {
+    let process = job.processes.get_mut(&member).unwrap();
+    process.cut = cut;
+    let (epoch, tasks) = (
+        process.epoch,
+        process
+            .tasks
+            .iter()
+            .map(|grant| position(*grant, step))
+            .collect(),
+    );
+    job.report(member, Up::AtBarrier { cut, epoch, tasks });
+}
+
+fn queue_of(job: &Job) -> Vec<(TaskId, TaskState)> {
+    match &job.checkpoints.last().unwrap().manifest.work {
+        Work::Queue { tasks } => tasks
+            .iter()
+            .map(|queued| (queued.task, queued.state))
+            .collect(),
+        Work::Lanes { .. } => panic!("ASP has a queue"),
+    }
+}
+
+fn ended(job: &Job, cut: CutId) -> bool {
+    job.sent.iter().any(
+        |(_, command)| matches!(command, Command::CutEnd { cut: c, committed: false } if *c == cut),
+    )
+}
+
+#[test]
+fn trainers_are_told_only_when_all_pservers_have_answered() {
+    let mut job = Job::asp(40);
+    job.auto.arm = false;
+    job.operate(1, Operation::Checkpoint);
+    let cut = job.cut();
+    let barriers = |job: &Job| {
+        job.sent
+            .iter()
+            .filter(|(_, command)| matches!(command, Command::Barrier { .. }))
+            .count()
+    };
+    let (p0, p1) = (job.pserver(0), job.pserver(1));
+    let epoch = job.process(p0).epoch;
+    job.report(p0, Up::CutArmed { cut, epoch });
+    assert_eq!(barriers(&job), 0);
+    job.report(p1, Up::CutArmed { cut, epoch });
+    assert_eq!(barriers(&job), 2);
+}
+
+#[test]
+fn a_task_finished_after_the_barrier_is_not_done_in_the_manifest() {
+    let (mut job, cut) = asp_with_open_cut();
+    let (t0, t1) = (job.trainer(0), job.trainer(1));
+    let task = job.process(t0).tasks[0].task;
+    barrier(&mut job, t0, cut, 10);
+    job.finish(t0, task);
+    barrier(&mut job, t1, cut, 0);
+    job.snap_all(cut, 0);
+    job.save_all(cut);
+    let state = queue_of(&job)
+        .into_iter()
+        .find(|(of, _)| *of == task)
+        .unwrap()
+        .1;
+    assert!(
+        matches!(state, TaskState::Open { step: Step(10), .. }),
+        "{state:?}"
+    );
+}
+
+#[test]
+fn who_falls_out_of_the_set_counts_with_the_last_step_that_all_shards_acknowledged() {
+    let (mut job, cut) = asp_with_open_cut();
+    let (t0, t1) = (job.trainer(0), job.trainer(1));
+    let grant = job.process(t0).tasks[0];
+    let (epoch, phase) = (job.process(t0).epoch, job.process(t0).phase.unwrap().no);
+    let old = job.process(t0).cut;
+    job.report(
+        t0,
+        Up::Progress {
+            epoch,
+            phase,
+            cut: old,
+            tasks: vec![position(grant, 33)],
+        },
+    );
+    let from = job.sent.len();
+    job.kill(t0);
+    let fenced = |(_, command): &(Member, Command)| matches!(command, Command::Members { trainers } if !trainers.contains(&t0));
+    assert!(
+        job.sent[from..].iter().any(fenced),
+        "pservers close its connections"
+    );
+    barrier(&mut job, t1, cut, 0);
+    job.snap_all(cut, 0);
+    job.save_all(cut);
+    let state = queue_of(&job)
+        .into_iter()
+        .find(|(of, _)| *of == grant.task)
+        .unwrap()
+        .1;
+    assert!(
+        matches!(state, TaskState::Open { step: Step(33), .. }),
+        "{state:?}"
+    );
+}
+
+#[test]
+fn deaths_of_trainers_shrink_the_set_and_the_cut_goes_on() {
+    let (mut job, cut) = asp_with_open_cut();
+    job.auto.register = false;
+    job.kill(job.trainer(0));
+    job.kill(job.trainer(1));
+    job.snap_all(cut, 0);
+    job.save_all(cut);
+    assert_eq!(job.checkpoints.last().unwrap().manifest.cut, cut);
+}
+
+#[test]
+fn nobody_joins_between_the_order_and_the_last_snapshot() {
+    let (mut job, cut) = asp_with_open_cut();
+    job.kill(job.trainer(0));
+    let joiner = job.trainer(0);
+    assert_eq!(joiner.incarnation, Incarnation(2));
+    assert!(job.process(joiner).tasks.is_empty());
+    let t1 = job.trainer(1);
+    barrier(&mut job, t1, cut, 0);
+    job.snap_all(cut, 0);
+    assert!(
+        !job.process(joiner).tasks.is_empty(),
+        "all have snapped: it joins, whatever is still being saved"
+    );
+    assert_eq!(job.checkpoints.len(), 1);
+}
+
+#[test]
+fn what_a_joiner_reports_with_an_older_cut_is_not_of_the_cut() {
+    let (mut job, cut) = asp_with_open_cut();
+    job.kill(job.trainer(0));
+    let joiner = job.trainer(0);
+    let t1 = job.trainer(1);
+    barrier(&mut job, t1, cut, 0);
+    job.snap_all(cut, 0);
+    let task = job.process(joiner).tasks[0].task;
+    assert_eq!(
+        job.process(joiner).cut,
+        CutId::default(),
+        "it never heard of a cut"
+    );
+    job.finish(joiner, task);
+    job.save_all(cut);
+    assert!(queue_of(&job).iter().all(|(of, _)| *of != task));
+}
+
+#[test]
+fn a_shard_that_lets_go_ends_the_cut_and_frees_joins() {
+    let (mut job, cut) = asp_with_open_cut();
+    job.kill(job.trainer(0));
+    job.kill(job.trainer(1));
+    let p0 = job.pserver(0);
+    let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
+    assert!(job.process(job.trainer(0)).tasks.is_empty());
+    job.report(
+        p0,
+        Up::LetGo {
+            cut,
+            epoch,
+            shard,
+            reason: "waited too long".to_owned(),
+        },
+    );
+    assert!(ended(&job, cut));
+    assert!(!job.process(job.trainer(0)).tasks.is_empty());
+    assert!(job.answers[&OperationId(1)].is_err());
+    assert!(
+        job.calls
+            .iter()
+            .any(|(_, call)| matches!(call, StoreCall::Discard { cut: c, .. } if *c == cut))
+    );
+}
+
+#[test]
+fn a_cut_that_takes_too_long_is_given_up_and_the_job_goes_on() {
+    let (mut job, cut) = asp_with_open_cut();
+    job.pass(60_000);
+    assert!(ended(&job, cut));
+    job.auto.barrier = true;
+    job.finish_all();
+    assert!(
+        job.outcome.is_some()
+            || job.core.view().state == heddle_protocol::view::JobState::Finishing
+    );
+}
+
+#[test]
+fn a_pserver_lost_before_it_has_saved_ends_the_cut_and_its_files_are_swept() {
+    let (mut job, cut) = asp_with_open_cut();
+    for member in job.trainers() {
+        barrier(&mut job, member, cut, 0);
+    }
+    job.snap_all(cut, 0);
+    job.kill(job.pserver(0));
+    assert!(ended(&job, cut));
+    assert_eq!(job.checkpoints.len(), 1);
+    assert_eq!(job.core.view().recoveries.len(), 1);
+}
+
+#[test]
+fn no_cut_name_is_used_twice() {
+    let (mut job, first) = asp_with_open_cut();
+    job.pass(60_000);
+    job.operate(2, Operation::Checkpoint);
+    let second = job.cut();
+    assert!(second > first);
+    // Late reports of the first do not count for the second.
+    for member in job.pservers() {
+        let epoch = job.process(member).epoch;
+        for up in snaps(&job.process(member).clone(), first, epoch, Step(0))
+            .into_iter()
+            .chain(saves(&job.process(member).clone(), first, epoch))
+        {
+            job.report(member, up);
+        }
+    }
+    assert_eq!(job.checkpoints.len(), 1);
+    assert_eq!(second.generation, Generation(1));
+}
+
+#[test]
+fn shards_at_different_steps_never_become_one_checkpoint() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Checkpoint);
+    let cut = job.cut();
+    let (p0, p1) = (job.pserver(0), job.pserver(1));
+    let epoch = job.process(p0).epoch;
+    for (member, step) in [(p0, 5), (p1, 6)] {
+        let process = job.process(member).clone();
+        for up in snaps(&process, cut, epoch, Step(step))
+            .into_iter()
+            .chain(saves(&process, cut, epoch))
+        {
+            job.report(member, up);
+        }
+    }
+    assert!(ended(&job, cut));
+    assert_eq!(job.checkpoints.len(), 1);
+}
+
+#[test]
+fn a_step_named_too_late_is_named_again_further_ahead() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Checkpoint);
+    let (first, CutAt::Steps(named)) = (job.cut(), job.cut_at()) else {
+        panic!("BSP names a step")
+    };
+    let p0 = job.pserver(0);
+    let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
+    job.report(
+        p0,
+        Up::LetGo {
+            cut: first,
+            epoch,
+            shard,
+            reason: "beyond it".to_owned(),
+        },
+    );
+    let (second, CutAt::Steps(again)) = (job.cut(), job.cut_at()) else {
+        panic!("BSP names a step")
+    };
+    assert!(second > first && again > named);
+    job.snap_all(second, again.0);
+    job.save_all(second);
+    assert!(
+        job.answers[&OperationId(1)].is_ok(),
+        "the operator's order outlives the first try"
+    );
+}
+
+#[test]
+fn a_phase_that_ends_before_the_named_step_is_cut_at_its_end_and_the_final_cut_is_that_one() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Checkpoint);
+    let (cut, CutAt::Steps(named)) = (job.cut(), job.cut_at()) else {
+        panic!("BSP names a step")
+    };
+    assert!(named > Step(1));
+    job.snap_all(cut, 1);
+    job.end_phase(1);
+    job.save_all(cut);
+    let manifest = &job.checkpoints[1].manifest;
+    assert_eq!(
+        (manifest.cut, manifest.phase.0, manifest.step()),
+        (cut, 1, Step(0)),
+        "the phase is over in it"
+    );
+    assert_eq!(job.checkpoints.len(), 2, "no second one of the same state");
+    assert!(job.outcome.is_some());
+}
+
+#[test]
+fn the_final_cut_replaces_an_open_one() {
+    let mut job = Job::bsp();
+    job.auto.snap = false;
+    job.operate(1, Operation::Checkpoint);
+    let open = job.cut();
+    job.auto.snap = true;
+    job.end_phase(9);
+    assert!(
+        ended(&job, open)
+            || job
+                .checkpoints
+                .iter()
+                .any(|checkpoint| checkpoint.manifest.cut == open)
+    );
+    assert!(
+        job.outcome.is_some(),
+        "the run ends at 9, below the step that was named"
+    );
+}
+
+#[test]
+fn the_final_cut_is_tried_again_and_then_fails_the_job() {
+    let mut job = Job::bsp();
+    job.auto.store = false;
+    job.end_phase(3);
+    for _ in 0..10 {
+        if job.outcome.is_some() {
+            break;
+        }
+        job.answer_store(Stored::NotDone {
+            error: "no space left".to_owned(),
+        });
+        job.pass(60_000);
+    }
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!(outcome.exit_code, 6);
+    assert!(
+        outcome.message.contains("no space left"),
+        "{}",
+        outcome.message
+    );
+}
+
+#[test]
+fn an_unknown_outcome_of_a_commit_is_asked_again_and_nothing_is_deleted() {
+    let mut job = Job::bsp();
+    job.auto.store = false;
+    job.end_phase(3);
+    job.answer_store(Stored::Staged("file:///ck/.staging/x".to_owned()));
+    for _ in 0..4 {
+        assert!(matches!(
+            job.calls.last().unwrap().1,
+            StoreCall::Commit { .. }
+        ));
+        job.answer_store(Stored::Unknown {
+            error: "lost reply".to_owned(),
+        });
+        job.pass(64_000);
+    }
+    let commits = job
+        .calls
+        .iter()
+        .filter(|(_, call)| matches!(call, StoreCall::Commit { .. }))
+        .count();
+    assert_eq!(
+        commits, 6,
+        "the first one, of checkpoint 0, and five of this"
+    );
+    job.answer_store(Stored::Unknown {
+        error: "lost reply".to_owned(),
+    });
+    assert!(
+        job.calls
+            .iter()
+            .all(|(_, call)| !matches!(call, StoreCall::Discard { .. }))
+    );
+    let last = job.calls.last().unwrap().0;
+    job.store(last);
+    job.on(Event::Timer);
+}
+
+#[test]
+fn nothing_is_committed_while_the_resource_manager_is_not_heard() {
+    let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+    job.config.cluster_lease_ms = Some(10_000);
+    let mut job = Job::with(job.config);
+    job.start();
+    job.on(Event::ClusterHeard);
+    job.pass(11_000);
+    job.end_phase(3);
+    assert_eq!(job.checkpoints.len(), 1, "all is saved, and waits");
+    job.pass(5_000);
+    assert_eq!(job.checkpoints.len(), 1);
+    job.on(Event::ClusterHeard);
+    assert_eq!(job.checkpoints.len(), 2);
+    assert!(job.outcome.is_some());
+}
+
+#[test]
+fn a_save_that_fails_ends_the_cut_and_it_is_tried_again_later() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Checkpoint);
+    let cut = job.cut();
+    job.snap_all(cut, 5);
+    let p0 = job.pserver(0);
+    let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
+    job.report(
+        p0,
+        Up::SaveFailed {
+            cut,
+            epoch,
+            shard,
+            error: "disk full".to_owned(),
+        },
+    );
+    assert!(ended(&job, cut));
+    job.pass(31_000);
+    assert!(job.cut() > cut);
+}
+
+#[test]
+fn a_checkpoint_in_an_evaluation_is_taken_at_once_and_the_evaluation_starts_anew() {
+    let mut with_test = spec(Consistency::Bsp);
+    with_test.data.test = with_test.data.train.clone();
+    let mut job = Job::started(with_test, 4, 5);
+    job.end_phase(3);
+    let t0 = job.trainer(0);
+    let task = job.process(t0).tasks[0].task;
+    job.finish(t0, task);
+    job.operate(1, Operation::Checkpoint);
+    assert_eq!(job.cut_at(), CutAt::Barriers(Vec::new()));
+    assert!(job.answers[&OperationId(1)].is_ok());
+    assert_eq!(
+        job.checkpoints.last().unwrap().manifest.work,
+        Work::Queue { tasks: Vec::new() }
+    );
+    job.kill(job.pserver(0));
+    job.finish_all();
+    assert_eq!(
+        job.core.view().evaluations[0].rows,
+        50,
+        "every task once, with the values returned to"
+    );
+}
+
+#[test]
+fn a_pserver_that_reconnects_hears_of_the_open_cut_again() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Checkpoint);
+    let p0 = job.pserver(0);
+    job.disconnect(p0);
+    let from = job.sent.len();
+    job.registers(p0);
+    assert!(
+        job.told(p0, from)
+            .iter()
+            .any(|command| matches!(command, Command::Cut { .. }))
+    );
+    assert_eq!(job.at(Slot::pserver(0)), p0);
+}

@@ -1,0 +1,414 @@
+//! Asking, starting, registering, and giving up on it.
+
+use heddle_am_core::{Action, ContainerId, Event, Exit, Mono, Now, Probe};
+use heddle_protocol::control::{Command, Operation};
+use heddle_protocol::ids::{Incarnation, Member, Slot};
+use heddle_protocol::spec::Consistency;
+use heddle_protocol::view::{JobState, SlotState};
+
+use crate::harness::{Job, spec};
+
+fn job() -> Job {
+    Job::new(spec(Consistency::Bsp), 4, 0)
+}
+
+fn allocated(name: &str, slot: Slot, incarnation: u32) -> Event {
+    Event::Allocated {
+        container: ContainerId(name.to_owned()),
+        slot,
+        incarnation: Incarnation(incarnation),
+        node: "node".to_owned(),
+    }
+}
+
+#[test]
+fn every_slot_asks_once_however_often_the_core_is_woken() {
+    let mut job = job();
+    job.auto.cluster = false;
+    job.start();
+    job.pass_silently(60_000);
+    assert_eq!(
+        job.asks.len(),
+        4,
+        "a second ask for one of them would have panicked"
+    );
+}
+
+#[test]
+fn more_containers_than_asked_for_are_given_back() {
+    let mut job = Job::bsp();
+    job.on(allocated("extra", Slot::pserver(0), 1));
+    job.on(allocated("nobody's", Slot::trainer(77), 1));
+    assert_eq!(
+        job.released,
+        [
+            ContainerId("extra".to_owned()),
+            ContainerId("nobody's".to_owned())
+        ]
+    );
+    assert_eq!(job.processes.len(), 4);
+}
+
+#[test]
+fn a_container_granted_twice_is_launched_once() {
+    let mut job = job();
+    job.auto.cluster = false;
+    job.start();
+    job.on(allocated("c", Slot::pserver(0), 1));
+    let known = job.processes.len();
+    job.on(allocated("c", Slot::pserver(0), 1));
+    assert_eq!(job.processes.len(), known);
+    assert!(job.released.is_empty(), "it is in use");
+}
+
+#[test]
+fn a_grant_for_an_ask_that_was_withdrawn_is_given_back() {
+    let mut with_max = spec(Consistency::Bsp);
+    with_max.trainers.min = 1;
+    let mut job = Job::new(with_max, 4, 0);
+    job.auto.cluster = false;
+    job.start();
+    job.operate(1, Operation::Scale { trainers: 1 });
+    assert!(
+        !job.asks.contains(&(Slot::trainer(1), Incarnation(1))),
+        "the ask is withdrawn"
+    );
+    job.on(allocated("late", Slot::trainer(1), 1));
+    assert_eq!(job.released, [ContainerId("late".to_owned())]);
+}
+
+#[test]
+fn the_end_of_a_container_told_twice_is_one_failure_and_one_replacement() {
+    let mut job = Job::bsp();
+    let trainer = job.trainer(0);
+    let container = job.process(trainer).container.clone().unwrap();
+    job.exit(trainer, Exit::Code(1));
+    let again = job.trainer(0);
+    assert_eq!(again.incarnation, Incarnation(2));
+    job.now += 3_600_000 / 2;
+    job.on(Event::Exited {
+        container,
+        exit: Exit::Code(1),
+    });
+    assert_eq!(job.trainer(0), again, "nothing was replaced a second time");
+    job.on(Event::Exited {
+        container: ContainerId("never seen".to_owned()),
+        exit: Exit::Code(1),
+    });
+    assert!(job.outcome.is_none());
+}
+
+#[test]
+fn a_container_that_ends_before_it_registers_is_replaced_once() {
+    let mut job = job();
+    job.auto.register = false;
+    job.start();
+    let first = job.pserver(0);
+    job.exit(first, Exit::Code(1));
+    assert_eq!(job.pserver(0).incarnation, Incarnation(2));
+    let container = job.process(job.pserver(0)).container.clone().unwrap();
+    job.on(Event::Started { container });
+    assert_eq!(
+        job.pserver(0).incarnation,
+        Incarnation(2),
+        "a late answer to the start changes nothing"
+    );
+}
+
+#[test]
+fn one_that_registers_after_its_time_is_refused_and_the_replacement_holds_the_slot() {
+    let mut job = job();
+    job.auto.register = false;
+    job.auto.exit = false;
+    job.start();
+    let late = job.trainer(1);
+    job.pass_silently(300_000);
+    assert!(job.stopped.contains(&late));
+    let replacement = job.trainer(1);
+    assert!(replacement.incarnation > late.incarnation);
+    job.registers(late);
+    assert!(job.refused.contains(&late));
+    job.registers(replacement);
+    assert!(
+        !job.refused.contains(&replacement),
+        "one live holder per slot"
+    );
+}
+
+#[test]
+fn a_superseded_incarnation_is_refused_for_ever() {
+    let mut job = Job::bsp();
+    let zombie = job.trainer(0);
+    let process = job.process(zombie).clone();
+    job.kill(zombie);
+    job.processes.insert(zombie, process);
+    job.registers(zombie);
+    assert_eq!(job.refused, [zombie]);
+}
+
+#[test]
+fn somebody_whom_nobody_asked_for_is_refused() {
+    let mut job = Job::bsp();
+    for member in [
+        Member {
+            slot: Slot::trainer(0),
+            incarnation: Incarnation(99),
+        },
+        Member {
+            slot: Slot::trainer(9),
+            incarnation: Incarnation(1),
+        },
+    ] {
+        job.registers(member);
+        assert!(job.refused.contains(&member));
+    }
+}
+
+#[test]
+fn a_crash_loop_is_paced_and_ends_the_job_with_the_last_error() {
+    let mut job = job();
+    job.auto.register = false;
+    job.start();
+    let mut deaths = 0;
+    while job.outcome.is_none() {
+        deaths += 1;
+        assert!(deaths < 10);
+        let before = job.now;
+        job.exit(job.pserver(0), Exit::Code(77));
+        job.pass_silently(5_000);
+        assert!(job.now > before);
+    }
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!(
+        (outcome.state, outcome.exit_code, deaths),
+        (JobState::Failed, 1, 4)
+    );
+    assert!(
+        outcome.message.contains("pserver-0") && outcome.message.contains("77"),
+        "{}",
+        outcome.message
+    );
+}
+
+#[test]
+fn failures_spread_over_days_do_not_end_the_job() {
+    let mut job = Job::bsp();
+    for _ in 0..20 {
+        job.exit(job.trainer(0), Exit::Code(1));
+        job.pass(60_000);
+        // The rest of the day in one jump: the driver was not asked.
+        job.now += 86_400_000;
+        job.on(Event::Timer);
+    }
+    assert!(job.outcome.is_none());
+    assert_eq!(job.trainers().len(), 2);
+}
+
+#[test]
+fn preemption_is_nobodys_failure() {
+    let mut job = Job::bsp();
+    for _ in 0..50 {
+        job.exit(job.trainer(0), Exit::Preempted);
+    }
+    assert!(job.outcome.is_none());
+    assert_eq!(job.trainer(0).incarnation, Incarnation(51));
+}
+
+#[test]
+fn too_few_containers_in_time_end_the_job_and_say_how_many_came() {
+    let mut job = job();
+    job.auto.cluster = false;
+    job.start();
+    job.grant(Slot::pserver(0), Incarnation(1));
+    job.on(Event::Timer);
+    job.pass(1_800_000);
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!(outcome.exit_code, 4);
+    assert!(
+        outcome.message.contains("1 of 2 pservers"),
+        "{}",
+        outcome.message
+    );
+    assert!(job.asks.is_empty(), "what is outstanding is withdrawn");
+    assert!(job.processes.is_empty(), "what came is given back");
+}
+
+#[test]
+fn training_starts_with_the_least_number_of_trainers_and_later_ones_join() {
+    let mut few = spec(Consistency::Bsp);
+    few.trainers.min = 1;
+    let mut job = Job::new(few, 4, 0);
+    job.auto.cluster = false;
+    job.start();
+    for slot in [Slot::pserver(0), Slot::pserver(1), Slot::trainer(1)] {
+        job.grant(slot, Incarnation(1));
+        job.on(Event::Timer);
+    }
+    assert_eq!(job.core.view().state, JobState::Running);
+    assert_eq!(
+        job.process(job.trainer(1)).lanes.len(),
+        2,
+        "it runs all lanes"
+    );
+    job.grant(Slot::trainer(0), Incarnation(1));
+    job.on(Event::Timer);
+    assert_eq!(job.process(job.trainer(0)).lanes.len(), 1);
+    assert_eq!(job.process(job.trainer(1)).lanes.len(), 1);
+}
+
+#[test]
+fn a_refused_port_is_a_death_in_the_same_moment() {
+    let mut job = Job::bsp();
+    let pserver = job.pserver(0);
+    job.auto.exit = false;
+    job.disconnect(pserver);
+    assert_eq!(job.probes, [pserver], "its port is tried at once");
+    job.probed(pserver, Probe::Refused);
+    assert_eq!(job.pserver(0).incarnation, Incarnation(2));
+    assert!(
+        job.stopped.contains(&pserver),
+        "the cluster may not have noticed"
+    );
+}
+
+#[test]
+fn a_broken_connection_alone_kills_nobody() {
+    let mut job = Job::bsp();
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    for member in &everybody {
+        job.disconnect(*member);
+    }
+    for member in job.probes.clone() {
+        job.probed(member, Probe::Open);
+    }
+    job.pass_silently(15_000);
+    for member in &everybody {
+        job.registers(*member);
+    }
+    assert_eq!(job.processes.keys().copied().collect::<Vec<_>>(), everybody);
+    assert_eq!(job.core.view().recoveries, []);
+    job.end_phase(3);
+    assert!(job.outcome.is_some(), "and the job goes on to its end");
+}
+
+#[test]
+fn silence_is_suspected_then_fatal() {
+    let mut job = Job::bsp();
+    let silent = job.trainer(0);
+    let connection = job.processes.get_mut(&silent).unwrap().connection.take();
+    assert!(connection.is_some());
+    job.pass(25_000);
+    let slot = job
+        .core
+        .view()
+        .slots
+        .into_iter()
+        .find(|view| view.slot == silent.slot)
+        .unwrap();
+    assert_eq!(slot.state, SlotState::Suspect);
+    job.pass(40_000);
+    assert_eq!(job.trainer(0).incarnation, Incarnation(2));
+}
+
+#[test]
+fn a_driver_that_stood_still_declares_nobody_dead() {
+    let mut job = Job::bsp();
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    job.now += 15 * 60_000;
+    job.on(Event::Timer);
+    assert_eq!(job.processes.keys().copied().collect::<Vec<_>>(), everybody);
+    assert_eq!(job.core.view().recoveries, []);
+}
+
+#[test]
+fn hearsay_starts_a_probe_and_kills_nobody() {
+    let mut job = Job::bsp();
+    let (pserver, trainer) = (job.pserver(0), job.trainer(0));
+    job.report(
+        trainer,
+        heddle_protocol::control::Up::Unreachable {
+            member: pserver,
+            refused: true,
+        },
+    );
+    assert_eq!(job.probes, [pserver]);
+    job.probed(pserver, Probe::Open);
+    assert_eq!(job.pserver(0), pserver);
+}
+
+#[test]
+fn scaling_down_drains_and_scaling_up_asks_again() {
+    let mut many = spec(Consistency::Asp);
+    many.trainers.min = 1;
+    let mut job = Job::started(many, 20, 0);
+    let (t0, t1) = (job.trainer(0), job.trainer(1));
+    let held = job.process(t1).tasks.clone();
+    assert!(!held.is_empty());
+    job.operate(1, Operation::Scale { trainers: 1 });
+    assert!(matches!(job.sent.last(), Some((to, Command::Drain)) if *to == t1));
+    let (epoch, phase) = (job.process(t1).epoch, job.process(t1).phase.unwrap().no);
+    let tasks = held
+        .iter()
+        .map(|grant| crate::harness::position(*grant, 5))
+        .collect();
+    job.report(
+        t1,
+        heddle_protocol::control::Up::Drained {
+            epoch,
+            phase,
+            tasks,
+            lanes: Vec::new(),
+        },
+    );
+    assert!(!job.processes.contains_key(&t1), "it is told to stop");
+    assert_eq!(job.core.view().recoveries, [], "that was no loss");
+    while job
+        .process(t0)
+        .tasks
+        .iter()
+        .all(|grant| grant.task != held[0].task)
+    {
+        let task = job.process(t0).tasks[0].task;
+        job.finish(t0, task);
+    }
+    let handed = job
+        .process(t0)
+        .tasks
+        .iter()
+        .find(|grant| grant.task == held[0].task)
+        .unwrap();
+    assert_eq!(handed.start.0, 5, "it goes on where the other stopped");
+    job.operate(2, Operation::Scale { trainers: 2 });
+    assert_eq!(job.trainer(1).incarnation, Incarnation(2));
+    job.operate(3, Operation::Scale { trainers: 3 });
+    assert!(
+        job.answers[&heddle_am_core::OperationId(3)].is_err(),
+        "max is 2"
+    );
+}
+
+#[test]
+fn the_same_events_give_the_same_actions() {
+    let run = || {
+        let mut job = Job::bsp();
+        job.kill(job.pserver(1));
+        job.pass(10_000);
+        job.end_phase(4);
+        format!("{:?} {:?} {:?}", job.sent, job.records, job.notices)
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn nothing_follows_the_end() {
+    let mut job = Job::bsp();
+    job.end_phase(3);
+    assert!(job.outcome.is_some());
+    let now = Now {
+        mono: Mono(job.now + 1_000_000),
+        wall_ms: 0,
+    };
+    let after: Vec<Action> = job.core.on(Event::Timer, now);
+    assert!(after.is_empty());
+    assert_eq!(job.core.next_deadline(), None);
+}
