@@ -1,0 +1,12 @@
+//! A credentials file of any content; what is read is written and read again as the same.
+#![no_main]
+
+use heddle_hadoop::token::Credentials;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(credentials) = Credentials::decode(bytes) else { return };
+    assert_eq!(Credentials::decode(&credentials.encode()).as_ref(), Ok(&credentials));
+    assert_eq!(Credentials::decode(&credentials.encode_protobuf()).as_ref(), Ok(&credentials));
+    let _ = format!("{credentials:?}");
+});

@@ -1,0 +1,28 @@
+//! Token strings, and identifiers of every kind.
+#![no_main]
+
+use heddle_hadoop::Token;
+use heddle_hadoop::token::kind;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok(token) = Token::from_url_string(text)
+    {
+        assert_eq!(Token::from_url_string(&token.to_url_string()), Ok(token));
+    }
+    for kind in [
+        kind::AMRM,
+        kind::NM,
+        kind::CONTAINER,
+        kind::CLIENT_TO_AM,
+        kind::RM_DELEGATION,
+        kind::HDFS_DELEGATION,
+        kind::KMS_DELEGATION,
+        kind::TIMELINE_DELEGATION,
+    ] {
+        if let Ok(identifier) = Token::new(bytes, *b"p", kind, "").read_identifier() {
+            let _ = identifier.to_string();
+        }
+    }
+});
