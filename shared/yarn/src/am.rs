@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use heddle_hadoop::Token;
-use heddle_hadoop::rpc::{Proxy, RpcError};
+use heddle_hadoop::rpc::{Outcome, Proxy, RpcError};
 use tracing::{debug, info, warn};
 
 pub use ask::{Ask, DEFAULT_RACK, NodeName, Placement};
@@ -317,6 +317,11 @@ impl ApplicationMaster {
             Meaning::BadAsk => self.session.refused(Refusal::Asks, &message),
             Meaning::BadRelease => self.session.refused(Refusal::Releases, &message),
             Meaning::BadExclusion => self.session.refused(Refusal::Exclusions, &message),
+            // Exceptions without a class of their own, such as that for scheduling requests on a default cluster. The
+            // request must not go out again as it is, or the attempt expires.
+            Meaning::Other if error.outcome() == Outcome::Answered && error.remote().is_some() => {
+                self.session.refused(Refusal::Asks, &message)
+            }
             Meaning::AlreadyRegistered | Meaning::Fenced | Meaning::Other => false,
         };
         if goes_on { Ok(()) } else { Err(error.into()) }

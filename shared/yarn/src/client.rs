@@ -224,6 +224,27 @@ impl Client {
         Ok(ApplicationReport::try_from(report)?)
     }
 
+    /// The token of an unmanaged ApplicationMaster, as soon as its attempt is launched.
+    ///
+    /// # Errors
+    /// [`ClientError::Waited`] after [`Limits::call`](crate::Limits).
+    pub async fn am_token(&self, id: ApplicationId) -> Result<Token, ClientError> {
+        let limit = self.cluster.limits().call;
+        let start = Instant::now();
+        loop {
+            if let Some(token) = self.report(id).await?.am_token {
+                return Ok(token);
+            }
+            if start.elapsed() > limit {
+                return Err(ClientError::Waited {
+                    what: "the token of the attempt",
+                    waited: limit,
+                });
+            }
+            sleep(POLL_FIRST).await;
+        }
+    }
+
     /// Kills an application and waits until it is dead (`forceKillApplication`). One that has ended is dead.
     ///
     /// # Errors

@@ -48,7 +48,8 @@ impl NodeTokens {
 pub enum Started {
     /// It will start it. Failures from here on come as the container's completion.
     Accepted,
-    /// It had taken it before: our earlier call got through although its answer did not.
+    /// It had taken it before: our earlier call got through although its answer did not. The container runs, or has ended
+    /// since.
     AlreadyRunning,
 }
 
@@ -114,7 +115,7 @@ pub enum NodeError {
     Refused {
         /// The exception's class.
         class: String,
-        /// The first line of its message.
+        /// Its message on one line.
         message: String,
     },
     /// The call failed. Whether the node did it, [`RpcError::outcome`] says.
@@ -350,13 +351,21 @@ fn started(
     container: ContainerId,
     answer: &proto::StartContainersResponseProto,
 ) -> Result<Started, NodeError> {
+    // The first is said as long as the node remembers the grant's token, the second while the container runs.
+    const TAKEN_BEFORE: [&str; 2] = [
+        "Attempt to relaunch the same container",
+        "already is running on this node",
+    ];
     let accepted = answer
         .succeeded_requests
         .iter()
         .any(|id| ContainerId::try_from(id) == Ok(container));
-    let failed = failure(container, &answer.failed_requests);
-    match failed {
-        Some(exception) if exception.message().contains("already is running") => {
+    match failure(container, &answer.failed_requests) {
+        Some(exception)
+            if TAKEN_BEFORE
+                .iter()
+                .any(|text| exception.message().contains(text)) =>
+        {
             Ok(Started::AlreadyRunning)
         }
         Some(exception) => Err(container_error(container, exception)),
@@ -406,7 +415,8 @@ fn container_error(
     {
         NodeError::Gone { container }
     } else {
-        let message = message.lines().next().unwrap_or("").to_owned();
+        // The second line has the reason as often as the first.
+        let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
         NodeError::Refused {
             class: exception.class_name().to_owned(),
             message,
@@ -451,9 +461,15 @@ mod tests {
 
     #[test]
     fn a_start_that_was_made_before_is_a_success() {
-        let answer =
-            failed("Container container_1_0001_01_000002 already is running on this node!!");
-        assert_eq!(started(id(), &answer).unwrap(), Started::AlreadyRunning);
+        for message in [
+            "Unauthorized request to start container. \nAttempt to relaunch the same container with id container_1_0001_01_000002",
+            "Container container_1_0001_01_000002 already is running on this node!!",
+        ] {
+            assert_eq!(
+                started(id(), &failed(message)).unwrap(),
+                Started::AlreadyRunning
+            );
+        }
     }
 
     #[test]
@@ -473,7 +489,7 @@ mod tests {
             Err(NodeError::PreviousResourceManager { .. })
         ));
         assert!(
-            matches!(started(id(), &failed("other\nline")), Err(NodeError::Refused { message, .. }) if message == "other")
+            matches!(started(id(), &failed("other\nline")), Err(NodeError::Refused { message, .. }) if message == "other line")
         );
     }
 

@@ -1,6 +1,8 @@
 //! What the ResourceManager tells about applications, attempts, containers and queues.
 
-use crate::container::{ContainerState, ExitStatus};
+use heddle_hadoop::Token;
+
+use crate::container::{ContainerState, ExitStatus, token_from_proto};
 use crate::ids::{ApplicationAttemptId, ApplicationId, ContainerId, Missing, NodeId};
 use crate::proto;
 use crate::resource::Resources;
@@ -149,6 +151,8 @@ pub struct ApplicationReport {
     pub priority: i32,
     /// What it uses.
     pub usage: Usage,
+    /// The token of an unmanaged ApplicationMaster, for the owner.
+    pub am_token: Option<Token>,
 }
 
 /// What an application uses (`ApplicationResourceUsageReport`).
@@ -210,6 +214,7 @@ impl TryFrom<&proto::ApplicationReportProto> for ApplicationReport {
                 .as_ref()
                 .map(Usage::from)
                 .unwrap_or_default(),
+            am_token: message.am_rm_token.as_ref().map(token_from_proto),
         })
     }
 }

@@ -38,6 +38,9 @@ pub struct Submission {
     pub node_label: Option<String>,
     /// The cluster kills it so long after the submission; whole seconds.
     pub lifetime: Option<Duration>,
+    /// The cluster starts no ApplicationMaster: whoever has [`Client::am_token`](super::Client::am_token) is it, from
+    /// anywhere. For tests and for a debugger. There is one attempt.
+    pub unmanaged: bool,
     /// Logs that are uploaded while it runs (`rolled_logs_include_pattern`, a Java regular expression).
     pub rolled_logs: Option<String>,
 }
@@ -64,6 +67,7 @@ impl Submission {
             priority: None,
             node_label: None,
             lifetime: None,
+            unmanaged: false,
             rolled_logs: None,
         }
     }
@@ -90,7 +94,7 @@ impl From<&Submission> for proto::ApplicationSubmissionContextProto {
             }),
             am_container_spec: Some((&submission.context).into()),
             cancel_tokens_when_complete: None,
-            unmanaged_am: None,
+            unmanaged_am: Some(submission.unmanaged),
             max_app_attempts: Some(i32::try_from(submission.attempts_max).unwrap_or(i32::MAX)),
             resource: Some((&submission.resources).into()),
             application_type: Some(submission.kind.clone()),

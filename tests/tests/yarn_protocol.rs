@@ -1,0 +1,434 @@
+//! heddle-yarn's ApplicationMaster and NodeManager calls against real daemons. The test process itself is the
+//! ApplicationMaster: its applications are unmanaged.
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use heddle_hadoop::configuration::Environment;
+use heddle_hadoop::{Configuration, Token, User};
+use heddle_tests::hadoop::{Cluster, Daemon, Options};
+use heddle_yarn::am::{DEFAULT_RACK, NodeName, Update, UpdateKind};
+use heddle_yarn::client::FinalApplicationStatus;
+use heddle_yarn::{
+    AmError, ApplicationId, ApplicationMaster, ApplicationState, Ask, AskId, Client, Container,
+    ContainerState, Event, ExitStatus, FinalStatus, LaunchContext, Memory, NodeError, NodeManagers,
+    Place, Placement, Resources, Signal, Started, Submission, VCores,
+};
+
+const A: AskId = AskId(1);
+const B: AskId = AskId(2);
+
+/// One cluster for all tests of this file. A grant lives 6 s.
+fn cluster() -> Result<&'static Cluster> {
+    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
+    let start = || {
+        let key = "yarn.resourcemanager.rm.container-allocation.expiry-interval-ms";
+        let properties = vec![("yarn-site.xml".into(), key.into(), "6000".into())];
+        let options = Options {
+            nodemanagers: 2,
+            properties,
+            ..Options::default()
+        };
+        Cluster::start(options).map_err(|error| format!("{error:#}"))
+    };
+    CLUSTER
+        .get_or_init(start)
+        .as_ref()
+        .map_err(|error| anyhow::anyhow!(error.clone()))
+}
+
+fn yarn() -> Result<heddle_yarn::Cluster> {
+    let conf = cluster()?.conf_dir();
+    let environment = Environment::empty().with_variable("HADOOP_CONF_DIR", conf.to_string_lossy());
+    Ok(heddle_yarn::Cluster::new(
+        &Configuration::load(environment)?,
+        User::new("alice"),
+    )?)
+}
+
+/// An application of which we are the ApplicationMaster.
+struct App {
+    id: ApplicationId,
+    client: Client,
+    token: Token,
+    am: ApplicationMaster,
+    nodes: NodeManagers,
+}
+
+impl App {
+    async fn new() -> Result<Self> {
+        let yarn = yarn()?;
+        let client = Client::new(&yarn);
+        let id = client.new_application().await?.id;
+        let submission = Submission {
+            unmanaged: true,
+            ..Submission::new(
+                id,
+                "unmanaged",
+                small().resources,
+                LaunchContext::raw("true"),
+            )
+        };
+        client.submit(&submission).await?;
+        let token = client.am_token(id).await?;
+        let mut am = ApplicationMaster::new(&yarn, token.clone());
+        let registered = am
+            .register(Place::default())
+            .await?
+            .context("the first registration")?;
+        ensure!(
+            registered.maximum.memory == Memory::mib(4096),
+            "{registered:?}"
+        );
+        ensure!(
+            registered.resource_types.0.contains_key("memory-mb"),
+            "{registered:?}"
+        );
+        let nodes = NodeManagers::new(&yarn, am.node_tokens());
+        Ok(Self {
+            id,
+            client,
+            token,
+            am,
+            nodes,
+        })
+    }
+
+    /// Beats until `found` finds something in the events, and returns it with all events so far.
+    async fn until<T>(
+        &mut self,
+        what: &str,
+        mut found: impl FnMut(&[Event]) -> Option<T>,
+    ) -> Result<T> {
+        let mut events = Vec::new();
+        for _ in 0..300 {
+            events.extend(self.am.allocate(0.5).await?);
+            if let Some(found) = found(&events) {
+                return Ok(found);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        bail!("no {what} in {events:?}")
+    }
+
+    async fn grants(&mut self, count: usize) -> Result<Vec<Container>> {
+        self.until("grants", |events| {
+            let granted = events.iter().filter_map(|event| match event {
+                Event::Allocated { container, .. } => Some(container.clone()),
+                _ => None,
+            });
+            let granted: Vec<_> = granted.collect();
+            (granted.len() >= count).then_some(granted)
+        })
+        .await
+    }
+
+    /// How the container ended.
+    async fn end_of(&mut self, container: &Container) -> Result<ExitStatus> {
+        let id = container.id;
+        self.until("end", |events| {
+            events.iter().find_map(|event| match event {
+                Event::Completed { status, .. } | Event::Released(status) if status.id == id => {
+                    Some(status.exit)
+                }
+                _ => None,
+            })
+        })
+        .await
+    }
+
+    async fn finish(mut self) -> Result<()> {
+        self.am
+            .finish(FinalStatus::Succeeded, "all seen", "")
+            .await?;
+        let mut report = self.client.report(self.id).await?;
+        for _ in 0..100 {
+            if report.state == Some(ApplicationState::Finished) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            report = self.client.report(self.id).await?;
+        }
+        ensure!(
+            report.final_status == FinalApplicationStatus::Succeeded
+                && report.diagnostics == "all seen",
+            "{report:?}"
+        );
+        let after = self.am.allocate(1.0).await;
+        ensure!(
+            matches!(&after, Err(AmError::Fenced(_))),
+            "the attempt is over: {after:?}"
+        );
+        Ok(())
+    }
+}
+
+fn small() -> Ask {
+    Ask {
+        resources: Resources::new(Memory::mib(64), VCores(1)),
+        ..Ask::default()
+    }
+}
+
+fn host(n: u8) -> Result<String> {
+    Ok(cluster()?.host(Daemon::NodeManager(n)))
+}
+
+/// Waits until the container's process has been noted: before, the NodeManager has nobody to signal.
+async fn process_of(container: &Container) -> Result<()> {
+    let (id, application) = (container.id, container.id.attempt.application);
+    let nodes = (1..=2)
+        .map(|n| cluster().map(|cluster| cluster.dir().join(format!("nm{n}/local/nmPrivate"))));
+    let files =
+        nodes.map(|node| node.map(|node| node.join(format!("{application}/{id}/{id}.pid"))));
+    let files = files.collect::<Result<Vec<_>>>()?;
+    for _ in 0..200 {
+        if files.iter().any(|file| file.exists()) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    bail!("no process of {id}")
+}
+
+fn sleeper() -> Result<LaunchContext> {
+    Ok(LaunchContext::new(&["sleep", "600"])?)
+}
+
+#[tokio::test]
+async fn a_container_starts_once_is_signalled_and_stopped() -> Result<()> {
+    let mut app = App::new().await?;
+    app.am.want(A, small(), 2);
+    let granted = app.grants(2).await?;
+    let context = sleeper()?;
+    let starts: Vec<_> = granted
+        .iter()
+        .map(|container| (container, &context))
+        .collect();
+    for result in app.nodes.start_several(&starts).await {
+        ensure!(result? == Started::Accepted, "the first start");
+    }
+    let [first, second] = &granted[..] else {
+        bail!("two grants: {granted:?}")
+    };
+    // The answer of the first call might have been lost.
+    ensure!(
+        app.nodes.start(first, &context).await? == Started::AlreadyRunning,
+        "the second start"
+    );
+    process_of(first).await?;
+    let status = app.nodes.status(&first.node, first.id).await?;
+    ensure!(
+        (status.state, status.exit) == (ContainerState::Running, ExitStatus::INVALID),
+        "{status:?}"
+    );
+    app.am.want(A, small(), 0);
+    app.nodes
+        .signal(&first.node, first.id, Signal::Term)
+        .await?;
+    let exit = app.end_of(first).await?;
+    ensure!(exit == ExitStatus(143), "{exit}");
+    app.nodes.stop(&second.node, second.id).await?;
+    let exit = app.end_of(second).await?;
+    ensure!(exit == ExitStatus::KILLED_BY_APPMASTER, "{exit}");
+    app.nodes.stop(&second.node, second.id).await?;
+    app.finish().await
+}
+
+#[tokio::test]
+async fn a_grant_that_is_not_used_in_time_expires() -> Result<()> {
+    let mut app = App::new().await?;
+    app.am.want(A, small(), 1);
+    let container = app.grants(1).await?.remove(0);
+    app.am.want(A, small(), 0);
+    let exit = app.end_of(&container).await?;
+    ensure!(exit == ExitStatus::ABORTED, "{exit}");
+    let late = app.nodes.start(&container, &sleeper()?).await;
+    ensure!(
+        matches!(&late, Err(NodeError::GrantExpired { .. })),
+        "{late:?}"
+    );
+    app.finish().await
+}
+
+#[tokio::test]
+async fn bad_asks_are_taken_out_and_good_ones_served() -> Result<()> {
+    let mut app = App::new().await?;
+    let too_big = Ask {
+        resources: Resources::new(Memory::mib(99_999), VCores(1)),
+        ..small()
+    };
+    let no_label = Ask {
+        label: Some("nowhere".into()),
+        ..small()
+    };
+    let tagged = Ask {
+        placement: Placement::Tagged(vec!["ps".into()]),
+        ..small()
+    };
+    app.am.want(A, small(), 1);
+    app.am.want(B, too_big, 1);
+    app.am.want(AskId(3), no_label, 1);
+    app.am.want(AskId(4), tagged, 1);
+    let refused = app
+        .until("refusals", |events| {
+            let refused = events.iter().filter_map(|event| match event {
+                Event::Refused { ask, message } => Some((*ask, message.clone())),
+                _ => None,
+            });
+            let refused: Vec<_> = refused.collect();
+            let granted = events
+                .iter()
+                .any(|event| matches!(event, Event::Allocated { ask: A, .. }));
+            (refused.len() == 3 && granted).then_some(refused)
+        })
+        .await?;
+    let asks: BTreeSet<_> = refused.iter().map(|(ask, _)| *ask).collect();
+    ensure!(asks == [B, AskId(3), AskId(4)].into(), "{refused:?}");
+    ensure!(
+        refused.iter().all(|(_, words)| !words.is_empty()),
+        "{refused:?}"
+    );
+    app.finish().await
+}
+
+#[tokio::test]
+async fn nodes_are_hit_when_wanted_and_missed_when_excluded() -> Result<()> {
+    let mut app = App::new().await?;
+    let nodes = vec![NodeName {
+        host: host(2)?,
+        rack: DEFAULT_RACK.into(),
+    }];
+    let there = Ask {
+        placement: Placement::Near {
+            nodes,
+            racks: vec![],
+            relax: false,
+        },
+        ..small()
+    };
+    app.am.want(A, there, 3);
+    let granted = app.grants(3).await?;
+    let hosts: BTreeSet<_> = granted
+        .iter()
+        .map(|container| container.node.host.clone())
+        .collect();
+    ensure!(hosts == [host(2)?].into(), "{hosts:?}");
+    app.am.exclude([host(1)?].into());
+    app.am.want(B, small(), 4);
+    let granted = app.grants(4).await?;
+    ensure!(
+        granted
+            .iter()
+            .all(|container| container.node.host == host(2).unwrap_or_default()),
+        "{granted:?}"
+    );
+    app.am.exclude([host(2)?].into());
+    app.am.want(B, small(), 6);
+    let granted = app.grants(2).await?;
+    ensure!(
+        granted
+            .iter()
+            .all(|container| container.node.host == host(1).unwrap_or_default()),
+        "{granted:?}"
+    );
+    app.finish().await
+}
+
+#[tokio::test]
+async fn a_change_of_mind_leaves_nothing_behind() -> Result<()> {
+    let mut app = App::new().await?;
+    for round in 0..6_u32 {
+        app.am.want(A, small(), round % 3 * 2);
+        app.am.allocate(0.1).await?;
+    }
+    app.am.want(A, small(), 1);
+    let mut calm = 0;
+    while calm < 10 {
+        app.am.allocate(0.1).await?;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let held: Vec<_> = app.am.held().map(|(id, _)| id).collect();
+        // Targets above 1 may have been filled meanwhile; a lower target takes nothing away by itself.
+        for id in held.iter().skip(1) {
+            app.am.release(*id);
+        }
+        calm = if held.len() == 1 && !app.am.has_news() {
+            calm + 1
+        } else {
+            0
+        };
+    }
+    let usage = app.client.report(app.id).await?.usage;
+    ensure!(
+        usage.containers == 1,
+        "the ResourceManager counts what we hold: {usage:?}"
+    );
+    app.finish().await
+}
+
+#[tokio::test]
+async fn a_second_speaker_of_one_attempt_finds_the_response_id() -> Result<()> {
+    let mut app = App::new().await?;
+    app.am.want(A, small(), 1);
+    app.grants(1).await?;
+    let mut other = ApplicationMaster::new(&yarn()?, app.token.clone());
+    let registered = other.register(Place::default()).await?;
+    ensure!(
+        registered.is_none(),
+        "it is registered already: {registered:?}"
+    );
+    other.want(B, small(), 1);
+    for _ in 0..100 {
+        other.allocate(0.5).await?;
+        if other.held().count() == 1 {
+            // The first one's id is now behind by more than the one that is answered from the cache.
+            app.am.allocate(0.5).await?;
+            return app.finish().await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bail!("no grant")
+}
+
+#[tokio::test]
+async fn a_container_grows() -> Result<()> {
+    let mut app = App::new().await?;
+    app.am.want(A, small(), 1);
+    let container = app.grants(1).await?.remove(0);
+    app.nodes.start(&container, &sleeper()?).await?;
+    let more = Resources::new(Memory::mib(192), VCores(1));
+    // The ResourceManager changes only what it knows to run.
+    app.until("a running container", |_| Some(())).await?;
+    let mut tries = 0;
+    let grown = loop {
+        let update = Update {
+            kind: UpdateKind::Increase,
+            version: container.version,
+            resources: Some(more.clone()),
+        };
+        app.am.update(container.id, update);
+        let event = app
+            .until("an outcome", |events| {
+                events
+                    .iter()
+                    .find(|event| {
+                        matches!(event, Event::Updated { .. } | Event::UpdateFailed { .. })
+                    })
+                    .cloned()
+            })
+            .await?;
+        match event {
+            Event::Updated { container, .. } => break container,
+            other if tries == 20 => bail!("{other:?}"),
+            _ => tries += 1,
+        }
+    };
+    ensure!(
+        grown.resources == more && grown.version == container.version + 1,
+        "{grown:?}"
+    );
+    app.nodes.update(&grown).await?;
+    app.finish().await
+}
