@@ -349,6 +349,8 @@ impl Machine {
                     self.ask_lane(lane);
                 }
             }
+            // A shard that went to another epoch between the request and its turn: we hear of it soon.
+            Status::Stale if asked.kind == Kind::Pull => self.outbox.postpone(id, now_ms),
             Status::Ok
             | Status::Already
             | Status::Stale

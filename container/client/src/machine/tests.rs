@@ -667,6 +667,17 @@ fn a_reply_of_the_old_epoch_is_nothing() {
 }
 
 #[test]
+fn a_shard_that_is_an_epoch_ahead_makes_a_free_pull_wait() {
+    let mut world = World::new();
+    world.pull(1, PullAt::Now, Rows::Range(0..4));
+    let pulls = world.sent(0);
+    world.refuse(&pulls[0], Status::Stale);
+    assert_eq!(world.event(), None, "its epoch is told to us soon");
+    world.wait();
+    assert_eq!(world.sent(0), pulls);
+}
+
+#[test]
 fn a_refused_epoch_is_never_an_acknowledgement() {
     let mut world = World::new();
     world.hold(TASK);
