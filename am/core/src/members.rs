@@ -32,6 +32,10 @@ impl Core {
         ) {
             return;
         }
+        if self.adopting && self.unidentified() > 0 {
+            // What seems to be missing may be about to register.
+            return;
+        }
         let avoid = self.ledger.bad_nodes(self.slots.nodes());
         for (slot, incarnation) in self.slots.ask(self.now.mono) {
             self.out.push(Action::Ask {
@@ -151,6 +155,14 @@ impl Core {
             }
             _ => None,
         };
+        let asked = self
+            .slots
+            .entries
+            .get(&member.slot)
+            .and_then(|entry| match entry.place {
+                Place::Asked => Some(entry.incarnation),
+                Place::Empty { .. } | Place::Starting { .. } | Place::Held(_) => None,
+            });
         let admission = match refusal {
             Some(reason) => Admission::Refused(reason),
             None => self.slots.register(holder, self.adopting),
@@ -172,7 +184,16 @@ impl Core {
                 }
                 true
             }
-            Admission::New => false,
+            Admission::New => {
+                if let Some(incarnation) = asked {
+                    // One of an earlier attempt came after all.
+                    self.out.push(Action::CancelAsk {
+                        slot: member.slot,
+                        incarnation,
+                    });
+                }
+                false
+            }
         };
         if let Some(container) = container {
             // One of an earlier attempt: now it is known who is in it.

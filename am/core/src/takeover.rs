@@ -26,11 +26,15 @@ use crate::queue::Standing;
 use crate::record::Record;
 use crate::slots::{Life, Slots};
 
+/// Once all shards are there, how long to wait for trainers: several heartbeats.
+const TRAINERS_MS: u64 = 10_000;
+
 /// What the containers of an earlier attempt have said so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Takeover {
     pservers: BTreeMap<Slot, Option<Held>>,
     trainers: BTreeMap<Member, Option<Busy>>,
+    patience_is_over: bool,
 }
 
 impl Takeover {
@@ -194,12 +198,40 @@ impl Core {
             return hopeless;
         };
         let takeover = takeover.clone();
+        if self.unidentified() > 0 && !takeover.patience_is_over {
+            // Trainers work on by themselves; those that live come within a moment, with the tasks they are at.
+            self.deadlines
+                .at_latest(Purpose::Takeover, self.now.mono + TRAINERS_MS);
+            return false;
+        }
         self.go_on(&takeover, &states);
         true
     }
 
+    /// Containers of an earlier attempt that have not said who they are.
+    pub(crate) fn unidentified(&self) -> usize {
+        self.slots
+            .containers
+            .values()
+            .filter(|life| life.member.is_none())
+            .count()
+    }
+
     /// Those who have not come by now are considered lost.
     pub(crate) fn takeover_over(&mut self) {
+        if let Stage::Takeover(takeover) = &mut self.stage {
+            takeover.patience_is_over = true;
+        }
+        if let Stage::Takeover(takeover) = &self.stage
+            && self.all_shards(takeover).is_some()
+        {
+            // `settle` goes on. Whoever comes later may still be taken in.
+            self.deadlines.set(
+                Purpose::Takeover,
+                self.now.mono + self.config.limits.takeover_ms,
+            );
+            return;
+        }
         self.adopting = false;
         // Containers that nobody spoke up from are of no use.
         let unknown: Vec<_> = self

@@ -642,15 +642,13 @@ impl Job {
                     });
                 }
             }
-            Command::Begin { epoch, phase } => {
-                if auto.begin && epoch == process.epoch {
-                    process.phase = Some(phase);
-                    process.step = Step(0);
-                    ups.push(Up::Begun {
-                        epoch,
-                        phase: phase.no,
-                    });
-                }
+            Command::Begin { epoch, phase } if auto.begin && epoch == process.epoch => {
+                process.phase = Some(phase);
+                process.step = Step(0);
+                ups.push(Up::Begun {
+                    epoch,
+                    phase: phase.no,
+                });
             }
             Command::Members { trainers } => process.members = trainers,
             Command::Cut { cut, epoch, at, .. } => {
@@ -679,12 +677,10 @@ impl Job {
             }
             Command::Lanes { lanes, .. } => process.lanes = lanes,
             Command::Tasks { tasks, .. } => process.tasks.extend(tasks),
-            Command::Barrier { cut, epoch } => {
-                if auto.barrier {
-                    process.cut = cut;
-                    let tasks = process.positions();
-                    ups.push(Up::AtBarrier { cut, epoch, tasks });
-                }
+            Command::Barrier { cut, epoch } if auto.barrier => {
+                process.cut = cut;
+                let tasks = process.positions();
+                ups.push(Up::AtBarrier { cut, epoch, tasks });
             }
             Command::Export { checkpoint, dir: _ } if auto.export => {
                 let files = vec![ExportedFile {

@@ -5,6 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cuts;
+mod ending;
 mod happy;
 mod harness;
+mod recovery;
 mod start;
+mod takeover;

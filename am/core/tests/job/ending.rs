@@ -1,0 +1,340 @@
+//! The model, the outcome, stops and fences.
+
+use heddle_am_core::{Action, Event, Mono, Now, OperationId, Record, StoreCall, Stored};
+use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::spec::{BadRecords, Consistency};
+use heddle_protocol::view::JobState;
+
+use crate::harness::{Job, spec};
+
+fn exporting() -> Job {
+    let mut job = Job::bsp();
+    job.auto.export = false;
+    job.end_phase(5);
+    assert_eq!(job.core.view().state, JobState::Finishing);
+    job
+}
+
+fn exporter(job: &Job) -> heddle_protocol::ids::Member {
+    job.sent
+        .iter()
+        .rev()
+        .find(|(_, command)| matches!(command, Command::Export { .. }))
+        .unwrap()
+        .0
+}
+
+fn checkpoint(job: &Job) -> String {
+    job.checkpoints.last().unwrap().dir.clone()
+}
+
+#[test]
+fn a_trainer_that_dies_while_it_writes_the_model_is_followed_by_another() {
+    let mut job = exporting();
+    let first = exporter(&job);
+    job.kill(first);
+    let second = exporter(&job);
+    assert_ne!(first, second);
+    let exported = |dir: &str| Up::Exported {
+        checkpoint: checkpoint(&job),
+        dir: dir.to_owned(),
+        files: Vec::new(),
+    };
+    let up = exported("second");
+    job.report(second, up);
+    let published = job.calls.iter().find_map(|(_, call)| match call {
+        StoreCall::PublishModel { model, .. } => Some(model.clone()),
+        _ => None,
+    });
+    assert_eq!(published.as_deref(), Some("second"));
+    assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Finished);
+}
+
+#[test]
+fn only_the_elected_trainer_and_the_right_checkpoint_count() {
+    let mut job = exporting();
+    let elected = exporter(&job);
+    let other = job
+        .trainers()
+        .into_iter()
+        .find(|member| *member != elected)
+        .unwrap();
+    let up = |checkpoint: String| Up::Exported {
+        checkpoint,
+        dir: "x".to_owned(),
+        files: Vec::new(),
+    };
+    let right = up(checkpoint(&job));
+    job.report(other, right);
+    job.report(elected, up("file:///ck/other".to_owned()));
+    assert!(job.outcome.is_none());
+}
+
+#[test]
+fn an_export_that_keeps_failing_fails_the_job_and_says_how_to_try_again() {
+    let mut job = exporting();
+    for _ in 0..5 {
+        let elected = exporter(&job);
+        let up = Up::ExportFailed {
+            checkpoint: checkpoint(&job),
+            error: "no space left".to_owned(),
+        };
+        job.report(elected, up);
+        job.pass(64_000);
+    }
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!(outcome.exit_code, 6);
+    assert!(
+        outcome.message.contains("heddle export"),
+        "{}",
+        outcome.message
+    );
+}
+
+#[test]
+fn a_pserver_lost_while_the_model_is_written_changes_nothing() {
+    let mut job = exporting();
+    let epoch = job.core.view().epoch;
+    job.kill(job.pserver(0));
+    assert_eq!(job.core.view().epoch, epoch);
+    let elected = exporter(&job);
+    let up = Up::Exported {
+        checkpoint: checkpoint(&job),
+        dir: "d".to_owned(),
+        files: Vec::new(),
+    };
+    job.report(elected, up);
+    assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Finished);
+}
+
+#[test]
+fn the_outcome_is_recorded_before_anybody_is_told_to_stop() {
+    let mut job = exporting();
+    job.auto.journal = false;
+    job.auto.exit = false;
+    let elected = exporter(&job);
+    let from = job.sent.len();
+    let up = Up::Exported {
+        checkpoint: checkpoint(&job),
+        dir: "d".to_owned(),
+        files: Vec::new(),
+    };
+    job.report(elected, up);
+    assert!(matches!(job.records.last(), Some(Record::Outcome(_))));
+    let stops = |job: &Job| {
+        job.sent[from..]
+            .iter()
+            .filter(|(_, command)| matches!(command, Command::Stop { .. }))
+            .count()
+    };
+    assert_eq!(stops(&job), 0);
+    assert!(job.outcome.is_none());
+    job.all_durable();
+    assert_eq!(stops(&job), 4);
+    assert!(job.outcome.is_none(), "containers still end");
+    job.pass(35_000);
+    assert!(job.outcome.is_some(), "but nobody waits for ever");
+}
+
+#[test]
+fn a_stop_takes_a_checkpoint_first_and_the_job_can_go_on_from_there() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Stop { checkpoint: true });
+    assert!(job.outcome.is_none());
+    let cut = job.cut();
+    job.snap_all(cut, 4);
+    job.save_all(cut);
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, 130));
+    assert_eq!(job.checkpoints.last().unwrap().manifest.cut, cut);
+    assert!(job.answers[&OperationId(1)].is_ok());
+}
+
+#[test]
+fn a_second_stop_does_not_wait_for_the_checkpoint() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Stop { checkpoint: true });
+    job.operate(2, Operation::Stop { checkpoint: true });
+    assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Stopped);
+    assert_eq!(job.checkpoints.len(), 1);
+}
+
+#[test]
+fn a_stop_whose_checkpoint_fails_stops_all_the_same_and_says_so() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Stop { checkpoint: true });
+    job.pass(60_000);
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!(outcome.state, JobState::Stopped);
+    assert!(outcome.message.contains("given up"), "{}", outcome.message);
+}
+
+#[test]
+fn a_kill_saves_nothing() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Kill);
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, 3));
+    assert_eq!(job.checkpoints.len(), 1);
+}
+
+#[test]
+fn a_fenced_attempt_writes_deletes_and_commands_nothing() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Checkpoint);
+    let (calls, records, sent) = (job.calls.len(), job.records.len(), job.sent.len());
+    job.on(Event::Fenced {
+        reason: "claim g2 by application_1_2".to_owned(),
+    });
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, 9));
+    assert_eq!(
+        (job.calls.len(), job.records.len(), job.sent.len()),
+        (calls, records, sent)
+    );
+    assert!(job.stopped.is_empty(), "they are the successor's");
+}
+
+#[test]
+fn a_store_that_says_fenced_ends_the_attempt() {
+    let mut job = Job::bsp();
+    job.auto.store = false;
+    job.operate(1, Operation::Checkpoint);
+    job.answer_store(Stored::Fenced {
+        error: "g2".to_owned(),
+    });
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 9);
+}
+
+#[test]
+fn a_fatal_report_ends_the_job_with_its_exit_code() {
+    let mut job = Job::bsp();
+    let trainer = job.trainer(0);
+    job.report(
+        trainer,
+        Up::Fatal {
+            exit_code: 7,
+            error: "train.libsvm:3:5: index 99 above 10".to_owned(),
+        },
+    );
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!(outcome.exit_code, 7);
+    assert!(
+        outcome.message.contains("train.libsvm:3:5"),
+        "{}",
+        outcome.message
+    );
+}
+
+#[test]
+fn a_task_that_trainers_keep_failing_on_ends_the_job_and_bad_data_does_at_once() {
+    let mut job = Job::asp(4);
+    for error in 1..=4 {
+        assert!(job.outcome.is_none(), "{error}");
+        let (member, grant) = job
+            .processes
+            .iter()
+            .find_map(|(member, process)| {
+                Some((
+                    *member,
+                    *process.tasks.iter().find(|grant| grant.task.0 == 0)?,
+                ))
+            })
+            .unwrap();
+        job.processes
+            .get_mut(&member)
+            .unwrap()
+            .tasks
+            .retain(|held| *held != grant);
+        let (epoch, phase) = (
+            job.process(member).epoch,
+            job.process(member).phase.unwrap().no,
+        );
+        let failed = Up::TaskFailed {
+            epoch,
+            phase,
+            task: grant.task,
+            attempt: grant.attempt,
+            retryable: true,
+            error: "connection reset".to_owned(),
+        };
+        job.report(member, failed);
+    }
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 6);
+
+    let mut job = Job::asp(4);
+    let t0 = job.trainer(0);
+    let grant = job.process(t0).tasks[0];
+    let (epoch, phase) = (job.process(t0).epoch, job.process(t0).phase.unwrap().no);
+    let (task, attempt) = (grant.task, grant.attempt);
+    let failed = Up::TaskFailed {
+        epoch,
+        phase,
+        task,
+        attempt,
+        retryable: false,
+        error: "x.libsvm:1:1: no label".to_owned(),
+    };
+    job.report(t0, failed);
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 7);
+}
+
+#[test]
+fn bad_records_are_counted_once_per_task_and_too_many_end_the_job() {
+    let mut tolerant = spec(Consistency::Bsp);
+    tolerant.data.bad_records = BadRecords::Skip(3);
+    let mut job = Job::started(tolerant, 4, 0);
+    let t0 = job.trainer(0);
+    let phase = job.core.view().phase;
+    let steps = |task: u32, bad: u64| Up::TaskSteps {
+        phase,
+        task: heddle_protocol::ids::TaskId(task),
+        steps: 3,
+        metrics: Box::new(heddle_protocol::metrics::TaskMetrics {
+            bad_records: bad,
+            ..Default::default()
+        }),
+    };
+    job.report(t0, steps(0, 2));
+    job.report(t0, steps(0, 2));
+    assert!(job.outcome.is_none(), "the same task told again");
+    assert_eq!(job.core.view().bad_records, 2);
+    job.report(t0, steps(1, 2));
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 7);
+}
+
+#[test]
+fn a_cluster_that_refuses_the_job_ends_it_with_its_words() {
+    let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+    job.auto.cluster = false;
+    job.start();
+    job.on(Event::Rejected {
+        reason: "queue root.x does not exist".to_owned(),
+    });
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!(outcome.exit_code, 4);
+    assert!(outcome.message.contains("root.x"));
+}
+
+#[test]
+fn without_an_output_directory_no_model_is_written() {
+    let mut config = Job::new(spec(Consistency::Bsp), 4, 0).config;
+    config.output = None;
+    let mut job = Job::with(config);
+    job.start();
+    job.end_phase(3);
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!((outcome.state, outcome.model), (JobState::Finished, None));
+}
+
+#[test]
+fn a_clock_that_goes_back_is_taken_as_standing_still() {
+    let mut job = Job::bsp();
+    let now = Now {
+        mono: Mono(0),
+        wall_ms: 0,
+    };
+    let actions: Vec<Action> = job.core.on(Event::Timer, now);
+    assert!(actions.is_empty());
+    assert_eq!(job.core.view().state, JobState::Running);
+}

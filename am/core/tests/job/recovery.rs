@@ -1,0 +1,592 @@
+//! Pservers are lost, the journal hangs, files are damaged: the job returns to the last checkpoint.
+
+use heddle_am_core::{Event, Record, RecordId, StoreCall, Stored};
+use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::ids::{Epoch, Generation, Incarnation, Lane, Slot, Step, TaskId};
+use heddle_protocol::spec::{Consistency, OnCorrupt};
+use heddle_protocol::view::{Event as Notice, JobState};
+
+use crate::harness::{Job, position, spec};
+
+fn epoch(count: u32) -> Epoch {
+    Epoch {
+        generation: Generation(1),
+        count,
+    }
+}
+
+fn holds(job: &Job, from: usize) -> Vec<Epoch> {
+    let epochs = job.sent[from..]
+        .iter()
+        .filter_map(|(_, command)| match command {
+            Command::Hold { epoch, .. } => Some(*epoch),
+            _ => None,
+        });
+    epochs.collect()
+}
+
+/// A BSP job with a checkpoint at step 5 and the shards at step 9.
+fn bsp_beyond_a_checkpoint() -> Job {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Checkpoint);
+    let cut = job.cut();
+    job.snap_all(cut, 5);
+    job.save_all(cut);
+    for member in job.pservers() {
+        job.processes.get_mut(&member).unwrap().step = Step(9);
+        job.beat(member, |_| {});
+    }
+    job
+}
+
+#[test]
+fn a_lost_pserver_brings_everybody_back_to_the_last_checkpoint() {
+    let mut job = bsp_beyond_a_checkpoint();
+    let (survivors, base) = (job.pserver(1), job.checkpoints[1].manifest.cut);
+    let (from, trainers) = (job.sent.len(), job.trainers());
+    job.kill(job.pserver(0));
+    assert_eq!(
+        holds(&job, from),
+        [epoch(1), epoch(1)],
+        "the survivor and the replacement"
+    );
+    assert_eq!(job.pserver(1), survivors, "nobody else restarts");
+    assert_eq!(job.trainers(), trainers);
+    let Some((
+        _,
+        Command::Hold {
+            base: Some(told),
+            phase,
+            step,
+            ..
+        },
+    )) = job.sent[from..]
+        .iter()
+        .find(|(_, command)| matches!(command, Command::Hold { .. }))
+    else {
+        panic!("nobody was told to return")
+    };
+    assert_eq!((told.cut, phase.no.0, *step), (base, 0, Step(5)));
+    assert_eq!(told.files.len(), 2, "the files of its own shards");
+    let works = job.sent[from..]
+        .iter()
+        .filter(|(_, command)| matches!(command, Command::Work { epoch: e, .. } if *e == epoch(1)));
+    assert_eq!(works.count(), 2);
+    let view = job.core.view();
+    assert_eq!(view.state, JobState::Running);
+    let recovery = &view.recoveries[0];
+    assert_eq!(
+        (recovery.epoch_before, recovery.epoch_after),
+        (epoch(0), epoch(1))
+    );
+    assert_eq!(
+        (recovery.base, recovery.base_step, recovery.step),
+        (Some(base), Some(Step(5)), Step(9))
+    );
+    assert!(!recovery.done, "until trainers have taken a step");
+    for member in job.trainers() {
+        job.report(member, Up::Stepping { epoch: epoch(1) });
+    }
+    let recovery = &job.core.view().recoveries[0];
+    assert!(recovery.done);
+    assert!(recovery.checkpoint_ms.is_some() && recovery.notice_ms.is_some());
+    assert!(
+        recovery.restart_ms.is_some() && recovery.load_ms.is_some() && recovery.resume_ms.is_some()
+    );
+    assert!(matches!(job.notices.last(), Some(Notice::Recovered(_))));
+}
+
+#[test]
+fn trainers_hear_of_the_epoch_only_when_all_shards_are_held() {
+    let mut job = Job::bsp();
+    job.auto.hold = false;
+    let from = job.sent.len();
+    job.kill(job.pserver(0));
+    let worked = |job: &Job| {
+        job.sent[from..]
+            .iter()
+            .any(|(_, command)| matches!(command, Command::Work { .. }))
+    };
+    let (p0, p1) = (job.pserver(0), job.pserver(1));
+    let holding = Up::Holding {
+        epoch: epoch(1),
+        from_memory: 0,
+        from_storage: 2,
+        load_ms: 1,
+    };
+    job.report(p1, holding.clone());
+    assert!(!worked(&job));
+    job.report(
+        p0,
+        Up::Holding {
+            epoch: epoch(0),
+            from_memory: 0,
+            from_storage: 2,
+            load_ms: 1,
+        },
+    );
+    assert!(!worked(&job), "an answer for another epoch is none");
+    job.report(p0, holding);
+    assert!(worked(&job));
+}
+
+#[test]
+fn nobody_hears_of_an_epoch_before_its_record_is_durable() {
+    let mut job = Job::bsp();
+    job.auto.journal = false;
+    let from = job.sent.len();
+    job.kill(job.pserver(0));
+    assert!(matches!(job.records.last(), Some(Record::Restore { epoch: e, .. }) if *e == epoch(1)));
+    job.pass(30_000);
+    assert_eq!(
+        holds(&job, from),
+        [],
+        "the record hangs, so the command waits"
+    );
+    assert_eq!(
+        job.pserver(0).incarnation,
+        Incarnation(2),
+        "containers may start meanwhile"
+    );
+    job.all_durable();
+    assert_eq!(holds(&job, from), [epoch(1), epoch(1)]);
+}
+
+#[test]
+fn a_second_loss_starts_again_with_the_next_epoch() {
+    let mut job = Job::bsp();
+    job.auto.hold = false;
+    job.kill(job.pserver(0));
+    let from = job.sent.len();
+    job.kill(job.pserver(1));
+    assert_eq!(
+        holds(&job, from),
+        [epoch(2), epoch(2)],
+        "the first one's record is not driven again"
+    );
+    job.auto.hold = true;
+    job.kill(job.pserver(0));
+    job.pass(1_000);
+    assert_eq!(job.core.view().epoch, epoch(3));
+    assert_eq!(job.core.view().state, JobState::Running);
+    let recorded: Vec<Epoch> = job
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Restore { epoch, .. } => Some(*epoch),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(recorded, [epoch(0), epoch(1), epoch(2), epoch(3)]);
+}
+
+#[test]
+fn without_any_checkpoint_it_returns_to_initial_values() {
+    let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+    job.auto.store = false;
+    job.start();
+    job.answer_store(Stored::NotDone {
+        error: "no space left".to_owned(),
+    });
+    let from = job.sent.len();
+    job.kill(job.pserver(0));
+    let base = job.sent[from..]
+        .iter()
+        .find_map(|(_, command)| match command {
+            Command::Hold { base, step, .. } => Some((base.clone(), *step)),
+            _ => None,
+        });
+    assert_eq!(base, Some((None, Step(0))));
+}
+
+#[test]
+fn reports_of_the_epoch_before_a_rollback_are_ignored() {
+    let mut job = Job::asp(6);
+    let t0 = job.trainer(0);
+    let (process, grant) = (job.process(t0).clone(), job.process(t0).tasks[0]);
+    let late = process.finished(grant);
+    job.kill(job.pserver(0));
+    let now_held = job
+        .process(t0)
+        .tasks
+        .iter()
+        .find(|held| held.task == grant.task)
+        .copied();
+    job.report(t0, late);
+    let view = job.core.view();
+    assert_eq!(
+        view.tasks_done, 0,
+        "finished in epoch 0, which is forgotten: {now_held:?}"
+    );
+    job.finish_all();
+    assert_eq!(
+        job.outcome.as_ref().unwrap().state,
+        JobState::Finished,
+        "so it is done again"
+    );
+}
+
+#[test]
+fn a_phase_end_of_the_epoch_before_is_ignored() {
+    let mut job = Job::bsp();
+    let p1 = job.pserver(1);
+    let shards = job.process(p1).shards.clone();
+    job.kill(job.pserver(0));
+    for shard in shards {
+        job.report(
+            p1,
+            Up::PhaseEnded {
+                epoch: epoch(0),
+                phase: job.core.view().phase,
+                shard,
+                step: Step(3),
+            },
+        );
+    }
+    let p0 = job.pserver(0);
+    for shard in job.process(p0).shards.clone() {
+        job.report(
+            p0,
+            Up::PhaseEnded {
+                epoch: epoch(1),
+                phase: job.core.view().phase,
+                shard,
+                step: Step(3),
+            },
+        );
+    }
+    assert_eq!(job.core.view().phase.0, 0);
+    assert!(job.outcome.is_none());
+}
+
+#[test]
+fn what_was_finished_after_the_checkpoint_is_todo_again_and_what_was_before_is_not() {
+    let mut job = Job::asp(12);
+    let t0 = job.trainer(0);
+    let before = job.process(t0).tasks[0].task;
+    job.finish(t0, before);
+    job.operate(1, Operation::Checkpoint);
+    let cut = job.cut();
+    job.snap_all(cut, 0);
+    job.save_all(cut);
+    assert_eq!(job.checkpoints.len(), 2);
+    let after = job.process(t0).tasks[0].task;
+    job.finish(t0, after);
+    let from = job.sent.len();
+    job.kill(job.pserver(1));
+    let handed: Vec<TaskId> = job.sent[from..]
+        .iter()
+        .filter_map(|(_, command)| match command {
+            Command::Tasks { tasks, .. } => Some(tasks.iter().map(|grant| grant.task)),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    assert!(
+        handed.contains(&after) && !handed.contains(&before),
+        "{handed:?}"
+    );
+    assert_eq!(job.core.view().tasks_done, 1);
+}
+
+#[test]
+fn survivors_take_the_shards_of_one_that_is_not_replaced_in_time() {
+    let mut job = Job::bsp();
+    job.auto.cluster = false;
+    job.kill(job.pserver(0));
+    job.pass(30_000);
+    let p1 = job.pserver(1);
+    assert_eq!(job.process(p1).shards.len(), 4);
+    assert_eq!(
+        job.core.view().epoch,
+        epoch(2),
+        "another map is another epoch"
+    );
+    assert_eq!(job.core.view().state, JobState::Running);
+    job.grant(Slot::pserver(0), Incarnation(2));
+    job.on(Event::Timer);
+    assert_eq!(
+        job.process(job.pserver(0)).shards,
+        [],
+        "it came too late and stands by"
+    );
+    job.kill(job.pserver(0));
+    assert_eq!(
+        job.core.view().epoch,
+        epoch(2),
+        "losing one without shards is no rollback"
+    );
+    job.end_phase(4);
+    assert!(job.outcome.is_some());
+}
+
+#[test]
+fn a_damaged_checkpoint_leads_to_the_one_before_it_loudly() {
+    let mut job = bsp_beyond_a_checkpoint();
+    job.auto.hold = false;
+    let (older, damaged) = (
+        job.checkpoints[0].manifest.cut,
+        job.checkpoints[1].manifest.cut,
+    );
+    job.kill(job.pserver(0));
+    let p0 = job.pserver(0);
+    job.auto.hold = true;
+    job.report(
+        p0,
+        Up::HoldFailed {
+            epoch: epoch(1),
+            corrupt: true,
+            error: "md5 of shard-0".to_owned(),
+        },
+    );
+    assert!(
+        job.calls.iter().any(
+            |(_, call)| matches!(call, StoreCall::OlderBase { below, .. } if *below == damaged)
+        )
+    );
+    assert!(job.warned("DAMAGED"));
+    let last = job.records.iter().rev().find_map(|record| match record {
+        Record::Restore { base, epoch, .. } => Some((*base, *epoch)),
+        _ => None,
+    });
+    assert_eq!(last, Some((Some(older), epoch(2))));
+    assert_eq!(job.core.view().state, JobState::Running);
+}
+
+#[test]
+fn a_damaged_checkpoint_ends_the_job_if_the_spec_says_so_or_nothing_older_is_whole() {
+    for (on_corrupt, words) in [
+        (OnCorrupt::Fail, "damaged"),
+        (OnCorrupt::Previous, "no older checkpoint"),
+    ] {
+        let mut strict = spec(Consistency::Bsp);
+        strict.checkpoint.on_corrupt = on_corrupt;
+        let mut job = Job::started(strict, 4, 0);
+        job.auto.hold = false;
+        job.kill(job.pserver(0));
+        let p0 = job.pserver(0);
+        job.report(
+            p0,
+            Up::HoldFailed {
+                epoch: epoch(1),
+                corrupt: true,
+                error: "md5".to_owned(),
+            },
+        );
+        let outcome = job.outcome.clone().unwrap();
+        assert_eq!(outcome.exit_code, 8);
+        assert!(outcome.message.contains(words), "{}", outcome.message);
+    }
+}
+
+#[test]
+fn an_unreadable_checkpoint_is_tried_again_and_never_replaced_by_an_older_one() {
+    let mut job = bsp_beyond_a_checkpoint();
+    let base = job.checkpoints[1].manifest.cut;
+    job.auto.hold = false;
+    job.kill(job.pserver(0));
+    let p0 = job.pserver(0);
+    let mut tries = 0;
+    while job.outcome.is_none() {
+        tries += 1;
+        assert!(tries < 20);
+        let current = job.core.view().epoch;
+        job.report(
+            p0,
+            Up::HoldFailed {
+                epoch: current,
+                corrupt: false,
+                error: "connection refused".to_owned(),
+            },
+        );
+        job.pass(64_000);
+    }
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 6);
+    for record in &job.records {
+        if let Record::Restore {
+            base: Some(cut),
+            epoch: e,
+            ..
+        } = record
+        {
+            assert!(*e == epoch(0) || *cut == base, "{record:?}");
+        }
+    }
+    assert!(
+        job.calls
+            .iter()
+            .all(|(_, call)| !matches!(call, StoreCall::OlderBase { .. }))
+    );
+}
+
+#[test]
+fn a_rollback_waits_for_the_commit_that_decides_where_it_goes() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Checkpoint);
+    let cut = job.cut();
+    job.snap_all(cut, 5);
+    job.auto.store = false;
+    job.save_all(cut);
+    let from = job.sent.len();
+    job.kill(job.pserver(0));
+    assert_eq!(holds(&job, from), []);
+    let (commit, _) = *job
+        .calls
+        .iter()
+        .map(|(id, call)| (*id, call))
+        .collect::<Vec<_>>()
+        .last()
+        .unwrap();
+    job.store(commit);
+    job.on(Event::Timer);
+    let Some(Record::Restore { base, .. }) = job
+        .records
+        .iter()
+        .rev()
+        .find(|record| matches!(record, Record::Restore { .. }))
+    else {
+        panic!("no rollback")
+    };
+    assert_eq!(*base, Some(cut), "all was saved: the rollback goes there");
+    assert_eq!(job.core.view().state, JobState::Running);
+}
+
+#[test]
+fn both_pservers_and_a_trainer_at_once_are_one_recovery_each_and_the_job_ends_well() {
+    let mut job = bsp_beyond_a_checkpoint();
+    job.kill(job.pserver(0));
+    job.kill(job.trainer(1));
+    job.kill(job.pserver(1));
+    assert_eq!(job.core.view().state, JobState::Running);
+    assert_eq!(
+        job.process(job.trainer(0)).lanes.len() + job.process(job.trainer(1)).lanes.len(),
+        2
+    );
+    job.end_phase(12);
+    assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Finished);
+    assert!(
+        job.core
+            .view()
+            .recoveries
+            .iter()
+            .all(|recovery| recovery.done)
+    );
+}
+
+#[test]
+fn a_loss_between_phases_returns_to_the_checkpoint_too() {
+    let mut two = spec(Consistency::Bsp);
+    two.data.passes = 2;
+    let mut job = Job::started(two, 4, 0);
+    job.auto.begin = false;
+    job.end_phase(3);
+    assert_eq!(job.core.view().phase.0, 1);
+    job.auto.begin = true;
+    job.kill(job.pserver(0));
+    assert_eq!(job.core.view().phase.0, 0);
+    job.end_phase(3);
+    job.end_phase(3);
+    assert!(job.outcome.is_some());
+}
+
+#[test]
+fn a_lost_trainers_lanes_go_to_the_others_and_half_of_them_come_back_to_its_replacement() {
+    let mut job = Job::bsp();
+    job.auto.register = false;
+    let (t0, t1) = (job.trainer(0), job.trainer(1));
+    let from = job.sent.len();
+    job.kill(t0);
+    assert_eq!(job.process(t1).lanes, [Lane(0), Lane(1)]);
+    let fence = job.sent[from..].iter().position(
+        |(_, command)| matches!(command, Command::Members { trainers } if *trainers == [t1]),
+    );
+    let handed = job.sent[from..]
+        .iter()
+        .position(|(_, command)| matches!(command, Command::Lanes { .. }));
+    assert!(fence < handed, "fenced first");
+    assert_eq!(job.core.view().epoch, epoch(0), "no rollback");
+    let replacement = job.trainer(0);
+    job.registers(replacement);
+    assert_eq!(
+        (
+            job.process(replacement).lanes.len(),
+            job.process(t1).lanes.len()
+        ),
+        (1, 1)
+    );
+    job.report(replacement, Up::Stepping { epoch: epoch(0) });
+    let recovery = &job.core.view().recoveries[0];
+    assert!(recovery.done && recovery.restart_ms.is_some());
+}
+
+#[test]
+fn an_asp_trainers_tasks_go_on_at_the_step_that_all_shards_acknowledged() {
+    let mut job = Job::asp(3);
+    job.auto.register = false;
+    let (t0, t1) = (job.trainer(0), job.trainer(1));
+    let grant = job.process(t0).tasks[0];
+    let (current, phase) = (job.process(t0).epoch, job.process(t0).phase.unwrap().no);
+    job.report(
+        t0,
+        Up::Progress {
+            epoch: current,
+            phase,
+            cut: Default::default(),
+            tasks: vec![position(grant, 50)],
+        },
+    );
+    job.kill(t0);
+    while job
+        .process(t1)
+        .tasks
+        .iter()
+        .all(|held| held.task != grant.task)
+    {
+        let task = job.process(t1).tasks[0].task;
+        job.finish(t1, task);
+    }
+    let handed = job
+        .process(t1)
+        .tasks
+        .iter()
+        .find(|held| held.task == grant.task)
+        .unwrap();
+    assert_eq!(handed.start, Step(50));
+}
+
+#[test]
+fn a_trainer_that_comes_back_gets_its_work_again_and_what_it_lacks_is_done_by_somebody() {
+    let mut job = Job::asp(4);
+    let t0 = job.trainer(0);
+    let lost = job.processes.get_mut(&t0).unwrap().tasks.remove(0);
+    job.disconnect(t0);
+    job.registers(t0);
+    assert!(
+        job.process(t0)
+            .tasks
+            .iter()
+            .all(|grant| grant.task != lost.task),
+        "its report may be on the way"
+    );
+    job.beat(t0, |_| {});
+    job.finish_all();
+    assert!(job.outcome.is_some(), "task {} was not lost", lost.task);
+}
+
+#[test]
+fn a_journal_that_fails_ends_the_job_before_anybody_hears_more() {
+    let mut job = Job::bsp();
+    job.auto.journal = false;
+    job.kill(job.pserver(0));
+    let from = job.sent.len();
+    job.on(Event::JournalFailed {
+        error: "disk full".to_owned(),
+        fenced: false,
+    });
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 6);
+    assert_eq!(job.sent.len(), from);
+    job.on(Event::RecordDurable {
+        record: RecordId(99),
+    });
+    assert_eq!(job.sent.len(), from);
+}

@@ -1,0 +1,492 @@
+//! The ApplicationMaster starts again: with containers that live, without, and after everything was done.
+
+use heddle_am_core::{ContainerId, Core, Event, Record};
+use heddle_protocol::control::{Busy, Command, Held, ShardState, TaskPosition, Up};
+use heddle_protocol::ids::{
+    CutId, Epoch, Generation, Incarnation, Lane, Member, PhaseNo, Role, ShardId, Slot, Step,
+    TaskAttempt, TaskId,
+};
+use heddle_protocol::spec::Consistency;
+use heddle_protocol::view::JobState;
+
+use crate::harness::{Job, Process, spec};
+
+/// The ApplicationMaster dies; a new one starts and knows the containers that live.
+fn restart(job: &mut Job, generation: u32) {
+    let kept: Vec<ContainerId> = job
+        .processes
+        .values()
+        .filter_map(|process| process.container.clone())
+        .collect();
+    for process in job.processes.values_mut() {
+        process.connection = None;
+    }
+    job.core = Core::new(job.config.clone());
+    job.now += 5_000;
+    job.asks.clear();
+    job.calls.clear();
+    job.recover(generation, generation, kept);
+}
+
+/// Registers and says what a test wants it to say, whatever the harness believes.
+fn says(job: &mut Job, member: Member, held: Option<Held>, busy: Option<Busy>) {
+    let process = job.processes.get_mut(&member).unwrap();
+    let container = process.container.clone();
+    let connection = heddle_am_core::ConnectionId(
+        1_000_000 + u64::from(member.slot.index) + if held.is_some() { 500 } else { 0 },
+    );
+    process.connection = Some(connection);
+    let endpoints = if member.slot.role == Role::Pserver {
+        vec![([127, 0, 0, 1], 1).into()]
+    } else {
+        Vec::new()
+    };
+    job.on(Event::Registered {
+        connection,
+        member,
+        container,
+        pid: 1,
+        host: "localhost".to_owned(),
+        endpoints,
+        held,
+        busy,
+    });
+}
+
+fn held(
+    epoch: Epoch,
+    phase: u32,
+    shards: &[u32],
+    state: impl Fn(u32) -> (u64, bool, Vec<TaskPosition>),
+) -> Held {
+    let shards = shards.iter().map(|shard| {
+        let (step, ended, tasks) = state(*shard);
+        ShardState {
+            shard: ShardId(*shard),
+            phase: PhaseNo(phase),
+            step: Step(step),
+            ended,
+            tasks,
+        }
+    });
+    Held {
+        epoch,
+        cut: CutId::default(),
+        shards: shards.collect(),
+    }
+}
+
+fn task(task: u32, step: u64, done: bool) -> TaskPosition {
+    TaskPosition {
+        task: TaskId(task),
+        attempt: TaskAttempt(0),
+        step: Step(step),
+        done,
+    }
+}
+
+/// What the store calls of a restarted attempt's handed-out tasks say.
+fn grants(job: &Job, from: usize) -> Vec<(TaskId, Step)> {
+    let tasks = job.sent[from..]
+        .iter()
+        .filter_map(|(_, command)| match command {
+            Command::Tasks { tasks, .. } => {
+                Some(tasks.iter().map(|grant| (grant.task, grant.start)))
+            }
+            _ => None,
+        });
+    let mut tasks: Vec<_> = tasks.flatten().collect();
+    tasks.sort();
+    tasks
+}
+
+#[test]
+fn a_takeover_raises_no_epoch_and_nobody_is_rolled_back() {
+    let mut job = Job::bsp();
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    let before = job.core.view().epoch;
+    restart(&mut job, 2);
+    assert!(
+        job.asks.is_empty(),
+        "nobody is replaced because the ApplicationMaster restarted"
+    );
+    for member in &everybody {
+        job.registers(*member);
+    }
+    let view = job.core.view();
+    assert_eq!((view.epoch, view.state), (before, JobState::Running));
+    assert_eq!(job.processes.keys().copied().collect::<Vec<_>>(), everybody);
+    job.end_phase(9);
+    assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Finished);
+    assert!(job.checkpoints.last().unwrap().manifest.cut > job.checkpoints[0].manifest.cut);
+    assert_eq!(
+        job.checkpoints.last().unwrap().manifest.cut.generation,
+        Generation(2),
+        "no cut name twice"
+    );
+}
+
+#[test]
+fn a_missing_shard_leads_to_a_rollback_in_an_epoch_of_the_new_generation() {
+    let mut job = Job::bsp();
+    job.kill(job.pserver(0));
+    let gone = job.pserver(0);
+    restart(&mut job, 2);
+    job.processes.remove(&gone);
+    for member in job.processes.keys().copied().collect::<Vec<_>>() {
+        job.registers(member);
+    }
+    job.pass(120_000);
+    assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
+    assert!(
+        job.pserver(0).incarnation.0 > 10_000,
+        "no incarnation is given twice"
+    );
+    assert_eq!(job.core.view().state, JobState::Running);
+}
+
+#[test]
+fn a_shard_behind_the_journals_epoch_leads_to_a_rollback_from_the_first_step() {
+    // Epoch 1 is journaled, pserver 0 has returned, pserver 1 has not heard of it.
+    let mut job = Job::bsp();
+    let first = job.core.view().epoch;
+    job.auto.hold = false;
+    job.kill(job.pserver(0));
+    let (p0, p1) = (job.pserver(0), job.pserver(1));
+    let second = job.core.view().epoch;
+    job.auto.hold = true;
+    restart(&mut job, 2);
+    says(
+        &mut job,
+        p0,
+        Some(held(second, 0, &[0, 2], |_| (0, false, Vec::new()))),
+        None,
+    );
+    assert_ne!(job.process(p1).epoch, second);
+    says(
+        &mut job,
+        p1,
+        Some(held(first, 0, &[1, 3], |_| (3, false, Vec::new()))),
+        None,
+    );
+    assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
+    assert_eq!(
+        job.process(p0).epoch,
+        Epoch::first(Generation(2)),
+        "even the one that was there already"
+    );
+    for member in job.trainers() {
+        job.registers(member);
+    }
+    assert_eq!(job.core.view().state, JobState::Running);
+}
+
+#[test]
+fn an_epoch_that_the_journal_lacks_leads_to_a_rollback() {
+    let mut job = Job::bsp();
+    job.auto.journal = false;
+    job.kill(job.pserver(0));
+    assert!(
+        job.durable < job.records.len(),
+        "the record of epoch 1 was lost with the ApplicationMaster"
+    );
+    job.auto.journal = true;
+    job.records.truncate(job.durable);
+    let (p0, p1) = (job.pserver(0), job.pserver(1));
+    restart(&mut job, 2);
+    let lost = Epoch {
+        generation: Generation(1),
+        count: 1,
+    };
+    says(
+        &mut job,
+        p0,
+        Some(held(lost, 0, &[0, 2], |_| (0, false, Vec::new()))),
+        None,
+    );
+    says(
+        &mut job,
+        p1,
+        Some(held(lost, 0, &[1, 3], |_| (0, false, Vec::new()))),
+        None,
+    );
+    assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
+}
+
+#[test]
+fn a_task_restarts_at_the_lowest_step_that_a_shard_names_and_at_0_if_one_knows_none() {
+    let mut job = Job::asp(6);
+    let epoch = job.core.view().epoch;
+    let (p0, p1) = (job.pserver(0), job.pserver(1));
+    for trainer in job.trainers() {
+        job.processes.remove(&trainer);
+    }
+    restart(&mut job, 2);
+    says(
+        &mut job,
+        p0,
+        Some(held(epoch, 0, &[0, 2], |_| {
+            (0, false, vec![task(0, 4, false), task(1, 7, false)])
+        })),
+        None,
+    );
+    let from = job.sent.len();
+    says(
+        &mut job,
+        p1,
+        Some(held(epoch, 0, &[1, 3], |_| {
+            (0, false, vec![task(0, 2, false)])
+        })),
+        None,
+    );
+    job.pass(121_000);
+    let grants = grants(&job, from);
+    assert!(grants.contains(&(TaskId(0), Step(2))), "{grants:?}");
+    assert!(grants.contains(&(TaskId(1), Step(0))), "{grants:?}");
+}
+
+#[test]
+fn a_task_is_done_only_if_every_shard_marks_it() {
+    let mut job = Job::asp(6);
+    let epoch = job.core.view().epoch;
+    let (p0, p1) = (job.pserver(0), job.pserver(1));
+    for trainer in job.trainers() {
+        job.processes.remove(&trainer);
+    }
+    restart(&mut job, 2);
+    let marks = |shard: u32| (0, false, vec![task(0, 9, true), task(1, 9, shard == 1)]);
+    says(&mut job, p0, Some(held(epoch, 0, &[0, 2], marks)), None);
+    says(&mut job, p1, Some(held(epoch, 0, &[1, 3], marks)), None);
+    assert_eq!(job.core.view().tasks_done, 1);
+}
+
+#[test]
+fn the_phase_is_the_lowest_that_a_shard_names_and_the_next_one_is_begun_for_all() {
+    let mut two = spec(Consistency::Bsp);
+    two.data.passes = 2;
+    let mut job = Job::started(two, 4, 0);
+    let epoch = job.core.view().epoch;
+    let (p0, p1) = (job.pserver(0), job.pserver(1));
+    restart(&mut job, 2);
+    says(
+        &mut job,
+        p0,
+        Some(held(epoch, 1, &[0, 2], |_| (0, false, Vec::new()))),
+        None,
+    );
+    says(
+        &mut job,
+        p1,
+        Some(held(epoch, 0, &[1, 3], |_| (7, true, Vec::new()))),
+        None,
+    );
+    for member in job.trainers() {
+        job.registers(member);
+    }
+    assert_eq!(job.core.view().phase, PhaseNo(1));
+    assert_eq!(job.process(p1).phase.unwrap().no, PhaseNo(1));
+}
+
+#[test]
+fn trainers_keep_the_tasks_they_are_at_and_their_hand_outs_count() {
+    let mut job = Job::asp(6);
+    let (trainers, pservers) = (job.trainers(), job.pservers());
+    let kept: Vec<_> = trainers
+        .iter()
+        .flat_map(|member| job.process(*member).tasks.clone())
+        .collect();
+    restart(&mut job, 2);
+    for member in trainers.iter().chain(&pservers) {
+        job.registers(*member);
+    }
+    for member in &trainers {
+        for grant in job.process(*member).tasks.clone() {
+            if kept.contains(&grant) {
+                job.finish(*member, grant.task);
+            } else {
+                assert!(grant.attempt.0 > 10_000, "no hand-out is numbered twice");
+            }
+        }
+    }
+    assert_eq!(job.core.view().tasks_done as usize, kept.len());
+    job.finish_all();
+    assert!(job.outcome.is_some());
+}
+
+#[test]
+fn trainers_keep_their_lanes() {
+    let mut job = Job::bsp();
+    let lanes = |job: &Job| {
+        job.trainers()
+            .iter()
+            .map(|member| job.process(*member).lanes.clone())
+            .collect::<Vec<Vec<Lane>>>()
+    };
+    let before = lanes(&job);
+    let everybody: Vec<Member> = job.processes.keys().rev().copied().collect();
+    restart(&mut job, 2);
+    for member in everybody {
+        job.registers(member);
+    }
+    assert_eq!(lanes(&job), before);
+}
+
+#[test]
+fn containers_that_never_speak_up_are_given_back() {
+    let mut job = Job::bsp();
+    let container = ContainerId("forgotten".to_owned());
+    job.processes.insert(
+        Member {
+            slot: Slot::trainer(1),
+            incarnation: Incarnation(0),
+        },
+        Process {
+            container: Some(container.clone()),
+            ..Process::default()
+        },
+    );
+    restart(&mut job, 2);
+    for member in job.pservers().into_iter().chain(job.trainers()) {
+        if member.incarnation.0 > 0 {
+            job.registers(member);
+        }
+    }
+    job.pass(140_000);
+    assert!(job.released.contains(&container));
+}
+
+#[test]
+fn a_second_run_goes_on_from_the_newest_checkpoint() {
+    let mut job = Job::bsp();
+    job.operate(
+        1,
+        heddle_protocol::control::Operation::Stop { checkpoint: true },
+    );
+    let cut = job.cut();
+    job.snap_all(cut, 5);
+    job.save_all(cut);
+    assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Stopped);
+    let mut next = Job::with(job.config.clone());
+    next.records = job.records.clone();
+    next.durable = job.durable;
+    next.checkpoints = job.checkpoints.clone();
+    next.recover(1, 2, Vec::new());
+    let Some((
+        _,
+        Command::Hold {
+            base: Some(base),
+            epoch,
+            step,
+            ..
+        },
+    )) = next
+        .sent
+        .iter()
+        .find(|(_, command)| matches!(command, Command::Hold { .. }))
+    else {
+        panic!("it starts from the checkpoint")
+    };
+    assert_eq!(
+        (base.cut, *epoch, *step),
+        (cut, Epoch::first(Generation(2)), Step(5))
+    );
+    assert!(
+        next.checkpoints.len() == job.checkpoints.len(),
+        "checkpoint 0 is not taken again"
+    );
+    next.end_phase(9);
+    assert_eq!(next.outcome.as_ref().unwrap().state, JobState::Finished);
+}
+
+#[test]
+fn a_run_whose_training_was_over_only_writes_its_model() {
+    let mut job = Job::bsp();
+    job.auto.export = false;
+    job.end_phase(9);
+    assert_eq!(job.core.view().state, JobState::Finishing);
+    let mut next = Job::with(job.config.clone());
+    next.records = job.records.clone();
+    next.durable = job.durable;
+    next.checkpoints = job.checkpoints.clone();
+    next.recover(1, 2, Vec::new());
+    assert_eq!(next.outcome.as_ref().unwrap().state, JobState::Finished);
+    assert!(
+        next.sent
+            .iter()
+            .all(|(_, command)| !matches!(command, Command::Hold { .. } | Command::Work { .. }))
+    );
+}
+
+#[test]
+fn a_job_that_has_finished_is_never_run_again() {
+    let mut job = Job::bsp();
+    job.end_phase(9);
+    let outcome = job.outcome.clone().unwrap();
+    let mut next = Job::with(job.config.clone());
+    next.records = job.records.clone();
+    next.durable = job.durable;
+    next.checkpoints = job.checkpoints.clone();
+    next.recover(2, 2, Vec::new());
+    assert_eq!(next.outcome, Some(outcome));
+    assert!(next.processes.is_empty());
+    assert_eq!(next.records.len(), job.records.len());
+}
+
+#[test]
+fn scores_between_two_checkpoints_survive_in_the_journal_and_a_rollback_forgets_them() {
+    let mut with_test = spec(Consistency::Bsp);
+    with_test.data.passes = 3;
+    with_test.data.test = with_test.data.train.clone();
+    let mut job = Job::started(with_test, 4, 3);
+    job.end_phase(3);
+    job.finish_all();
+    assert_eq!(job.core.view().evaluations.len(), 1);
+    assert!(
+        job.records
+            .iter()
+            .any(|record| matches!(record, Record::Evaluated { .. }))
+    );
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    restart(&mut job, 2);
+    for member in everybody {
+        job.registers(member);
+    }
+    assert_eq!(job.core.view().evaluations.len(), 1);
+    job.kill(job.pserver(0));
+    assert_eq!(
+        job.core.view().evaluations.len(),
+        0,
+        "its values are gone: it will be done again"
+    );
+    assert_eq!(job.core.view().phase, PhaseNo(0));
+}
+
+#[test]
+fn an_older_container_never_takes_the_place_of_one_that_this_attempt_started() {
+    let mut job = Job::bsp();
+    let old = job.trainer(0);
+    let process = job.process(old).clone();
+    job.processes.remove(&old);
+    restart(&mut job, 2);
+    for member in job.processes.keys().copied().collect::<Vec<_>>() {
+        job.registers(member);
+    }
+    job.pass(121_000);
+    let new = job.trainer(0);
+    assert!(new.incarnation > old.incarnation);
+    job.processes.insert(
+        old,
+        Process {
+            connection: None,
+            ..process
+        },
+    );
+    job.registers(old);
+    assert!(job.refused.contains(&old));
+    job.report(
+        new,
+        Up::Stepping {
+            epoch: job.core.view().epoch,
+        },
+    );
+}
