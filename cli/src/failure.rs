@@ -52,6 +52,10 @@ impl Failure {
 
     /// Tells it on stderr; as one JSON object where JSON was asked for.
     pub fn print(&self, json: bool) {
+        if self.exit == Exit::PipeClosed {
+            // Whoever left wants to hear nothing more.
+            return;
+        }
         if json {
             let object = serde_json::json!({
                 "error": self.fact,

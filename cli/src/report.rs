@@ -14,6 +14,13 @@ pub fn word(value: &impl serde::Serialize) -> String {
     }
 }
 
+/// A rate without digits after the point.
+#[must_use]
+pub fn rate(per_second: f64) -> String {
+    // Rates that were smoothed down to nothing may carry a minus sign.
+    format!("{:.0}", per_second.abs())
+}
+
 /// `pass 3: log-loss 0.2118  auc 0.9729  accuracy 0.925`.
 #[must_use]
 pub fn evaluation(scores: &EvaluationView) -> String {

@@ -71,10 +71,10 @@ fn details(view: &JobView) -> Result<(), Failure> {
         JobState::Finished | JobState::Failed | JobState::Stopped
     ) {
         let mut line = format!(
-            "{}  {} rows  {:.0} rows/s",
+            "{}  {} rows  {} rows/s",
             view.phase_text,
             output::thousands(view.rows),
-            view.rows_per_second
+            report::rate(view.rows_per_second)
         );
         if let Some(loss) = view.training_loss {
             line.push_str(&format!("  loss {loss:.4}"));
@@ -93,7 +93,7 @@ fn details(view: &JobView) -> Result<(), Failure> {
                 slot.slot.to_string(),
                 report::word(&slot.state),
                 slot.pid.to_string(),
-                format!("{:.0}", slot.per_second),
+                report::rate(slot.per_second),
                 output::size(slot.rss_bytes),
             ]);
         }

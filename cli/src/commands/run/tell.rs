@@ -1,7 +1,9 @@
 //! Telling how a run goes: events as they come, and the end.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
+use heddle_protocol::ids::Slot;
 use heddle_protocol::spec::{Algorithm, JobSpec};
 use heddle_protocol::view::{Event, JobState, JobView};
 
@@ -22,6 +24,8 @@ pub struct Teller<'a> {
     begun: Instant,
     /// Rows that were there when this run began; a continued one counts on.
     rows_before: Option<u64>,
+    /// Slots whose container went and has no successor yet.
+    lost: BTreeSet<Slot>,
     ended: Option<Exit>,
 }
 
@@ -34,6 +38,7 @@ impl<'a> Teller<'a> {
             progress: ProgressLine::new(),
             begun: Instant::now(),
             rows_before: None,
+            lost: BTreeSet::new(),
             ended: None,
         }
     }
@@ -94,13 +99,8 @@ impl<'a> Teller<'a> {
                     run.short()
                 ));
             }
-            Event::Registered {
-                slot,
-                incarnation,
-                pid,
-                ..
-            } => {
-                if incarnation.0 > 1 {
+            Event::Registered { slot, pid, .. } => {
+                if self.lost.remove(&slot) {
                     self.say(&format!("{slot} is back as process {pid}"));
                 }
             }
@@ -108,7 +108,10 @@ impl<'a> Teller<'a> {
                 slot,
                 incarnation,
                 cause,
-            } => self.say(&format!("{slot} ({incarnation}) {cause}")),
+            } => {
+                self.lost.insert(slot);
+                self.say(&format!("{slot} ({incarnation}) {cause}"));
+            }
             Event::PhaseBegun { text, .. } => self.progress.show(&text),
             Event::Progress {
                 text,
@@ -121,7 +124,8 @@ impl<'a> Teller<'a> {
                     training_loss.map_or_else(String::new, |loss| format!("  loss {loss:.4}"));
                 let rows = output::thousands(rows);
                 self.progress.show(&format!(
-                    "{text}  {rows} rows  {rows_per_second:.0} rows/s{loss}"
+                    "{text}  {rows} rows  {} rows/s{loss}",
+                    report::rate(rows_per_second)
                 ));
             }
             Event::Evaluated(scores) => self.say(&report::evaluation(&scores)),
@@ -167,12 +171,8 @@ impl<'a> Teller<'a> {
                 });
                 let mut failure = Failure::new(exit, fact);
                 failure.causes = lines.map(str::to_owned).collect();
-                let again = "running the job again continues it";
                 failure
-                    .next(format!(
-                        "logs are in {}; {again}",
-                        short_path(&self.run.dir.logs())
-                    ))
+                    .next(format!("logs are in {}", short_path(&self.run.dir.logs())))
                     .print(false);
                 Ok(())
             }

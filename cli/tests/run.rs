@@ -1,0 +1,274 @@
+//! `heddle run` and the commands on its runs, with real ApplicationMasters and parameter servers.
+//!
+//! The trainers are a program that does nothing, so that a run stays where it is until it is told to
+//! stop: what is tested is the life of a run, not training.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const IDLE: &str = "name = \"idle\"\n[data]\ntrain = \"d.libsvm\"\n[model]\nalgorithm = \"custom\"\n\
+    [[model.table]]\nname = \"t\"\nrows = 10\n[trainers]\ncommand = [\"sleep\", \"600\"]\n";
+
+/// Longest wait for a condition; far above what an idle machine needs.
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Bench(TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("job.toml"), IDLE).unwrap();
+        std::fs::write(dir.path().join("d.libsvm"), "1 1:1\n").unwrap();
+        Self(dir)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env_remove("RUST_LOG")
+            .env("XDG_STATE_HOME", self.0.path().join("state"));
+        command
+    }
+
+    fn heddle(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Starts a run in the background and waits until its first checkpoint exists.
+    fn start(&self, arguments: &[&str]) -> Running<'_> {
+        let mut all = vec!["run", "job.toml", "--json"];
+        all.extend(arguments);
+        let stdout = self.0.path().join("stdout");
+        let child = self
+            .command(&all)
+            .stdin(Stdio::null())
+            .stdout(std::fs::File::create(&stdout).unwrap())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut running = Running { bench: self, child };
+        let wanted = |event: &Value| {
+            event["event"] == "checkpoint-committed" || !event["resumed_from"].is_null()
+        };
+        running.wait_for(|events| events.iter().any(wanted));
+        running
+    }
+
+    fn events(&self) -> Vec<Value> {
+        events(&self.0.path().join("stdout"))
+    }
+
+    fn list(&self) -> Vec<Value> {
+        let output = self.heddle(&["list", "--json"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+}
+
+fn events(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
+struct Running<'b> {
+    bench: &'b Bench,
+    child: Child,
+}
+
+impl Running<'_> {
+    fn wait_for(&mut self, condition: impl Fn(&[Value]) -> bool) {
+        let begun = Instant::now();
+        while !condition(&self.bench.events()) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(
+                ended.is_none(),
+                "ended {ended:?}: {:?}",
+                self.bench.events()
+            );
+            assert!(
+                begun.elapsed() < LIMIT,
+                "waited in vain: {:?}",
+                self.bench.events()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// The exit code, once it has ended by itself.
+    fn end(mut self) -> Option<i32> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(
+                begun.elapsed() < LIMIT,
+                "does not end: {:?}",
+                self.bench.events()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    /// A test that failed leaves no run: the ApplicationMaster hears the end of its leash.
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_run_in_order_and_the_next_one_continues_it() {
+    let bench = Bench::new();
+    let running = bench.start(&[]);
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.end(), Some(130));
+    assert_eq!(bench.list()[0]["state"], "stopped");
+
+    let running = bench.start(&[]);
+    assert_eq!(
+        bench.events()[0]["resumed_from"]["generation"],
+        1,
+        "{:?}",
+        bench.events()[0]
+    );
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(143));
+    assert_eq!(bench.list().len(), 2);
+    let outs = std::fs::read_dir(bench.0.path().join("out"))
+        .unwrap()
+        .count();
+    assert_eq!(outs, 1, "a continued run writes where the first one did");
+}
+
+#[test]
+fn another_job_in_the_same_file_is_refused_with_the_keys_until_it_is_allowed() {
+    let bench = Bench::new();
+    let running = bench.start(&[]);
+    running.signal(Signal::SIGINT);
+    running.end();
+
+    let refused = |arguments: &[&str]| {
+        let output = bench.heddle(arguments);
+        assert_eq!(output.status.code(), Some(7));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let stderr = refused(&["run", "job.toml", "--set", "training.seed=1", "--resume"]);
+    assert!(
+        stderr.contains("training.seed: 42 before, 1 now\n"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("--fresh trains anew"), "{stderr}");
+    let stderr = refused(&["run", "job.toml", "--set", "trainers.max=3"]);
+    assert!(
+        stderr.contains("trainers.max: 2 before, 3 now (--resume allows it)"),
+        "{stderr}"
+    );
+
+    let running = bench.start(&["--set", "trainers.max=3", "--resume"]);
+    running.signal(Signal::SIGINT);
+    running.end();
+    let running = bench.start(&["--set", "training.seed=1", "--fresh"]);
+    assert!(bench.events()[0]["resumed_from"].is_null());
+    running.signal(Signal::SIGINT);
+    running.end();
+}
+
+#[test]
+fn status_logs_and_kill_take_the_first_digits_of_the_run() {
+    let bench = Bench::new();
+    let running = bench.start(&[]);
+    let run = bench.list()[0]["run"].as_str().unwrap().to_owned();
+    let short = &run[..6];
+
+    let output = bench.heddle(&["status", short, "--json"]);
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(status["standing"], "running", "{status}");
+    assert_eq!(status["view"]["run"], run.as_str());
+
+    let output = bench.heddle(&["logs", short, "--slot", "am"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("==> am/am.log <=="));
+
+    let output = bench.heddle(&["checkpoint", "ls", short, "--json"]);
+    let checkpoint: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(checkpoint["good"], true, "{checkpoint}");
+    let removal = bench.heddle(&["checkpoint", "rm", short, "g1-c1"]);
+    assert_eq!(
+        removal.status.code(),
+        Some(9),
+        "a living run owns its checkpoints"
+    );
+
+    assert_eq!(bench.heddle(&["kill", short]).status.code(), Some(0));
+    assert_eq!(running.end(), Some(3));
+    assert_eq!(bench.list()[0]["state"], "stopped");
+}
+
+#[test]
+fn the_processes_of_a_run_end_with_its_command_line() {
+    let bench = Bench::new();
+    let mut running = bench.start(&[]);
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let begun = Instant::now();
+    while bench.list()[0]["state"] == "running" {
+        assert!(
+            begun.elapsed() < LIMIT,
+            "the ApplicationMaster goes on alone"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_checkpoint_folder_with_foreign_files_is_refused_and_they_survive() {
+    let bench = Bench::new();
+    let dir = bench.0.path().join("precious");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("thesis.txt"), "x").unwrap();
+    let output = bench.heddle(&["run", "job.toml", "--set", "checkpoint.dir=precious"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(7), "{stderr}");
+    assert!(stderr.contains("thesis.txt"), "{stderr}");
+    assert!(dir.join("thesis.txt").exists());
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
+}
+
+#[test]
+fn a_port_in_use_is_exit_7() {
+    let bench = Bench::new();
+    // Three ports that follow each other, all of them taken.
+    let listeners: Vec<_> = (20_000u16..60_000)
+        .step_by(3)
+        .find_map(|first| {
+            let bind = |port| std::net::TcpListener::bind(("127.0.0.1", port)).ok();
+            (first..first + 3).map(bind).collect::<Option<Vec<_>>>()
+        })
+        .unwrap();
+    let first = listeners[0].local_addr().unwrap().port();
+    let ports = format!("network.ports={first}-{}", first + 2);
+    let output = bench.heddle(&["run", "job.toml", "--set", &ports]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(7), "{stderr}");
+    assert!(stderr.contains("network.ports"), "{stderr}");
+}
