@@ -10,6 +10,8 @@
 
 pub mod checkpoint;
 mod digest;
+#[cfg(any(test, feature = "double"))]
+pub mod double;
 mod error;
 mod glob;
 mod local;

@@ -55,13 +55,10 @@ impl SummedWriter {
     /// What [`Storage::create`] says.
     pub async fn create(storage: &dyn Storage, path: &StorePath) -> Result<Self, StorageError> {
         let writer = storage.create(path, Mode::FILE).await?;
-        let digester = Digester::start().map_err(|error| {
-            StorageError::new(Op::Create, storage.show(path), Reason::Other).because(error)
-        })?;
         Ok(Self {
             path: path.clone(),
             writer,
-            digester,
+            digester: Digester::new(),
             bytes: 0,
         })
     }
@@ -72,7 +69,12 @@ impl SummedWriter {
     /// What [`Writer::write`] says.
     pub async fn write(&mut self, data: Bytes) -> Result<(), StorageError> {
         self.bytes += data.len() as u64;
-        self.digester.update(data.clone()).await;
+        let no_thread =
+            |error| StorageError::new(Op::Write, &self.path, Reason::Other).because(error);
+        self.digester
+            .update(data.clone())
+            .await
+            .map_err(no_thread)?;
         self.writer.write(data).await?;
         Ok(())
     }

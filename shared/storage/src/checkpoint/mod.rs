@@ -25,6 +25,8 @@ mod layout;
 mod lineage;
 mod remove;
 mod restore;
+#[cfg(test)]
+mod tests;
 
 use crate::error::StorageError;
 use crate::shard_file::FormatError;

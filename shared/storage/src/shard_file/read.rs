@@ -208,13 +208,11 @@ impl Source {
     ) -> Result<Self, CheckpointError> {
         let shown = storage.show(path);
         let reader = storage.open(path, 0).await?;
-        let digester = Digester::start()
-            .map_err(|error| StorageError::new(Op::Open, &shown, Reason::Other).because(error))?;
         Ok(Self {
             shown,
             reader,
             ahead: Bytes::new(),
-            digester: Some(digester),
+            digester: Some(Digester::new()),
             left: file.bytes,
             bytes: file.bytes,
             expected: file.md5,
@@ -247,8 +245,10 @@ impl Source {
             }));
         }
         self.left -= length;
-        if let Some(digester) = &self.digester {
-            digester.update(chunk.clone()).await;
+        if let Some(digester) = &mut self.digester {
+            let no_thread =
+                |error| StorageError::new(Op::Read, &self.shown, Reason::Other).because(error);
+            digester.update(chunk.clone()).await.map_err(no_thread)?;
         }
         Ok(chunk)
     }

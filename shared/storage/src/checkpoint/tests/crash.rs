@@ -1,0 +1,277 @@
+//! A checkpoint disturbed at every call, in every way: done, not done, unknown either way, death
+//! before and after. Whatever happens, what was committed can be restored and nothing is half there.
+
+use super::*;
+use crate::double::{Fault, Faults, Faulty, MemoryStorage};
+use crate::local::LocalStorage;
+
+const SHARDS: u32 = 3;
+const NEWEST: u32 = 4;
+
+/// A directory with two checkpoints of generation 1, and an orphan of a cut that was given up.
+async fn before(storage: &Arc<dyn Storage>, root: &StorePath) {
+    let dir = opened(storage, root).await;
+    assert!(dir.write_claim(&claim_of(1, None)).await.expect("claimed"));
+    for number in [1, 2] {
+        let parent = (number > 1).then(|| cut(1, number - 1));
+        assert!(checkpoint(&dir, cut(1, number), parent, SHARDS, salt(1)).await);
+    }
+    let staging = dir.stage(cut(1, 3), salt(1)).await.expect("staged");
+    save(&dir, &staging, cut(1, 3), 0, SHARDS)
+        .await
+        .expect("saved");
+}
+
+/// The third checkpoint, with its retention, as a process sees it that goes through `faults`.
+async fn disturbed(storage: &Arc<dyn Storage>, root: &StorePath, faults: &Arc<Faults>) -> bool {
+    let storage = Faulty::over(Arc::clone(storage), Arc::clone(faults));
+    let dir = CheckpointDir {
+        storage,
+        root: root.clone(),
+    };
+    checkpoint(&dir, cut(1, NEWEST), Some(cut(1, 2)), SHARDS, salt(1)).await
+}
+
+/// What must hold after it, as the next one to look sees it. Returns the newest checkpoint.
+async fn check(dir: &CheckpointDir, confirmed: bool, context: &str) -> CutId {
+    // Nothing that has a checkpoint's name is less than a checkpoint.
+    let names = dir.names().await.expect("listed");
+    for name in &names {
+        assert_whole(dir, *name, context).await;
+    }
+    let lineage = dir.lineage().await.expect("read");
+    let newest = dir.newest(&lineage, Depth::Full, OnCorrupt::Fail).await;
+    let newest = newest
+        .unwrap_or_else(|error| panic!("{error}\n{context}"))
+        .expect("never none");
+    let newest = newest.manifest.cut;
+    let exists = names.contains(&cut(1, NEWEST));
+    assert_eq!(
+        newest,
+        if exists { cut(1, NEWEST) } else { cut(1, 2) },
+        "{context}"
+    );
+    assert!(
+        exists || !confirmed,
+        "a confirmed checkpoint is gone\n{context}"
+    );
+    assert!(names.len() >= 2, "{names:?} left\n{context}");
+    newest
+}
+
+/// The same, and a successor claims, continues, and cleans up behind its predecessor.
+async fn after(storage: &Arc<dyn Storage>, root: &StorePath, confirmed: bool, context: &str) {
+    let dir = opened(storage, root).await;
+    let newest = check(&dir, confirmed, context).await;
+    assert!(
+        dir.write_claim(&claim_of(2, Some(newest)))
+            .await
+            .expect("claimed")
+    );
+    assert!(
+        checkpoint(&dir, cut(2, 1), Some(newest), SHARDS, salt(2)).await,
+        "{context}"
+    );
+    assert!(
+        checkpoint(&dir, cut(2, 2), Some(cut(2, 1)), SHARDS, salt(2)).await,
+        "{context}"
+    );
+    assert_eq!(
+        dir.names().await.expect("listed"),
+        [cut(2, 1), cut(2, 2)],
+        "{context}"
+    );
+    for name in [cut(2, 1), cut(2, 2)] {
+        assert_whole(&dir, name, context).await;
+    }
+    let left = dir
+        .children(&dir.at(layout::STAGING).expect("short"))
+        .await
+        .expect("listed");
+    assert!(
+        left.iter().all(|entry| entry.name() == "g2"),
+        "{left:?}\n{context}"
+    );
+}
+
+#[tokio::test]
+async fn every_call_of_a_checkpoint_may_fail_in_every_way() {
+    let root = path("/ckpt");
+    let start = MemoryStorage::new();
+    let shared: Arc<dyn Storage> = Arc::new(start.clone());
+    before(&shared, &root).await;
+
+    let faults = Faults::none();
+    let undisturbed: Arc<dyn Storage> = Arc::new(start.copy());
+    assert!(disturbed(&undisturbed, &root, &faults).await);
+    let calls = faults.calls();
+    assert!(calls > 30, "only {calls} calls: {:#?}", faults.log());
+    after(&undisturbed, &root, true, "undisturbed").await;
+
+    for call in 0..calls {
+        for fault in Fault::ALL {
+            for power_loss in [false, true] {
+                if power_loss && !fault.is_crash() {
+                    continue;
+                }
+                let faults = Faults::at([(call, fault)]);
+                let memory = start.copy();
+                let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+                let confirmed = disturbed(&storage, &root, &faults).await;
+                let context = format!(
+                    "{fault:?} at call {call}, power loss {power_loss}:\n{:#?}",
+                    faults.log()
+                );
+                if !fault.is_crash() {
+                    assert!(
+                        confirmed,
+                        "one lost reply must not cost a checkpoint\n{context}"
+                    );
+                }
+                if power_loss {
+                    memory.power_loss();
+                }
+                after(&storage, &root, confirmed, &context).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_faults_in_one_checkpoint_lose_nothing_either() {
+    let root = path("/ckpt");
+    let start = MemoryStorage::new();
+    let shared: Arc<dyn Storage> = Arc::new(start.clone());
+    before(&shared, &root).await;
+    let faults = Faults::none();
+    let undisturbed: Arc<dyn Storage> = Arc::new(start.copy());
+    assert!(disturbed(&undisturbed, &root, &faults).await);
+    // Those from the manifest on, and two beyond the last, which only a retry reaches: all pairs.
+    let log = faults.log();
+    let seal = log
+        .iter()
+        .position(|line| line.contains("create") && line.contains("MANIFEST.json"));
+    let (from, calls) = (seal.expect("a manifest is written"), faults.calls() + 2);
+    for first in from..calls {
+        for second in first + 1..calls {
+            for one in [Fault::NotDone, Fault::DoneUnknown, Fault::NotDoneUnknown] {
+                for two in Fault::ALL {
+                    let faults = Faults::at([(first, one), (second, two)]);
+                    let storage: Arc<dyn Storage> = Arc::new(start.copy());
+                    let confirmed = disturbed(&storage, &root, &faults).await;
+                    let context = format!(
+                        "{one:?} at {first}, {two:?} at {second}:\n{:#?}",
+                        faults.log()
+                    );
+                    check(
+                        &CheckpointDir {
+                            storage,
+                            root: root.clone(),
+                        },
+                        confirmed,
+                        &context,
+                    )
+                    .await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_real_file_system_keeps_the_same_promises() {
+    // In memory if possible: names behave the same there, and syncing thousands of small files to a
+    // disk takes half a minute.
+    let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let temp = temp.expect("a temporary directory");
+    let at = |name: &str| {
+        path(temp.path().to_str().expect("UTF-8"))
+            .join(name)
+            .expect("a name")
+    };
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
+    before(&storage, &at("start")).await;
+
+    let faults = Faults::none();
+    copy_tree(at("start").as_str(), at("undisturbed").as_str());
+    assert!(disturbed(&storage, &at("undisturbed"), &faults).await);
+    for call in 0..faults.calls() {
+        for fault in Fault::ALL.into_iter().chain([Fault::CrashHalfway]) {
+            let root = at(&format!("{call}-{fault:?}"));
+            copy_tree(at("start").as_str(), root.as_str());
+            let faults = Faults::at([(call, fault)]);
+            let confirmed = disturbed(&storage, &root, &faults).await;
+            let context = format!("{fault:?} at call {call}:\n{:#?}", faults.log());
+            check(
+                &CheckpointDir {
+                    storage: Arc::clone(&storage),
+                    root: root.clone(),
+                },
+                confirmed,
+                &context,
+            )
+            .await;
+            if fault == Fault::CrashAfter {
+                after(&storage, &root, confirmed, &context).await;
+            }
+            std::fs::remove_dir_all(root.as_str()).expect("removed");
+        }
+    }
+}
+
+fn copy_tree(from: &str, to: &str) {
+    std::fs::create_dir(to).expect("made");
+    for entry in std::fs::read_dir(from).expect("listed") {
+        let entry = entry.expect("listed");
+        let (from, to) = (
+            entry.path(),
+            std::path::Path::new(to).join(entry.file_name()),
+        );
+        if from.is_dir() {
+            copy_tree(from.to_str().expect("UTF-8"), to.to_str().expect("UTF-8"));
+        } else {
+            std::fs::copy(from, to).expect("copied");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_the_sync_a_power_loss_would_be_noticed_here() {
+    // The test's own test: a checkpoint whose bytes were never synced does not survive, so the sync
+    // that the others rely on is what makes them pass.
+    let memory = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+    let root = path("/ckpt");
+    before(&storage, &root).await;
+    let dir = opened(&storage, &root).await;
+    let file = dir
+        .load(cut(1, 2), Depth::Full)
+        .await
+        .expect("whole")
+        .manifest
+        .shards[0]
+        .file
+        .clone();
+    let victim = dir
+        .checkpoint_dir(cut(1, 2))
+        .expect("short")
+        .join(&file)
+        .expect("a name");
+    storage.delete_file(&victim).await.expect("deleted");
+    let mut writer = storage
+        .create(&victim, crate::Mode::FILE)
+        .await
+        .expect("created");
+    writer
+        .write(Bytes::from_static(b"not synced"))
+        .await
+        .expect("written");
+    writer.close().await.expect("closed");
+    memory.power_loss();
+    assert!(
+        dir.load(cut(1, 2), Depth::Full)
+            .await
+            .expect_err("gone")
+            .is_damage()
+    );
+}

@@ -1,0 +1,544 @@
+//! Which checkpoint is used when some are damaged, unreadable, of a later version or gone.
+
+use super::*;
+use crate::double::MemoryStorage;
+use crate::error::{Op, Reason, StorageError, WriteError};
+use crate::sidecar::sidecar_name;
+use crate::store::{Entry, Mode, Reader, Writer};
+use async_trait::async_trait;
+
+struct Place {
+    memory: MemoryStorage,
+    dir: CheckpointDir,
+}
+
+/// Three checkpoints of generation 1.
+async fn place() -> Place {
+    let memory = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+    let dir = opened(&storage, &path("/ckpt")).await;
+    assert!(dir.write_claim(&claim_of(1, None)).await.expect("claimed"));
+    for number in 1..=3 {
+        let staging = dir.stage(cut(1, number), salt(1)).await.expect("staged");
+        let mut files = Vec::new();
+        for shard in 0..2 {
+            files.push(
+                save(&dir, &staging, cut(1, number), shard, 2)
+                    .await
+                    .expect("saved"),
+            );
+        }
+        dir.commit(manifest(cut(1, number), None, files), salt(1), &|| Ok(()))
+            .await
+            .expect("committed");
+    }
+    Place { memory, dir }
+}
+
+impl Place {
+    fn file(&self, number: u32, name: &str) -> StorePath {
+        path(&format!("/ckpt/g1-c{number}/{name}"))
+    }
+
+    async fn shard(&self, number: u32) -> String {
+        self.dir
+            .load(cut(1, number), Depth::Shallow)
+            .await
+            .expect("whole")
+            .manifest
+            .shards[0]
+            .file
+            .clone()
+    }
+
+    async fn newest(&self, on_corrupt: OnCorrupt) -> Result<Option<u32>, CheckpointError> {
+        let lineage = self.dir.lineage().await.expect("read");
+        let found = self.dir.newest(&lineage, Depth::Full, on_corrupt).await?;
+        Ok(found.map(|found| found.manifest.cut.number))
+    }
+}
+
+#[tokio::test]
+async fn every_damage_of_the_newest_leads_to_the_one_before_or_stops() {
+    type Change = fn(&mut Vec<u8>);
+    let changes: [(&str, Change); 9] = [
+        ("shard", |bytes| bytes[300] ^= 1),
+        ("shard", |bytes| bytes.truncate(100)),
+        ("shard", |bytes| bytes.push(0)),
+        ("sidecar", Vec::clear),
+        ("sidecar", |bytes| bytes[34] = b'x'),
+        ("MANIFEST.json", |bytes| bytes[40] ^= 1),
+        ("MANIFEST.json", |bytes| bytes.truncate(10)),
+        ("MANIFEST.json.md5", Vec::clear),
+        ("MANIFEST.json.md5", |bytes| bytes[0] ^= 1),
+    ];
+    for (index, (name, change)) in changes.into_iter().enumerate() {
+        let place = place().await;
+        let shard = place.shard(3).await;
+        let name = match name {
+            "shard" => shard,
+            "sidecar" => sidecar_name(&shard),
+            other => other.to_owned(),
+        };
+        place.memory.damage(&place.file(3, &name), change);
+        assert_eq!(
+            place
+                .newest(OnCorrupt::Previous)
+                .await
+                .expect("the one before"),
+            Some(2),
+            "change {index}"
+        );
+        let error = place.newest(OnCorrupt::Fail).await.expect_err("stops");
+        assert!(
+            error.is_damage() && error.to_string().contains("/ckpt/g1-c3/"),
+            "change {index}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_missing_file_is_damage() {
+    for name in ["shard", "sidecar", "MANIFEST.json", "MANIFEST.json.md5"] {
+        let place = place().await;
+        let shard = place.shard(3).await;
+        let name = match name {
+            "shard" => shard,
+            "sidecar" => sidecar_name(&shard),
+            other => other.to_owned(),
+        };
+        place
+            .dir
+            .storage
+            .delete_file(&place.file(3, &name))
+            .await
+            .expect("deleted");
+        assert_eq!(
+            place
+                .newest(OnCorrupt::Previous)
+                .await
+                .expect("the one before"),
+            Some(2),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn sidecars_in_other_spellings_are_good() {
+    let place = place().await;
+    let name = sidecar_name(&place.shard(3).await);
+    place.memory.damage(&place.file(3, &name), |bytes| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        let (sum, rest) = text.split_at(32);
+        *bytes = format!("{}{}\r\n", sum.to_uppercase(), rest.trim_end()).into_bytes();
+    });
+    assert_eq!(place.newest(OnCorrupt::Fail).await.expect("good"), Some(3));
+}
+
+/// Writes a manifest with a good sum, as another program would.
+async fn replace_manifest(place: &Place, change: impl FnOnce(&mut serde_json::Value)) {
+    let manifest = place
+        .dir
+        .load(cut(1, 3), Depth::Shallow)
+        .await
+        .expect("whole")
+        .manifest;
+    let mut json = serde_json::to_value(&manifest).expect("JSON");
+    change(&mut json);
+    let bytes = serde_json::to_vec(&json).expect("JSON");
+    let line = crate::sidecar_line(crate::digest::sum_of(&bytes), "MANIFEST.json");
+    place
+        .memory
+        .damage(&place.file(3, "MANIFEST.json"), |old| *old = bytes);
+    place
+        .memory
+        .damage(&place.file(3, "MANIFEST.json.md5"), |old| {
+            *old = line.into_bytes()
+        });
+}
+
+#[tokio::test]
+async fn a_manifest_of_a_later_version_stops_whatever_the_policy() {
+    let place = place().await;
+    replace_manifest(&place, |json| json["format_version"] = 2.into()).await;
+    let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
+    assert!(!error.is_damage());
+    assert!(
+        error
+            .to_string()
+            .ends_with("it has format version 2, this program reads up to 1"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_manifest_that_lists_a_shard_twice_or_speaks_of_another_cut_is_damage() {
+    let twice = place().await;
+    replace_manifest(&twice, |json| json["shards"][1] = json["shards"][0].clone()).await;
+    assert_eq!(
+        twice
+            .newest(OnCorrupt::Previous)
+            .await
+            .expect("the one before"),
+        Some(2)
+    );
+    let other = place().await;
+    replace_manifest(&other, |json| json["cut"]["number"] = 7.into()).await;
+    assert_eq!(
+        other
+            .newest(OnCorrupt::Previous)
+            .await
+            .expect("the one before"),
+        Some(2)
+    );
+}
+
+#[tokio::test]
+async fn with_all_damaged_it_is_an_error_and_never_a_fresh_start() {
+    let place = place().await;
+    for number in 1..=3 {
+        place
+            .dir
+            .storage
+            .delete_file(&place.file(number, "MANIFEST.json"))
+            .await
+            .expect("deleted");
+    }
+    let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
+    assert!(
+        matches!(error, CheckpointError::NoneUsable { damaged: 3, .. }),
+        "{error}"
+    );
+    // Set aside they still count as having been there.
+    for number in 1..=3 {
+        place
+            .dir
+            .set_aside(cut(1, number))
+            .await
+            .expect("set aside");
+    }
+    let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
+    assert!(
+        matches!(error, CheckpointError::NoneUsable { damaged: 3, .. }),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_base_that_is_gone_without_a_trace_is_an_error() {
+    let place = place().await;
+    assert!(
+        place
+            .dir
+            .write_claim(&claim_of(2, Some(cut(1, 3))))
+            .await
+            .expect("claimed")
+    );
+    for number in 1..=3 {
+        place
+            .dir
+            .storage
+            .delete_dir(&path(&format!("/ckpt/g1-c{number}")))
+            .await
+            .expect("deleted");
+    }
+    let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
+    assert!(
+        matches!(error, CheckpointError::Lost { cut: lost, .. } if lost == cut(1, 3)),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_directory_that_never_had_one_has_none() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let dir = opened(&storage, &path("/ckpt")).await;
+    for generation in [1, 2] {
+        assert!(
+            dir.write_claim(&claim_of(generation, None))
+                .await
+                .expect("claimed")
+        );
+        let lineage = dir.lineage().await.expect("read");
+        let found = dir
+            .newest(&lineage, Depth::Full, OnCorrupt::Fail)
+            .await
+            .expect("none is an answer");
+        assert_eq!(found, None);
+    }
+}
+
+/// Reads of one file fail as if its DataNodes were away.
+#[derive(Debug)]
+struct Away {
+    inner: MemoryStorage,
+    name: String,
+}
+
+impl Away {
+    fn check(&self, path: &StorePath) -> Result<(), StorageError> {
+        if path.as_str().contains(&self.name) {
+            return Err(StorageError::new(Op::Read, path, Reason::Unavailable));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Storage for Away {
+    fn show(&self, path: &StorePath) -> String {
+        self.inner.show(path)
+    }
+    async fn create(&self, path: &StorePath, mode: Mode) -> Result<Box<dyn Writer>, WriteError> {
+        self.inner.create(path, mode).await
+    }
+    async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError> {
+        self.check(path)?;
+        self.inner.open(path, offset).await
+    }
+    async fn read_range(
+        &self,
+        path: &StorePath,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes, StorageError> {
+        self.check(path)?;
+        self.inner.read_range(path, offset, len).await
+    }
+    async fn stat(&self, path: &StorePath) -> Result<Entry, StorageError> {
+        self.inner.stat(path).await
+    }
+    async fn list(&self, path: &StorePath) -> Result<Vec<Entry>, StorageError> {
+        self.inner.list(path).await
+    }
+    async fn mkdir(&self, path: &StorePath, mode: Mode) -> Result<(), WriteError> {
+        self.inner.mkdir(path, mode).await
+    }
+    async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
+        self.inner.rename(from, to).await
+    }
+    async fn delete_file(&self, path: &StorePath) -> Result<(), WriteError> {
+        self.inner.delete_file(path).await
+    }
+    async fn delete_dir(&self, path: &StorePath) -> Result<(), WriteError> {
+        self.inner.delete_dir(path).await
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_just_now_stops_and_lets_no_older_one_in() {
+    let place = place().await;
+    let shard = place.shard(3).await;
+    for name in [
+        "g1-c3/MANIFEST.json".to_owned(),
+        format!("g1-c3/{}", sidecar_name(&shard)),
+        format!("g1-c3/{shard}"),
+    ] {
+        let storage: Arc<dyn Storage> = Arc::new(Away {
+            inner: place.memory.clone(),
+            name,
+        });
+        let dir = CheckpointDir {
+            storage,
+            root: path("/ckpt"),
+        };
+        let lineage = dir.lineage().await.expect("read");
+        let error = dir
+            .newest(&lineage, Depth::Full, OnCorrupt::Previous)
+            .await
+            .expect_err("stops");
+        assert!(error.is_retryable() && !error.is_damage(), "{error}");
+        // Nor is anything deleted for lack of knowing.
+        let kept = place.memory.paths();
+        let _ = dir.retain(2, Generation(1), None).await;
+        assert_eq!(
+            place.dir.names().await.expect("listed").len(),
+            3.min(kept.len())
+        );
+    }
+}
+
+#[tokio::test]
+async fn retention_counts_only_whole_checkpoints_and_leaves_two() {
+    let place = place().await;
+    let shard = place.shard(3).await;
+    place.memory.damage(&place.file(3, &shard), Vec::clear);
+    let swept = place
+        .dir
+        .retain(2, Generation(1), None)
+        .await
+        .expect("swept");
+    assert_eq!(swept.checkpoints, [], "1 and 2 are the only whole ones");
+    let swept = place
+        .dir
+        .retain(0, Generation(1), None)
+        .await
+        .expect("swept");
+    assert_eq!(swept.checkpoints, [], "never below two");
+}
+
+#[tokio::test]
+async fn retention_deletes_the_oldest_and_what_is_outside_the_lineage() {
+    let place = place().await;
+    assert!(
+        place
+            .dir
+            .write_claim(&claim_of(2, Some(cut(1, 2))))
+            .await
+            .expect("claimed")
+    );
+    assert!(checkpoint(&place.dir, cut(2, 1), Some(cut(1, 2)), 2, salt(2)).await);
+    assert_eq!(
+        place.dir.names().await.expect("listed"),
+        [cut(1, 2), cut(2, 1)]
+    );
+}
+
+#[tokio::test]
+async fn one_that_is_not_the_highest_claim_deletes_and_commits_nothing() {
+    let place = place().await;
+    assert!(
+        place
+            .dir
+            .write_claim(&claim_of(2, Some(cut(1, 3))))
+            .await
+            .expect("claimed")
+    );
+    let before = place.memory.paths();
+    assert!(
+        place
+            .dir
+            .retain(2, Generation(1), None)
+            .await
+            .expect_err("fenced")
+            .is_fenced()
+    );
+    assert_eq!(place.memory.paths(), before);
+    let staging = place
+        .dir
+        .stage(cut(1, 9), salt(1))
+        .await
+        .expect("its own staging");
+    let file = save(&place.dir, &staging, cut(1, 9), 0, 1)
+        .await
+        .expect("saved");
+    let error = place
+        .dir
+        .commit(manifest(cut(1, 9), None, vec![file]), salt(1), &|| Ok(()))
+        .await;
+    assert!(matches!(error, Err(CommitError::Fenced(_))));
+    assert_eq!(place.dir.names().await.expect("listed").len(), 3);
+}
+
+#[tokio::test]
+async fn a_shut_gate_commits_nothing_and_may_open_later() {
+    let place = place().await;
+    let staging = place.dir.stage(cut(1, 4), salt(1)).await.expect("staged");
+    let file = save(&place.dir, &staging, cut(1, 4), 0, 1)
+        .await
+        .expect("saved");
+    let manifest = manifest(cut(1, 4), None, vec![file]);
+    let shut = place
+        .dir
+        .commit(manifest.clone(), salt(1), &|| {
+            Err("no word from the cluster".to_owned())
+        })
+        .await;
+    assert!(matches!(shut, Err(CommitError::Shut(_))));
+    assert!(
+        !place
+            .dir
+            .names()
+            .await
+            .expect("listed")
+            .contains(&cut(1, 4))
+    );
+    place
+        .dir
+        .commit(manifest, salt(1), &|| Ok(()))
+        .await
+        .expect("committed");
+    assert_whole(&place.dir, cut(1, 4), "").await;
+}
+
+#[tokio::test]
+async fn a_manifest_that_lists_what_is_not_there_is_not_committed() {
+    let place = place().await;
+    let staging = place.dir.stage(cut(1, 4), salt(1)).await.expect("staged");
+    let good = save(&place.dir, &staging, cut(1, 4), 0, 1)
+        .await
+        .expect("saved");
+    let mut wrong_length = good.clone();
+    wrong_length.bytes += 1;
+    let mut missing = good.clone();
+    missing.uuid = Uuid::from_u128(5);
+    missing.file = ShardFile::name(missing.shard, missing.uuid);
+    let mut wrong_sum = good.clone();
+    wrong_sum.md5.0[0] ^= 1;
+    for file in [wrong_length, missing, wrong_sum] {
+        let error = place
+            .dir
+            .commit(manifest(cut(1, 4), None, vec![file]), salt(1), &|| Ok(()))
+            .await;
+        assert!(matches!(error, Err(CommitError::NotDone(error)) if error.is_damage()));
+    }
+    place
+        .dir
+        .commit(manifest(cut(1, 4), None, vec![good]), salt(1), &|| Ok(()))
+        .await
+        .expect("committed");
+}
+
+#[tokio::test]
+async fn a_copy_elsewhere_is_as_good_as_the_original() {
+    let place = place().await;
+    place
+        .dir
+        .storage
+        .rename(&path("/ckpt/g1-c3"), &path("/copy"))
+        .await
+        .expect("moved");
+    let found = Checkpoint::load(&*place.dir.storage, &path("/copy"), Depth::Full)
+        .await
+        .expect("whole");
+    assert_eq!(found.manifest.cut, cut(1, 3));
+}
+
+#[tokio::test]
+async fn the_listing_shows_the_damaged_among_the_good() {
+    let place = place().await;
+    let shard = place.shard(2).await;
+    place
+        .memory
+        .damage(&place.file(2, &shard), |bytes| bytes[300] ^= 1);
+    let listing = place.dir.listing(Depth::Full).await.expect("listed");
+    let good: Vec<_> = listing
+        .iter()
+        .map(|one| matches!(one.health, Health::Good(_)))
+        .collect();
+    assert_eq!(good, [true, false, true]);
+    // Without reading every byte it is not seen.
+    let listing = place.dir.listing(Depth::Shallow).await.expect("listed");
+    assert!(
+        listing
+            .iter()
+            .all(|one| matches!(one.health, Health::Good(_)) && one.in_lineage)
+    );
+}
+
+#[tokio::test]
+async fn removing_by_hand_spares_the_newest_two() {
+    let place = place().await;
+    for kept in [2, 3] {
+        let error = place.dir.remove(cut(1, kept)).await.expect_err("kept");
+        assert!(matches!(error, CheckpointError::Kept { .. }));
+    }
+    place.dir.remove(cut(1, 1)).await.expect("removed");
+    let error = place.dir.remove(cut(1, 1)).await.expect_err("gone");
+    assert!(matches!(error, CheckpointError::Unknown { .. }));
+    assert_eq!(
+        place.dir.names().await.expect("listed"),
+        [cut(1, 2), cut(1, 3)]
+    );
+}

@@ -1,0 +1,334 @@
+//! Makes any storage fail at a chosen call, or stop at every call so that two users of one storage
+//! can be interleaved in every way.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::error::{Op, Reason, StorageError, WriteError};
+use crate::path::StorePath;
+use crate::store::{Entry, Mode, Reader, Storage, Writer};
+
+/// What happens at one call that changes something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not done, and the caller knows.
+    NotDone,
+    /// It is done, and the reply is lost.
+    DoneUnknown,
+    /// It is not done, and the caller cannot know.
+    NotDoneUnknown,
+    /// The caller dies before it.
+    CrashBefore,
+    /// It is done; the caller dies before it hears of it.
+    CrashAfter,
+    /// The caller dies in the middle: of a directory that it deletes, one file is gone. Local file
+    /// systems do that, HDFS does not. Calls that have no middle are not done.
+    CrashHalfway,
+}
+
+impl Fault {
+    /// All that any storage shows.
+    pub const ALL: [Self; 5] = [
+        Self::NotDone,
+        Self::DoneUnknown,
+        Self::NotDoneUnknown,
+        Self::CrashBefore,
+        Self::CrashAfter,
+    ];
+
+    /// Whether the caller dies of it.
+    pub fn is_crash(self) -> bool {
+        matches!(
+            self,
+            Self::CrashBefore | Self::CrashAfter | Self::CrashHalfway
+        )
+    }
+}
+
+/// Which call fails how; shared by a storage and its writers.
+#[derive(Debug, Default)]
+pub struct Faults {
+    at: BTreeMap<usize, Fault>,
+    calls: AtomicUsize,
+    dead: AtomicBool,
+    log: Mutex<Vec<String>>,
+    yields: bool,
+}
+
+impl Faults {
+    /// No fault: counts the calls.
+    pub fn none() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// These faults at these calls (counted from 0 over all calls that change something).
+    pub fn at(faults: impl IntoIterator<Item = (usize, Fault)>) -> Arc<Self> {
+        Arc::new(Self {
+            at: faults.into_iter().collect(),
+            ..Self::default()
+        })
+    }
+
+    /// No fault; every call, reading ones too, first gives way to [`run_interleaved`].
+    pub fn yielding() -> Arc<Self> {
+        Arc::new(Self {
+            yields: true,
+            ..Self::default()
+        })
+    }
+
+    /// Number of calls so far that change something.
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Whether the caller died.
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// The calls so far, in words.
+    pub fn log(&self) -> Vec<String> {
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    async fn pause(&self) {
+        if self.yields {
+            Yield(false).await;
+        }
+    }
+
+    fn read(&self, op: Op, place: String) -> Result<(), StorageError> {
+        if self.is_dead() {
+            return Err(StorageError::new(op, place, Reason::Other).because("the caller is dead"));
+        }
+        Ok(())
+    }
+
+    /// Does `effect` or not, as this call's fault says.
+    async fn write<T>(
+        &self,
+        op: Op,
+        place: String,
+        effect: impl Future<Output = Result<T, WriteError>>,
+    ) -> Result<T, WriteError> {
+        self.pause().await;
+        self.read(op, place.clone()).map_err(WriteError::NotDone)?;
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let fault = self.at.get(&call).copied();
+        let line = format!(
+            "{call}: {op} {place}{}",
+            fault.map_or(String::new(), |fault| format!(" ({fault:?})"))
+        );
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(line);
+        let lost =
+            || StorageError::new(op, place.clone(), Reason::Unavailable).because("made to fail");
+        match fault {
+            None => effect.await,
+            Some(Fault::NotDone) => Err(WriteError::NotDone(lost())),
+            Some(Fault::NotDoneUnknown) => Err(WriteError::Unknown(lost())),
+            Some(Fault::DoneUnknown) => {
+                // What the storage itself refuses, it refuses in a reply that is lost too.
+                let _lost = effect.await;
+                Err(WriteError::Unknown(lost()))
+            }
+            Some(Fault::CrashBefore | Fault::CrashHalfway) => {
+                self.dead.store(true, Ordering::Relaxed);
+                Err(WriteError::Unknown(lost()))
+            }
+            Some(Fault::CrashAfter) => {
+                let _unheard = effect.await;
+                self.dead.store(true, Ordering::Relaxed);
+                Err(WriteError::Unknown(lost()))
+            }
+        }
+    }
+}
+
+/// Ready when it is polled a second time.
+struct Yield(bool);
+
+impl Future for Yield {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+/// Runs two futures that use [yielding](Faults::yielding) storages, one call at a time. Before each
+/// step `choose` says whether the second goes next (it is not asked when one has ended).
+///
+/// # Panics
+/// When a future waits for anything but its storage.
+pub fn run_interleaved<A, B>(
+    first: impl Future<Output = A>,
+    second: impl Future<Output = B>,
+    mut choose: impl FnMut() -> bool,
+) -> (A, B) {
+    const STEPS_MAX: usize = 100_000;
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    let (mut a, mut b) = (None, None);
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..STEPS_MAX {
+        let second_goes = match (&a, &b) {
+            (Some(_), Some(_)) => break,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (None, None) => choose(),
+        };
+        if second_goes {
+            if let Poll::Ready(value) = second.as_mut().poll(&mut context) {
+                b = Some(value);
+            }
+        } else if let Poll::Ready(value) = first.as_mut().poll(&mut context) {
+            a = Some(value);
+        }
+    }
+    match (a, b) {
+        (Some(a), Some(b)) => (a, b),
+        _ => panic!("not ended after {STEPS_MAX} steps"),
+    }
+}
+
+/// A storage whose calls fail as its [`Faults`] say.
+#[derive(Debug)]
+pub struct Faulty {
+    inner: Arc<dyn Storage>,
+    faults: Arc<Faults>,
+}
+
+impl Faulty {
+    /// One user's way to `inner`.
+    pub fn over(inner: Arc<dyn Storage>, faults: Arc<Faults>) -> Arc<dyn Storage> {
+        Arc::new(Self { inner, faults })
+    }
+}
+
+#[async_trait]
+impl Storage for Faulty {
+    fn show(&self, path: &StorePath) -> String {
+        self.inner.show(path)
+    }
+
+    async fn create(&self, path: &StorePath, mode: Mode) -> Result<Box<dyn Writer>, WriteError> {
+        let place = self.show(path);
+        let effect = self.inner.create(path, mode);
+        let inner = self.faults.write(Op::Create, place.clone(), effect).await?;
+        Ok(Box::new(FaultyWriter {
+            inner,
+            faults: Arc::clone(&self.faults),
+            place,
+        }))
+    }
+
+    async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError> {
+        self.faults.pause().await;
+        self.faults.read(Op::Open, self.show(path))?;
+        self.inner.open(path, offset).await
+    }
+
+    async fn read_range(
+        &self,
+        path: &StorePath,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes, StorageError> {
+        self.faults.pause().await;
+        self.faults.read(Op::Read, self.show(path))?;
+        self.inner.read_range(path, offset, len).await
+    }
+
+    async fn stat(&self, path: &StorePath) -> Result<Entry, StorageError> {
+        self.faults.pause().await;
+        self.faults.read(Op::Stat, self.show(path))?;
+        self.inner.stat(path).await
+    }
+
+    async fn list(&self, path: &StorePath) -> Result<Vec<Entry>, StorageError> {
+        self.faults.pause().await;
+        self.faults.read(Op::List, self.show(path))?;
+        self.inner.list(path).await
+    }
+
+    async fn mkdir(&self, path: &StorePath, mode: Mode) -> Result<(), WriteError> {
+        self.faults
+            .write(Op::Mkdir, self.show(path), self.inner.mkdir(path, mode))
+            .await
+    }
+
+    async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
+        let place = format!("{} to {}", self.show(from), self.show(to));
+        self.faults
+            .write(Op::Rename, place, self.inner.rename(from, to))
+            .await
+    }
+
+    async fn delete_file(&self, path: &StorePath) -> Result<(), WriteError> {
+        self.faults
+            .write(Op::Delete, self.show(path), self.inner.delete_file(path))
+            .await
+    }
+
+    async fn delete_dir(&self, path: &StorePath) -> Result<(), WriteError> {
+        if self.faults.at.get(&self.faults.calls()) == Some(&Fault::CrashHalfway)
+            && !self.faults.is_dead()
+        {
+            let children = self.inner.list(path).await.unwrap_or_default();
+            if let Some(first) = children.first() {
+                let _one = self.inner.delete_file(&first.path).await;
+            }
+        }
+        self.faults
+            .write(Op::Delete, self.show(path), self.inner.delete_dir(path))
+            .await
+    }
+}
+
+#[derive(Debug)]
+struct FaultyWriter {
+    inner: Box<dyn Writer>,
+    faults: Arc<Faults>,
+    place: String,
+}
+
+#[async_trait]
+impl Writer for FaultyWriter {
+    async fn write(&mut self, data: Bytes) -> Result<(), WriteError> {
+        self.faults
+            .write(Op::Write, self.place.clone(), self.inner.write(data))
+            .await
+    }
+
+    async fn sync(&mut self) -> Result<(), WriteError> {
+        self.faults
+            .write(Op::Sync, self.place.clone(), self.inner.sync())
+            .await
+    }
+
+    async fn close(self: Box<Self>) -> Result<(), WriteError> {
+        let Self {
+            inner,
+            faults,
+            place,
+        } = *self;
+        faults.write(Op::Close, place, inner.close()).await
+    }
+}

@@ -1,0 +1,10 @@
+//! Storages for tests: one in memory with HDFS's semantics, and one that makes another one fail at a
+//! chosen call.
+//!
+//! Only compiled for tests and with the feature `double`.
+
+mod faulty;
+mod memory;
+
+pub use faulty::{Fault, Faults, Faulty, run_interleaved};
+pub use memory::MemoryStorage;
