@@ -1,7 +1,8 @@
-//! Hadoop from Rust without a JVM: configuration files, RPC v9, SASL and tokens.
+#![doc = include_str!("../README.md")]
 
 pub mod address;
 pub mod configuration;
+pub mod namenode;
 pub mod proto;
 pub mod rpc;
 pub mod sasl;

@@ -11,6 +11,15 @@ use std::fmt;
 #[path = "proto/hadoop_common.rs"]
 pub mod common;
 
+/// Package `hadoop.hdfs`: calls of the NameNode; see [`crate::namenode`].
+#[expect(
+    missing_docs,
+    reason = "generated; the meaning of each field is in the .proto file where it needs one"
+)]
+#[rustfmt::skip]
+#[path = "proto/hadoop_hdfs.rs"]
+pub mod hdfs;
+
 /// Identifiers inside YARN's tokens; see [`crate::token::Identifier`].
 #[expect(missing_docs, reason = "generated; the meaning of each field is in the .proto file where it needs one")]
 #[rustfmt::skip]
