@@ -126,7 +126,7 @@ impl Coordinator {
         }
     }
 
-    #[cfg(test)]
+    /// What a welcome would say.
     pub(crate) fn set_job(&mut self, job: Job) {
         self.job = Some(job);
     }
@@ -198,7 +198,7 @@ impl Coordinator {
                 self.shown
                     .memory_bytes
                     .store(job.memory_bytes, Ordering::Relaxed);
-                self.job = Some(job);
+                self.set_job(job);
             }
             Command::Hold {
                 epoch,

@@ -31,15 +31,16 @@ impl Job {
         }
     }
 
-    /// A job of one table, with memory for anything.
-    #[cfg(test)]
-    pub(crate) fn of_table(run: RunId, table: TableSpec, shards: u32) -> Self {
+    /// A job by its parts.
+    pub(crate) fn of(run: RunId, tables: Vec<TableSpec>, shards: u32, copy_bytes: u64) -> Self {
+        let bytes: u64 = tables.iter().map(|table| 4 * table.values()).sum();
         Self {
             run,
-            tables: vec![table],
+            tables,
             shards,
-            memory_bytes: 1 << 30,
-            copy_bytes: 1 << 28,
+            // Whatever the tables take, and as much again.
+            memory_bytes: 2 * bytes + copy_bytes,
+            copy_bytes,
         }
     }
 

@@ -20,6 +20,7 @@ mod layout;
 mod load;
 mod process;
 mod save;
+pub mod standalone;
 mod workers;
 
 #[cfg(test)]

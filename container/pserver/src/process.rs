@@ -1,7 +1,7 @@
 //! The process: its threads, and what it shows of itself to the ApplicationMaster.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::num::NonZeroU16;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crossbeam::channel::{Sender, bounded};
 use heddle_agent::{Agent, Environment, Exit, Hooks};
 use heddle_protocol::control::{Beat, Held, Up};
 use heddle_protocol::environment::{BIND_HOST, DATA_THREADS, PORTS};
-use heddle_protocol::ids::{Epoch, Member};
+use heddle_protocol::handshake::Secret;
+use heddle_protocol::ids::{Epoch, Member, RunId};
 use heddle_protocol::spec::PortRange;
 use tokio::sync::Notify;
 
@@ -23,7 +24,7 @@ use crate::workers::Workers;
 /// Commands that may wait for a data thread: savers ask for a few pieces each, the coordinator for little.
 const COMMANDS_MAX: usize = 256;
 /// Inputs that may wait for the coordinator: a handful per shard and cut, and it never waits itself.
-const INPUTS_MAX: usize = 65_536;
+pub(crate) const INPUTS_MAX: usize = 65_536;
 /// How long a registration waits for a data thread to say where it stands. One that is applying a
 /// step over a large shard takes a good part of a second.
 const STATE_LIMIT: Duration = Duration::from_secs(3);
@@ -98,13 +99,8 @@ impl Options {
 /// No port is free, or the system gives no threads.
 pub fn run(environment: Environment, options: Options) -> io::Result<Exit> {
     let (inputs, queue) = bounded(INPUTS_MAX);
-    let listeners = data::bind(options.host, options.ports, options.threads.max(1))?;
-    let mut endpoints = Vec::new();
-    let mut threads = Vec::new();
-    for (index, listener) in listeners.into_iter().enumerate() {
-        endpoints.push(listener.local_addr()?);
-        threads.push(start_thread(index, listener, &environment, &inputs)?);
-    }
+    let (threads, endpoints) =
+        start_threads(environment.run, &environment.secret, options, &inputs)?;
     let workers = Workers::start(&inputs)?;
     let shown = Arc::new(Shown::default());
     let hooks = hooks(
@@ -125,10 +121,28 @@ pub fn run(environment: Environment, options: Options) -> io::Result<Exit> {
     .run(&queue))
 }
 
+/// Binds and starts the data threads; tells how to reach each, by command and by socket.
+pub(crate) fn start_threads(
+    run: RunId,
+    secret: &Secret,
+    options: Options,
+    answers: &Sender<Input>,
+) -> io::Result<(Vec<DataThread>, Vec<SocketAddr>)> {
+    let mut threads = Vec::new();
+    let mut endpoints = Vec::new();
+    let listeners = data::bind(options.host, options.ports, options.threads.max(1))?;
+    for (index, listener) in listeners.into_iter().enumerate() {
+        endpoints.push(listener.local_addr()?);
+        threads.push(start_thread(index, listener, run, secret, answers)?);
+    }
+    Ok((threads, endpoints))
+}
+
 fn start_thread(
     index: usize,
-    listener: std::net::TcpListener,
-    environment: &Environment,
+    listener: TcpListener,
+    run: RunId,
+    secret: &Secret,
     answers: &Sender<Input>,
 ) -> io::Result<DataThread> {
     let (commands, queue) = bounded(COMMANDS_MAX);
@@ -140,8 +154,8 @@ fn start_thread(
     let setup = data::Setup {
         index,
         listener,
-        run: environment.run,
-        secret: environment.secret.clone(),
+        run,
+        secret: secret.clone(),
         commands: queue,
         wake: Arc::clone(&thread.wake),
         answers: answers.clone(),

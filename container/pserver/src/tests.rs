@@ -6,8 +6,6 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
-use heddle_agent::Exit;
 use heddle_protocol::control::{Base, Command, CutAt, Phase, Sharing, Up};
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
@@ -16,13 +14,9 @@ use heddle_protocol::ids::{
 };
 use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
-use tokio::sync::Notify;
 
-use crate::command::{DataThread, Input};
-use crate::coordinator::{Coordinator, Shown};
-use crate::job::Job;
-use crate::workers::Workers;
-use crate::{Options, data};
+use crate::Options;
+use crate::standalone::{Setting, Standalone};
 
 const RUN: RunId = RunId(uuid::Uuid::from_u128(7));
 /// A report that has not come in this time never comes.
@@ -32,74 +26,36 @@ fn secret(byte: u8) -> Secret {
     Secret::from_hex(&format!("{byte:02x}").repeat(32)).expect("64 digits")
 }
 
-pub(crate) fn epoch(count: u32) -> Epoch {
+fn epoch(count: u32) -> Epoch {
     Epoch {
         generation: Generation(1),
         count,
     }
 }
 
-pub(crate) fn cut(number: u32) -> CutId {
+fn cut(number: u32) -> CutId {
     CutId {
         generation: Generation(1),
         number,
     }
 }
 
-pub(crate) fn trainer(index: u32, incarnation: u32) -> Member {
+fn trainer(index: u32, incarnation: u32) -> Member {
     Member {
         slot: Slot::trainer(index),
         incarnation: Incarnation(incarnation),
     }
 }
 
-/// A pserver's threads, driven by hand.
-pub(crate) struct Rig {
-    pub(crate) inputs: Sender<Input>,
-    reports: Receiver<Up>,
-    pub(crate) endpoints: Vec<SocketAddr>,
-    coordinator: Option<std::thread::JoinHandle<Exit>>,
+/// A pserver driven by hand.
+struct Rig {
+    pserver: Standalone,
+    endpoints: Vec<SocketAddr>,
 }
 
 impl Rig {
     /// `threads` data threads for a job of `shards` shards and one table of `rows` × `cols`.
-    pub(crate) fn start(
-        threads: usize,
-        shards: u32,
-        rows: u64,
-        cols: u32,
-        optimizer: Optimizer,
-    ) -> Self {
-        let (inputs, queue) = bounded(1000);
-        let options = Options::default();
-        let listeners = data::bind(options.host, None, threads).expect("loopback has ports");
-        let endpoints = listeners
-            .iter()
-            .map(|l| l.local_addr().expect("bound"))
-            .collect();
-        let start = |(index, listener)| {
-            let (commands, queue) = bounded(100);
-            let thread = DataThread {
-                commands,
-                wake: Notify::new().into(),
-                counters: Default::default(),
-            };
-            let setup = data::Setup {
-                index,
-                listener,
-                run: RUN,
-                secret: secret(1),
-                commands: queue,
-                wake: thread.wake.clone(),
-                answers: inputs.clone(),
-                counters: thread.counters.clone(),
-            };
-            std::thread::spawn(move || data::run(setup).expect("an event loop"));
-            thread
-        };
-        let threads: Vec<_> = listeners.into_iter().enumerate().map(start).collect();
-        let workers = Workers::start(&inputs).expect("threads");
-        let (report, reports) = unbounded();
+    fn start(threads: usize, shards: u32, rows: u64, cols: u32, optimizer: Optimizer) -> Self {
         let table = TableSpec {
             id: TableId(0),
             name: "w".into(),
@@ -109,34 +65,31 @@ impl Rig {
             optimizer,
             l2: 0.0,
         };
-        let job = Job::of_table(RUN, table, shards);
-        let coordinator = std::thread::spawn(move || {
-            let tell = Box::new(move |up| {
-                let _ended = report.send(up);
-            });
-            let mut coordinator = Coordinator::new(threads, workers, tell, Shown::default().into());
-            coordinator.set_job(job);
-            coordinator.run(&queue)
-        });
-        Self {
-            inputs,
-            reports,
-            endpoints,
-            coordinator: Some(coordinator),
-        }
+        let pserver = Standalone::start(Setting {
+            run: RUN,
+            secret: secret(1),
+            tables: vec![table],
+            shards,
+            copy_bytes: 1 << 28,
+            options: Options {
+                threads,
+                ..Options::default()
+            },
+        })
+        .expect("loopback has ports");
+        let endpoints = pserver.endpoints().to_vec();
+        Self { pserver, endpoints }
     }
 
-    pub(crate) fn command(&self, command: Command) {
-        self.inputs
-            .send(Input::Command(Box::new(command)))
-            .expect("the coordinator runs");
+    fn command(&self, command: Command) {
+        self.pserver.command(command);
     }
 
     /// The next report that `pick` takes; others are passed over.
-    pub(crate) fn wait<T>(&self, mut pick: impl FnMut(&Up) -> Option<T>) -> T {
+    fn wait<T>(&self, mut pick: impl FnMut(&Up) -> Option<T>) -> T {
         let mut passed = Vec::new();
         loop {
-            match self.reports.recv_timeout(LIMIT) {
+            match self.pserver.reports().recv_timeout(LIMIT) {
                 Ok(report) => match pick(&report) {
                     Some(picked) => return picked,
                     None => passed.push(report),
@@ -146,14 +99,7 @@ impl Rig {
         }
     }
 
-    pub(crate) fn hold(
-        &self,
-        count: u32,
-        shards: u32,
-        sharing: Sharing,
-        base: Option<Base>,
-        step: u64,
-    ) {
+    fn hold(&self, count: u32, shards: u32, sharing: Sharing, base: Option<Base>, step: u64) {
         let shards = (0..shards).map(ShardId).collect();
         let phase = Phase {
             no: PhaseNo(0),
@@ -168,13 +114,13 @@ impl Rig {
         });
     }
 
-    pub(crate) fn members(&self, trainers: &[Member]) {
+    fn members(&self, trainers: &[Member]) {
         self.command(Command::Members {
             trainers: trainers.to_vec(),
         });
     }
 
-    pub(crate) fn cut(&self, number: u32, at: CutAt, staging: &std::path::Path) {
+    fn cut(&self, number: u32, at: CutAt, staging: &std::path::Path) {
         let staging = staging.display().to_string();
         let phase = PhaseNo(0);
         self.command(Command::Cut {
@@ -186,7 +132,7 @@ impl Rig {
         });
     }
 
-    pub(crate) fn saved(&self, shards: usize) -> BTreeMap<ShardId, ShardFile> {
+    fn saved(&self, shards: usize) -> BTreeMap<ShardId, ShardFile> {
         let mut files = BTreeMap::new();
         while files.len() < shards {
             let file = self.wait(|up| match up {
@@ -200,7 +146,7 @@ impl Rig {
     }
 
     /// From memory, from storage.
-    pub(crate) fn holding(&self) -> (u32, u32) {
+    fn holding(&self) -> (u32, u32) {
         self.wait(|up| match up {
             Up::Holding {
                 from_memory,
@@ -213,25 +159,16 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ended = self.inputs.send(Input::Exit(Exit::Stopped("test".into())));
-        if let Some(thread) = self.coordinator.take() {
-            let _panicked = thread.join();
-        }
-    }
-}
-
 /// A trainer's connection to one data thread.
 #[derive(Debug)]
-pub(crate) struct Peer {
-    pub(crate) stream: TcpStream,
-    pub(crate) epoch: Epoch,
-    pub(crate) request: u64,
+struct Peer {
+    stream: TcpStream,
+    epoch: Epoch,
+    request: u64,
 }
 
 impl Peer {
-    pub(crate) fn connect(
+    fn connect(
         endpoint: SocketAddr,
         member: Member,
         key: u8,
@@ -262,7 +199,7 @@ impl Peer {
         }
     }
 
-    pub(crate) fn header(&mut self, kind: Kind, shard: u32) -> Header {
+    fn header(&mut self, kind: Kind, shard: u32) -> Header {
         self.request += 1;
         let mut header = Header::new(kind, self.epoch);
         header.request = self.request;
@@ -270,7 +207,7 @@ impl Peer {
         header
     }
 
-    pub(crate) fn send(&mut self, mut header: Header, values: &[f32]) {
+    fn send(&mut self, mut header: Header, values: &[f32]) {
         header.value_bytes = 4 * values.len() as u32;
         self.stream.write_all(&header.encode()).expect("open");
         self.stream
@@ -278,7 +215,7 @@ impl Peer {
             .expect("open");
     }
 
-    pub(crate) fn receive(&mut self) -> (Header, Vec<f32>) {
+    fn receive(&mut self) -> (Header, Vec<f32>) {
         let mut head = [0; HEADER_BYTES];
         self.stream.read_exact(&mut head).expect("a reply");
         let header = Header::decode(&head).expect("a frame");
@@ -289,7 +226,7 @@ impl Peer {
         (header, values)
     }
 
-    pub(crate) fn ask(&mut self, header: Header, values: &[f32]) -> (Header, Vec<f32>) {
+    fn ask(&mut self, header: Header, values: &[f32]) -> (Header, Vec<f32>) {
         self.send(header, values);
         self.receive()
     }

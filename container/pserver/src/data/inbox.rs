@@ -137,6 +137,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
         #[test]
         fn frames_come_out_as_they_went_in_however_they_are_cut(
             sizes in prop::collection::vec((0usize..300, 0usize..40_000), 1..8),
