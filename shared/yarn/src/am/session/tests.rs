@@ -1,5 +1,6 @@
 use heddle_hadoop::proto::common::TokenProto;
 use proptest::prelude::*;
+use prost::Message as _;
 
 use super::*;
 use crate::am::ask::{NodeName, Placement};
@@ -625,6 +626,29 @@ fn held(session: &Session) -> BTreeSet<i64> {
 }
 
 proptest! {
+    /// An answer of any content is an answer, or does not decode.
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0_usize..400) {
+        let mut session = wanting(2);
+        session.request(0.0);
+        if let Ok(answer) = proto::AllocateResponseProto::decode(&bytes[..]) {
+            session.answered(&answer);
+        }
+        // A real answer cut short, or with other bytes in it.
+        let mut real = response(&[(2, 1), (3, 1), (4, 7)], &[2, 9]).encode_to_vec();
+        real.truncate(cut);
+        for (at, byte) in bytes.iter().enumerate().take(3) {
+            if let Some(place) = real.get_mut(usize::from(*byte) + at) {
+                *place ^= byte;
+            }
+        }
+        if let Ok(answer) = proto::AllocateResponseProto::decode(&real[..]) {
+            session.request(0.0);
+            session.answered(&answer);
+            session.request(0.0);
+        }
+    }
+
     /// Whatever is lost, repeated, late or too much: in the end exactly the targets are held, and nothing else runs.
     #[test]
     fn the_table_settles_at_its_targets(steps in prop::collection::vec(step(), 0..120)) {
