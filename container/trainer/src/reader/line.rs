@@ -82,11 +82,11 @@ impl RecordFormat {
         loop {
             let separated = matches!(text[at], b' ' | b'\t');
             at = skip_spaces(text, at);
-            if text[at] <= b'#' {
-                if let Some(end) = line_end(text, at) {
-                    batch.end_row(label);
-                    return Ok((end, true));
-                }
+            if text[at] <= b'#'
+                && let Some(end) = line_end(text, at)
+            {
+                batch.end_row(label);
+                return Ok((end, true));
             }
             let Some((index, len)) = number::whole(&text[at..]).filter(|_| separated) else {
                 if separated && text[at..].starts_with(b"qid:") {

@@ -1,0 +1,484 @@
+//! Parser threads: each reads the tasks of one lane (or one task of a queue) ahead of the training loop.
+//!
+//! A feed owns a fixed number of [`StepWork`]s. Its thread fills an empty one with the next minibatch, sends
+//! it to the training loop through a channel that all feeds share, and waits for one to come back when none
+//! is left: so reading is never further ahead than that, and batches are reused. When the loop drops the
+//! feed, the way back closes and the thread ends at its next batch.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, Sender, bounded};
+use heddle_protocol::ids::{PhaseNo, TaskId};
+use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::spec::BadRecords;
+use heddle_storage::{Location, Storage, connect};
+
+use crate::algorithm::StepWork;
+use crate::reader::error::chain;
+use crate::reader::task::BadCount;
+use crate::reader::{BadPolicy, ReadError, RecordFormat, TaskReader};
+
+/// Steps of one feed: one being read, one held back until it is known whether another follows, and two for the
+/// training loop (one under way, one that waits).
+const WORKS: usize = 4;
+/// Waits before a task is opened again after a failure of storage, beyond which the failure is reported.
+const RETRIES_MS: [u64; 5] = [100, 300, 1_000, 3_000, 10_000];
+
+/// What feeds of one phase have in common.
+#[derive(Clone, Debug)]
+pub struct FeedSettings {
+    /// Files and tasks.
+    pub plan: Arc<InputPlan>,
+    /// Whether task numbers mean training data, else test data.
+    pub training: bool,
+    /// The phase, which names files of bad records.
+    pub phase: PhaseNo,
+    /// What records look like.
+    pub format: RecordFormat,
+    /// Records of a step, at least 1.
+    pub rows: usize,
+    /// What to do with malformed records.
+    pub bad_records: BadRecords,
+    /// Folder for files of malformed records.
+    pub quarantine: PathBuf,
+}
+
+impl FeedSettings {
+    fn policy(&self, task: TaskId) -> BadPolicy {
+        match self.bad_records {
+            BadRecords::Fail => BadPolicy::Fail,
+            BadRecords::Skip(allowed) => BadPolicy::Skip(allowed),
+            BadRecords::Quarantine => {
+                let name = format!("phase-{}-task-{task}.txt", self.phase);
+                BadPolicy::Quarantine(self.quarantine.join(name))
+            }
+        }
+    }
+}
+
+/// Names a feed, so that what an abandoned one sent can be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FeedId(pub u64);
+
+/// What a feed says, in the order of the data.
+#[derive(Debug)]
+pub enum FeedItem {
+    /// A minibatch.
+    Step {
+        /// Counted over all tasks of the feed from 0, steps that were left out included.
+        step: u64,
+        /// `work.batch` is filled, the rest empty.
+        work: Box<StepWork>,
+        /// No step follows.
+        end: bool,
+    },
+    /// All steps of the task came before this.
+    TaskEnd {
+        /// The task.
+        task: TaskId,
+        /// Minibatches in it, those that were left out included.
+        steps: u64,
+        /// Malformed records of the whole task.
+        bad: BadCount,
+    },
+    /// The task cannot be read on; nothing more comes.
+    TaskFailed {
+        /// The task.
+        task: TaskId,
+        /// Whether another try may succeed.
+        retryable: bool,
+        /// The whole chain of causes.
+        error: String,
+    },
+    /// There was no step at all from the wanted one on.
+    Empty,
+}
+
+/// The training loop's end of a feed. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct Feed {
+    id: FeedId,
+    back: Sender<Box<StepWork>>,
+}
+
+impl Feed {
+    /// Starts a thread that reads `tasks` one after the other, from step `start` of all their steps on. `known` are
+    /// numbers of steps of tasks: such tasks before `start` are not opened.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(
+        id: FeedId,
+        settings: FeedSettings,
+        tasks: Vec<TaskId>,
+        start: u64,
+        known: BTreeMap<TaskId, u64>,
+        items: Sender<(FeedId, FeedItem)>,
+    ) -> std::io::Result<Self> {
+        let (back, empty) = bounded(WORKS);
+        for _ in 0..WORKS {
+            // There is room for exactly these.
+            let _ = back.try_send(Box::default());
+        }
+        let thread = Thread {
+            id,
+            settings,
+            empty,
+            spare: None,
+            items,
+            storages: HashMap::new(),
+            held: VecDeque::new(),
+            start,
+            step: 0,
+        };
+        std::thread::Builder::new()
+            .name("reader".to_owned())
+            .spawn(move || {
+                // Nobody listens any more when it ends early; that is how it is told to.
+                let _ended = thread.run(tasks, &known);
+            })?;
+        Ok(Self { id, back })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> FeedId {
+        self.id
+    }
+
+    /// Gives a step's memory back, to be filled again.
+    pub fn give_back(&self, mut work: Box<StepWork>) {
+        work.clear();
+        // Full when it is not one of ours; closed when the thread has ended. Both just free the memory.
+        let _ = self.back.try_send(work);
+    }
+}
+
+/// The training loop has dropped the feed.
+struct Abandoned;
+
+/// Why a task was not read to its end.
+enum Stop {
+    Abandoned,
+    Failed(ReadError),
+}
+
+impl From<Abandoned> for Stop {
+    fn from(_: Abandoned) -> Self {
+        Self::Abandoned
+    }
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+struct Thread {
+    id: FeedId,
+    settings: FeedSettings,
+    empty: Receiver<Box<StepWork>>,
+    /// Taken from `empty` and not needed, since a task was over.
+    spare: Option<Box<StepWork>>,
+    items: Sender<(FeedId, FeedItem)>,
+    storages: HashMap<String, Arc<dyn Storage>>,
+    /// A step that may be the last, and what came after it.
+    held: VecDeque<FeedItem>,
+    /// First step to send.
+    start: u64,
+    /// The next step to be read.
+    step: u64,
+}
+
+impl Thread {
+    fn run(mut self, tasks: Vec<TaskId>, known: &BTreeMap<TaskId, u64>) -> Result<(), Abandoned> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let Ok(runtime) = runtime else {
+            let error = "the system gives no event queue".to_owned();
+            let task = tasks.first().copied().unwrap_or_default();
+            return self.send(FeedItem::TaskFailed {
+                task,
+                retryable: true,
+                error,
+            });
+        };
+        for task in tasks {
+            if let Some(steps) = known.get(&task)
+                && self.step + steps <= self.start
+            {
+                self.step += steps;
+                continue;
+            }
+            if let Err(error) = self.task(&runtime, task)? {
+                self.flush(false)?;
+                let retryable = error.is_retryable();
+                return self.send(FeedItem::TaskFailed {
+                    task,
+                    retryable,
+                    error: chain(&error),
+                });
+            }
+        }
+        let nothing = !matches!(self.held.front(), Some(FeedItem::Step { .. }));
+        self.flush(true)?;
+        if nothing {
+            self.send(FeedItem::Empty)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Reads one task, again from its start after a failure of storage that may pass.
+    fn task(
+        &mut self,
+        runtime: &tokio::runtime::Runtime,
+        task: TaskId,
+    ) -> Result<Result<(), ReadError>, Abandoned> {
+        let first = self.step;
+        let mut retries = RETRIES_MS.iter();
+        loop {
+            let error = match runtime.block_on(self.read(task, first)) {
+                Ok(()) => return Ok(Ok(())),
+                Err(Stop::Abandoned) => return Err(Abandoned),
+                Err(Stop::Failed(error)) => error,
+            };
+            let Some(wait) = retries.next().filter(|_| error.is_retryable()) else {
+                return Ok(Err(error));
+            };
+            tracing::warn!(%task, error = chain(&error), wait_ms = wait, "task could not be read, trying again");
+            std::thread::sleep(Duration::from_millis(*wait));
+        }
+    }
+
+    /// Reads a task whose first step is `first`, and sends steps from [`Self::step`] or the wanted start on.
+    async fn read(&mut self, task: TaskId, first: u64) -> Result<(), Stop> {
+        let send_from = self.step.max(self.start);
+        let mut reader = self.open(task).await?;
+        let mut at = first;
+        loop {
+            let mut work = match self.spare.take() {
+                Some(work) => work,
+                None => self.empty.recv().map_err(|_| Abandoned)?,
+            };
+            // Steps that are left out are read all the same: where they end depends on every line before.
+            let read = loop {
+                let read = reader.next_batch(self.settings.rows, &mut work.batch).await;
+                if read.is_err() || work.batch.is_empty() || at >= send_from {
+                    break read;
+                }
+                at += 1;
+            };
+            if read.is_err() || work.batch.is_empty() {
+                self.spare = Some(work);
+                read?;
+                break;
+            }
+            self.flush(false)?;
+            self.held.push_back(FeedItem::Step {
+                step: at,
+                work,
+                end: false,
+            });
+            at += 1;
+            self.step = at;
+        }
+        self.step = at;
+        let bad = reader.bad_records().clone();
+        self.held.push_back(FeedItem::TaskEnd {
+            task,
+            steps: at - first,
+            bad,
+        });
+        Ok(())
+    }
+
+    async fn open(&mut self, task: TaskId) -> Result<TaskReader, ReadError> {
+        let plan = &self.settings.plan;
+        // The ApplicationMaster names tasks of its own plan, which was checked when it was read.
+        let missing = || ReadError::Url {
+            url: format!("(no task {task} in the input plan)"),
+        };
+        let range = plan
+            .tasks(self.settings.training)
+            .get(task.0 as usize)
+            .ok_or_else(missing)?;
+        let file = plan.files.get(range.file as usize).ok_or_else(missing)?;
+        let location = Location::parse(&file.url).map_err(|_| ReadError::Url {
+            url: file.url.clone(),
+        })?;
+        let key = match &location {
+            Location::Local(_) => "file".to_owned(),
+            Location::Hdfs { authority, .. } => format!("hdfs {authority}"),
+        };
+        let storage = match self.storages.get(&key) {
+            Some(storage) => Arc::clone(storage),
+            None => {
+                let storage = connect(&location)?;
+                self.storages.insert(key, Arc::clone(&storage));
+                storage
+            }
+        };
+        let policy = self.settings.policy(task);
+        TaskReader::open(storage, file, *range, self.settings.format, policy).await
+    }
+
+    /// Sends what is held; `end` tells whether its step is the last.
+    fn flush(&mut self, end: bool) -> Result<(), Abandoned> {
+        while let Some(mut item) = self.held.pop_front() {
+            if let FeedItem::Step { end: last, .. } = &mut item {
+                *last = end;
+            }
+            self.send(item)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, item: FeedItem) -> Result<(), Abandoned> {
+        self.items.send((self.id, item)).map_err(|_| Abandoned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam::channel::unbounded;
+    use heddle_protocol::manifest::InputFile;
+    use heddle_protocol::plan::{TaskLength, plan_input};
+    use heddle_protocol::spec::DataFormat;
+    use heddle_storage::{LocalStorage, StorePath};
+
+    use super::*;
+
+    /// Files with so many records each, one task a file; record r of file f has feature 100·f + r.
+    fn settings(dir: &std::path::Path, rows: &[usize]) -> FeedSettings {
+        let files = rows.iter().enumerate().map(|(file, rows)| {
+            let path = dir.join(format!("{file}.libsvm"));
+            let text: String = (0..*rows)
+                .map(|row| format!("1 {}:1\n", 100 * file + row))
+                .collect();
+            // A blank line keeps files without records from having no task.
+            std::fs::write(&path, format!("\n{text}")).expect("written");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .build()
+                .expect("a runtime");
+            let at = StorePath::parse(path.to_str().expect("utf-8")).expect("a path");
+            let entry = runtime.block_on(LocalStorage.stat(&at)).expect("is there");
+            InputFile {
+                url: format!("file://{}", path.display()),
+                bytes: entry.bytes,
+                modified_ms: entry.modified_ms,
+                compression: Default::default(),
+            }
+        });
+        FeedSettings {
+            plan: Arc::new(plan_input(
+                files.collect(),
+                vec![],
+                TaskLength::Bytes(1 << 20),
+            )),
+            training: true,
+            phase: PhaseNo(0),
+            format: RecordFormat {
+                format: DataFormat::Libsvm,
+                index_base: 0,
+                features: 10_000,
+            },
+            rows: 2,
+            bad_records: BadRecords::Fail,
+            quarantine: dir.join("bad"),
+        }
+    }
+
+    /// All that a feed says, as text: steps as `number:features`, `!` behind the last.
+    fn said(settings: &FeedSettings, start: u64, known: &[(u32, u64)]) -> String {
+        let tasks = (0..settings.plan.train.len() as u32).map(TaskId).collect();
+        let known = known
+            .iter()
+            .map(|(task, steps)| (TaskId(*task), *steps))
+            .collect();
+        let (items, heard) = unbounded();
+        let feed =
+            Feed::start(FeedId(1), settings.clone(), tasks, start, known, items).expect("a thread");
+        let mut text = Vec::new();
+        for (id, item) in heard {
+            assert_eq!(id, feed.id());
+            text.push(match item {
+                FeedItem::Step { step, work, end } => {
+                    let features: Vec<String> =
+                        work.batch.indices.iter().map(u32::to_string).collect();
+                    feed.give_back(work);
+                    format!(
+                        "{step}:{}{}",
+                        features.join(","),
+                        if end { "!" } else { "" }
+                    )
+                }
+                FeedItem::TaskEnd { task, steps, .. } => format!("end {task}={steps}"),
+                FeedItem::TaskFailed { task, error, .. } => format!("failed {task}: {error}"),
+                FeedItem::Empty => "empty".to_owned(),
+            });
+        }
+        text.join(" ")
+    }
+
+    #[test]
+    fn steps_count_on_over_tasks_and_the_last_says_so() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let settings = settings(dir.path(), &[3, 0, 2, 0]);
+        assert_eq!(
+            said(&settings, 0, &[]),
+            "0:0,1 1:2 end 0=2 end 1=0 2:200,201! end 2=1 end 3=0"
+        );
+    }
+
+    #[test]
+    fn a_successor_starts_at_a_step_with_and_without_known_counts() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let settings = settings(dir.path(), &[3, 0, 5]);
+        let rest = "3:202,203 4:204! end 2=3";
+        assert_eq!(said(&settings, 3, &[]), format!("end 0=2 end 1=0 {rest}"));
+        assert_eq!(said(&settings, 3, &[(0, 2)]), format!("end 1=0 {rest}"));
+        assert_eq!(said(&settings, 3, &[(0, 2), (1, 0)]), rest);
+        assert_eq!(said(&settings, 5, &[(0, 2), (1, 0), (2, 3)]), "empty");
+        assert_eq!(said(&settings, 5, &[]), "end 0=2 end 1=0 end 2=3 empty");
+    }
+
+    #[test]
+    fn no_records_are_said_to_be_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(said(&settings(dir.path(), &[]), 0, &[]), "empty");
+        assert_eq!(said(&settings(dir.path(), &[0]), 0, &[]), "end 0=0 empty");
+    }
+
+    #[test]
+    fn a_failed_task_comes_after_the_steps_before_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let settings = settings(dir.path(), &[3, 1]);
+        std::fs::write(dir.path().join("1.libsvm"), "1 0:1\nchanged").expect("written");
+        let said = said(&settings, 0, &[]);
+        assert!(said.starts_with("0:0,1 1:2 end 0=2 failed 1: "), "{said}");
+    }
+
+    #[test]
+    fn a_dropped_feed_ends_its_thread() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let settings = settings(dir.path(), &[50]);
+        let (items, heard) = unbounded();
+        let feed = Feed::start(
+            FeedId(7),
+            settings,
+            vec![TaskId(0)],
+            0,
+            BTreeMap::new(),
+            items,
+        );
+        drop(feed.expect("a thread"));
+        // The channel closes when the thread has let go of it.
+        assert!(heard.iter().count() <= WORKS);
+    }
+}

@@ -1,0 +1,232 @@
+//! The trainer process: control thread, data-plane thread, parser threads, and the training loop between them.
+
+mod hooks;
+mod pipeline;
+mod plane;
+mod status;
+#[cfg(test)]
+mod tests;
+mod trainer;
+mod work;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crossbeam::channel::{Receiver, bounded, select, unbounded};
+use heddle_agent::{Agent, Environment, Exit, Hooks};
+use heddle_client::layout::Layout;
+use heddle_client::shell::{Client, Settings};
+use heddle_protocol::control::{Command, Up, Welcome};
+use heddle_protocol::environment::LOG_DIR;
+use heddle_protocol::spec::JobSpec;
+
+pub use hooks::TEST_HOOK;
+pub use plane::DataPlane;
+
+use crate::algorithm::{Algorithm, built_in};
+use crate::export;
+use crate::reader::error::chain;
+use hooks::TestHooks;
+use status::Status;
+use trainer::Trainer;
+
+/// What feeds have sent and the loop has not taken. Each feed has four steps at most, so this is full only with
+/// hundreds of lanes; then their threads wait, which does no harm.
+const ITEMS_MAX: usize = 1024;
+/// Folder, below that of the logs, for files of malformed records.
+const QUARANTINE: &str = "bad-records";
+
+/// Why a trainer could not run. A trainer that runs ends by [`Exit`].
+#[derive(Debug, thiserror::Error)]
+pub enum TrainerError {
+    /// Not started by a job.
+    #[error(transparent)]
+    Environment(#[from] heddle_agent::EnvironmentError),
+    /// The system gives no thread or no event queue.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+    /// The job's tables cannot be laid out, which a checked spec excludes.
+    #[error("the job's tables are unsound")]
+    Layout(#[from] heddle_client::error::RequestError),
+    /// The job wants an algorithm that this program does not have.
+    #[error("the job's algorithm is custom: its program must be named in trainers.command")]
+    NoAlgorithm,
+}
+
+/// Runs a trainer with the built-in algorithms until the job ends it. Logging is the caller's.
+///
+/// The process ends inside (`std::process::exit`) when the ApplicationMaster says so, or is not heard of for
+/// the orphan time.
+///
+/// # Errors
+/// See [`TrainerError`].
+pub fn run() -> Result<(), TrainerError> {
+    run_with(|spec| built_in(spec).ok_or(TrainerError::NoAlgorithm))
+}
+
+/// The `main` of a custom trainer, as `trainers.command` names it: runs the algorithm that `algorithm` makes
+/// for the job.
+///
+/// ```no_run
+/// # fn mine(spec: &heddle_protocol::spec::JobSpec) -> Box<dyn heddle_trainer::Algorithm> { unimplemented!() }
+/// fn main() -> std::process::ExitCode {
+///     heddle_trainer::main_with(mine)
+/// }
+/// ```
+pub fn main_with(algorithm: impl FnOnce(&JobSpec) -> Box<dyn Algorithm>) -> ExitCode {
+    match run_with(|spec| Ok(algorithm(spec))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}", chain(&error));
+            ExitCode::from(10)
+        }
+    }
+}
+
+fn run_with(
+    algorithm: impl FnOnce(&JobSpec) -> Result<Box<dyn Algorithm>, TrainerError>,
+) -> Result<(), TrainerError> {
+    let environment = Environment::from_process()?;
+    let status = Status::default();
+    let (orders, ordered) = unbounded();
+    let hooks = control_hooks(&environment, &status, orders);
+    let agent = Agent::start(environment.clone(), hooks).map_err(TrainerError::Thread)?;
+    let reporter = agent.reporter();
+
+    let Some(welcome) = wait_for_welcome(&ordered) else {
+        return Ok(());
+    };
+    let made = algorithm(&welcome.spec);
+    if let Err(error) = &made {
+        reporter.send(Up::Fatal {
+            exit_code: 7,
+            error: error.to_string(),
+        });
+    }
+    let client = Client::start(Settings {
+        layout: Layout::of(&welcome.spec)?,
+        run: welcome.run,
+        member: environment.member,
+        secret: environment.secret.clone(),
+    })
+    .map_err(TrainerError::Thread)?;
+    let (items, read) = bounded(ITEMS_MAX);
+    let quarantine = std::env::var_os(LOG_DIR)
+        .map(PathBuf::from)
+        .unwrap_or_default()
+        .join(QUARANTINE);
+    let reports = reporter.clone();
+    let mut trainer = Trainer::new(
+        &welcome,
+        made?,
+        client.handle(),
+        Box::new(move |report| reports.send(report)),
+        status,
+        TestHooks::from_process(environment.member),
+        quarantine,
+        items,
+    );
+    loop {
+        // Orders before anything else: a new epoch makes what is waiting worthless.
+        while let Ok(command) = ordered.try_recv() {
+            order(&mut trainer, &environment, &welcome, &reporter, command);
+        }
+        select! {
+            recv(ordered) -> command => match command {
+                Ok(command) => order(&mut trainer, &environment, &welcome, &reporter, command),
+                // The control thread lives as long as the process.
+                Err(_) => return Ok(()),
+            },
+            recv(client.events()) -> event => match event {
+                Ok(event) => trainer.event(event),
+                Err(_) => return Ok(()),
+            },
+            recv(read) -> item => if let Ok((feed, item)) = item {
+                trainer.item(feed, item);
+            },
+        }
+    }
+}
+
+fn control_hooks(
+    environment: &Environment,
+    status: &Status,
+    orders: crossbeam::channel::Sender<Command>,
+) -> Hooks {
+    let (member, busy, beat) = (environment.member, status.clone(), status.clone());
+    Hooks {
+        register: Box::new(move || Up::Register {
+            member,
+            pid: std::process::id(),
+            host: heddle_agent_host(),
+            endpoints: Vec::new(),
+            held: None,
+            busy: busy.lock().busy.clone(),
+        }),
+        beat: Box::new(move || beat.beat()),
+        command: Box::new(move |command| {
+            // The loop is gone only while the process ends.
+            let _ = orders.send(command);
+        }),
+        exit: Box::new(|exit| {
+            match &exit {
+                Exit::Stopped(reason) => tracing::info!(reason, "stopped"),
+                other => tracing::warn!(?other, "ending"),
+            }
+            std::process::exit(i32::from(exit.code()));
+        }),
+    }
+}
+
+/// Name or address of this node, for people.
+fn heddle_agent_host() -> String {
+    std::env::var(heddle_protocol::environment::BIND_HOST)
+        .unwrap_or_else(|_| "localhost".to_owned())
+}
+
+fn wait_for_welcome(ordered: &Receiver<Command>) -> Option<Box<Welcome>> {
+    loop {
+        match ordered.recv().ok()? {
+            Command::Welcome(welcome) => return Some(welcome),
+            other => tracing::debug!(?other, "an order before the welcome"),
+        }
+    }
+}
+
+fn order<P: DataPlane>(
+    trainer: &mut Trainer<P>,
+    environment: &Environment,
+    welcome: &Welcome,
+    reporter: &heddle_agent::Reporter,
+    command: Command,
+) {
+    match command {
+        // Once per connection, and the same each time.
+        Command::Welcome(_) => {}
+        Command::Export { checkpoint, dir } => {
+            let (spec, member) = (welcome.spec.clone(), environment.member);
+            let reports = reporter.clone();
+            let body = move || {
+                let report = match export::export_for(&spec, member, &checkpoint, &dir) {
+                    Ok(exported) => Up::Exported {
+                        checkpoint,
+                        dir: exported.dir,
+                        files: exported.files,
+                    },
+                    Err(error) => Up::ExportFailed {
+                        checkpoint,
+                        error: chain(&error),
+                    },
+                };
+                reports.send(report);
+            };
+            if let Err(error) = std::thread::Builder::new()
+                .name("export".to_owned())
+                .spawn(body)
+            {
+                tracing::error!(%error, "cannot start a thread for the export");
+            }
+        }
+        command => trainer.command(command),
+    }
+}

@@ -1,0 +1,268 @@
+//! The steps of one lane or task on their way: read, prepared, pulled, computed, pushed, in order.
+//!
+//! ```text
+//! feed ─▶ items ─▶ prepare, pull ─▶ flying ─▶ (values came) compute ─▶ push ─▶ (acknowledged) reached
+//! ```
+//!
+//! A lane has one step flying, since the next pull waits for this push. A task has [`TASK_STEPS_FLYING`], so that
+//! the next values travel while this step is computed. A pipeline knows nothing of epochs: whoever starts a new
+//! one drops all pipelines.
+
+use std::collections::VecDeque;
+
+use heddle_client::gradient::Gradient;
+use heddle_client::machine::{PullAt, PullId, PullItem, StepPush, Unit};
+use heddle_protocol::ids::{Step, TaskId};
+use heddle_protocol::metrics::TaskMetrics;
+
+use crate::algorithm::{Algorithm, StepWork};
+use crate::feed::{Feed, FeedItem};
+use crate::reader::task::BadCount;
+
+/// Steps of a task whose values are pulled ahead: this one, and the next.
+const TASK_STEPS_FLYING: usize = 2;
+/// Steps of a task that are pushed and not acknowledged, at the most. A round trip takes about as long as a
+/// step; more only raise memory and what is computed again after a failure.
+const TASK_STEPS_UNREACHED: u64 = 8;
+
+/// One lane's or one task's steps.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    pub(super) unit: Unit,
+    feed: Feed,
+    items: VecDeque<FeedItem>,
+    flying: VecDeque<Flying>,
+    /// The step that is pushed next.
+    pub(super) next: Step,
+    /// The first step that is not acknowledged everywhere.
+    pub(super) reached: Step,
+    /// Nothing is pushed (evaluation).
+    read_only: bool,
+    /// Of the task that is being computed.
+    metrics: TaskMetrics,
+    /// Nothing more is to be computed.
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Flying {
+    work: Box<StepWork>,
+    end: bool,
+    waits_for: Option<PullId>,
+}
+
+/// What a pipeline wants to be done.
+#[derive(Debug)]
+pub(super) enum Want {
+    /// Pull these for the step.
+    Pull(PullAt, Vec<PullItem>),
+    /// Push this step. Records and losses are for the heartbeat.
+    Push(StepPush),
+    /// A step was computed and pushes nothing.
+    Computed,
+    /// A task was read and computed to its end.
+    TaskEnd {
+        task: TaskId,
+        steps: u64,
+        metrics: Box<TaskMetrics>,
+    },
+    /// A task cannot be read.
+    Failed {
+        task: TaskId,
+        retryable: bool,
+        error: String,
+    },
+}
+
+impl Pipeline {
+    pub(super) fn new(unit: Unit, feed: Feed, start: Step, read_only: bool) -> Self {
+        Self {
+            unit,
+            feed,
+            items: VecDeque::new(),
+            flying: VecDeque::new(),
+            next: start,
+            reached: start,
+            read_only,
+            metrics: TaskMetrics::default(),
+            ended: false,
+        }
+    }
+
+    pub(super) fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
+    /// The feed said something.
+    pub(super) fn item(&mut self, item: FeedItem) {
+        self.items.push_back(item);
+    }
+
+    /// Every shard has acknowledged this step.
+    pub(super) fn reached(&mut self, step: Step) {
+        self.reached = self.reached.max(step.next());
+    }
+
+    /// The pull that was wanted last goes by this name.
+    pub(super) fn pulling(&mut self, pull: PullId) {
+        if let Some(last) = self.flying.back_mut() {
+            last.waits_for = Some(pull);
+        }
+    }
+
+    /// A pull is answered. Says whether it was one of ours.
+    pub(super) fn pulled(&mut self, pull: PullId, items: &mut Vec<PullItem>) -> bool {
+        let Some(flying) = self
+            .flying
+            .iter_mut()
+            .find(|flying| flying.waits_for == Some(pull))
+        else {
+            return false;
+        };
+        flying.work.pulls = std::mem::take(items);
+        flying.waits_for = None;
+        true
+    }
+
+    /// The next thing to do, if anything can be done now. To be asked until there is nothing.
+    pub(super) fn next_want(&mut self, algorithm: &mut dyn Algorithm) -> Option<Want> {
+        // Prepared first, so that its values travel while the one before is computed.
+        if let Some(want) = self.prepare(algorithm) {
+            return Some(want);
+        }
+        if self
+            .flying
+            .front()
+            .is_some_and(|flying| flying.waits_for.is_none())
+            && self.may_push()
+        {
+            return self.compute(algorithm);
+        }
+        if self.flying.is_empty() && !matches!(self.items.front(), Some(FeedItem::Step { .. })) {
+            return self.between_steps();
+        }
+        None
+    }
+
+    fn prepare(&mut self, algorithm: &mut dyn Algorithm) -> Option<Want> {
+        let most = match self.unit {
+            Unit::Lane(_) => 1,
+            Unit::Task(_) => TASK_STEPS_FLYING,
+        };
+        if self.flying.len() >= most || !matches!(self.items.front(), Some(FeedItem::Step { .. })) {
+            return None;
+        }
+        let Some(FeedItem::Step {
+            step,
+            mut work,
+            end,
+        }) = self.items.pop_front()
+        else {
+            return None;
+        };
+        debug_assert_eq!(
+            step,
+            self.next.0 + self.flying.len() as u64,
+            "feeds count steps on"
+        );
+        algorithm.prepare(&mut work);
+        let pulls = std::mem::take(&mut work.pulls);
+        self.flying.push_back(Flying {
+            work,
+            end,
+            waits_for: None,
+        });
+        if pulls.is_empty() {
+            return None;
+        }
+        let at = match self.unit {
+            Unit::Lane(lane) => PullAt::Before(lane, Step(step)),
+            Unit::Task(_) => PullAt::Now,
+        };
+        Some(Want::Pull(at, pulls))
+    }
+
+    /// Whether the next step may be pushed. A lane's pull is answered only when its step before is applied, but a step
+    /// that pulls nothing has no such guard.
+    fn may_push(&self) -> bool {
+        match self.unit {
+            Unit::Lane(_) => {
+                self.reached == self.next
+                    || self
+                        .flying
+                        .front()
+                        .is_some_and(|f| !f.work.pulls.is_empty())
+            }
+            Unit::Task(_) => self.next.0 - self.reached.0 < TASK_STEPS_UNREACHED,
+        }
+    }
+
+    fn compute(&mut self, algorithm: &mut dyn Algorithm) -> Option<Want> {
+        let Flying { mut work, end, .. } = self.flying.pop_front()?;
+        algorithm.compute(&mut work, &mut self.metrics);
+        let rows = work.batch.rows() as u32;
+        let gradient = std::mem::take(&mut work.gradient);
+        self.feed.give_back(work);
+        let step = self.next;
+        self.next = step.next();
+        if self.read_only {
+            self.reached = self.next;
+            return Some(Want::Computed);
+        }
+        self.ended |= end;
+        Some(Want::Push(StepPush {
+            step,
+            gradient,
+            rows,
+            end,
+        }))
+    }
+
+    fn between_steps(&mut self) -> Option<Want> {
+        match self.items.pop_front()? {
+            FeedItem::TaskEnd { task, steps, bad } => {
+                let BadCount { records, examples } = bad;
+                let mut metrics = Box::new(std::mem::take(&mut self.metrics));
+                metrics.bad_records = records;
+                metrics.bad_examples = examples;
+                Some(Want::TaskEnd {
+                    task,
+                    steps,
+                    metrics,
+                })
+            }
+            FeedItem::TaskFailed {
+                task,
+                retryable,
+                error,
+            } => {
+                self.ended = true;
+                Some(Want::Failed {
+                    task,
+                    retryable,
+                    error,
+                })
+            }
+            // A lane must say that it has ended, in a step if there is no other way.
+            FeedItem::Empty if matches!(self.unit, Unit::Lane(_)) && !self.ended => {
+                self.ended = true;
+                let step = self.next;
+                self.next = step.next();
+                Some(Want::Push(StepPush {
+                    step,
+                    gradient: Gradient::default(),
+                    rows: 0,
+                    end: true,
+                }))
+            }
+            FeedItem::Empty => None,
+            // Excluded by the caller.
+            FeedItem::Step { .. } => None,
+        }
+    }
+
+    /// Losses and records of the present task so far, for the heartbeat.
+    pub(super) fn metrics(&self) -> &TaskMetrics {
+        &self.metrics
+    }
+}

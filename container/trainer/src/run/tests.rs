@@ -1,0 +1,692 @@
+//! The training loop against tables that live in the test: what is pushed, and what is reported.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, bounded};
+use heddle_client::gradient::TableGradient;
+use heddle_client::layout::Rows;
+use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
+use heddle_protocol::control::{Command, Phase, ShardPlace, Sharing, TaskGrant, Up, Welcome};
+use heddle_protocol::ids::{
+    CutId, Epoch, Generation, Lane, PhaseNo, RunId, Step, TableId, TaskAttempt, TaskId,
+};
+use heddle_protocol::manifest::InputFile;
+use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::plan::{TaskLength, plan_input};
+use heddle_protocol::spec::{self, *};
+use heddle_storage::{LocalStorage, Storage, StorePath};
+
+use super::hooks::TestHooks;
+use super::plane::DataPlane;
+use super::status::Status;
+use super::trainer::Trainer;
+use crate::algorithm::{Algorithm, StepWork};
+use crate::feed::{FeedId, FeedItem};
+
+/// Adds 1 to the row of each feature of each record; pulls those rows first if it is told to.
+struct Counting {
+    pulls: bool,
+}
+
+impl Algorithm for Counting {
+    fn constants(&self, _: PhaseKind) -> Vec<PullItem> {
+        vec![PullItem {
+            table: TableId(0),
+            rows: Rows::Range(0..1),
+            values: vec![0.0],
+        }]
+    }
+
+    fn begin(&mut self, _: PhaseKind, constants: Vec<PullItem>) -> Result<(), String> {
+        assert_eq!(constants.len(), 1);
+        Ok(())
+    }
+
+    fn prepare(&mut self, work: &mut StepWork) {
+        if self.pulls {
+            let mut keys = work.batch.indices.clone();
+            keys.sort_unstable();
+            let values = vec![0.0; keys.len()];
+            work.pulls.push(PullItem {
+                table: TableId(0),
+                rows: Rows::Keys(keys),
+                values,
+            });
+        }
+    }
+
+    fn compute(&mut self, work: &mut StepWork, metrics: &mut TaskMetrics) {
+        metrics.rows += work.batch.rows() as u64;
+        let mut keys = work.batch.indices.clone();
+        keys.sort_unstable();
+        let values = vec![1.0; keys.len()];
+        work.gradient.tables.push(TableGradient {
+            table: TableId(0),
+            rows: Rows::Keys(keys),
+            values,
+        });
+    }
+}
+
+/// Shards, as far as one trainer sees them.
+#[derive(Default)]
+struct Shards {
+    era: Option<Era>,
+    table: Vec<f32>,
+    events: VecDeque<Event>,
+    pulls: u64,
+    parked: Vec<(Lane, Step, PullId, Vec<PullItem>)>,
+    lanes: BTreeMap<Lane, LaneMark>,
+    tasks: BTreeMap<TaskId, TaskGrant>,
+    /// Pushes taken, as (unit, step, rows).
+    log: Vec<(u32, u64, u32)>,
+    /// Steps at which lanes that are taken over stand.
+    stand: u64,
+}
+
+struct LaneMark {
+    applied: u64,
+    staged: Option<StepPush>,
+    ended: bool,
+}
+
+impl Shards {
+    fn answer(&mut self, pull: PullId, mut items: Vec<PullItem>) {
+        for item in &mut items {
+            let rows: Vec<usize> = match &item.rows {
+                Rows::Range(range) => (range.start as usize..range.end as usize).collect(),
+                Rows::Keys(keys) => keys.iter().map(|key| *key as usize).collect(),
+            };
+            item.values = rows.into_iter().map(|row| self.table[row]).collect();
+        }
+        self.events.push_back(Event::Pulled { pull, items });
+    }
+
+    fn apply(&mut self, push: &StepPush) {
+        for part in &push.gradient.tables {
+            let Rows::Keys(keys) = &part.rows else {
+                panic!("keys are pushed")
+            };
+            keys.iter()
+                .zip(&part.values)
+                .for_each(|(key, value)| self.table[*key as usize] += value);
+        }
+    }
+
+    /// Applies the step if all lanes have staged theirs.
+    fn barrier(&mut self) {
+        if self
+            .lanes
+            .values()
+            .any(|lane| !lane.ended && lane.staged.is_none())
+        {
+            return;
+        }
+        let cut = CutId::default();
+        let names: Vec<Lane> = self.lanes.keys().copied().collect();
+        for name in names {
+            let Some(lane) = self.lanes.get_mut(&name) else {
+                continue;
+            };
+            if let Some(push) = lane.staged.take() {
+                lane.applied += 1;
+                lane.ended = push.end;
+                self.apply(&push);
+                let (unit, gradient) = (Unit::Lane(name), Default::default());
+                self.events.push_back(Event::Reached {
+                    unit,
+                    step: push.step,
+                    cut,
+                    gradient,
+                });
+                if push.end {
+                    self.events.push_back(Event::Ended { lane: name });
+                }
+            }
+        }
+        let applied = self
+            .lanes
+            .iter()
+            .map(|(lane, mark)| (*lane, mark.applied))
+            .collect::<BTreeMap<_, _>>();
+        let (ready, parked) = std::mem::take(&mut self.parked)
+            .into_iter()
+            .partition(|(lane, step, ..)| applied.get(lane).is_some_and(|at| *at == step.0));
+        self.parked = parked;
+        for (_, _, pull, items) in Vec::from(ready) {
+            self.answer(pull, items);
+        }
+    }
+}
+
+impl DataPlane for Arc<Mutex<Shards>> {
+    fn work(&mut self, epoch: Epoch, phase: Phase, _: Vec<ShardPlace>) {
+        let mut shards = self.lock().unwrap();
+        let era = Era {
+            epoch,
+            phase: phase.no,
+        };
+        if shards.era != Some(era) {
+            shards.era = Some(era);
+            shards.parked.clear();
+            shards.lanes.clear();
+            shards.tasks.clear();
+            shards.events.push_back(Event::Begun { era });
+        }
+    }
+
+    fn barrier(&mut self, cut: CutId, epoch: Epoch) {
+        self.lock().unwrap().events.push_back(Event::AtBarrier {
+            cut,
+            epoch,
+            tasks: vec![],
+        });
+    }
+
+    fn take_over(&mut self, era: Era, lane: Lane) {
+        let mut shards = self.lock().unwrap();
+        assert_eq!(shards.era, Some(era));
+        let stand = shards.stand;
+        shards.lanes.insert(
+            lane,
+            LaneMark {
+                applied: stand,
+                staged: None,
+                ended: false,
+            },
+        );
+        shards.events.push_back(Event::Compute {
+            lane,
+            step: Step(stand),
+        });
+    }
+
+    fn give_up(&mut self, _: Era, lane: Lane) {
+        self.lock().unwrap().lanes.remove(&lane);
+    }
+
+    fn hold_task(&mut self, _: Era, grant: TaskGrant) {
+        self.lock().unwrap().tasks.insert(grant.task, grant);
+    }
+
+    fn drop_task(&mut self, _: Era, task: TaskId) {
+        self.lock().unwrap().tasks.remove(&task);
+    }
+
+    fn task_done(&mut self, _: Era, task: TaskId) {
+        let mut shards = self.lock().unwrap();
+        let attempt = shards.tasks.remove(&task).expect("a held task").attempt;
+        shards.events.push_back(Event::Finished {
+            task,
+            attempt,
+            cut: CutId::default(),
+        });
+    }
+
+    fn pull(&mut self, era: Era, at: PullAt, items: Vec<PullItem>) -> PullId {
+        let mut shards = self.lock().unwrap();
+        shards.pulls += 1;
+        let pull = PullId(shards.pulls);
+        if shards.era != Some(era) {
+            return pull;
+        }
+        match at {
+            PullAt::Before(lane, step) if shards.lanes[&lane].applied != step.0 => {
+                assert!(shards.lanes[&lane].applied < step.0, "a pull of the past");
+                shards.parked.push((lane, step, pull, items));
+            }
+            _ => shards.answer(pull, items),
+        }
+        pull
+    }
+
+    fn push_step(&mut self, era: Era, unit: Unit, push: StepPush) {
+        let mut shards = self.lock().unwrap();
+        if shards.era != Some(era) {
+            return;
+        }
+        shards.log.push((unit.number(), push.step.0, push.rows));
+        match unit {
+            Unit::Task(task) => {
+                assert!(
+                    shards.tasks.contains_key(&task),
+                    "a push of a task that is not held"
+                );
+                shards.apply(&push);
+                let (step, cut, gradient) = (push.step, CutId::default(), Default::default());
+                shards.events.push_back(Event::Reached {
+                    unit,
+                    step,
+                    cut,
+                    gradient,
+                });
+            }
+            Unit::Lane(lane) => {
+                let mark = shards.lanes.get_mut(&lane).expect("a lane that is run");
+                assert!(!mark.ended && mark.staged.is_none() && mark.applied == push.step.0);
+                mark.staged = Some(push);
+                shards.barrier();
+            }
+        }
+    }
+}
+
+struct Rig {
+    _dir: tempfile::TempDir,
+    trainer: Trainer<Arc<Mutex<Shards>>>,
+    shards: Arc<Mutex<Shards>>,
+    items: Receiver<(FeedId, FeedItem)>,
+    reports: Arc<Mutex<Vec<Up>>>,
+}
+
+const EPOCH: Epoch = Epoch {
+    generation: Generation(1),
+    count: 0,
+};
+
+impl Rig {
+    /// Files of so many records; each record has a feature of its own, counted over all files.
+    fn new(rows: &[usize], pulls: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut next = 0;
+        let files = rows.iter().enumerate().map(|(file, rows)| {
+            let text: String = (next..next + rows)
+                .map(|row| format!("1 {row}:1\n"))
+                .collect();
+            next += rows;
+            input(dir.path(), file, &format!("\n{text}"))
+        });
+        let files: Vec<_> = files.collect();
+        let welcome = Welcome {
+            run: RunId(uuid::Uuid::from_u128(1)),
+            spec: sample(),
+            plan: plan_input(files.clone(), files, TaskLength::Bytes(1 << 20)),
+            heartbeat_ms: 1000,
+            orphan_ms: 1000,
+        };
+        let (items, read) = bounded(64);
+        let shards = Arc::new(Mutex::new(Shards {
+            table: vec![0.0; 1000],
+            ..Shards::default()
+        }));
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&reports);
+        let trainer = Trainer::new(
+            &welcome,
+            Box::new(Counting { pulls }),
+            Arc::clone(&shards),
+            Box::new(move |report| heard.lock().unwrap().push(report)),
+            Status::default(),
+            TestHooks::default(),
+            dir.path().join("bad"),
+            items,
+        );
+        Self {
+            _dir: dir,
+            trainer,
+            shards,
+            items: read,
+            reports,
+        }
+    }
+
+    fn phase(&mut self, epoch: Epoch, no: u32, sharing: Sharing) {
+        let phase = Phase {
+            no: PhaseNo(no),
+            sharing,
+        };
+        self.trainer.command(Command::Work {
+            epoch,
+            phase,
+            places: vec![],
+        });
+    }
+
+    fn lanes(&mut self, epoch: Epoch, lanes: &[u32], task_steps: &[(u32, u64)]) {
+        self.trainer.command(Command::Lanes {
+            epoch,
+            phase: PhaseNo(0),
+            lanes: lanes.iter().copied().map(Lane).collect(),
+            task_steps: task_steps
+                .iter()
+                .map(|(task, steps)| (TaskId(*task), *steps))
+                .collect(),
+        });
+    }
+
+    fn tasks(&mut self, phase: u32, grants: &[(u32, u32, u64)]) {
+        let grant = |(task, attempt, start): &(u32, u32, u64)| TaskGrant {
+            task: TaskId(*task),
+            attempt: TaskAttempt(*attempt),
+            start: Step(*start),
+        };
+        let tasks = grants.iter().map(grant).collect();
+        self.trainer.command(Command::Tasks {
+            epoch: EPOCH,
+            phase: PhaseNo(phase),
+            tasks,
+        });
+    }
+
+    /// Runs until `done` says so.
+    fn until(&mut self, done: impl Fn(&Shards, &[Up]) -> bool) {
+        loop {
+            loop {
+                let event = self.shards.lock().unwrap().events.pop_front();
+                let Some(event) = event else { break };
+                self.trainer.event(event);
+            }
+            if done(&self.shards.lock().unwrap(), &self.reports.lock().unwrap()) {
+                return;
+            }
+            let item = self.items.recv_timeout(Duration::from_secs(20));
+            let (feed, item) = item
+                .unwrap_or_else(|_| panic!("stuck; reports: {:?}", self.reports.lock().unwrap()));
+            self.trainer.item(feed, item);
+        }
+    }
+
+    fn counts(&self, rows: usize) -> Vec<f32> {
+        self.shards.lock().unwrap().table[..rows].to_vec()
+    }
+
+    fn task_steps(&self) -> BTreeMap<u32, u64> {
+        let reports = self.reports.lock().unwrap();
+        let steps = reports.iter().filter_map(|report| match report {
+            Up::TaskSteps { task, steps, .. } => Some((task.0, *steps)),
+            _ => None,
+        });
+        steps.collect()
+    }
+}
+
+fn input(dir: &Path, file: usize, text: &str) -> InputFile {
+    let path = dir.join(format!("{file:03}.libsvm"));
+    std::fs::write(&path, text).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let entry = runtime
+        .block_on(LocalStorage.stat(&StorePath::parse(path.to_str().unwrap()).unwrap()))
+        .unwrap();
+    InputFile {
+        url: format!("file://{}", path.display()),
+        bytes: entry.bytes,
+        modified_ms: entry.modified_ms,
+        compression: Default::default(),
+    }
+}
+
+fn finished(reports: &[Up]) -> Vec<(u32, u32, u64)> {
+    let finished = reports.iter().filter_map(|report| match report {
+        Up::TaskFinished {
+            task,
+            attempt,
+            metrics,
+            ..
+        } => Some((task.0, attempt.0, metrics.rows)),
+        _ => None,
+    });
+    let mut finished: Vec<_> = finished.collect();
+    finished.sort();
+    finished
+}
+
+#[test]
+fn lanes_push_every_record_once_and_report_steps_of_tasks() {
+    for pulls in [true, false] {
+        let mut rig = Rig::new(&[5, 0, 3, 7, 1], pulls);
+        rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 3 });
+        rig.lanes(EPOCH, &[0, 1, 2], &[]);
+        rig.until(|shards, reports| {
+            let told = reports
+                .iter()
+                .filter(|report| matches!(report, Up::TaskSteps { .. }))
+                .count();
+            told == 5 && shards.lanes.values().all(|lane| lane.ended)
+        });
+        assert_eq!(rig.counts(16), [1.0; 16]);
+        assert_eq!(
+            rig.task_steps(),
+            BTreeMap::from([(0, 3), (1, 0), (2, 2), (3, 4), (4, 1)])
+        );
+        let reports = rig.reports.lock().unwrap();
+        assert_eq!(
+            reports
+                .iter()
+                .filter(|report| matches!(report, Up::Stepping { .. }))
+                .count(),
+            1
+        );
+    }
+}
+
+#[test]
+fn a_lane_without_data_ends_with_an_empty_step() {
+    let mut rig = Rig::new(&[2], true);
+    rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 2 });
+    rig.lanes(EPOCH, &[0, 1], &[]);
+    rig.until(|shards, _| shards.lanes.values().all(|lane| lane.ended));
+    let mut log = rig.shards.lock().unwrap().log.clone();
+    log.sort();
+    assert_eq!(log, [(0, 0, 2), (1, 0, 0)]);
+}
+
+#[test]
+fn whoever_takes_a_lane_over_computes_what_is_left() {
+    let mut first = Rig::new(&[4, 4, 4, 4], true);
+    first.phase(EPOCH, 0, Sharing::Lanes { lanes: 2 });
+    first.lanes(EPOCH, &[0, 1], &[]);
+    first.until(|shards, _| shards.lanes.values().all(|lane| lane.ended));
+    let whole = first.shards.lock().unwrap().log.clone();
+    let steps: Vec<(u32, u64)> = first.task_steps().into_iter().collect();
+    for known in [&steps[..], &[]] {
+        for stand in 0..4 {
+            let mut second = Rig::new(&[4, 4, 4, 4], true);
+            second.shards.lock().unwrap().stand = stand;
+            second.phase(EPOCH, 0, Sharing::Lanes { lanes: 2 });
+            second.lanes(EPOCH, &[0, 1], known);
+            second.until(|shards, _| shards.lanes.values().all(|lane| lane.ended));
+            let mut rest: Vec<_> = whole
+                .iter()
+                .copied()
+                .filter(|push| push.1 >= stand)
+                .collect();
+            let mut log = second.shards.lock().unwrap().log.clone();
+            rest.sort();
+            log.sort();
+            assert_eq!(log, rest, "from step {stand}");
+            assert_eq!(
+                second.counts(16).iter().sum::<f32>(),
+                16.0 - 4.0 * stand as f32
+            );
+        }
+    }
+}
+
+#[test]
+fn tasks_are_finished_when_every_shard_says_so_and_start_where_they_are_told() {
+    let mut rig = Rig::new(&[5, 0, 3], true);
+    rig.phase(EPOCH, 0, Sharing::Queue);
+    rig.tasks(0, &[(0, 1, 1), (1, 1, 0), (2, 3, 0)]);
+    // Told again, as after a reconnection.
+    rig.tasks(0, &[(0, 1, 1), (2, 3, 0)]);
+    rig.until(|_, reports| finished(reports).len() == 3);
+    assert_eq!(
+        finished(&rig.reports.lock().unwrap()),
+        [(0, 1, 3), (1, 1, 0), (2, 3, 3)]
+    );
+    assert_eq!(rig.counts(8), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+}
+
+#[test]
+fn an_evaluation_pushes_nothing() {
+    let mut rig = Rig::new(&[5, 3], true);
+    rig.phase(EPOCH, 1, Sharing::ReadOnly);
+    rig.tasks(1, &[(0, 1, 0), (1, 1, 0)]);
+    rig.until(|_, reports| finished(reports).len() == 2);
+    assert_eq!(
+        finished(&rig.reports.lock().unwrap()),
+        [(0, 1, 5), (1, 1, 3)]
+    );
+    assert_eq!(rig.shards.lock().unwrap().log, []);
+}
+
+#[test]
+fn a_new_epoch_drops_what_was_under_way() {
+    let mut rig = Rig::new(&[40, 40], true);
+    rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 2 });
+    rig.lanes(EPOCH, &[0, 1], &[]);
+    rig.until(|shards, _| shards.log.len() > 5);
+    rig.shards.lock().unwrap().table.fill(0.0);
+    let later = EPOCH.next();
+    rig.phase(later, 0, Sharing::Lanes { lanes: 2 });
+    // A zombie's orders and those of the epoch before change nothing.
+    rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 2 });
+    rig.lanes(EPOCH, &[0], &[]);
+    rig.lanes(later, &[0, 1], &[]);
+    rig.until(|shards, _| shards.lanes.values().all(|lane| lane.ended));
+    assert_eq!(rig.counts(80), [1.0; 80]);
+}
+
+#[test]
+fn a_lane_taken_away_is_computed_no_more() {
+    let mut rig = Rig::new(&[8, 8], true);
+    rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 2 });
+    rig.lanes(EPOCH, &[0, 1], &[]);
+    rig.lanes(EPOCH, &[1], &[]);
+    rig.until(|shards, _| shards.lanes[&Lane(1)].ended);
+    assert!(
+        rig.shards
+            .lock()
+            .unwrap()
+            .log
+            .iter()
+            .all(|push| push.0 == 1)
+    );
+}
+
+#[test]
+fn a_bad_record_fails_its_task_by_name() {
+    for sharing in [Sharing::Lanes { lanes: 1 }, Sharing::Queue] {
+        let mut rig = Rig::new(&[2], true);
+        let file = input(rig._dir.path(), 0, "\n1 0:1\nbad x\n");
+        rig.trainer
+            .replace_plan(plan_input(vec![file], vec![], TaskLength::Bytes(1 << 20)));
+        rig.phase(EPOCH, 0, sharing);
+        rig.lanes(EPOCH, &[0], &[]);
+        rig.tasks(0, &[(0, 2, 0)]);
+        rig.until(|_, reports| {
+            reports
+                .iter()
+                .any(|report| matches!(report, Up::TaskFailed { .. }))
+        });
+        let reports = rig.reports.lock().unwrap();
+        let failed = reports.iter().find_map(|report| match report {
+            Up::TaskFailed {
+                attempt,
+                retryable,
+                error,
+                ..
+            } => Some((attempt.0, *retryable, error.clone())),
+            _ => None,
+        });
+        let (attempt, retryable, error) = failed.unwrap();
+        assert_eq!(attempt, if sharing == Sharing::Queue { 2 } else { 0 });
+        assert!(
+            !retryable && error.ends_with("000.libsvm:3:1: expected a label, found \"bad\""),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_drained_trainer_hands_back_what_it_held() {
+    let mut rig = Rig::new(&[50, 5], true);
+    rig.phase(EPOCH, 0, Sharing::Queue);
+    rig.tasks(0, &[(0, 1, 0), (1, 1, 0)]);
+    rig.until(|shards, _| shards.log.len() > 3);
+    rig.trainer.command(Command::Drain);
+    let reports = rig.reports.lock().unwrap();
+    let Some(Up::Drained { tasks, .. }) = reports.last() else {
+        panic!("{reports:?}")
+    };
+    assert!(
+        tasks
+            .iter()
+            .any(|position| position.task == TaskId(0) && position.step > Step(0))
+    );
+    assert!(rig.shards.lock().unwrap().tasks.is_empty());
+}
+
+fn sample() -> JobSpec {
+    let at = |path: &str| Location::resolve(path, Path::new("/")).unwrap();
+    JobSpec {
+        name: "sample".to_owned(),
+        data: DataSpec {
+            train: vec![at("/data")],
+            test: vec![at("/data")],
+            format: DataFormat::Libsvm,
+            index_base: 0,
+            passes: 1,
+            task_size: TaskSize::Auto,
+            shuffle: true,
+            bad_records: BadRecords::Fail,
+        },
+        model: ModelSpec {
+            algorithm: spec::Algorithm::LogisticRegression,
+            features: 1000,
+            l2: 0.0,
+            standardise: false,
+            optimizer: Optimizer::Sgd { rate: 1.0 },
+            tables: Vec::new(),
+        },
+        training: TrainingSpec {
+            consistency: Consistency::Bsp,
+            lanes: 3,
+            batch: 2,
+            seed: 42,
+            nan: NanPolicy::Fail,
+            early_stop: 0,
+        },
+        pservers: PserverSpec {
+            count: 1,
+            memory: Bytes::mib(256),
+            vcores: 1,
+            shards: 1,
+        },
+        trainers: TrainerSpec {
+            min: 1,
+            max: 2,
+            memory: Bytes::mib(256),
+            vcores: 1,
+            command: Vec::new(),
+        },
+        checkpoint: CheckpointSpec {
+            dir: at("/out/checkpoints"),
+            every: Every::Passes(1),
+            keep: 3,
+            timeout: DurationMs::secs(300),
+            on_corrupt: OnCorrupt::Previous,
+            memory: Share::Percent(25),
+        },
+        output: OutputSpec {
+            model: at("/out/model"),
+            formats: vec![ModelFormat::Safetensors],
+        },
+        am: AmSpec {
+            memory: Bytes::mib(256),
+            vcores: 1,
+        },
+        network: NetworkSpec { ports: None },
+        run: RunSpec {
+            work_dir: None,
+            orphan_timeout: None,
+        },
+    }
+}

@@ -1,0 +1,95 @@
+//! What the training loop holds for one epoch and phase, and drops when the next begins.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use heddle_client::machine::{Era, PullId, Unit};
+use heddle_protocol::control::{Busy, Sharing, TaskGrant, TaskPosition};
+use heddle_protocol::ids::{CutId, Lane, TaskId};
+use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::PhaseKind;
+
+use super::pipeline::Pipeline;
+use crate::feed::FeedSettings;
+
+/// What belongs to the present epoch and phase.
+pub(super) struct Work {
+    pub(super) era: Era,
+    pub(super) sharing: Sharing,
+    pub(super) kind: PhaseKind,
+    pub(super) settings: FeedSettings,
+    pub(super) ready: Readiness,
+    /// All tasks in the order in which they are dealt to lanes.
+    pub(super) order: Vec<TaskId>,
+    pub(super) known_steps: BTreeMap<TaskId, u64>,
+    /// Lanes that are run here; a pipeline once it is known where they stand.
+    pub(super) lanes: BTreeMap<Lane, Option<Pipeline>>,
+    /// Tasks that are held and not begun, in the order to work on them.
+    pub(super) waiting: VecDeque<TaskGrant>,
+    pub(super) running: BTreeMap<TaskId, RunningTask>,
+    pub(super) stepped: bool,
+}
+
+/// Whether steps may be prepared.
+pub(super) enum Readiness {
+    /// The phase's constants are on their way.
+    Constants(PullId),
+    Ready,
+    /// The algorithm refused them; the job is ending.
+    Failed,
+}
+
+/// A task that is being worked on.
+pub(super) struct RunningTask {
+    pub(super) grant: TaskGrant,
+    pub(super) pipeline: Pipeline,
+    /// Read and computed to its end.
+    pub(super) ended: Option<Box<TaskMetrics>>,
+}
+
+impl Work {
+    /// All pipelines there are.
+    pub(super) fn pipelines(&mut self) -> impl Iterator<Item = &mut Pipeline> {
+        let tasks = self.running.values_mut().map(|run| &mut run.pipeline);
+        self.lanes.values_mut().flatten().chain(tasks)
+    }
+
+    /// The pipeline of one lane or task, if there is one.
+    pub(super) fn pipeline(&mut self, unit: Unit) -> Option<&mut Pipeline> {
+        match unit {
+            Unit::Lane(lane) => self.lanes.get_mut(&lane)?.as_mut(),
+            Unit::Task(task) => self.running.get_mut(&task).map(|run| &mut run.pipeline),
+        }
+    }
+
+    /// Tasks that are held, with the first step not acknowledged by every shard.
+    pub(super) fn positions(&self) -> Vec<TaskPosition> {
+        let position = |grant: &TaskGrant, step| TaskPosition {
+            task: grant.task,
+            attempt: grant.attempt,
+            step,
+            done: false,
+        };
+        let running = self
+            .running
+            .values()
+            .map(|run| position(&run.grant, run.pipeline.reached));
+        running
+            .chain(
+                self.waiting
+                    .iter()
+                    .map(|grant| position(grant, grant.start)),
+            )
+            .collect()
+    }
+
+    /// What a registration says.
+    pub(super) fn busy(&self, cut: CutId) -> Busy {
+        Busy {
+            epoch: self.era.epoch,
+            phase: self.era.phase,
+            cut,
+            tasks: self.positions(),
+            lanes: self.lanes.keys().copied().collect(),
+        }
+    }
+}
