@@ -38,7 +38,14 @@ pub struct LocalLaunch {
 }
 
 /// The process of a container while it may be signalled.
-type Alive = Arc<Mutex<Option<Pid>>>;
+type Alive = Arc<Mutex<Place>>;
+
+#[derive(Default)]
+struct Place {
+    pid: Option<Pid>,
+    /// A signal that came before the process was there: it is sent as soon as it is.
+    early: Option<Signal>,
+}
 
 /// Child processes as a cluster.
 pub struct LocalCluster {
@@ -200,10 +207,12 @@ impl Cluster for LocalCluster {
 
 /// Signals a process that is certainly still the one meant: the waiting thread clears the place before it reaps.
 fn signal(alive: &Alive, signal: Signal) {
-    let place = alive.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(pid) = *place
-        && let Err(error) = kill(pid, signal)
-    {
+    let mut place = alive.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(pid) = place.pid else {
+        place.early = Some(signal);
+        return;
+    };
+    if let Err(error) = kill(pid, signal) {
         tracing::debug!(%pid, %signal, %error, "signal not delivered");
     }
 }
@@ -248,7 +257,14 @@ fn launch_one(order: Order, events: &Events) {
         }
     };
     let pid = Pid::from_raw(child.id().cast_signed());
-    *alive.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
+    let early = {
+        let mut place = alive.lock().unwrap_or_else(PoisonError::into_inner);
+        place.pid = Some(pid);
+        place.early.take()
+    };
+    if let Some(early) = early {
+        signal(&alive, early);
+    }
     let _ending = events.send(Event::Started {
         container: container.clone(),
     });
@@ -272,7 +288,7 @@ fn wait(mut child: Child, pid: Pid, container: ContainerId, alive: &Alive, event
     while let Err(nix::errno::Errno::EINTR) =
         waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)
     {}
-    *alive.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    alive.lock().unwrap_or_else(PoisonError::into_inner).pid = None;
     let exit = match child.wait() {
         Ok(status) => exit_of(status),
         Err(error) => Exit::ByCluster {
