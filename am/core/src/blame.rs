@@ -54,6 +54,20 @@ pub(crate) fn blame(exit: &Exit) -> Blame {
     }
 }
 
+/// Whether a container that we had ordered to end did so for its own reason before the order came.
+pub(crate) fn by_itself(exit: &Exit) -> bool {
+    match exit {
+        // 130, 137, 143: what a shell makes of the signals of our order.
+        Exit::Code(0 | 9 | 20 | 130 | 137 | 143) => false,
+        Exit::Signal(2 | 9 | 15) | Exit::NodeLost | Exit::Preempted | Exit::ByCluster { .. } => {
+            false
+        }
+        Exit::Code(_) | Exit::Signal(_) | Exit::OutOfMemory { .. } | Exit::NotStarted { .. } => {
+            true
+        }
+    }
+}
+
 /// An end in words, without its subject: `exited with code 1`.
 pub(crate) fn words(exit: &Exit) -> String {
     match exit {

@@ -18,7 +18,7 @@ use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Role, Slo
 use heddle_protocol::manifest;
 use heddle_protocol::view::{self, CheckpointView, EvaluationView, JobState};
 
-use crate::action::{Action, CallId, Checkpoint, OperationId, Outcome, StoreCall};
+use crate::action::{Action, CallId, Checkpoint, ConnectionId, OperationId, Outcome, StoreCall};
 use crate::blame::Ledger;
 use crate::config::Config;
 use crate::cut::Cuts;
@@ -111,6 +111,10 @@ pub struct Core {
     /// An operator wants the job to end after a checkpoint.
     pub(crate) stop_wanted: Option<OperationId>,
     pub(crate) load_tries: u32,
+    /// Connections of containers whose end the cluster told: only why they ended is still heard.
+    pub(crate) last_words: BTreeMap<ConnectionId, Slot>,
+    /// Steps reached by trainers that are gone.
+    pub(crate) steps_before: u64,
     /// Records computed by containers that are gone.
     pub(crate) rows_before: u64,
     pub(crate) bad_records: u64,
@@ -157,6 +161,8 @@ impl Core {
             cluster_heard: Mono(0),
             stop_wanted: None,
             load_tries: 0,
+            last_words: BTreeMap::new(),
+            steps_before: 0,
             rows_before: 0,
             bad_records: 0,
             figures_before: manifest::Progress::default(),

@@ -22,30 +22,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{Command, CutAt, Sharing, TaskPosition};
-use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
+use heddle_protocol::control::{Command, CutAt, Sharing};
+use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Slot, Step};
 use heddle_protocol::manifest::ShardFile;
-use heddle_protocol::spec::Every;
 use heddle_protocol::view::{self, EvaluationView};
 
-use crate::action::{CallId, Checkpoint, OperationId, StoreCall};
+use crate::action::{CallId, OperationId, StoreCall};
 use crate::core::{CallFor, Core, Stage};
 use crate::deadlines::Purpose;
 use crate::event::Stored;
 use crate::phases::{Then, Work};
 use crate::queue::Standing;
-use crate::record::Record;
-use crate::takeover::checkpoint_view;
 use crate::time::Now;
 
-/// BSP: steps that a named step is ahead of the guess at the least.
-const AHEAD_MIN: u64 = 2;
-/// BSP: so much time's worth of steps a named step is ahead: the command has to reach every shard first.
-const AHEAD_MS: f64 = 100.0;
 /// BSP: tries in a row that name a step too late, each four times further ahead, before it waits for the next time.
-const TRIES_MAX: u32 = 6;
-/// A periodic cut that was given up is tried again after this, if its period is not shorter.
-const AGAIN_MS: u64 = 30_000;
+pub(crate) const TRIES_MAX: u32 = 6;
 
 /// Why a cut is wanted, the weightiest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,10 +92,10 @@ pub(crate) struct Cut {
     /// Scores known when it was ordered.
     pub evaluations: Vec<EvaluationView>,
     /// Shards of the job.
-    shards: usize,
+    pub shards: usize,
     pub commit_tries: u32,
     /// The next try of the commit waits for its deadline.
-    commit_waits: bool,
+    pub commit_waits: bool,
     /// A commit's outcome could not be found out: nothing of it may be removed.
     pub commit_unknown: bool,
 }
@@ -114,8 +105,8 @@ pub(crate) struct Cut {
 pub(crate) struct Cuts {
     pub open: Option<Cut>,
     /// Numbers used in this generation.
-    last_number: u32,
-    wanted: Option<Reason>,
+    pub last_number: u32,
+    pub wanted: Option<Reason>,
     /// Operators who wait for the next one.
     pub asked_by: Vec<OperationId>,
     /// BSP: tries in a row that named a step too late.
@@ -129,9 +120,9 @@ pub(crate) struct Cuts {
     /// BSP: job steps of phases that are over.
     pub steps_before: u64,
     /// `checkpoint.every` in steps: where the next one is due.
-    next_steps: u64,
+    pub next_steps: u64,
     /// The last phase that ended, with BSP's number of steps.
-    ended: Option<(Epoch, PhaseNo, Option<Step>)>,
+    pub ended: Option<(Epoch, PhaseNo, Option<Step>)>,
 }
 
 impl Cuts {
@@ -169,7 +160,7 @@ impl Cuts {
         self.late_tries = 0;
         self.failures = 0;
         self.final_waits = false;
-        if self.wanted == Some(Reason::Final) {
+        if matches!(self.wanted, Some(Reason::Final | Reason::Due)) {
             self.wanted = None;
         }
     }
@@ -185,12 +176,12 @@ impl Cut {
         matches!(self.progress, Progress::Committing(_))
     }
 
-    fn all_saved(&self) -> bool {
+    pub(crate) fn all_saved(&self) -> bool {
         self.saved.len() == self.shards
     }
 
     /// Whether pservers have been told of it.
-    fn is_ordered(&self) -> bool {
+    pub(crate) fn is_ordered(&self) -> bool {
         match self.progress {
             Progress::Staging(_) | Progress::Staged => false,
             Progress::Arming(_) | Progress::Snapping | Progress::Committing(_) => true,
@@ -203,7 +194,7 @@ impl Cut {
     }
 
     /// The command that orders it.
-    fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let (cut, epoch, phase) = (self.id, self.epoch, self.phase);
         Command::Cut {
             cut,
@@ -244,7 +235,7 @@ impl Core {
         }
     }
 
-    fn open_cut(&mut self) -> bool {
+    pub(crate) fn open_cut(&mut self) -> bool {
         let possible = matches!(
             self.stage,
             Stage::Between(_) | Stage::Beginning { .. } | Stage::Working
@@ -311,7 +302,7 @@ impl Core {
     }
 
     /// Tells the pservers, if the job is in a stage that can be cut.
-    fn order_cut(&mut self) -> bool {
+    pub(crate) fn order_cut(&mut self) -> bool {
         let between = match self.stage {
             Stage::Between(Then::Resume) => return false,
             Stage::Between(then) => Some(then),
@@ -353,354 +344,6 @@ impl Core {
             self.send(slot, command.clone());
         }
         true
-    }
-
-    /// BSP: a step that no shard has applied yet when it hears of it.
-    fn step_ahead(&self) -> Step {
-        let guess = self.phase.guess(self.now.mono).0;
-        let ahead = AHEAD_MIN.max((self.phase.rate * AHEAD_MS / 1000.0) as u64)
-            << (2 * self.cuts.late_tries.min(TRIES_MAX));
-        let soonest = guess.saturating_add(ahead);
-        match self.config.spec.checkpoint.every {
-            // The step it is due at, unless that has gone by.
-            Every::Steps(_)
-                if self.cuts.late_tries == 0
-                    && self
-                        .cuts
-                        .open
-                        .as_ref()
-                        .is_some_and(|cut| cut.reason == Reason::Due) =>
-            {
-                Step(soonest.max(self.cuts.next_steps.saturating_sub(self.cuts.steps_before)))
-            }
-            _ => Step(soonest),
-        }
-    }
-
-    fn matching_cut(&mut self, id: CutId, epoch: Epoch) -> Option<&mut Cut> {
-        let current = self.epoch;
-        self.cuts.open.as_mut().filter(|cut| {
-            cut.id == id && cut.epoch == epoch && epoch == current && cut.is_ordered()
-        })
-    }
-
-    fn holds(&self, slot: Slot, shard: ShardId) -> bool {
-        self.map.get(shard.0 as usize) == Some(&slot)
-    }
-
-    /// A pserver has heard of the cut.
-    pub(crate) fn cut_armed(&mut self, slot: Slot, id: CutId, epoch: Epoch) {
-        if let Some(Cut {
-            progress: Progress::Arming(armed),
-            ..
-        }) = self.matching_cut(id, epoch)
-        {
-            armed.insert(slot);
-        }
-    }
-
-    fn cut_armed_everywhere(&mut self) {
-        let Some(cut) = &mut self.cuts.open else {
-            return;
-        };
-        cut.progress = Progress::Snapping;
-        let barrier = Command::Barrier {
-            cut: cut.id,
-            epoch: cut.epoch,
-        };
-        let set: Vec<Member> = cut.set.keys().copied().collect();
-        for member in set {
-            self.send(member.slot, barrier.clone());
-        }
-    }
-
-    /// A shard's state of the cut is fixed.
-    pub(crate) fn snapped(
-        &mut self,
-        slot: Slot,
-        id: CutId,
-        epoch: Epoch,
-        shard: ShardId,
-        step: Step,
-    ) {
-        if !self.holds(slot, shard) {
-            return;
-        }
-        let Some(cut) = self.matching_cut(id, epoch) else {
-            return;
-        };
-        cut.snapped.insert(shard, step);
-        let steps: BTreeSet<Step> = cut.snapped.values().copied().collect();
-        if cut.sharing != Sharing::Queue && cut.sharing != Sharing::ReadOnly && steps.len() > 1 {
-            self.end_cut(&format!("shards cut at different steps: {steps:?}"));
-        }
-    }
-
-    /// A shard's file is durable.
-    pub(crate) fn saved(&mut self, slot: Slot, id: CutId, epoch: Epoch, file: ShardFile) {
-        if !self.holds(slot, file.shard) {
-            return;
-        }
-        if let Some(cut) = self.matching_cut(id, epoch) {
-            cut.saved.insert(file.shard, file);
-        }
-    }
-
-    /// A shard has given the cut up.
-    pub(crate) fn let_go(
-        &mut self,
-        slot: Slot,
-        id: CutId,
-        epoch: Epoch,
-        shard: ShardId,
-        reason: &str,
-    ) {
-        if !self.holds(slot, shard) {
-            return;
-        }
-        let Some(cut) = self.matching_cut(id, epoch) else {
-            return;
-        };
-        if cut.progress != Progress::Snapping && !matches!(cut.progress, Progress::Arming(_)) {
-            return;
-        }
-        let (lanes, why) = (matches!(cut.at, CutAt::Steps(_)), cut.reason);
-        let asked_by = std::mem::take(&mut cut.asked_by);
-        let again =
-            lanes && matches!(self.stage, Stage::Working) && self.cuts.late_tries < TRIES_MAX;
-        if again {
-            self.cuts.asked_by.extend(asked_by);
-        } else if let Some(cut) = &mut self.cuts.open {
-            cut.asked_by = asked_by;
-        }
-        self.end_cut(&format!("shard {shard} let go: {reason}"));
-        if again {
-            self.cuts.late_tries += 1;
-            self.cuts.want(why);
-        }
-    }
-
-    /// A shard could not be written.
-    pub(crate) fn save_failed(
-        &mut self,
-        slot: Slot,
-        id: CutId,
-        epoch: Epoch,
-        shard: ShardId,
-        error: &str,
-    ) {
-        if self.holds(slot, shard) && self.matching_cut(id, epoch).is_some() {
-            self.end_cut(&format!("shard {shard} could not be saved: {error}"));
-        }
-    }
-
-    /// A trainer has sent its barrier; where its tasks stood there.
-    pub(crate) fn at_barrier(
-        &mut self,
-        member: Member,
-        id: CutId,
-        epoch: Epoch,
-        tasks: &[TaskPosition],
-    ) {
-        let Some(cut) = self.matching_cut(id, epoch) else {
-            return;
-        };
-        if let Some(reached) = cut.set.get_mut(&member) {
-            *reached = true;
-            for position in tasks {
-                cut.standing.reached(position.task, position.step);
-            }
-        }
-    }
-
-    /// A report of a trainer that counts for the open cut's queue: the trainer is of its set and had not sent its barrier.
-    pub(crate) fn cut_progress(&mut self, member: Member, carried: CutId, tasks: &[TaskPosition]) {
-        if let Some(cut) = self.counting_cut(member, carried) {
-            for position in tasks {
-                cut.standing.reached(position.task, position.step);
-            }
-        }
-    }
-
-    /// As `cut_progress`, of a finished task.
-    pub(crate) fn cut_finished(&mut self, member: Member, carried: CutId, task: TaskId) {
-        if let Some(cut) = self.counting_cut(member, carried) {
-            cut.standing.finished(task);
-        }
-    }
-
-    fn counting_cut(&mut self, member: Member, carried: CutId) -> Option<&mut Cut> {
-        self.cuts
-            .open
-            .as_mut()
-            .filter(|cut| carried < cut.id && cut.is_ordered() && cut.set.contains_key(&member))
-    }
-
-    /// A trainer is out of the job: it counts with what it had reached.
-    pub(crate) fn leave_cut(&mut self, member: Member) {
-        if let Some(cut) = &mut self.cuts.open {
-            cut.set.remove(&member);
-        }
-    }
-
-    fn complete_cut(&mut self) -> bool {
-        let Some(cut) = &mut self.cuts.open else {
-            return false;
-        };
-        if !(cut.all_snapped() && cut.all_saved() && cut.set.values().all(|reached| *reached)) {
-            return false;
-        }
-        cut.progress = Progress::Committing(None);
-        self.deadlines.clear(Purpose::CutTimeout);
-        true
-    }
-
-    /// Whether the ResourceManager has been heard lately enough to be sure that this attempt still leads.
-    fn leads(&self) -> bool {
-        self.config
-            .cluster_lease_ms
-            .is_none_or(|lease_ms| self.now.mono.since(self.cluster_heard) <= lease_ms)
-    }
-
-    fn try_commit(&mut self) -> bool {
-        if !self.leads() || self.cuts.open.as_ref().is_none_or(|cut| cut.commit_waits) {
-            return false;
-        }
-        let Some((staging, manifest)) = self.manifest() else {
-            return false;
-        };
-        let call = self.store(
-            CallFor::Commit,
-            StoreCall::Commit {
-                staging,
-                manifest: Box::new(manifest),
-            },
-        );
-        if let Some(cut) = &mut self.cuts.open {
-            cut.progress = Progress::Committing(Some(call));
-        }
-        true
-    }
-
-    pub(crate) fn commit_answered(&mut self, call: CallId, outcome: Stored) {
-        let tries = self.config.limits.store_tries;
-        let Some(cut) = self
-            .cuts
-            .open
-            .as_mut()
-            .filter(|cut| cut.progress == Progress::Committing(Some(call)))
-        else {
-            return;
-        };
-        let error = match outcome {
-            Stored::Committed(checkpoint) => return self.committed(*checkpoint),
-            Stored::Unknown { error } => {
-                cut.commit_unknown = true;
-                error
-            }
-            Stored::NotDone { error } => error,
-            other => format!("an answer to another question: {other:?}"),
-        };
-        cut.commit_tries += 1;
-        cut.progress = Progress::Committing(None);
-        if cut.commit_tries >= tries {
-            return self.end_cut(&format!("its manifest could not be committed: {error}"));
-        }
-        cut.commit_waits = true;
-        let wait_ms = self.config.limits.retry_ms << cut.commit_tries.min(6);
-        self.deadlines
-            .at_latest(Purpose::Retry, self.now.mono + wait_ms);
-        self.warn(format!("a checkpoint's commit is tried again: {error}"));
-    }
-
-    /// The cut is a checkpoint.
-    fn committed(&mut self, checkpoint: Checkpoint) {
-        let Some(cut) = self.cuts.open.take() else {
-            return;
-        };
-        let manifest = &checkpoint.manifest;
-        let took_ms = self.now.mono.since(cut.ordered.mono);
-        let view = checkpoint_view(&checkpoint, took_ms);
-        self.out.journal(Record::Commit {
-            cut: cut.id,
-            dir: checkpoint.dir.clone(),
-            phase: manifest.phase,
-            step: manifest.step(),
-            at_ms: self.now.wall_ms,
-        });
-        self.base = Some(checkpoint);
-        self.progress += 1;
-        self.cuts.committed += 1;
-        self.cuts.late_tries = 0;
-        self.cuts.failures = 0;
-        for slot in self.registered_slots(Role::Pserver) {
-            self.send(
-                slot,
-                Command::CutEnd {
-                    cut: cut.id,
-                    committed: true,
-                },
-            );
-        }
-        let keep = self.config.spec.checkpoint.keep.max(2);
-        let retain = StoreCall::Retain {
-            keep,
-            generation: self.generation,
-            base: cut.id,
-        };
-        self.store(CallFor::Housekeeping, retain);
-        self.checkpoints.push(view.clone());
-        let surplus = self.checkpoints.len().saturating_sub(keep as usize);
-        self.checkpoints.drain(..surplus);
-        for id in cut.asked_by {
-            self.answer(
-                id,
-                Ok(format!("checkpoint {} committed in {}", cut.id, view.dir)),
-            );
-        }
-        self.notice(view::Event::CheckpointCommitted(view));
-        match cut.reason {
-            Reason::Due | Reason::Ordered | Reason::First => self.plan_next_cut(false),
-            Reason::Stop => self.stop_with_checkpoint(),
-            Reason::Final => {}
-        }
-    }
-
-    /// A pserver's connection broke: what was said of the cut may be lost in both directions.
-    pub(crate) fn order_cut_again(&mut self, slot: Slot) {
-        let Some(cut) = self
-            .cuts
-            .open
-            .as_ref()
-            .filter(|cut| cut.is_ordered() && cut.epoch == self.epoch)
-        else {
-            return;
-        };
-        let waits = (0..)
-            .map(ShardId)
-            .zip(&self.map)
-            .any(|(shard, of)| *of == slot && !cut.saved.contains_key(&shard));
-        if waits {
-            let command = cut.command();
-            self.send(slot, command);
-        }
-    }
-
-    /// A trainer's connection broke: likewise.
-    pub(crate) fn send_barrier_again(&mut self, member: Member) {
-        if let Some(cut) = &self.cuts.open
-            && cut.progress == Progress::Snapping
-            && cut.set.get(&member) == Some(&false)
-        {
-            let (cut, epoch) = (cut.id, cut.epoch);
-            self.send(member.slot, Command::Barrier { cut, epoch });
-        }
-    }
-
-    pub(crate) fn retry_commit(&mut self) {
-        if let Some(cut) = &mut self.cuts.open {
-            cut.commit_waits = false;
-        }
     }
 
     pub(crate) fn cut_timeout(&mut self) {
@@ -751,65 +394,6 @@ impl Core {
             Reason::Due | Reason::Ordered | Reason::First => self.plan_next_cut(true),
             Reason::Stop => self.stop_without_checkpoint(reason),
             Reason::Final => self.final_cut_failed(reason),
-        }
-    }
-
-    /// Sets when the next periodic cut is due.
-    pub(crate) fn plan_next_cut(&mut self, gave_up: bool) {
-        match self.config.spec.checkpoint.every {
-            Every::Time(period) => {
-                let wait_ms = if gave_up {
-                    period.0.min(AGAIN_MS)
-                } else {
-                    period.0
-                };
-                self.deadlines.set(Purpose::CutDue, self.now.mono + wait_ms);
-            }
-            Every::Passes(_) if gave_up => self
-                .deadlines
-                .set(Purpose::CutDue, self.now.mono + AGAIN_MS),
-            Every::Passes(_) => {}
-            Every::Steps(steps) => {
-                self.cuts.next_steps = self.total_steps().saturating_add(steps);
-                self.check_steps();
-            }
-        }
-    }
-
-    /// Steps taken: BSP, job steps; ASP, steps of all trainers together.
-    pub(crate) fn total_steps(&self) -> u64 {
-        match self.phase.work {
-            Work::Lanes(_) => self
-                .cuts
-                .steps_before
-                .saturating_add(self.phase.frontier().0),
-            Work::Queue(_) => self
-                .slots
-                .holders(Role::Trainer)
-                .map(|holder| holder.beat.steps)
-                .sum(),
-        }
-    }
-
-    /// `checkpoint.every` in steps: wants a cut when the step is near (BSP: named ahead) or reached (ASP).
-    pub(crate) fn check_steps(&mut self) {
-        if !matches!(self.config.spec.checkpoint.every, Every::Steps(_))
-            || self.cuts.open.is_some()
-            || !matches!(self.stage, Stage::Working)
-        {
-            return;
-        }
-        let near = match self.phase.work {
-            // Two heartbeats ahead, so that the step is not past when the next one comes. With an unknown
-            // rate at once: a phase that ends before the step is cut at its end.
-            Work::Lanes(_) if self.phase.rate == 0.0 => u64::MAX,
-            Work::Lanes(_) => {
-                (self.phase.rate * 2.0 * self.config.limits.heartbeat_ms as f64 / 1000.0) as u64
-            }
-            Work::Queue(_) => 0,
-        };
-        if self.total_steps().saturating_add(near) >= self.cuts.next_steps {
-            self.cuts.want(Reason::Due);
         }
     }
 

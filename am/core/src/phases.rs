@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Command, Phase, ShardPlace, Sharing};
-use heddle_protocol::ids::{Epoch, Generation, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
-use heddle_protocol::metrics::{PhaseMetrics, TaskMetrics};
-use heddle_protocol::spec::{
-    BadRecords, Consistency, Every, JobSpec, PhaseKind, phase_count, phase_kind,
-};
-use heddle_protocol::view::{self, EvaluationView};
+use heddle_protocol::ids::{Epoch, Generation, Member, PhaseNo, Role, ShardId, Slot, Step};
+use heddle_protocol::metrics::PhaseMetrics;
+use heddle_protocol::spec::{Consistency, Every, JobSpec, PhaseKind, phase_count, phase_kind};
+use heddle_protocol::view::{self};
 
 use crate::config::Config;
 use crate::core::{Core, Stage};
@@ -16,7 +14,6 @@ use crate::cut::Reason;
 use crate::deadlines::Purpose;
 use crate::lanes::Lanes;
 use crate::queue::Queue;
-use crate::record::Record;
 use crate::time::Mono;
 
 /// How often an idle trainer is looked at for a late task to share.
@@ -314,9 +311,6 @@ impl Core {
     /// Tells a trainer epoch, phase and places.
     pub(crate) fn send_work(&mut self, slot: Slot) {
         let (epoch, phase, places) = (self.epoch, self.phase.wire(), self.places());
-        if let Some(holder) = self.slots.holder_mut(slot) {
-            holder.told = Some((epoch, phase.no));
-        }
         self.send(
             slot,
             Command::Work {
@@ -409,27 +403,6 @@ impl Core {
         }
     }
 
-    /// Takes in what a task's records add up to; ends the job when too many were bad.
-    pub(crate) fn add_metrics(&mut self, phase: PhaseNo, task: TaskId, metrics: TaskMetrics) {
-        let bad = metrics.bad_records;
-        if phase != self.phase.no || !self.phase.metrics.add(task, metrics) {
-            return;
-        }
-        self.bad_records = self.bad_records.saturating_add(bad);
-        let in_phase = self.phase.metrics.summary().bad_records;
-        if bad > 0
-            && let BadRecords::Skip(most) = self.config.spec.data.bad_records
-            && in_phase > most
-        {
-            let examples: Vec<&str> = self.phase.metrics.bad_examples(3).collect();
-            let message = format!(
-                "{in_phase} bad records in a pass, more than the {most} of data.bad-records: {}",
-                examples.join("; ")
-            );
-            self.fail(7, message);
-        }
-    }
-
     pub(crate) fn settle_working(&mut self) -> bool {
         let over = match &self.phase.work {
             Work::Lanes(_) => self.phase.ended.len() == self.map.len(),
@@ -483,63 +456,5 @@ impl Core {
             _ => {}
         }
         self.stage = Stage::Between(if over { Then::End } else { Then::Begin(next) });
-    }
-
-    fn evaluated(&mut self, pass: u32) {
-        let summary = self.phase.metrics.summary();
-        let (Some(log_loss), Some(accuracy)) = (summary.mean_loss(), summary.accuracy()) else {
-            return self.warn(format!(
-                "evaluation after pass {} found no records",
-                pass + 1
-            ));
-        };
-        let scores = EvaluationView {
-            pass,
-            rows: summary.rows,
-            // JSON has no infinity, and a manifest that cannot be read back would be worse than a blunt number.
-            log_loss: if log_loss.is_finite() {
-                log_loss
-            } else {
-                f64::MAX
-            },
-            // With one class only it may be anything.
-            auc: summary.auc.map_or(0.5, |auc| auc.value),
-            auc_error: summary.auc.map_or(0.5, |auc| auc.error),
-            accuracy,
-        };
-        let (epoch, phase) = (self.epoch, self.phase.no);
-        self.out.journal(Record::Evaluated {
-            epoch,
-            phase,
-            scores: scores.clone(),
-        });
-        self.evaluations.push((phase, scores.clone()));
-        self.notice(view::Event::Evaluated(scores));
-    }
-
-    /// Whether training ends before this phase: it is beyond the last, or it follows an evaluation and there
-    /// were so many evaluations in a row without a better loss than before them.
-    pub(crate) fn is_over_before(&self, no: PhaseNo) -> bool {
-        let spec = &self.config.spec;
-        let follows =
-            no.0.checked_sub(1)
-                .and_then(|before| phase_kind(spec, PhaseNo(before)));
-        let follows_evaluation = matches!(follows, Some(PhaseKind::Evaluate { .. }));
-        phase_kind(spec, no).is_none() || (follows_evaluation && self.has_stopped_improving())
-    }
-
-    fn has_stopped_improving(&self) -> bool {
-        let patience = self.config.spec.training.early_stop as usize;
-        let losses: Vec<f64> = self
-            .evaluations
-            .iter()
-            .map(|(_, scores)| scores.log_loss)
-            .collect();
-        if patience == 0 || losses.len() <= patience {
-            return false;
-        }
-        let (before, lately) = losses.split_at(losses.len() - patience);
-        let best = before.iter().copied().fold(f64::INFINITY, f64::min);
-        !lately.iter().any(|loss| *loss < best)
     }
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use heddle_protocol::control::{Beat, TaskGrant};
-use heddle_protocol::ids::{CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, Slot};
+use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 
 use crate::action::{ConnectionId, ContainerId};
 use crate::time::Mono;
@@ -49,12 +49,8 @@ pub(crate) struct Holder {
     pub draining: Option<Mono>,
     /// Trainer: a member of the job, known to the pservers.
     pub joined: bool,
-    /// The epoch and phase that it was last told to hold or to work in.
-    pub told: Option<(Epoch, PhaseNo)>,
     /// Trainer: tasks that it should hold by our books and did not name when it came back.
     pub doubtful: Vec<TaskGrant>,
-    /// Highest cut that it is known to have heard of.
-    pub cut: CutId,
     pub registered: Mono,
     pub beat: Beat,
     pub beat_at: Mono,
@@ -92,6 +88,8 @@ pub(crate) struct Life {
     pub node: String,
     /// We ended it: however it ends, that is nobody's fault.
     pub ours: bool,
+    /// Its slot was taken from it before its end was known.
+    pub given_up: bool,
 }
 
 /// All places, containers and connections of the job.
@@ -232,6 +230,7 @@ impl Slots {
                 member: Some(member),
                 node,
                 ours: false,
+                given_up: false,
             },
         );
         Some(member)
@@ -263,8 +262,6 @@ impl Slots {
                 holder.registered = current.registered;
                 holder.draining = current.draining;
                 holder.joined = current.joined;
-                holder.told = current.told;
-                holder.cut = holder.cut.max(current.cut);
                 let old = current.connection;
                 if let Some(connection) = old {
                     self.connections.remove(&connection);

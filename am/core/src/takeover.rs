@@ -126,7 +126,11 @@ impl Core {
         });
         match last {
             Some((epoch, holders))
-                if !kept.is_empty() && holders.len() == spec.pservers.shards as usize =>
+                if !kept.is_empty()
+                    && holders.len() == spec.pservers.shards as usize
+                    && holders
+                        .iter()
+                        .all(|slot| self.slots.entries.contains_key(slot)) =>
             {
                 (self.epoch, self.map) = (epoch, holders);
                 self.adopting = true;
@@ -135,6 +139,7 @@ impl Core {
                         member: None,
                         node: String::new(),
                         ours: false,
+                        given_up: false,
                     };
                     self.slots.containers.insert(container, life);
                 }

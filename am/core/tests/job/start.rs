@@ -1,7 +1,7 @@
 //! Asking, starting, registering, and giving up on it.
 
 use heddle_am_core::{Action, ContainerId, Event, Exit, Mono, Now, Probe};
-use heddle_protocol::control::{Command, Operation};
+use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::ids::{Incarnation, Member, Slot};
 use heddle_protocol::spec::Consistency;
 use heddle_protocol::view::{JobState, SlotState};
@@ -326,7 +326,7 @@ fn hearsay_starts_a_probe_and_kills_nobody() {
     let (pserver, trainer) = (job.pserver(0), job.trainer(0));
     job.report(
         trainer,
-        heddle_protocol::control::Up::Unreachable {
+        Up::Unreachable {
             member: pserver,
             refused: true,
         },
@@ -353,7 +353,7 @@ fn scaling_down_drains_and_scaling_up_asks_again() {
         .collect();
     job.report(
         t1,
-        heddle_protocol::control::Up::Drained {
+        Up::Drained {
             epoch,
             phase,
             tasks,
@@ -411,4 +411,75 @@ fn nothing_follows_the_end() {
     let after: Vec<Action> = job.core.on(Event::Timer, now);
     assert!(after.is_empty());
     assert_eq!(job.core.next_deadline(), None);
+}
+
+#[test]
+fn why_a_container_ended_is_heard_even_after_its_end() {
+    let mut job = Job::bsp();
+    let trainer = job.trainer(0);
+    let connection = job.process(trainer).connection.unwrap();
+    job.exit(trainer, Exit::Code(7));
+    assert!(job.outcome.is_none(), "one exit is replaced");
+    let fatal = Up::Fatal {
+        exit_code: 7,
+        error: "x.libsvm:2:1: no label".to_owned(),
+    };
+    job.on(Event::Report {
+        connection,
+        report: Box::new(fatal),
+    });
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!(outcome.exit_code, 7);
+    assert!(
+        outcome.message.contains("x.libsvm:2:1"),
+        "{}",
+        outcome.message
+    );
+}
+
+#[test]
+fn a_zombies_last_words_are_not_heard() {
+    let mut job = Job::bsp();
+    job.auto.exit = false;
+    let pserver = job.pserver(0);
+    let connection = job.process(pserver).connection.unwrap();
+    job.report(
+        pserver,
+        Up::Unreachable {
+            member: pserver,
+            refused: true,
+        },
+    );
+    job.probed(pserver, Probe::Refused);
+    let fatal = Up::Fatal {
+        exit_code: 10,
+        error: "superseded".to_owned(),
+    };
+    job.on(Event::Report {
+        connection,
+        report: Box::new(fatal),
+    });
+    assert!(job.outcome.is_none());
+}
+
+#[test]
+fn a_crash_that_the_port_told_before_the_cluster_did_counts_too() {
+    let mut job = Job::bsp();
+    job.auto.exit = false;
+    for crash in 0.. {
+        assert!(crash < 5, "a pserver that cannot run ends the job");
+        let pserver = job.pserver(0);
+        let container = job.process(pserver).container.clone().unwrap();
+        job.disconnect(pserver);
+        job.probed(pserver, Probe::Refused);
+        job.processes.remove(&pserver);
+        job.on(Event::Exited {
+            container,
+            exit: Exit::Code(101),
+        });
+        if job.core.view().state == JobState::Failed {
+            return;
+        }
+        job.pass(3_000);
+    }
 }

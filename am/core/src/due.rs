@@ -1,0 +1,101 @@
+//! When the next periodic cut is due, and at which step of a BSP phase.
+
+use heddle_protocol::ids::{Role, Step};
+use heddle_protocol::spec::Every;
+
+use crate::core::{Core, Stage};
+use crate::cut::{Reason, TRIES_MAX};
+use crate::deadlines::Purpose;
+use crate::phases::Work;
+
+/// BSP: steps that a named step is ahead of the guess at the least.
+const AHEAD_MIN: u64 = 2;
+/// BSP: so much time's worth of steps a named step is ahead: the command has to reach every shard first.
+const AHEAD_MS: f64 = 100.0;
+/// A periodic cut that was given up is tried again after this, if its period is not shorter.
+const AGAIN_MS: u64 = 30_000;
+
+impl Core {
+    /// BSP: a step that no shard has applied yet when it hears of it.
+    pub(crate) fn step_ahead(&self) -> Step {
+        let guess = self.phase.guess(self.now.mono).0;
+        let ahead = AHEAD_MIN.max((self.phase.rate * AHEAD_MS / 1000.0) as u64)
+            << (2 * self.cuts.late_tries.min(TRIES_MAX));
+        let soonest = guess.saturating_add(ahead);
+        match self.config.spec.checkpoint.every {
+            // The step it is due at, unless that has gone by.
+            Every::Steps(_)
+                if self.cuts.late_tries == 0
+                    && self
+                        .cuts
+                        .open
+                        .as_ref()
+                        .is_some_and(|cut| cut.reason == Reason::Due) =>
+            {
+                Step(soonest.max(self.cuts.next_steps.saturating_sub(self.cuts.steps_before)))
+            }
+            _ => Step(soonest),
+        }
+    }
+
+    /// Sets when the next periodic cut is due.
+    pub(crate) fn plan_next_cut(&mut self, gave_up: bool) {
+        match self.config.spec.checkpoint.every {
+            Every::Time(period) => {
+                let wait_ms = if gave_up {
+                    period.0.min(AGAIN_MS)
+                } else {
+                    period.0
+                };
+                self.deadlines.set(Purpose::CutDue, self.now.mono + wait_ms);
+            }
+            Every::Passes(_) if gave_up => self
+                .deadlines
+                .set(Purpose::CutDue, self.now.mono + AGAIN_MS),
+            Every::Passes(_) => {}
+            Every::Steps(steps) => {
+                self.cuts.next_steps = self.total_steps().saturating_add(steps);
+                self.check_steps();
+            }
+        }
+    }
+
+    /// Steps taken: BSP, job steps; ASP, steps of all trainers together.
+    pub(crate) fn total_steps(&self) -> u64 {
+        if self.is_bsp() {
+            // An evaluation has no job steps; its frontier stays at 0.
+            return self
+                .cuts
+                .steps_before
+                .saturating_add(self.phase.frontier().0);
+        }
+        let now: u64 = self
+            .slots
+            .holders(Role::Trainer)
+            .map(|holder| holder.beat.steps)
+            .sum();
+        self.steps_before.saturating_add(now)
+    }
+
+    /// `checkpoint.every` in steps: wants a cut when the step is near (BSP: named ahead) or reached (ASP).
+    pub(crate) fn check_steps(&mut self) {
+        if !matches!(self.config.spec.checkpoint.every, Every::Steps(_))
+            || self.cuts.open.is_some()
+            || !matches!(self.stage, Stage::Working)
+        {
+            return;
+        }
+        let near = match self.phase.work {
+            // Two heartbeats ahead, so that the step is not past when the next one comes. With an unknown
+            // rate at once: a phase that ends before the step is cut at its end.
+            Work::Lanes(_) if self.phase.rate == 0.0 => u64::MAX,
+            Work::Lanes(_) => {
+                (self.phase.rate * 2.0 * self.config.limits.heartbeat_ms as f64 / 1000.0) as u64
+            }
+            Work::Queue(_) => 0,
+        };
+        if self.total_steps().saturating_add(near) >= self.cuts.next_steps {
+            self.cuts.want(Reason::Due);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What registered containers say, and whom it concerns.
+//!
+//! Every report is checked for its epoch (and phase, cut, hand-out) by whoever takes it in: one that is about
+//! something that is over says nothing and is dropped without a word.
+
+use heddle_protocol::control::{Beat, Busy, TaskGrant, Up};
+use heddle_protocol::ids::{Member, Role, Slot, TaskAttempt, TaskId};
+
+use crate::action::ConnectionId;
+use crate::core::{Core, Stage};
+use crate::phases::Work;
+
+impl Core {
+    /// A trainer is back and may lack tasks that it was handed: the order was lost with the connection, or it has finished
+    /// them and its report is about to be repeated. Reports come before heartbeats, so the next heartbeat tells which.
+    pub(crate) fn sort_out_tasks(&mut self, member: Member, busy: Option<&Busy>) {
+        let here = busy.filter(|busy| busy.epoch == self.epoch && busy.phase == self.phase.no);
+        let has = here.map_or(&[][..], |busy| &busy.tasks);
+        let Work::Queue(queue) = &mut self.phase.work else {
+            return;
+        };
+        queue.progress(member, has);
+        let lacks = |grant: &TaskGrant| {
+            !has.iter()
+                .any(|task| task.task == grant.task && task.attempt == grant.attempt)
+        };
+        let doubtful: Vec<TaskGrant> = queue.held_by(member).into_iter().filter(lacks).collect();
+        if let Some(holder) = self.slots.holder_mut(member.slot) {
+            holder.doubtful = doubtful;
+        }
+    }
+
+    /// What a trainer that came back neither holds nor has finished is todo again; shards refuse what they have of it.
+    pub(crate) fn take_back_doubtful(&mut self, member: Member) {
+        let Some(holder) = self.slots.holder_mut(member.slot) else {
+            return;
+        };
+        let doubtful = std::mem::take(&mut holder.doubtful);
+        if doubtful.is_empty() {
+            return;
+        }
+        if let Work::Queue(queue) = &mut self.phase.work {
+            for grant in doubtful {
+                queue.take_back(member, grant.task, grant.attempt);
+            }
+        }
+        self.feed();
+    }
+
+    pub(crate) fn report(&mut self, connection: ConnectionId, report: Up) {
+        // Of a connection that was replaced or whose container was given up: nobody's word, except why it ended.
+        let Some(member) = self.slots.at(connection) else {
+            if let (Some(slot), Up::Fatal { exit_code, error }) =
+                (self.last_words.get(&connection), report)
+            {
+                self.fail(exit_code, format!("{slot}: {error}"));
+            }
+            return;
+        };
+        let slot = member.slot;
+        self.alive(slot);
+        if matches!(self.stage, Stage::Stopping(_)) && !matches!(report, Up::Heartbeat(_)) {
+            return;
+        }
+        match report {
+            // The driver turns registrations into events of their own.
+            Up::Register { .. } => {}
+            Up::Heartbeat(beat) => self.beat(member, beat),
+            Up::Holding {
+                epoch,
+                from_memory: _,
+                from_storage: _,
+                load_ms: _,
+            } => self.holding(slot, epoch),
+            Up::HoldFailed {
+                epoch,
+                corrupt,
+                error,
+            } => self.hold_failed(slot, epoch, corrupt, &error),
+            Up::Begun { epoch, phase } => self.begun(slot, epoch, phase),
+            Up::PhaseEnded {
+                epoch,
+                phase,
+                shard,
+                step,
+            } => self.phase_ended(slot, epoch, phase, shard, step),
+            Up::CutArmed { cut, epoch } => self.cut_armed(slot, cut, epoch),
+            Up::Snapped {
+                cut,
+                epoch,
+                shard,
+                step,
+            } => self.snapped(slot, cut, epoch, shard, step),
+            Up::LetGo {
+                cut,
+                epoch,
+                shard,
+                reason,
+            } => self.let_go(slot, cut, epoch, shard, &reason),
+            Up::Saved { cut, epoch, file } => self.saved(slot, cut, epoch, file),
+            Up::SaveFailed {
+                cut,
+                epoch,
+                shard,
+                error,
+            } => self.save_failed(slot, cut, epoch, shard, &error),
+            Up::AtBarrier { cut, epoch, tasks } => self.at_barrier(member, cut, epoch, &tasks),
+            Up::Progress {
+                epoch,
+                phase,
+                cut,
+                tasks,
+            } => {
+                if epoch == self.epoch
+                    && phase == self.phase.no
+                    && let Work::Queue(queue) = &mut self.phase.work
+                {
+                    queue.progress(member, &tasks);
+                    self.cut_progress(member, cut, &tasks);
+                }
+            }
+            Up::TaskFinished {
+                epoch,
+                phase,
+                cut,
+                task,
+                attempt,
+                metrics,
+            } => {
+                if epoch == self.epoch
+                    && phase == self.phase.no
+                    && let Work::Queue(queue) = &mut self.phase.work
+                    && queue.finished(member, task, attempt)
+                {
+                    self.cut_finished(member, cut, task);
+                    self.add_metrics(phase, task, *metrics);
+                    self.feed();
+                }
+            }
+            Up::TaskSteps {
+                phase,
+                task,
+                steps,
+                metrics,
+            } => {
+                self.task_steps.insert(task, steps);
+                self.add_metrics(phase, task, *metrics);
+            }
+            Up::Stepping { epoch } => {
+                if epoch == self.epoch {
+                    self.incidents_stepping(member);
+                }
+            }
+            Up::TaskFailed {
+                epoch,
+                phase,
+                task,
+                attempt,
+                retryable,
+                error,
+            } => {
+                if epoch == self.epoch && phase == self.phase.no {
+                    self.task_failed(member, task, attempt, retryable, &error);
+                }
+            }
+            Up::Drained {
+                epoch,
+                phase,
+                tasks,
+                lanes: _,
+            } => {
+                if epoch == self.epoch
+                    && phase == self.phase.no
+                    && let Work::Queue(queue) = &mut self.phase.work
+                {
+                    queue.progress(member, &tasks);
+                }
+                self.drained(member);
+            }
+            Up::Unreachable {
+                member: other,
+                refused: _,
+            } => self.probe(other),
+            Up::Exported {
+                checkpoint,
+                dir,
+                files,
+            } => self.exported(member, &checkpoint, dir, files),
+            Up::ExportFailed { checkpoint, error } => {
+                self.export_failed(member, &checkpoint, &error)
+            }
+            Up::Fatal { exit_code, error } => self.fail(exit_code, format!("{slot}: {error}")),
+        }
+    }
+
+    pub(crate) fn alive(&mut self, slot: Slot) {
+        let now = self.now.mono;
+        if let Some(holder) = self.slots.holder_mut(slot) {
+            holder.heard = now;
+            holder.suspect = false;
+        }
+    }
+
+    pub(crate) fn beat(&mut self, member: Member, beat: Beat) {
+        let now = self.now.mono;
+        let current = beat.epoch == self.epoch && beat.phase == self.phase.no;
+        let (compute_ms, step) = (beat.compute_ms, beat.step);
+        if let Some(holder) = self.slots.holder_mut(member.slot) {
+            let span_ms = now.since(holder.beat_at);
+            let (before, after) = match member.slot.role {
+                Role::Pserver => (holder.beat.pushes, beat.pushes),
+                Role::Trainer => (holder.beat.rows, beat.rows),
+            };
+            if span_ms > 0 {
+                holder.per_second = after.saturating_sub(before) as f64 * 1000.0 / span_ms as f64;
+            }
+            holder.beat = beat;
+            holder.beat_at = now;
+        }
+        match &mut self.phase.work {
+            Work::Lanes(_) if current => self.phase.saw(step, now),
+            Work::Queue(queue) if member.slot.role == Role::Trainer => {
+                queue.computed(member, compute_ms)
+            }
+            Work::Lanes(_) | Work::Queue(_) => {}
+        }
+        self.check_steps();
+        self.take_back_doubtful(member);
+    }
+
+    pub(crate) fn task_failed(
+        &mut self,
+        member: Member,
+        task: TaskId,
+        attempt: TaskAttempt,
+        retryable: bool,
+        error: &str,
+    ) {
+        if !retryable {
+            return self.fail(7, error.to_owned());
+        }
+        let errors = match &mut self.phase.work {
+            Work::Queue(queue) => queue.failed(member, task, attempt),
+            Work::Lanes(_) => {
+                let errors = self.lane_task_errors.entry(task).or_default();
+                *errors += 1;
+                Some(*errors)
+            }
+        };
+        let Some(errors) = errors else { return };
+        if errors >= self.config.limits.task_errors {
+            return self.fail(
+                6,
+                format!("task {task} failed {errors} times, last: {error}"),
+            );
+        }
+        self.warn(format!("task {task} failed on {}: {error}", member.slot));
+        self.feed();
+    }
+}

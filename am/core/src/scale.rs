@@ -1,0 +1,90 @@
+//! More trainers or fewer, by order: announce, drain, hand back, release.
+
+use heddle_protocol::control::Command;
+use heddle_protocol::ids::{Member, Slot};
+
+use crate::action::Action;
+use crate::core::Core;
+use crate::deadlines::Purpose;
+use crate::slots::Place;
+use crate::time::Mono;
+
+impl Core {
+    /// Changes the number of trainers.
+    pub(crate) fn scale(&mut self, trainers: u32) -> Result<String, String> {
+        let (min, max) = (self.config.spec.trainers.min, self.config.spec.trainers.max);
+        if !(min..=max).contains(&trainers) {
+            return Err(format!(
+                "the job takes {min} to {max} trainers, not {trainers}"
+            ));
+        }
+        self.trainers_wanted = trainers;
+        self.set_wanted();
+        let unwanted: Vec<Slot> = self
+            .slots
+            .entries
+            .iter()
+            .filter(|(_, entry)| !entry.wanted)
+            .map(|(slot, _)| *slot)
+            .collect();
+        for slot in unwanted {
+            let entry = self
+                .slots
+                .entries
+                .get_mut(&slot)
+                .map(|entry| (entry.incarnation, &mut entry.place));
+            match entry {
+                Some((incarnation, place @ Place::Asked)) => {
+                    *place = Place::Empty {
+                        not_before: Mono(0),
+                    };
+                    self.out.push(Action::CancelAsk { slot, incarnation });
+                }
+                Some((_, Place::Starting { .. })) => {
+                    if let Some(container) = self.slots.vacate(slot, Mono(0)) {
+                        self.stop_container(&container, 0);
+                    }
+                }
+                Some((_, Place::Held(holder))) if holder.draining.is_none() => {
+                    holder.draining = Some(self.now.mono);
+                    let joined = holder.joined;
+                    self.deadlines.at_latest(
+                        Purpose::Liveness,
+                        self.now.mono + self.config.limits.grace_ms,
+                    );
+                    self.send(slot, Command::Drain);
+                    if !joined
+                        && let Some(member) = self.slots.holder(slot).map(|holder| holder.member)
+                    {
+                        self.drained(member);
+                    }
+                }
+                Some((_, Place::Empty { .. } | Place::Held(_))) | None => {}
+            }
+        }
+        Ok(format!("{trainers} trainers"))
+    }
+
+    /// A trainer has handed back what it held.
+    pub(crate) fn drained(&mut self, member: Member) {
+        let Some(holder) = self
+            .slots
+            .holder_mut(member.slot)
+            .filter(|holder| holder.draining.is_some())
+        else {
+            return;
+        };
+        let joined = std::mem::replace(&mut holder.joined, false);
+        let container = holder.container.clone();
+        self.trainer_gone(member, joined);
+        self.send(
+            member.slot,
+            Command::Stop {
+                reason: "not needed any more".to_owned(),
+            },
+        );
+        if let Some(container) = container {
+            self.stop_container(&container, self.config.limits.grace_ms);
+        }
+    }
+}

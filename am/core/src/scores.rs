@@ -1,0 +1,90 @@
+//! What a phase's records add up to, and whether training still gets better.
+
+use heddle_protocol::ids::{PhaseNo, TaskId};
+use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::{BadRecords, PhaseKind, phase_kind};
+use heddle_protocol::view::{self, EvaluationView};
+
+use crate::core::Core;
+use crate::record::Record;
+
+impl Core {
+    /// Takes in what a task's records add up to; ends the job when too many were bad.
+    pub(crate) fn add_metrics(&mut self, phase: PhaseNo, task: TaskId, metrics: TaskMetrics) {
+        let bad = metrics.bad_records;
+        if phase != self.phase.no || !self.phase.metrics.add(task, metrics) {
+            return;
+        }
+        self.bad_records = self.bad_records.saturating_add(bad);
+        let in_phase = self.phase.metrics.summary().bad_records;
+        if bad > 0
+            && let BadRecords::Skip(most) = self.config.spec.data.bad_records
+            && in_phase > most
+        {
+            let examples: Vec<&str> = self.phase.metrics.bad_examples(3).collect();
+            let message = format!(
+                "{in_phase} bad records in a pass, more than the {most} of data.bad-records: {}",
+                examples.join("; ")
+            );
+            self.fail(7, message);
+        }
+    }
+
+    pub(crate) fn evaluated(&mut self, pass: u32) {
+        let summary = self.phase.metrics.summary();
+        let (Some(log_loss), Some(accuracy)) = (summary.mean_loss(), summary.accuracy()) else {
+            return self.warn(format!(
+                "evaluation after pass {} found no records",
+                pass + 1
+            ));
+        };
+        let scores = EvaluationView {
+            pass,
+            rows: summary.rows,
+            // JSON has no infinity, and a manifest that cannot be read back would be worse than a blunt number.
+            log_loss: if log_loss.is_finite() {
+                log_loss
+            } else {
+                f64::MAX
+            },
+            // With one class only it may be anything.
+            auc: summary.auc.map_or(0.5, |auc| auc.value),
+            auc_error: summary.auc.map_or(0.5, |auc| auc.error),
+            accuracy,
+        };
+        let (epoch, phase) = (self.epoch, self.phase.no);
+        self.out.journal(Record::Evaluated {
+            epoch,
+            phase,
+            scores: scores.clone(),
+        });
+        self.evaluations.push((phase, scores.clone()));
+        self.notice(view::Event::Evaluated(scores));
+    }
+
+    /// Whether training ends before this phase: it is beyond the last, or it follows an evaluation and there
+    /// were so many evaluations in a row without a better loss than before them.
+    pub(crate) fn is_over_before(&self, no: PhaseNo) -> bool {
+        let spec = &self.config.spec;
+        let follows =
+            no.0.checked_sub(1)
+                .and_then(|before| phase_kind(spec, PhaseNo(before)));
+        let follows_evaluation = matches!(follows, Some(PhaseKind::Evaluate { .. }));
+        phase_kind(spec, no).is_none() || (follows_evaluation && self.has_stopped_improving())
+    }
+
+    pub(crate) fn has_stopped_improving(&self) -> bool {
+        let patience = self.config.spec.training.early_stop as usize;
+        let losses: Vec<f64> = self
+            .evaluations
+            .iter()
+            .map(|(_, scores)| scores.log_loss)
+            .collect();
+        if patience == 0 || losses.len() <= patience {
+            return false;
+        }
+        let (before, lately) = losses.split_at(losses.len() - patience);
+        let best = before.iter().copied().fold(f64::INFINITY, f64::min);
+        !lately.iter().any(|loss| *loss < best)
+    }
+}
