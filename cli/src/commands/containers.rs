@@ -7,6 +7,7 @@ use heddle_agent::Environment;
 use heddle_protocol::environment::{BIND_HOST, DATA_THREADS, LOG_DIR, PORTS};
 use heddle_protocol::spec::PortRange;
 use heddle_telemetry::logs;
+use heddle_trainer::TrainerError;
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -96,6 +97,20 @@ pub fn pserver() -> Outcome {
 
 pub fn trainer() -> Outcome {
     init_logs("trainer")?;
-    let _ = environment()?;
-    Err(crate::failure::not_yet("trainer"))
+    match heddle_trainer::run() {
+        Ok(()) => Ok(Exit::Ok),
+        Err(error @ TrainerError::Environment(_)) => Err(Failure::caused(
+            Exit::Usage,
+            "a container without its environment",
+            &error,
+        )),
+        Err(error) => {
+            tracing::error!(%error, "trainer cannot run");
+            Err(Failure::caused(
+                Exit::Internal,
+                "the trainer cannot run",
+                &error,
+            ))
+        }
+    }
 }
