@@ -64,6 +64,7 @@ pub struct Base {
     /// The checkpoint's directory, as a URL that `heddle-storage` reads.
     pub dir: String,
     /// Files of the shards that this pserver is to hold.
+    #[serde(with = "pairs")]
     pub files: BTreeMap<ShardId, ShardFile>,
 }
 
@@ -209,6 +210,7 @@ pub enum Command {
         /// All lanes of this trainer.
         lanes: Vec<Lane>,
         /// Steps of tasks of these lanes as far as known; lets the successor skip tasks without reading them.
+        #[serde(with = "pairs")]
         task_steps: BTreeMap<TaskId, u64>,
     },
     /// Trainer (ASP, evaluation): these tasks besides those it has. One that it has with the same attempt is ignored.
@@ -567,4 +569,111 @@ pub enum Operation {
         /// How many.
         trainers: u32,
     },
+}
+
+/// Maps as lists of pairs: keys that are numbers do not survive serde's tagged enums as JSON keys.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        Ok(Vec::<(K, V)>::deserialize(deserializer)?
+            .into_iter()
+            .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Generation;
+    use crate::manifest::Md5;
+
+    /// Whatever is sent arrives as it was: JSON has no types, and tags and maps have traps.
+    fn through_json<T: Serialize + serde::de::DeserializeOwned>(message: &T) -> T {
+        let json = serde_json::to_string(message).expect("messages are JSON");
+        serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"))
+    }
+
+    #[test]
+    fn maps_with_numbers_as_keys_arrive() {
+        let lanes = Command::Lanes {
+            epoch: Epoch::first(Generation(1)),
+            phase: PhaseNo(2),
+            lanes: vec![Lane(3)],
+            task_steps: BTreeMap::from([(TaskId(0), 5), (TaskId(7), 9)]),
+        };
+        let Command::Lanes { task_steps, .. } = through_json(&lanes) else {
+            panic!("another command")
+        };
+        assert_eq!(task_steps, BTreeMap::from([(TaskId(0), 5), (TaskId(7), 9)]));
+
+        let uuid = uuid::Uuid::from_bytes([3; 16]);
+        let file = ShardFile {
+            shard: ShardId(1),
+            uuid,
+            file: ShardFile::name(ShardId(1), uuid),
+            md5: Md5([4; 16]),
+            bytes: 5,
+            at_ms: 6,
+        };
+        let base = Base {
+            cut: CutId {
+                generation: Generation(1),
+                number: 2,
+            },
+            dir: "/ckpt/g1-c2".into(),
+            files: BTreeMap::from([(ShardId(1), file)]),
+        };
+        let hold = Command::Hold {
+            epoch: Epoch::first(Generation(1)),
+            shards: vec![ShardId(1)],
+            base: Some(base.clone()),
+            phase: Phase {
+                no: PhaseNo(0),
+                sharing: Sharing::Lanes { lanes: 4 },
+            },
+            step: Step(0),
+        };
+        let Command::Hold {
+            base: Some(arrived),
+            ..
+        } = through_json(&hold)
+        else {
+            panic!("another command")
+        };
+        assert_eq!(arrived, base);
+    }
+
+    #[test]
+    fn sums_arrive_to_the_last_bit() {
+        for bits in [
+            0x3fb9_9999_9999_999au64,
+            0x4009_21fb_5444_2d18,
+            0x3ff0_0000_0000_0001,
+            1,
+        ] {
+            let beat = Beat {
+                loss_sum: f64::from_bits(bits),
+                ..Beat::default()
+            };
+            let Up::Heartbeat(arrived) = through_json(&Up::Heartbeat(beat)) else {
+                panic!("another report")
+            };
+            assert_eq!(arrived.loss_sum.to_bits(), bits);
+        }
+    }
 }

@@ -59,7 +59,9 @@ impl ModelFile {
         struct Version {
             format_version: u32,
         }
-        let Version { format_version: found } = serde_json::from_slice(bytes)?;
+        let Version {
+            format_version: found,
+        } = serde_json::from_slice(bytes)?;
         if found > FORMAT_VERSION {
             return Err(ModelFileError::Newer { found });
         }
@@ -84,9 +86,16 @@ mod tests {
             format_version: FORMAT_VERSION,
             run: RunId(uuid::Uuid::from_bytes([1; 16])),
             job: "spam".into(),
-            checkpoint: CutId { generation: Generation(1), number: 7 },
+            checkpoint: CutId {
+                generation: Generation(1),
+                number: 7,
+            },
             dir: "trainer-0.1".into(),
-            files: vec![ExportedFile { name: "model.safetensors".into(), bytes: 3, md5: "00".into() }],
+            files: vec![ExportedFile {
+                name: "model.safetensors".into(),
+                bytes: 3,
+                md5: "00".into(),
+            }],
             at_ms: 5,
         }
     }
@@ -100,8 +109,15 @@ mod tests {
     #[test]
     fn names_that_lead_elsewhere_are_refused() {
         for name in ["../other", "/etc", "..", ""] {
-            let json = serde_json::to_vec(&ModelFile { dir: name.into(), ..sample() }).expect("JSON");
-            assert!(matches!(ModelFile::from_json(&json), Err(ModelFileError::Name(_))), "{name:?}");
+            let json = serde_json::to_vec(&ModelFile {
+                dir: name.into(),
+                ..sample()
+            })
+            .expect("JSON");
+            assert!(
+                matches!(ModelFile::from_json(&json), Err(ModelFileError::Name(_))),
+                "{name:?}"
+            );
         }
     }
 
