@@ -3,6 +3,8 @@
 use heddle_protocol::frame::{Kind, Status};
 use heddle_protocol::ids::{Lane, ShardId, Step, TableId, TaskId};
 
+use crate::machine::Unit;
+
 /// A request that cannot be carried out whatever the servers say: a fault of the program that made it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
@@ -50,9 +52,9 @@ pub enum RequestError {
         /// The step that is next.
         expected: Step,
     },
-    /// A task has more than [`crate::machine::UNREACHED_STEPS_MAX`] steps that are not acknowledged.
-    #[error("too many steps of task {0} are not acknowledged yet; wait for some to be reached")]
-    TooManySteps(TaskId),
+    /// A task or lane has more than [`crate::machine::UNREACHED_STEPS_MAX`] steps that are not acknowledged.
+    #[error("too many steps of {0} are not acknowledged yet; wait for some to be reached")]
+    TooManySteps(Unit),
     /// The lane has ended.
     #[error("lane {0} was pushed to after its end")]
     LaneEnded(Lane),

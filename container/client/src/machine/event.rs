@@ -47,6 +47,15 @@ impl Unit {
     }
 }
 
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lane(lane) => write!(f, "lane {lane}"),
+            Self::Task(task) => write!(f, "task {task}"),
+        }
+    }
+}
+
 /// Names a pull. Chosen by whoever asks, never twice within an era.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PullId(pub u64);

@@ -13,13 +13,14 @@
 //! it proves that every shard holds the whole gradient: then the `Done`s that are missing are all that is
 //! left to send.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Lane, ShardId, Step};
 
 use super::outbox::Purpose;
+use super::task::UNREACHED_STEPS_MAX;
 use super::{Era, Event, Machine, StepPush, Unit};
 use crate::error::RequestError;
 use crate::gradient::{Gradient, Payload};
@@ -89,8 +90,18 @@ pub(crate) struct Pushed {
     gradient: Arc<Gradient>,
     /// Answers that are still to come.
     missing: usize,
-    /// The next step, if it was pushed already.
-    next: Option<StepPush>,
+    /// Steps that follow, pushed already. They go out one by one, each when the one before is reached: no shard
+    /// could tell else whether it lacks a step.
+    next: VecDeque<StepPush>,
+}
+
+impl Pushed {
+    /// The last step pushed, and whether the lane ends with it.
+    fn last(&self) -> (Step, bool) {
+        self.next
+            .back()
+            .map_or((self.step, self.end), |push| (push.step, push.end))
+    }
 }
 
 impl LaneState {
@@ -171,8 +182,8 @@ impl Machine {
     /// [`Event::Fault`]; one of another era, or of a step that is not the unit's next, by nothing: the work was
     /// taken back while it was computed.
     ///
-    /// BSP: the next step may be pushed as soon as its pull is answered, before this one is reached. ASP: several
-    /// steps of a task may be under way, at most [`super::UNREACHED_STEPS_MAX`].
+    /// Several steps of a unit may be under way, at most [`super::UNREACHED_STEPS_MAX`]. BSP: a step that is pushed before
+    /// the one before it is reached waits here.
     pub fn push_step(&mut self, era: Era, unit: Unit, push: StepPush) {
         if !self.is_now(era) {
             return;
@@ -191,7 +202,8 @@ impl Machine {
         match self.lanes.get(&lane) {
             Some(LaneState::Computing { step: now }) => *now == step,
             Some(LaneState::Staging(pushed) | LaneState::Ending(pushed)) => {
-                !pushed.end && pushed.step.next() == step
+                let (last, end) = pushed.last();
+                !end && last.next() == step
             }
             _ => false,
         }
@@ -200,15 +212,17 @@ impl Machine {
     fn push_lane(&mut self, era: Era, lane: Lane, push: StepPush) {
         match self.lanes.get_mut(&lane) {
             Some(LaneState::Computing { step }) if *step == push.step => {
-                self.start_step(era, lane, push)
+                self.start_step(era, lane, push, VecDeque::new())
             }
             Some(LaneState::Staging(pushed) | LaneState::Ending(pushed))
-                if pushed.step.next() == push.step =>
+                if pushed.last().0.next() == push.step =>
             {
-                if pushed.end {
+                if pushed.last().1 {
                     self.fault(RequestError::LaneEnded(lane).into());
+                } else if pushed.next.len() + 1 >= UNREACHED_STEPS_MAX {
+                    self.fault(RequestError::TooManySteps(Unit::Lane(lane)).into());
                 } else {
-                    pushed.next = Some(push);
+                    pushed.next.push_back(push);
                 }
             }
             Some(LaneState::Ended) => self.fault(RequestError::LaneEnded(lane).into()),
@@ -216,7 +230,7 @@ impl Machine {
         }
     }
 
-    fn start_step(&mut self, era: Era, lane: Lane, push: StepPush) {
+    fn start_step(&mut self, era: Era, lane: Lane, push: StepPush, next: VecDeque<StepPush>) {
         let StepPush {
             step,
             gradient,
@@ -231,7 +245,7 @@ impl Machine {
             end,
             gradient,
             missing: 0,
-            next: None,
+            next,
         });
         if empty {
             // Nothing to stage, so the end of the step can be said at once.
@@ -299,7 +313,7 @@ impl Machine {
                     step,
                     end,
                     gradient,
-                    next,
+                    mut next,
                     ..
                 } = *pushed;
                 self.events.push_back(Event::Reached {
@@ -311,8 +325,8 @@ impl Machine {
                 if end {
                     self.events.push_back(Event::Ended { lane });
                     self.lanes.insert(lane, LaneState::Ended);
-                } else if let Some(next) = next {
-                    self.start_step(era, lane, next);
+                } else if let Some(push) = next.pop_front() {
+                    self.start_step(era, lane, push, next);
                 } else {
                     self.lanes
                         .insert(lane, LaneState::Computing { step: step.next() });

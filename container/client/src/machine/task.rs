@@ -16,7 +16,7 @@ use super::{Era, Event, Machine, StepPush, Unit};
 use crate::error::RequestError;
 use crate::gradient::Gradient;
 
-/// Steps of one task that may be under way. With more than two or three a step's time no longer hides behind the
+/// Steps of one task or lane that may be under way. With more than two or three a step's time no longer hides behind the
 /// round trip; the bound keeps a loop that never listens from filling memory.
 pub const UNREACHED_STEPS_MAX: usize = 64;
 
@@ -116,7 +116,7 @@ impl Machine {
                 expected: state.next,
             }
         } else if state.under_way.len() >= UNREACHED_STEPS_MAX {
-            RequestError::TooManySteps(task)
+            RequestError::TooManySteps(Unit::Task(task))
         } else {
             let gradient = Arc::new(push.gradient);
             let missing = self.send_parts(era, Unit::Task(task), push.step, &gradient, push.rows);

@@ -271,6 +271,46 @@ fn the_next_pull_goes_out_with_the_push_and_the_next_push_waits_for_this_step() 
 }
 
 #[test]
+fn steps_pushed_ahead_go_out_one_by_one_and_the_pull_behind_them_at_once() {
+    let mut world = World::new();
+    world.take_over([(0, 0, 0); 2]);
+    world.event();
+    world.push(Unit::Lane(LANE), 0, gradient(), false);
+    world.push(Unit::Lane(LANE), 1, gradient(), false);
+    world.pull(1, PullAt::Before(LANE, Step(2)), Rows::Range(0..8));
+    world.push(Unit::Lane(LANE), 2, Gradient::default(), true);
+    let mut seen = Vec::new();
+    loop {
+        let sent = [world.sent(0), world.sent(1)].concat();
+        if sent.is_empty() {
+            break;
+        }
+        seen.extend(
+            sent.iter()
+                .filter(|h| h.shard == ShardId(0))
+                .map(|h| (h.kind, h.step.0)),
+        );
+        seen.dedup();
+        let pushes: Vec<_> = sent.into_iter().filter(|h| h.kind != Kind::Pull).collect();
+        world.acknowledge(&pushes);
+    }
+    let (push, done) = (Kind::Push, Kind::Done);
+    assert_eq!(
+        seen,
+        [
+            (push, 0),
+            (Kind::Pull, 2),
+            (done, 0),
+            (push, 1),
+            (done, 1),
+            (done, 2)
+        ]
+    );
+    let ended = std::iter::from_fn(|| world.event()).last();
+    assert_eq!(ended, Some(Event::Ended { lane: LANE }));
+}
+
+#[test]
 fn a_successor_computes_again_when_no_shard_heard_done() {
     for staged in [0, flags::STAGED] {
         let mut world = World::new();
@@ -623,7 +663,9 @@ fn steps_of_a_task_follow_one_another_and_are_bounded() {
     }
     assert_eq!(
         world.event(),
-        Some(Event::Fault(RequestError::TooManySteps(TASK).into()))
+        Some(Event::Fault(
+            RequestError::TooManySteps(Unit::Task(TASK)).into()
+        ))
     );
 }
 
