@@ -8,11 +8,15 @@
 //!        │                          ▼
 //!        └──── taken ◀── claims/g<highest+1>, exclusively
 //!        ▲                          ▼ ours
-//!        └──── gone ◀─── is the base still there?
+//!        └── another ◀── is that still the newest checkpoint?
 //! ```
 //!
-//! The last look is one half of a handshake with whoever deletes old checkpoints: see the storage's
-//! rules for deletion. A claim that turned out to be useless stays; it costs a small file.
+//! The last look is one half of a handshake with a predecessor that lives after all. It looks for a
+//! higher claim *after* each of its commits, and *between* taking an old checkpoint out of sight and
+//! deleting it. So either it sees this claim, and neither speaks of the commit nor deletes; or it was
+//! early enough for the last look to show what it did. **What was confirmed as committed is always
+//! continued**, and the base is never deleted. A claim that turned out to be useless stays; it costs a
+//! small file.
 //!
 //! An owner is not asked, only looked for: on this machine by its process id *and* the time that
 //! process started, since ids are used again. One on another machine cannot be judged from here; a
@@ -145,14 +149,8 @@ pub async fn claim(
         if let Some(before) = &predecessor {
             may_follow(dir, before, request, lives)?;
         }
-        let base = if request.fresh {
-            None
-        } else {
-            let from = predecessor.as_ref().map(|before| before.generation);
-            let lineage = dir.lineage_from(from, &claimed).await?;
-            dir.newest(&lineage, Depth::Shallow, request.on_corrupt)
-                .await?
-        };
+        let from = predecessor.as_ref().map(|before| before.generation);
+        let base = newest(dir, request, from, &claimed).await?;
         let generation = claimed
             .last()
             .map_or(Generation(1), |highest| highest.next());
@@ -168,14 +166,9 @@ pub async fn claim(
         if !dir.write_claim(&record).await? {
             continue;
         }
-        if let Some(base) = &base {
-            match dir.load(base.manifest.cut, Depth::Shallow).await {
-                Ok(_) => {}
-                // The predecessor lives after all and was deleting it as we looked.
-                Err(CheckpointError::Unknown { .. }) => continue,
-                Err(error) if error.is_damage() => continue,
-                Err(error) => return Err(error.into()),
-            }
+        let again = newest(dir, request, from, &claimed).await?;
+        if again.map(|base| base.manifest.cut) != record.base {
+            continue;
         }
         info!(%generation, base = ?record.base, owner = %record.owner, "checkpoint directory claimed");
         return Ok(Claimed {
@@ -187,6 +180,21 @@ pub async fn claim(
     Err(ClaimError::Contended {
         dir: dir.show(dir.root()),
     })
+}
+
+/// The checkpoint to continue, by the claims up to `from`.
+async fn newest(
+    dir: &CheckpointDir,
+    request: &Request,
+    from: Option<Generation>,
+    claimed: &[Generation],
+) -> Result<Option<Checkpoint>, CheckpointError> {
+    if request.fresh {
+        return Ok(None);
+    }
+    let lineage = dir.lineage_from(from, claimed).await?;
+    dir.newest(&lineage, Depth::Shallow, request.on_corrupt)
+        .await
 }
 
 /// Whether the owner of the highest claim leaves room for this one.

@@ -101,6 +101,11 @@ impl CheckpointDir {
         }
     }
 
+    /// A directory that this process has opened before, without looking again.
+    pub fn existing(storage: Arc<dyn Storage>, root: StorePath) -> Self {
+        Self { storage, root }
+    }
+
     async fn is_marked(&self) -> Result<bool, CheckpointError> {
         let path = self.at(MARKER)?;
         let content = match read_small(&*self.storage, &path, SMALL_BYTES_MAX).await {

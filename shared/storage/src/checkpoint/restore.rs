@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::layout::{DAMAGED, damaged_name, damaged_of};
 use super::{Checkpoint, CheckpointDir, CheckpointError, Depth, Lineage};
-use crate::error::{StorageError, WriteError};
+use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 
 /// What to do when the newest checkpoint is proven damaged.
@@ -31,6 +31,19 @@ pub enum Health {
     Good(Box<Checkpoint>),
     /// Proven damaged, of a later version, or unreadable just now.
     Bad(CheckpointError),
+}
+
+/// How often a list that turned out to be out of date is made anew.
+const LOOKS: u32 = 8;
+
+/// What going through the checkpoints gave.
+enum Look {
+    Found(Box<Checkpoint>),
+    /// One of the list is not there any more.
+    Moved,
+    None {
+        damaged: usize,
+    },
 }
 
 /// One checkpoint of a listing.
@@ -98,26 +111,62 @@ impl CheckpointDir {
         depth: Depth,
         on_corrupt: OnCorrupt,
     ) -> Result<Option<Checkpoint>, CheckpointError> {
+        for _ in 0..LOOKS {
+            match self.look(lineage, below, depth, on_corrupt).await? {
+                Look::Found(checkpoint) => return Ok(Some(*checkpoint)),
+                Look::Moved => {}
+                Look::None { damaged } => return self.none_left(lineage, damaged).await,
+            }
+        }
+        let reason = Reason::Unavailable;
+        let error = StorageError::new(Op::List, self.show(&self.root), reason);
+        Err(error
+            .because("checkpoints come and go while they are looked at")
+            .into())
+    }
+
+    /// Goes through the checkpoints once, from the newest.
+    async fn look(
+        &self,
+        lineage: &Lineage,
+        below: Option<CutId>,
+        depth: Depth,
+        on_corrupt: OnCorrupt,
+    ) -> Result<Look, CheckpointError> {
         let mut damaged = 0;
-        let candidates = self.names().await?;
+        let names = self.names().await?;
         let counts = |cut: &&CutId| lineage.holds(**cut) && below.is_none_or(|below| **cut < below);
-        for &cut in candidates.iter().rev().filter(counts) {
+        for &cut in names.iter().rev().filter(counts) {
             match self.load(cut, depth).await {
                 Ok(checkpoint) => {
                     if damaged > 0 {
                         warn!(%cut, damaged, "an older checkpoint is used");
                     }
-                    return Ok(Some(checkpoint));
+                    return Ok(Look::Found(Box::new(checkpoint)));
                 }
-                Err(damage) if damage.is_damage() && on_corrupt == OnCorrupt::Previous => {
-                    error!(%cut, error = %chain(&damage), "a checkpoint is damaged");
+                Err(error) => {
+                    // A predecessor that lives after all deletes an old one only when it has newer
+                    // ones: what is gone now means that this list is out of date.
+                    if !self.names().await?.contains(&cut) {
+                        return Ok(Look::Moved);
+                    }
+                    if !error.is_damage() || on_corrupt == OnCorrupt::Fail {
+                        return Err(error);
+                    }
+                    error!(%cut, error = %chain(&error), "a checkpoint is damaged");
                     damaged += 1;
                 }
-                // Deleted since it was listed.
-                Err(CheckpointError::Unknown { .. }) => {}
-                Err(error) => return Err(error),
             }
         }
+        Ok(Look::None { damaged })
+    }
+
+    /// What it means that no checkpoint was found: an error unless there never was one.
+    async fn none_left(
+        &self,
+        lineage: &Lineage,
+        mut damaged: usize,
+    ) -> Result<Option<Checkpoint>, CheckpointError> {
         damaged += self.set_aside_of(lineage).await?;
         if damaged > 0 {
             return Err(CheckpointError::NoneUsable {

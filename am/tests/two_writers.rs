@@ -1,0 +1,287 @@
+//! A predecessor that was thought dead commits and deletes while its successor claims, continues,
+//! commits and deletes: their calls interleaved in many ways, one call at a time.
+//!
+//! Whatever the order: what the predecessor was told is committed is continued; every name of a
+//! checkpoint means a whole one; the successor's own checkpoints stand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use heddle_am::claim::{Claimed, Liveness, Request, claim};
+use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
+use heddle_protocol::manifest::{
+    FORMAT_VERSION, InputPlan, Manifest, Progress, Salt, ShardFile, Work,
+};
+use heddle_storage::checkpoint::{
+    CheckpointDir, ClaimRecord, CommitError, Depth, OnCorrupt, Owner,
+};
+use heddle_storage::double::{Faults, Faulty, MemoryStorage, run_interleaved};
+use heddle_storage::shard_file::{Header, Section, ShardWriter, Values};
+use heddle_storage::{Storage, StorePath};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+const RUN: RunId = RunId(Uuid::from_u128(7));
+const ZOMBIE: Salt = Salt(Uuid::from_u128(1));
+const SUCCESSOR: Salt = Salt(Uuid::from_u128(2));
+
+fn cut(generation: Generation, number: u32) -> CutId {
+    CutId { generation, number }
+}
+
+fn owner(attempt: u32) -> Owner {
+    Owner::Application {
+        application: "application_1_1".to_owned(),
+        attempt: Attempt(attempt),
+    }
+}
+
+fn root() -> StorePath {
+    StorePath::parse("/ckpt").expect("a path")
+}
+
+/// Saves the one shard of a cut and returns the manifest to commit.
+async fn prepare(
+    dir: &CheckpointDir,
+    cut: CutId,
+    parent: Option<CutId>,
+    salt: Salt,
+) -> Option<Manifest> {
+    let staging = dir.stage(cut, salt).await.ok()?;
+    let content = Bytes::from(cut.to_string());
+    let header = Header {
+        run: RUN,
+        shard: ShardId(0),
+        shards: 1,
+        cut,
+        epoch: Epoch::first(cut.generation),
+        phase: PhaseNo(0),
+        step: Step(0),
+        tables: Vec::new(),
+        sections: vec![Section {
+            table: None,
+            name: "marks".to_owned(),
+            values: Values::Bytes,
+            count: content.len() as u64,
+        }],
+    };
+    let storage = &**dir.storage();
+    let mut writer = ShardWriter::create(storage, &staging, header).await.ok()?;
+    writer.write(content).await.ok()?;
+    let file = writer.finish(storage).await.ok()?;
+    Some(manifest(cut, parent, vec![file]))
+}
+
+fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Manifest {
+    Manifest {
+        format_version: FORMAT_VERSION,
+        run: RUN,
+        job: "test".to_owned(),
+        cut,
+        epoch: Epoch::first(cut.generation),
+        parent,
+        salt: Salt(Uuid::nil()),
+        at_ms: 0,
+        spec_digest: String::new(),
+        spec: serde_json::Value::Null,
+        plan: InputPlan::default(),
+        shards,
+        phase: PhaseNo(0),
+        work: Work::Lanes { step: Step(0) },
+        task_steps: BTreeMap::new(),
+        evaluations: Vec::new(),
+        progress: Progress::default(),
+    }
+}
+
+/// Where both begin: two checkpoints of generation 1, and the files of two more.
+struct Start {
+    memory: MemoryStorage,
+    pending: Vec<Manifest>,
+}
+
+async fn start() -> Start {
+    let memory = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+    let dir = CheckpointDir::open_or_create(storage, root())
+        .await
+        .expect("opened");
+    let generation = Generation(1);
+    let record = ClaimRecord {
+        format_version: 1,
+        generation,
+        run: RUN,
+        owner: owner(1),
+        base: None,
+        salt: ZOMBIE,
+        at_ms: 0,
+    };
+    assert!(dir.write_claim(&record).await.expect("claimed"));
+    let mut manifests = Vec::new();
+    for number in 1..=4 {
+        let parent = (number > 1).then(|| cut(generation, number - 1));
+        manifests.push(
+            prepare(&dir, cut(generation, number), parent, ZOMBIE)
+                .await
+                .expect("saved"),
+        );
+    }
+    let pending = manifests.split_off(2);
+    for manifest in manifests {
+        dir.commit(manifest, ZOMBIE, &|| Ok(()))
+            .await
+            .expect("committed");
+    }
+    Start { memory, pending }
+}
+
+fn user(memory: &MemoryStorage) -> CheckpointDir {
+    let storage = Faulty::over(Arc::new(memory.clone()), Faults::yielding());
+    CheckpointDir::existing(storage, root())
+}
+
+/// The predecessor goes on as if nothing had happened. Returns what it was told is committed.
+async fn zombie(dir: CheckpointDir, pending: Vec<Manifest>) -> Vec<CutId> {
+    let mut confirmed = Vec::new();
+    for manifest in pending {
+        let cut = manifest.cut;
+        match dir.commit(manifest, ZOMBIE, &|| Ok(())).await {
+            Ok(_) => confirmed.push(cut),
+            Err(CommitError::Fenced(_)) => return confirmed,
+            Err(_) => {}
+        }
+        let _leaks = dir.retain(2, cut.generation, Some(cut)).await;
+    }
+    confirmed
+}
+
+/// The successor claims and takes two checkpoints.
+async fn successor(dir: CheckpointDir) -> (Claimed, Vec<CutId>) {
+    let request = Request {
+        run: RUN,
+        owner: owner(2),
+        salt: SUCCESSOR,
+        at_ms: 0,
+        take_over: false,
+        fresh: false,
+        on_corrupt: OnCorrupt::Fail,
+    };
+    let claimed = claim(&dir, &request, &|_| Liveness::Unknown)
+        .await
+        .expect("claimed");
+    let mut parent = claimed.base.as_ref().map(|base| base.manifest.cut);
+    let mut taken = Vec::new();
+    for number in 1..=2 {
+        let cut = cut(claimed.generation, number);
+        let manifest = prepare(&dir, cut, parent, SUCCESSOR).await.expect("saved");
+        dir.commit(manifest, SUCCESSOR, &|| Ok(()))
+            .await
+            .expect("nobody is above it");
+        let _leaks = dir.retain(2, cut.generation, Some(cut)).await;
+        parent = Some(cut);
+        taken.push(cut);
+    }
+    (claimed, taken)
+}
+
+fn interleave(start: &Start, choose: impl FnMut() -> bool) {
+    let memory = start.memory.copy();
+    let (confirmed, (claimed, taken)) = run_interleaved(
+        zombie(user(&memory), start.pending.clone()),
+        successor(user(&memory)),
+        choose,
+    );
+
+    let base = claimed
+        .base
+        .expect("never from initial values")
+        .manifest
+        .cut;
+    let newest = confirmed.last().copied().unwrap_or(cut(Generation(1), 2));
+    assert!(
+        base >= newest,
+        "{newest} was confirmed, {base} is continued"
+    );
+
+    let storage: Arc<dyn Storage> = Arc::new(memory);
+    let dir = CheckpointDir::existing(storage, root());
+    block_on(async {
+        for name in dir.names().await.expect("listed") {
+            dir.load(name, Depth::Full)
+                .await
+                .unwrap_or_else(|error| panic!("{name} is not whole: {error}"));
+        }
+        let lineage = dir.lineage().await.expect("read");
+        let found = dir
+            .newest(&lineage, Depth::Full, OnCorrupt::Fail)
+            .await
+            .expect("read")
+            .expect("one");
+        assert_eq!(Some(&found.manifest.cut), taken.last());
+        for cut in taken {
+            assert!(lineage.holds(cut));
+            dir.load(cut, Depth::Full).await.expect("whole");
+        }
+    });
+}
+
+/// The storage in memory never waits.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    run_interleaved(future, async {}, || false).0
+}
+
+/// Runs with the one who goes first changing at the given steps.
+fn with_switches(start: &Start, successor_first: bool, switches: &[usize]) {
+    let mut step = 0;
+    interleave(start, || {
+        let turns = switches.iter().filter(|at| **at <= step).count();
+        step += 1;
+        successor_first ^ (turns % 2 == 1)
+    });
+}
+
+/// Steps that the two take together, one after the other.
+fn steps(start: &Start) -> usize {
+    let mut steps = 0;
+    interleave(start, || {
+        steps += 1;
+        false
+    });
+    // Those of the second, which nobody was asked about.
+    steps + 150
+}
+
+#[test]
+fn every_place_to_change_over_and_back_is_safe() {
+    let start = block_on(start());
+    let steps = steps(&start);
+    for first in 0..steps {
+        for successor_first in [false, true] {
+            with_switches(&start, successor_first, &[first]);
+            for length in [1, 3, 8, 21, 55] {
+                with_switches(&start, successor_first, &[first, first + length]);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn any_order_is_safe(turns in proptest::collection::vec(any::<bool>(), 600)) {
+        let start = block_on(start());
+        let mut turns = turns.into_iter();
+        interleave(&start, || turns.next().unwrap_or(false));
+    }
+
+    #[test]
+    fn many_changes_at_any_places_are_safe(
+        mut switches in proptest::collection::vec(0usize..400, 3..8),
+        successor_first: bool,
+    ) {
+        let start = block_on(start());
+        switches.sort_unstable();
+        with_switches(&start, successor_first, &switches);
+    }
+}
