@@ -303,7 +303,8 @@ impl NameNode {
 
 impl Quota {
     fn from_wire(names: u64, space: u64) -> Self {
-        let limit = |value: u64| (value != QUOTA_NONE).then_some(value);
+        // The root directory's limit is Java's largest number, which is none either.
+        let limit = |value: u64| (value < QUOTA_KEEP).then_some(value);
         Self {
             names: limit(names),
             space: limit(space),
@@ -410,6 +411,13 @@ mod tests {
             Quota {
                 names: None,
                 space: Some(7)
+            }
+        );
+        assert_eq!(
+            Quota::from_wire(i64::MAX.cast_unsigned(), 0),
+            Quota {
+                names: None,
+                space: Some(0)
             }
         );
         assert_eq!(QuotaChange::Keep.to_wire(), 0x7fff_ffff_ffff_ffff);

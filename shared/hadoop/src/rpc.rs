@@ -25,10 +25,12 @@
 
 mod client;
 mod connection;
+mod dial;
 pub mod error;
 pub mod failover;
 pub mod frame;
 mod options;
+mod outstanding;
 mod remote;
 pub mod session;
 

@@ -320,6 +320,25 @@ async fn an_idle_connection_closes_and_the_next_call_opens_another() {
 }
 
 #[tokio::test]
+async fn calls_that_meet_an_idle_connection_as_it_closes_do_not_fail() {
+    let server = Server::start(|_, peer| peer.echo_all()).await;
+    let idle_timeout = Duration::from_millis(1);
+    let client = RpcClient::new(RpcOptions {
+        idle_timeout,
+        ..options()
+    });
+    let login = Login::simple(User::new("alice"));
+    let proxy = client.proxy(PROTOCOL, [server.address.clone()], login);
+    // One try each: whether a call meets an open, a closing or a closed connection is left to chance.
+    for number in 0..300 {
+        echo(&proxy, "x", once()).await.expect("is answered");
+        if number % 3 == 0 {
+            tokio::time::sleep(idle_timeout).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_long_wait_is_kept_alive_by_pings() {
     let server = Server::start(|_, mut peer| async move {
         peer.preamble().await;

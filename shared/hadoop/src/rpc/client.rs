@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::debug;
 
 use super::connection::{Call, CallResult, Connection};
-use super::error::RpcError;
+use super::error::{LostCause, RpcError};
 use super::failover::{Decision, decide};
 use super::frame::{Delimited, take_message};
-use super::options::{CallOptions, RpcOptions};
+use super::options::{CallOptions, RpcOptions, later};
 use super::session::{CallFrame, SessionConfig};
 use crate::address::HostPort;
 use crate::sasl::SecurityPolicy;
@@ -179,7 +179,7 @@ impl Proxy {
         Request: Message,
         Reply: Message + Default,
     {
-        let deadline = Instant::now() + options.timeout;
+        let deadline = later(Instant::now(), options.timeout);
         let body = Delimited::of(request);
         let id = self.client.next_call_id();
         let mut failures = 0;
@@ -201,7 +201,7 @@ impl Proxy {
             let attempt_limit = options
                 .attempt_timeout
                 .unwrap_or(self.client.shared.options.attempt_timeout);
-            let attempt_by = deadline.min(Instant::now() + attempt_limit);
+            let attempt_by = deadline.min(later(Instant::now(), attempt_limit));
             let error = match self.attempt(address, login, frame, attempt_by).await {
                 Ok(mut reply) => {
                     return take_message(&mut reply, "the reply").map_err(|source| {
@@ -239,7 +239,7 @@ impl Proxy {
                     pause
                 }
             };
-            if Instant::now() + pause >= deadline {
+            if later(Instant::now(), pause) >= deadline {
                 return Err(error);
             }
             debug!(
@@ -278,6 +278,10 @@ impl Proxy {
     }
 
     /// One try at one server.
+    ///
+    /// A pooled connection may end just as it is handed the call, because it was idle or the server closed it. Nothing
+    /// was sent then, and this is no failure of the try: another connection is opened. Not without end, for a server
+    /// may close each one at once.
     async fn attempt(
         &self,
         address: &HostPort,
@@ -285,43 +289,71 @@ impl Proxy {
         frame: CallFrame,
         deadline: Instant,
     ) -> CallResult {
+        const STALE_CONNECTIONS_MAX: u32 = 3;
         let started = Instant::now();
-        let sent = Arc::new(OnceLock::new());
-        let (reply, answer) = oneshot::channel();
-        let mut call = Call {
-            frame,
-            deadline,
-            started,
-            reply,
-            sent: sent.clone(),
-        };
-        let late = |sent: &OnceLock<Instant>| RpcError::Deadline {
-            address: address.clone(),
-            sent: sent.get().is_some(),
-            waited: started.elapsed(),
-        };
-        let connection = loop {
+        let mut stale = 0;
+        loop {
             let connection = self.client.connection(Key {
                 address: address.clone(),
                 protocol: self.protocol.clone(),
                 login: login.clone(),
             });
-            match timeout_at(deadline, connection.submit(call)).await {
-                Ok(Ok(())) => break connection,
-                // It closed just as it was handed the call, and gives it back unsent: another one is opened.
-                Ok(Err(returned)) => call = *returned,
-                Err(_) => return Err(late(&sent)),
-            }
-        };
-        match timeout_at(deadline, answer).await {
-            Ok(Ok(result)) => result,
-            // The task always answers; should it die, what it did is not known.
-            Ok(Err(_)) | Err(_) => {
-                if let Some(sent) = sent.get() {
-                    connection.doubt(*sent);
+            let frame = frame.clone();
+            let result = hand_over(address, &connection, frame, started, deadline).await;
+            match &result {
+                Err(RpcError::Lost {
+                    sent: false,
+                    source,
+                    ..
+                }) if source.is_retryable() && stale < STALE_CONNECTIONS_MAX => {
+                    stale += 1;
                 }
-                Err(late(&sent))
+                _ => return result,
             }
+        }
+    }
+}
+
+/// Hands a call to a connection and waits for what comes of it.
+async fn hand_over(
+    address: &HostPort,
+    connection: &Connection,
+    frame: CallFrame,
+    started: Instant,
+    deadline: Instant,
+) -> CallResult {
+    let sent = Arc::new(OnceLock::new());
+    let (reply, answer) = oneshot::channel();
+    let call = Call {
+        frame,
+        deadline,
+        started,
+        reply,
+        sent: sent.clone(),
+    };
+    let done = timeout_at(deadline, async {
+        if connection.submit(call).await.is_err() {
+            let (address, source) = (address.clone(), LostCause::Local);
+            return Some(Err(RpcError::Lost {
+                address,
+                sent: false,
+                source,
+            }));
+        }
+        answer.await.ok()
+    });
+    match done.await {
+        Ok(Some(result)) => result,
+        // The task always answers; should it die, what it did is not known.
+        Ok(None) | Err(_) => {
+            if let Some(sent) = sent.get() {
+                connection.doubt(*sent);
+            }
+            Err(RpcError::Deadline {
+                address: address.clone(),
+                sent: sent.get().is_some(),
+                waited: started.elapsed(),
+            })
         }
     }
 }

@@ -5,9 +5,6 @@
 //! is retired: calls in flight may still end, new ones get a new connection. So a server that hangs costs one
 //! deadline, and one slow call does not take the others' connection away.
 
-use std::collections::HashMap;
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -15,13 +12,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
+use super::dial::connect;
 use super::error::{AuthError, ConnectError, LostCause, ProtocolError, RpcError};
-use super::options::RpcOptions;
+use super::options::{RpcOptions, later};
+use super::outstanding::{NobodyAsked, OutstandingCalls, Waiting};
 use super::remote::RemoteException;
 use super::session::{CallFrame, Event, Session, SessionConfig, SessionError};
 use crate::address::HostPort;
@@ -56,6 +54,9 @@ pub(super) struct Connection {
     calls: mpsc::Sender<Call>,
     health: Arc<Health>,
 }
+
+/// The connection takes no calls any more.
+pub(super) struct Ended;
 
 /// What callers and task know of a connection.
 struct Health {
@@ -104,7 +105,7 @@ impl Connection {
         let driver = Driver {
             address,
             options,
-            outstanding: HashMap::new(),
+            outstanding: OutstandingCalls::default(),
             health: health.clone(),
             has_replied: false,
             last_ping: now,
@@ -119,34 +120,18 @@ impl Connection {
         !self.calls.is_closed() && !self.health.is_retired()
     }
 
-    /// Hands a call over; gives it back when the connection has just ended, in which case nothing was sent.
-    pub(super) async fn submit(&self, call: Call) -> Result<(), Box<Call>> {
-        self.calls
-            .send(call)
-            .await
-            .map_err(|error| Box::new(error.0))
+    /// Hands a call over.
+    ///
+    /// # Errors
+    /// When the connection has just ended. Nothing was sent.
+    pub(super) async fn submit(&self, call: Call) -> Result<(), Ended> {
+        self.calls.send(call).await.map_err(|_| Ended)
     }
 
     /// A call that was sent at `sent` is late. When nothing was heard since, new calls go elsewhere.
     pub(super) fn doubt(&self, sent: Instant) {
         self.health.doubt(sent);
     }
-}
-
-/// A call that the server owes a reply.
-struct Outstanding {
-    /// Absent once the caller was told that it is late.
-    waiting: Option<Waiting>,
-    /// Replies still to come: 2 when a call was tried again on this connection before its first reply.
-    owed: u32,
-}
-
-struct Waiting {
-    reply: oneshot::Sender<CallResult>,
-    method: String,
-    deadline: Instant,
-    started: Instant,
-    sent: Instant,
 }
 
 /// Why the loop ended.
@@ -161,7 +146,7 @@ enum End {
 struct Driver {
     address: HostPort,
     options: RpcOptions,
-    outstanding: HashMap<i32, Outstanding>,
+    outstanding: OutstandingCalls,
     health: Arc<Health>,
     /// Whether the server has answered any call, and so has taken the connection context.
     has_replied: bool,
@@ -172,14 +157,12 @@ struct Driver {
 impl Driver {
     async fn run(mut self, config: SessionConfig, mut queue: mpsc::Receiver<Call>) {
         let end = self.drive(config, &mut queue).await;
-        // From here on `submit` gives calls back; those already in the queue were not sent.
+        // From here on `submit` fails; those already in the queue were not sent.
         queue.close();
         debug!(address = %self.address, end = %end.describe(), "rpc connection ended");
-        for (_, outstanding) in self.outstanding.drain() {
-            if let Some(waiting) = outstanding.waiting {
-                // A caller that has gone away needs no answer.
-                let _ = waiting.reply.send(Err(end.error(&self.address, true)));
-            }
+        for waiting in self.outstanding.drain() {
+            // A caller that has gone away needs no answer.
+            let _ = waiting.reply.send(Err(end.error(&self.address, true)));
         }
         while let Some(call) = queue.recv().await {
             let _ = call.reply.send(Err(end.error(&self.address, false)));
@@ -188,15 +171,17 @@ impl Driver {
 
     /// Everything that can happen to a connection.
     async fn drive(&mut self, config: SessionConfig, queue: &mut mpsc::Receiver<Call>) -> End {
-        let connect_by = Instant::now() + self.options.connect_timeout;
-        let mut stream = match timeout_at(connect_by, connect(&self.address)).await {
-            Err(_) => return End::Connect(ConnectError::TimedOut(self.options.connect_timeout)),
-            Ok(Err(error)) => return End::Connect(error),
-            Ok(Ok(stream)) => stream,
+        let limit = self.options.connect_timeout;
+        let connect_by = later(Instant::now(), limit);
+        let mut stream = match connect(&self.address, limit).await {
+            Ok(stream) => stream,
+            Err(error) => return End::Connect(error),
         };
         let (mut reader, mut writer) = stream.split();
         let mut session = Session::start(config);
         let mut has_callers = true;
+        // What the server said before it closed its end may explain why writing fails, so reading goes on.
+        let mut write_error = None;
         self.idle_since = Instant::now();
         loop {
             loop {
@@ -210,7 +195,7 @@ impl Driver {
                     Err(error) => return ended_by(error, session.is_open()),
                 }
             }
-            let is_idle = self.outstanding.values().all(|call| call.waiting.is_none());
+            let is_idle = self.outstanding.is_idle();
             if is_idle && (!has_callers || self.health.is_retired()) && session.is_open() {
                 return End::Done;
             }
@@ -218,23 +203,28 @@ impl Driver {
             let wake = self.next_wake(is_open, is_idle, connect_by);
             let (input, output) = session.buffers();
             input.reserve(READ_BYTES);
-            let takes_calls = is_open && has_callers && output.len() < OUTPUT_HIGH_BYTES;
-            let has_output = !output.is_empty();
+            let takes_calls =
+                is_open && has_callers && write_error.is_none() && output.len() < OUTPUT_HIGH_BYTES;
+            let has_output = !output.is_empty() && write_error.is_none();
             tokio::select! {
                 read = reader.read_buf(input) => match read {
-                    Ok(0) => return lost(LostCause::Closed, is_open),
+                    Ok(0) => return lost(write_error.map_or(LostCause::Closed, LostCause::Io), is_open),
                     Ok(_) => self.health.hear(),
                     Err(error) => return lost(LostCause::Io(Arc::new(error)), is_open),
                 },
                 written = writer.write_buf(output), if has_output => if let Err(error) = written {
-                    return lost(LostCause::Io(Arc::new(error)), is_open);
+                    self.health.retire();
+                    write_error = Some(Arc::new(error));
                 },
                 call = queue.recv(), if takes_calls => match call {
                     Some(call) => self.send(&mut session, call),
                     None => has_callers = false,
                 },
-                () = sleep_until(wake) => if let Some(end) = self.on_time(&mut session, connect_by) {
-                    return end;
+                () = sleep_until(wake) => match self.on_time(&mut session, connect_by) {
+                    // A call that came just as the idle time was over is taken.
+                    Some(End::Done) if takes_calls && !queue.is_empty() => self.idle_since = Instant::now(),
+                    Some(end) => return end,
+                    None => {}
                 },
             }
         }
@@ -244,6 +234,7 @@ impl Driver {
         if call.reply.is_closed() {
             return;
         }
+        let id = call.frame.id;
         if let Err(source) = session.send(&call.frame) {
             let method = call.frame.method;
             let _ = call.reply.send(Err(RpcError::Request { method, source }));
@@ -258,15 +249,7 @@ impl Driver {
             started: call.started,
             sent,
         };
-        let entry = self
-            .outstanding
-            .entry(call.frame.id)
-            .or_insert(Outstanding {
-                waiting: None,
-                owed: 0,
-            });
-        entry.waiting = Some(waiting);
-        entry.owed += 1;
+        self.outstanding.add(id, waiting);
         if self.outstanding.len() >= OUTSTANDING_MAX {
             self.health.retire();
         }
@@ -278,17 +261,10 @@ impl Driver {
                 debug!(address = %self.address, ?method, "rpc connection opened")
             }
             Event::Reply { id, result } => {
-                let Some(entry) = self.outstanding.get_mut(&id) else {
-                    return Err(End::Lost(LostCause::Protocol(ProtocolError::UnknownCall(
-                        id,
-                    ))));
-                };
+                let waiting = self.outstanding.reply(id).map_err(|NobodyAsked| {
+                    End::Lost(LostCause::Protocol(ProtocolError::UnknownCall(id)))
+                })?;
                 self.has_replied = true;
-                entry.owed -= 1;
-                let waiting = entry.waiting.take();
-                if entry.owed == 0 {
-                    self.outstanding.remove(&id);
-                }
                 if let Some(Waiting { reply, method, .. }) = waiting {
                     let address = self.address.clone();
                     let _ = reply.send(result.map_err(|source| RpcError::Remote {
@@ -300,11 +276,7 @@ impl Driver {
                 self.idle_since = Instant::now();
             }
             Event::Fatal { id, exception } => {
-                let blamed = self
-                    .outstanding
-                    .remove(&id)
-                    .and_then(|outstanding| outstanding.waiting);
-                return Err(match blamed {
+                return Err(match self.outstanding.remove(id) {
                     Some(Waiting { reply, method, .. }) => {
                         let address = self.address.clone();
                         let _ = reply.send(Err(RpcError::Remote {
@@ -331,21 +303,19 @@ impl Driver {
             return connect_by;
         }
         if is_idle {
-            return self.idle_since + self.options.idle_timeout;
+            return later(self.idle_since, self.options.idle_timeout);
         }
-        let deadlines = self
-            .outstanding
-            .values()
-            .filter_map(|call| call.waiting.as_ref())
-            .map(|call| call.deadline);
-        deadlines
-            .chain([self.ping_due()])
-            .min()
-            .expect("the chain is not empty")
+        let ping = self.ping_due();
+        self.outstanding
+            .next_deadline()
+            .map_or(ping, |deadline| deadline.min(ping))
     }
 
     fn ping_due(&self) -> Instant {
-        self.health.last_heard().max(self.last_ping) + self.options.ping_interval
+        later(
+            self.health.last_heard().max(self.last_ping),
+            self.options.ping_interval,
+        )
     }
 
     fn on_time(&mut self, session: &mut Session, connect_by: Instant) -> Option<End> {
@@ -355,13 +325,7 @@ impl Driver {
                 self.options.connect_timeout,
             )));
         }
-        for outstanding in self.outstanding.values_mut() {
-            let Some(waiting) = outstanding
-                .waiting
-                .take_if(|waiting| waiting.deadline <= now)
-            else {
-                continue;
-            };
+        for waiting in self.outstanding.expire(now) {
             self.health.doubt(waiting.sent);
             let late = RpcError::Deadline {
                 address: self.address.clone(),
@@ -371,8 +335,8 @@ impl Driver {
             let _ = waiting.reply.send(Err(late));
             self.idle_since = now;
         }
-        let is_idle = self.outstanding.values().all(|call| call.waiting.is_none());
-        if is_idle && now >= self.idle_since + self.options.idle_timeout {
+        let is_idle = self.outstanding.is_idle();
+        if is_idle && now >= later(self.idle_since, self.options.idle_timeout) {
             return Some(End::Done);
         }
         if !is_idle && now >= self.ping_due() {
@@ -436,50 +400,4 @@ fn ended_by(error: SessionError, is_open: bool) -> End {
 
 fn is_unauthorized(exception: &RemoteException) -> bool {
     exception.code() == Some(RpcErrorCodeProto::FatalUnauthorized)
-}
-
-/// Tries the addresses of the host in turn.
-async fn connect(address: &HostPort) -> Result<TcpStream, ConnectError> {
-    let mut last = None;
-    for candidate in resolve(address).await? {
-        match TcpStream::connect(candidate).await {
-            Ok(stream) => {
-                // Calls are small and waited for: Nagle's delay would be added to each.
-                stream
-                    .set_nodelay(true)
-                    .map_err(|error| ConnectError::Io(Arc::new(error)))?;
-                return Ok(stream);
-            }
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(match last {
-        Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => ConnectError::Refused,
-        Some(error) => ConnectError::Io(Arc::new(error)),
-        None => ConnectError::Resolve(Arc::new(io::Error::new(
-            io::ErrorKind::NotFound,
-            "no address",
-        ))),
-    })
-}
-
-async fn resolve(address: &HostPort) -> Result<Vec<SocketAddr>, ConnectError> {
-    let found = tokio::net::lookup_host((address.host(), address.port()))
-        .await
-        .map_err(|error| ConnectError::Resolve(Arc::new(error)))?;
-    // The default of an unset address is 0.0.0.0, "all interfaces", which a client takes for this machine.
-    Ok(found
-        .map(|mut address| {
-            match address.ip() {
-                std::net::IpAddr::V4(ip) if ip.is_unspecified() => {
-                    address.set_ip(Ipv4Addr::LOCALHOST.into())
-                }
-                std::net::IpAddr::V6(ip) if ip.is_unspecified() => {
-                    address.set_ip(Ipv6Addr::LOCALHOST.into())
-                }
-                _ => {}
-            }
-            address
-        })
-        .collect())
 }

@@ -4,6 +4,8 @@
 //! only for bytes that have arrived, so a peer that announces 128 MiB and sends nothing costs nothing.
 //! Source: `ipc.Client.IpcStreams`, `ipc.Server.Connection`.
 
+use std::fmt;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 
@@ -36,10 +38,19 @@ pub enum FrameError {
 }
 
 /// Collects received bytes and gives out whole frames.
-#[derive(Debug)]
 pub struct FrameDecoder {
     buffer: BytesMut,
     limit: usize,
+}
+
+/// Only the length: replies may carry tokens.
+impl fmt::Debug for FrameDecoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameDecoder")
+            .field("buffered_bytes", &self.buffer.len())
+            .field("limit", &self.limit)
+            .finish()
+    }
 }
 
 impl FrameDecoder {
@@ -136,8 +147,15 @@ impl<M: Message> Part for M {
 }
 
 /// A message that was encoded before, behind its varint length.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Delimited(Bytes);
+
+/// Only the length: requests may carry tokens.
+impl fmt::Debug for Delimited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Delimited([{} bytes])", self.0.len())
+    }
+}
 
 impl Delimited {
     /// Encodes `message` once; a call that is sent again reuses the bytes.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::failover::Backoff;
 use crate::configuration::{Configuration, TimeUnit, ValueError, ValueProblem};
 
@@ -74,6 +76,13 @@ impl RpcOptions {
     }
 }
 
+/// `from + span`, or ten years later when that is beyond what the clock can tell: a span may be any number that a
+/// configuration file holds.
+pub(super) fn later(from: Instant, span: Duration) -> Instant {
+    const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 86_400);
+    from + span.min(TEN_YEARS)
+}
+
 /// What may be done when a call fails in a way that another try could cure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
@@ -130,6 +139,42 @@ impl CallOptions {
         Self {
             attempt_timeout: Some(limit),
             ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::configuration::Environment;
+
+    fn options(pairs: &[(&str, &str)]) -> Result<RpcOptions, ValueError> {
+        let mut configuration = Configuration::with_defaults(Environment::empty());
+        for (key, value) in pairs {
+            configuration.set(key, *value, "test");
+        }
+        RpcOptions::of(&configuration)
+    }
+
+    #[test]
+    fn the_built_in_defaults_are_hadoops() {
+        let (of_configuration, own) = (options(&[]).expect("are good"), RpcOptions::default());
+        assert_eq!(format!("{of_configuration:?}"), format!("{own:?}"));
+    }
+
+    #[test]
+    fn no_wait_is_for_ever_and_no_number_too_large() {
+        let zero = options(&[("ipc.client.rpc-timeout.ms", "0")]).expect("is good");
+        assert_eq!(zero.attempt_timeout, Duration::from_secs(120));
+        let huge = options(&[("ipc.ping.interval", "9223372036854775807d")]).expect("is good");
+        assert!(later(Instant::now(), huge.ping_interval) > Instant::now());
+        assert!(later(Instant::now(), Duration::MAX) > Instant::now());
+    }
+
+    #[test]
+    fn lengths_are_positive_and_within_a_frame() {
+        for length in ["0", "-1", "2147483648", "x"] {
+            options(&[("ipc.maximum.response.length", length)]).expect_err("is no length");
         }
     }
 }

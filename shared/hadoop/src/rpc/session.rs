@@ -9,6 +9,7 @@
 //! when to give up: [`super::connection`] does.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -80,7 +81,6 @@ pub struct CallFrame {
 }
 
 /// What the server said.
-#[derive(Debug)]
 pub enum Event {
     /// Calls may be sent.
     Open(AuthMethod),
@@ -98,6 +98,29 @@ pub enum Event {
         /// Why.
         exception: RemoteException,
     },
+}
+
+/// Only the length of bodies: replies may carry tokens.
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(method) => f.debug_tuple("Open").field(method).finish(),
+            Self::Reply { id, result } => {
+                let result = result
+                    .as_ref()
+                    .map(|body| format!("[{} bytes]", body.len()));
+                f.debug_struct("Reply")
+                    .field("id", id)
+                    .field("result", &result)
+                    .finish()
+            }
+            Self::Fatal { id, exception } => f
+                .debug_struct("Fatal")
+                .field("id", id)
+                .field("exception", exception)
+                .finish(),
+        }
+    }
 }
 
 /// Why a connection cannot go on.
@@ -118,7 +141,6 @@ impl From<FrameError> for SessionError {
 }
 
 /// See the module.
-#[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
     phase: Phase,
@@ -138,6 +160,17 @@ struct Protection {
     layer: Layer,
     /// Clear bytes out of wrapped messages; frames may span several of them.
     clear: FrameDecoder,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("config", &self.config)
+            .field("phase", &self.phase)
+            .field("input", &self.input)
+            .field("output_bytes", &self.output.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Session {

@@ -503,6 +503,28 @@ fn unprotected_and_changed_messages_are_refused_under_a_layer() {
     }
 }
 
+#[test]
+fn debug_output_has_neither_secrets_nor_payloads() {
+    let token = Token::new(*b"identifier", *b"canary-password", "k", "s");
+    let mut session = Session::start(config(Some(token.clone()), Qop::Auth));
+    session.receive(b"canary-reply");
+    let call = CallFrame {
+        body: Delimited::of_encoded(b"canary-request"),
+        ..register()
+    };
+    let event = Event::Reply {
+        id: 1,
+        result: Ok(Bytes::from_static(b"canary-body")),
+    };
+    let login = crate::rpc::Login::token(User::new("alice"), token, SecurityPolicy::default());
+    let shown = format!("{session:?} {call:?} {event:?} {login:?}");
+    // As text, and as the numbers of `c`, `a`, `n`.
+    assert!(
+        !shown.contains("canary") && !shown.contains("99, 97, 110"),
+        "{shown}"
+    );
+}
+
 /// What a server sends on a good connection.
 fn conversation() -> Vec<Vec<u8>> {
     let proof = format!("rspauth={}", GOLDEN[0].rspauth);

@@ -1,0 +1,154 @@
+//! Calls that a server owes a reply, by id.
+//!
+//! A call whose caller was told "too late", or has gone away, stays here until its reply comes: only so can a late reply
+//! be told from one that nobody asked for. No socket and no clock: the time comes in.
+
+use std::collections::HashMap;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::connection::CallResult;
+
+/// The table of one connection.
+#[derive(Default)]
+pub(super) struct OutstandingCalls {
+    calls: HashMap<i32, Outstanding>,
+}
+
+struct Outstanding {
+    /// Absent once the caller was told that it is late.
+    waiting: Option<Waiting>,
+    /// Replies still to come: 2 when a call was tried again on this connection before its first reply.
+    owed: u32,
+}
+
+/// A caller that waits for its reply.
+pub(super) struct Waiting {
+    pub reply: oneshot::Sender<CallResult>,
+    pub method: String,
+    pub deadline: Instant,
+    pub started: Instant,
+    pub sent: Instant,
+}
+
+/// A reply for a call that is not in the table.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NobodyAsked;
+
+impl OutstandingCalls {
+    /// A call was sent. A retry has the id of the first try; whichever reply comes first is for it.
+    pub(super) fn add(&mut self, id: i32, waiting: Waiting) {
+        let entry = self.calls.entry(id).or_insert(Outstanding {
+            waiting: None,
+            owed: 0,
+        });
+        entry.waiting = Some(waiting);
+        entry.owed += 1;
+    }
+
+    /// A reply came. Gives the caller, unless it was told that it is late.
+    pub(super) fn reply(&mut self, id: i32) -> Result<Option<Waiting>, NobodyAsked> {
+        let entry = self.calls.get_mut(&id).ok_or(NobodyAsked)?;
+        entry.owed -= 1;
+        let waiting = entry.waiting.take();
+        if entry.owed == 0 {
+            self.calls.remove(&id);
+        }
+        Ok(waiting)
+    }
+
+    /// Takes one call out, reply or not.
+    pub(super) fn remove(&mut self, id: i32) -> Option<Waiting> {
+        self.calls.remove(&id)?.waiting
+    }
+
+    /// Takes out the callers whose time is over; their replies stay owed.
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<Waiting> {
+        let is_late = |waiting: &mut Waiting| waiting.deadline <= now;
+        self.calls
+            .values_mut()
+            .filter_map(|call| call.waiting.take_if(is_late))
+            .collect()
+    }
+
+    /// Takes out all callers.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Waiting> {
+        self.calls.drain().filter_map(|(_, call)| call.waiting)
+    }
+
+    /// Whether nobody waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.calls.values().all(|call| call.waiting.is_none())
+    }
+
+    /// The earliest deadline of those who wait.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let waiting = self.calls.values().filter_map(|call| call.waiting.as_ref());
+        waiting.map(|waiting| waiting.deadline).min()
+    }
+
+    /// Calls in the table, given-up ones included.
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn waiting(now: Instant, after_ms: u64) -> Waiting {
+        Waiting {
+            reply: oneshot::channel().0,
+            method: after_ms.to_string(),
+            deadline: now + Duration::from_millis(after_ms),
+            started: now,
+            sent: now,
+        }
+    }
+
+    fn method(waiting: Option<Waiting>) -> Option<String> {
+        waiting.map(|waiting| waiting.method)
+    }
+
+    #[test]
+    fn each_reply_finds_its_caller_once() {
+        let now = Instant::now();
+        let mut calls = OutstandingCalls::default();
+        calls.add(1, waiting(now, 10));
+        calls.add(2, waiting(now, 20));
+        assert_eq!(calls.reply(2).map(method), Ok(Some("20".into())));
+        assert_eq!(calls.reply(2).map(method), Err(NobodyAsked));
+        assert_eq!(calls.reply(3).map(method), Err(NobodyAsked));
+        assert_eq!(calls.next_deadline(), Some(now + Duration::from_millis(10)));
+    }
+
+    #[test]
+    fn a_late_reply_is_owed_but_nobodys() {
+        let now = Instant::now();
+        let mut calls = OutstandingCalls::default();
+        calls.add(1, waiting(now, 10));
+        calls.add(2, waiting(now, 20));
+        let late = calls.expire(now + Duration::from_millis(15));
+        assert_eq!(late.len(), 1);
+        assert!(!calls.is_idle());
+        assert_eq!(calls.reply(1).map(method), Ok(None));
+        assert_eq!(calls.reply(1).map(method), Err(NobodyAsked));
+        assert_eq!(calls.len(), 1);
+    }
+
+    #[test]
+    fn a_retry_on_the_same_connection_is_owed_two_replies() {
+        let now = Instant::now();
+        let mut calls = OutstandingCalls::default();
+        calls.add(1, waiting(now, 10));
+        calls.expire(now + Duration::from_millis(10));
+        calls.add(1, waiting(now, 30));
+        assert_eq!(calls.reply(1).map(method), Ok(Some("30".into())));
+        assert!(calls.is_idle());
+        assert_eq!(calls.reply(1).map(method), Ok(None));
+        assert_eq!(calls.reply(1).map(method), Err(NobodyAsked));
+    }
+}
