@@ -218,7 +218,8 @@ impl Machine {
         }
         self.unconfirmed.push_back(line.clone());
         match self.state {
-            State::Connected { .. } => vec![Output::Send(Box::new(line))],
+            // Figures go with each report, so that what is shown at the end of a phase is that phase's.
+            State::Connected { .. } => vec![Output::Heartbeat, Output::Send(Box::new(line))],
             State::Disconnected { .. } | State::Connecting => Vec::new(),
         }
     }
