@@ -7,6 +7,7 @@ use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::{
     Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES,
 };
+use heddle_protocol::spec::DurationMs;
 use heddle_protocol::view::JobView;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -28,7 +29,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// # Errors
 /// Exit 6 when it does not answer.
 pub async fn view(run: &Run) -> Result<JobView, Failure> {
-    let body = limited(run, async {
+    let body = limited(run, ANSWER_LIMIT, async {
         let mut sender = connect(run).await?;
         let request = Request::get("/api/v1/status")
             .header(hyper::header::HOST, "heddle")
@@ -45,7 +46,21 @@ pub async fn view(run: &Run) -> Result<JobView, Failure> {
     })
 }
 
-/// Tells the ApplicationMaster what to do; returns when it has taken the order.
+/// How long an order may take. One that saves is answered when the checkpoint exists or was given up.
+fn limit_of(run: &Run, operation: &Operation) -> Duration {
+    match operation {
+        Operation::Stop { checkpoint: true } | Operation::Checkpoint => {
+            let timeout = run.dir.spec().map(|spec| spec.checkpoint.timeout);
+            // An open checkpoint may have to end first.
+            ANSWER_LIMIT + 2 * timeout.unwrap_or(DurationMs::secs(300)).as_duration()
+        }
+        Operation::Stop { checkpoint: false } | Operation::Kill | Operation::Scale { .. } => {
+            ANSWER_LIMIT
+        }
+    }
+}
+
+/// Tells the ApplicationMaster what to do; returns when it is done.
 ///
 /// # Errors
 /// Exit 6 when it does not answer, 5 when the secret is not its own, 1 when it refuses.
@@ -53,7 +68,7 @@ pub async fn operate(run: &Run, operation: &Operation) -> Result<(), Failure> {
     let secret = run.dir.secret().map_err(|error| {
         Failure::caused(Exit::Denied, "the run's secret cannot be read", &error)
     })?;
-    limited(run, async {
+    limited(run, limit_of(run, operation), async {
         let mut sender = connect(run).await?;
         let hello = Hello::new(run.file.run, None)?;
         let request = Request::post("/v1/hello")
@@ -100,7 +115,7 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for Trouble {
 
 async fn connect(run: &Run) -> Result<Sender, Trouble> {
     let am = run.am().ok_or(Trouble::NoAddress)?;
-    let stream = TcpStream::connect(am.address).await?;
+    let stream = tokio::time::timeout(ANSWER_LIMIT, TcpStream::connect(am.address)).await??;
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
         // Its end shows in the request that waits for it.
@@ -127,6 +142,7 @@ async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Byte
 
 async fn limited<T>(
     run: &Run,
+    limit: Duration,
     exchange: impl Future<Output = Result<T, Trouble>>,
 ) -> Result<T, Failure> {
     let who = format!("the ApplicationMaster of run {}", run.file.run.short());
@@ -136,7 +152,7 @@ async fn limited<T>(
             run.file.run.short()
         ))
     };
-    match tokio::time::timeout(ANSWER_LIMIT, exchange).await {
+    match tokio::time::timeout(limit, exchange).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(Trouble::NoAddress)) => Err(unreachable("has not begun to listen")),
         Ok(Err(Trouble::Refused(StatusCode::UNAUTHORIZED, text))) => {
@@ -156,7 +172,7 @@ async fn limited<T>(
         )),
         Err(_) => Err(unreachable(&format!(
             "gives no answer within {} s",
-            ANSWER_LIMIT.as_secs()
+            limit.as_secs()
         ))),
     }
 }

@@ -60,9 +60,9 @@ pub fn checkpoint(command: Command, json: bool) -> Outcome {
             let run = run.find()?;
             runtime.block_on(am_client::operate(&run, &Operation::Checkpoint))?;
             if json {
-                output::json(&serde_json::json!({ "run": run.file.run, "accepted": true }))?;
+                output::json(&serde_json::json!({ "run": run.file.run, "taken": true }))?;
             } else {
-                eprintln!("run {} takes a checkpoint", run.file.run.short());
+                eprintln!("run {} has taken a checkpoint", run.file.run.short());
             }
             Ok(Exit::Ok)
         }

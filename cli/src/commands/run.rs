@@ -1,38 +1,29 @@
 //! `heddle run`: trains a job on this machine and tells how it goes.
 //!
-//! The job itself is the ApplicationMaster's, a child process. This one starts it, passes on what it
-//! says, and passes Ctrl-C to it. The child's standard input is the leash: when this process dies,
-//! however it dies, the ApplicationMaster reads the end of it and stops.
+//! Here is what is decided before: which run is continued, whether it can succeed at all, its run
+//! directory. The job itself is the ApplicationMaster's, a child process that [`follow`] starts.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use heddle_am::run_dir::{Earlier, RunDir, RunFile};
-use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::file::Job;
-use heddle_protocol::view::Event;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
 use super::config::effective_batch;
-use crate::am_client;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::job_file::{JobArgs, short_path};
+use crate::job_file::JobArgs;
 use crate::output;
 use crate::runs::{self, Request, Run, Standing};
 
 mod earlier;
+mod follow;
 mod preflight;
 mod tell;
-
-use tell::Teller;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -88,7 +79,12 @@ pub fn run(args: Args, json: bool) -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| Failure::caused(Exit::Internal, "no event queue", &error))?;
-    runtime.block_on(follow(&args, &plan, &run, json))
+    runtime.block_on(follow::follow(
+        &run,
+        &plan.job.spec,
+        !args.no_checkpoint,
+        json,
+    ))
 }
 
 fn plan(args: &Args) -> Result<Plan, Failure> {
@@ -265,127 +261,10 @@ fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Starts the ApplicationMaster, with pipes to it and its standard error in a file.
-fn start(run: &Run) -> Result<Child, Failure> {
-    let internal =
-        |what: &str, error: &dyn std::error::Error| Failure::caused(Exit::Internal, what, error);
-    let program = std::env::current_exe()
-        .map_err(|error| internal("this program does not know its own path", &error))?;
-    let logs = run.dir.logs().join("am");
-    std::fs::create_dir_all(&logs).map_err(|error| internal("no folder for logs", &error))?;
-    let stderr = std::fs::File::create(logs.join("stderr"))
-        .map_err(|error| internal("no file for the ApplicationMaster's messages", &error))?;
-    Command::new(program)
-        .arg("am")
-        .arg("--run-dir")
-        .arg(run.dir.path())
-        .env(heddle_protocol::environment::LOG_DIR, &logs)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(stderr)
-        // The terminal's Ctrl-C is for this process, which passes it on in order.
-        .process_group(0)
-        .spawn()
-        .map_err(|error| internal("the ApplicationMaster cannot be started", &error))
-}
-
-/// Passes on what the ApplicationMaster says until it ends, and Ctrl-C to it.
-async fn follow(args: &Args, plan: &Plan, run: &Run, json: bool) -> Outcome {
-    let no_signals = |error: std::io::Error| Failure::caused(Exit::Internal, "no signals", &error);
-    let mut interrupts = signal(SignalKind::interrupt()).map_err(no_signals)?;
-    let mut terminations = signal(SignalKind::terminate()).map_err(no_signals)?;
-    let mut child = start(run)?;
-    // Held to the end: closing it tells the ApplicationMaster that nobody is there any more.
-    let _leash = child.stdin.take();
-    let Some(stdout) = child.stdout.take() else {
-        return Err(Failure::new(
-            Exit::Internal,
-            "the ApplicationMaster has no standard output",
-        ));
-    };
-    let mut lines = BufReader::new(stdout).lines();
-    let mut teller = Teller::new(json, &plan.job.spec, run);
-    let mut stopped_by = None;
-    loop {
-        let signalled = tokio::select! {
-            line = lines.next_line() => match line {
-                Ok(Some(line)) => {
-                    if let Err(failure) = teller.line(&line) {
-                        // Nobody reads on; the leash stops the job.
-                        return Err(failure);
-                    }
-                    continue;
-                }
-                Ok(None) | Err(_) => break,
-            },
-            _ = interrupts.recv() => Exit::Interrupted,
-            _ = terminations.recv() => Exit::Terminated,
-        };
-        if stopped_by.is_some() {
-            eprintln!("killed; running the job again continues it from its last checkpoint");
-            let _ended = child.kill().await;
-            return Ok(signalled);
-        }
-        stopped_by = Some(signalled);
-        if !stop_in_order(args, run, &mut child).await {
-            return Ok(signalled);
-        }
-    }
-    let status = child.wait().await;
-    match (teller.ended(), stopped_by) {
-        (Some(ended), None) => Ok(ended),
-        // The order may have come too late to matter.
-        (Some(Exit::Ok), Some(_)) => Ok(Exit::Ok),
-        (_, Some(signalled)) => Ok(signalled),
-        (None, None) => Err(died(run, &format!("{:?}", status.ok()))),
-    }
-}
-
-/// Asks for an orderly stop; kills and says so where that is not possible. Whether it will end by itself.
-async fn stop_in_order(args: &Args, run: &Run, child: &mut Child) -> bool {
-    let checkpoint = !args.no_checkpoint;
-    let what = if checkpoint {
-        "saving a checkpoint and stopping"
-    } else {
-        "stopping"
-    };
-    eprintln!("{what}; once more to stop at once");
-    match am_client::operate(run, &Operation::Stop { checkpoint }).await {
-        Ok(()) => true,
-        Err(failure) => {
-            eprintln!("{}; killed", failure.fact);
-            let _ended = child.kill().await;
-            false
-        }
-    }
-}
-
-/// The ApplicationMaster ended without saying how: its last words, and where more is.
-fn died(run: &Run, status: &str) -> Failure {
-    let logs = run.dir.logs().join("am");
-    let text = std::fs::read_to_string(logs.join("stderr")).unwrap_or_default();
-    let mut failure = Failure::new(
-        Exit::Internal,
-        format!("the ApplicationMaster ended without saying how ({status})"),
-    )
-    .next(format!(
-        "see {}; running the job again continues it from its last checkpoint",
-        short_path(&logs)
-    ));
-    let last: Vec<&str> = text.lines().rev().take(5).collect();
-    failure.causes = last.into_iter().rev().map(str::to_owned).collect();
-    failure
-}
-
 /// Whether a run could be continued: it is over and not finished.
 fn unfinished(run: &Run) -> bool {
     match run.standing() {
         Standing::Failed | Standing::Stopped | Standing::Died => true,
         Standing::Running | Standing::Finished => false,
     }
-}
-
-/// An event of the ApplicationMaster, if the line is one this program knows.
-fn parse_event(line: &str) -> Option<Event> {
-    serde_json::from_str(line).ok()
 }

@@ -7,7 +7,6 @@ use heddle_protocol::ids::Slot;
 use heddle_protocol::spec::{Algorithm, JobSpec};
 use heddle_protocol::view::{Event, JobState, JobView};
 
-use super::parse_event;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job_file::short_path;
@@ -250,4 +249,9 @@ impl<'a> Teller<'a> {
         );
         format!("heddle predict {model} {data}")
     }
+}
+
+/// An event of the ApplicationMaster, if the line is one this program knows.
+fn parse_event(line: &str) -> Option<Event> {
+    serde_json::from_str(line).ok()
 }

@@ -1,0 +1,155 @@
+//! The ApplicationMaster of a run as this process's child: started, listened to, told to stop.
+//!
+//! Its standard input is the leash: when this process dies, however it dies, the ApplicationMaster
+//! reads the end of it and stops.
+
+use std::process::Stdio;
+
+use heddle_protocol::control::Operation;
+use heddle_protocol::spec::JobSpec;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+
+use super::tell::Teller;
+use crate::am_client;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::job_file::short_path;
+use crate::runs::Run;
+
+/// Starts the ApplicationMaster, with pipes to it and its standard error in a file.
+fn start(run: &Run) -> Result<Child, Failure> {
+    let internal =
+        |what: &str, error: &dyn std::error::Error| Failure::caused(Exit::Internal, what, error);
+    let program = std::env::current_exe()
+        .map_err(|error| internal("this program does not know its own path", &error))?;
+    let logs = run.dir.logs().join("am");
+    std::fs::create_dir_all(&logs).map_err(|error| internal("no folder for logs", &error))?;
+    let stderr = std::fs::File::create(logs.join("stderr"))
+        .map_err(|error| internal("no file for the ApplicationMaster's messages", &error))?;
+    Command::new(program)
+        .arg("am")
+        .arg("--run-dir")
+        .arg(run.dir.path())
+        .env(heddle_protocol::environment::LOG_DIR, &logs)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        // The terminal's Ctrl-C is for this process, which passes it on in order.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| internal("the ApplicationMaster cannot be started", &error))
+}
+
+/// Starts the ApplicationMaster, passes on what it says until it ends, and Ctrl-C to it. `checkpoint`:
+/// whether a last one is taken when stopped.
+///
+/// # Errors
+/// It cannot be started, died without a word, or nobody reads the output.
+pub async fn follow(run: &Run, spec: &JobSpec, checkpoint: bool, json: bool) -> Outcome {
+    let no_signals = |error: std::io::Error| Failure::caused(Exit::Internal, "no signals", &error);
+    let mut interrupts = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    let mut terminations = signal(SignalKind::terminate()).map_err(no_signals)?;
+    let mut child = start(run)?;
+    // Held to the end: closing it tells the ApplicationMaster that nobody is there any more.
+    let _leash = child.stdin.take();
+    let Some(stdout) = child.stdout.take() else {
+        return Err(Failure::new(
+            Exit::Internal,
+            "the ApplicationMaster has no standard output",
+        ));
+    };
+    let mut lines = BufReader::new(stdout).lines();
+    let mut teller = Teller::new(json, spec, run);
+    let mut stopped_by = None;
+    let mut order = None;
+    loop {
+        let signalled = tokio::select! {
+            line = lines.next_line() => match line {
+                // A failure means that nobody reads on; the leash stops the job.
+                Ok(Some(line)) => {
+                    teller.line(&line)?;
+                    continue;
+                }
+                Ok(None) | Err(_) => break,
+            },
+            failure = refused(&mut order) => {
+                eprintln!("{}; killed", failure.fact);
+                let _ended = child.kill().await;
+                break;
+            }
+            _ = interrupts.recv() => Exit::Interrupted,
+            _ = terminations.recv() => Exit::Terminated,
+        };
+        if stopped_by.is_some() {
+            eprintln!("killed; running the job again continues it from its last checkpoint");
+            let _ended = child.kill().await;
+            return Ok(signalled);
+        }
+        stopped_by = Some(signalled);
+        order = Some(stop_in_order(run, checkpoint));
+    }
+    let status = child.wait().await;
+    match (teller.ended(), stopped_by) {
+        (Some(ended), None) => Ok(ended),
+        // The order may have come too late to matter.
+        (Some(Exit::Ok), Some(_)) => Ok(Exit::Ok),
+        (_, Some(signalled)) => Ok(signalled),
+        (None, None) => Err(died(run, &format!("{:?}", status.ok()))),
+    }
+}
+
+/// An order on its way; it is answered when a last checkpoint exists.
+type Order = JoinHandle<Result<(), Failure>>;
+
+/// Sends the order to stop beside the loop, which goes on telling and hears a second Ctrl-C.
+fn stop_in_order(run: &Run, checkpoint: bool) -> Order {
+    let what = match checkpoint {
+        true => "saving a checkpoint and stopping",
+        false => "stopping",
+    };
+    eprintln!("{what}; once more to stop at once");
+    let run = run.clone();
+    tokio::spawn(async move { am_client::operate(&run, &Operation::Stop { checkpoint }).await })
+}
+
+/// Why the order was not taken; waits for ever where there is none or it was.
+///
+/// # Cancel safety
+/// An order that is still on its way stays.
+async fn refused(order: &mut Option<Order>) -> Failure {
+    if let Some(sent) = order {
+        let answer = sent.await;
+        *order = None;
+        // A task that panicked has told so; its order counts as not taken.
+        if let Err(failure) = answer.unwrap_or_else(|error| {
+            Err(Failure::caused(
+                Exit::Internal,
+                "the order was not sent",
+                &error,
+            ))
+        }) {
+            return failure;
+        }
+    }
+    std::future::pending().await
+}
+
+/// The ApplicationMaster ended without saying how: its last words, and where more is.
+fn died(run: &Run, status: &str) -> Failure {
+    let logs = run.dir.logs().join("am");
+    let text = std::fs::read_to_string(logs.join("stderr")).unwrap_or_default();
+    let mut failure = Failure::new(
+        Exit::Internal,
+        format!("the ApplicationMaster ended without saying how ({status})"),
+    )
+    .next(format!(
+        "see {}; running the job again continues it from its last checkpoint",
+        short_path(&logs)
+    ));
+    let last: Vec<&str> = text.lines().rev().take(5).collect();
+    failure.causes = last.into_iter().rev().map(str::to_owned).collect();
+    failure
+}
