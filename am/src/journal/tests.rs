@@ -266,3 +266,82 @@ async fn every_record_that_is_sent_is_told_durable_in_order() {
     assert_eq!(place.read().await.expect("read"), records(0..10));
     assert_eq!(place.segments(1), 2, "what waits goes into one segment");
 }
+
+/// The rows of the n-th table below the journal's heading in `docs/formats.md`.
+fn documented(table: usize) -> Vec<(String, String, String)> {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats.md");
+    let page = std::fs::read_to_string(page).expect("docs/formats.md is there");
+    let (_, below) = page
+        .split_once("### Journal\n")
+        .expect("the heading is there");
+    let tables: Vec<_> = below
+        .split("\n\n")
+        .filter(|text| text.starts_with('|'))
+        .collect();
+    let cells = |line: &str| {
+        let mut cells = line
+            .trim_matches('|')
+            .split('|')
+            .map(|cell| cell.trim().to_owned());
+        let mut next = || cells.next().expect("three cells");
+        (next(), next(), next())
+    };
+    tables[table].lines().skip(2).map(cells).collect()
+}
+
+#[tokio::test]
+async fn a_segment_lies_as_documented() {
+    let place = place().await;
+    let carried = records(0..1);
+    place.open(5, &carried).await;
+    let bytes = std::fs::read(place.segment(5, 1)).expect("read");
+    let payload = serde_json::to_vec(&carried[0]).expect("JSON");
+    let number = |at: usize, len: usize| {
+        bytes[at..at + len]
+            .iter()
+            .rev()
+            .fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte))
+    };
+
+    let mut at = 0;
+    for (offset, len, field) in documented(0) {
+        let len = len.parse().expect("a length");
+        assert_eq!(offset.parse(), Ok(at), "{field}");
+        match field.split([' ', ':', ',']).next().expect("a word") {
+            "magic" => {
+                assert!(field.contains(std::str::from_utf8(&bytes[at..at + len]).expect("ASCII")))
+            }
+            "version" => assert_eq!(number(at, len), 1),
+            "generation" => assert_eq!(number(at, len), 5),
+            "number" if field.ends_with("records") => assert_eq!(number(at, len), 1),
+            "number" => assert_eq!(number(at, len), 1),
+            "kind" => assert_eq!(number(at, len), 2, "a snapshot"),
+            other => panic!("an unknown field {other}"),
+        }
+        at += len;
+    }
+    let record = at;
+    for (offset, len, field) in documented(1) {
+        let place = offset.replace("40+L", &(40 + payload.len()).to_string());
+        assert_eq!(place.parse(), Ok(at - record), "{field}");
+        let len = if len == "L" {
+            payload.len()
+        } else {
+            len.parse().expect("a length")
+        };
+        let found = &bytes[at..at + len];
+        match field.split([' ', ':']).next().expect("a word") {
+            "L" => assert_eq!(number(at, len), payload.len() as u64),
+            "type" => assert_eq!(number(at, len), 1),
+            "SHA-256" => assert_eq!(found, [0; 32]),
+            "payload" => assert_eq!(found, payload),
+            "CRC-32" => assert_eq!(
+                number(at, len),
+                u64::from(crc32fast::hash(&bytes[record..at]))
+            ),
+            other => panic!("an unknown field {other}"),
+        }
+        at += len;
+    }
+    assert_eq!(at, bytes.len());
+}
