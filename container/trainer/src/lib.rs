@@ -13,6 +13,7 @@ pub mod batch;
 pub mod export;
 pub mod feed;
 pub mod lanes;
+pub mod predict;
 pub mod reader;
 pub mod run;
 

@@ -11,6 +11,7 @@ use heddle_protocol::ids::{Lane, PhaseNo, TableId, TaskId};
 use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 use heddle_protocol::metrics::{PhaseMetrics, Summary, TaskMetrics};
 use heddle_protocol::plan::{TaskLength, compression_of, plan_input};
+use heddle_protocol::spec::file::{Context, read};
 use heddle_protocol::spec::{JobSpec, Optimizer, PhaseKind, TableSpec, phase_count, phase_kind};
 use heddle_storage::{LocalStorage, Location, find_files};
 use heddle_trainer::algorithm::{Algorithm, LogisticRegression, StepWork};
@@ -286,75 +287,16 @@ fn the_quick_start_reaches_its_quality_and_repeats_to_the_bit() {
     assert_eq!(bits(&again), bits(&job));
 }
 
+/// The job file as `heddle run` reads it.
 fn quickstart(dir: &Path) -> JobSpec {
-    use heddle_protocol::spec::{self, *};
-    let at = |path: &str| spec::Location::resolve(path, dir).expect("a location");
-    JobSpec {
-        name: "quickstart".to_owned(),
-        data: DataSpec {
-            train: vec![at("data/train/*.gz")],
-            test: vec![at("data/test/*.gz")],
-            format: DataFormat::Libsvm,
-            index_base: 1,
-            passes: 40,
-            task_size: TaskSize::Auto,
-            shuffle: true,
-            bad_records: BadRecords::Fail,
-        },
-        model: ModelSpec {
-            algorithm: spec::Algorithm::LogisticRegression,
-            features: 57,
-            l2: 2.777e-4,
-            standardise: true,
-            optimizer: Optimizer::Ftrl {
-                alpha: 1.0,
-                beta: 1.0,
-                l1: 0.0,
-                l2: 0.0,
-            },
-            tables: Vec::new(),
-        },
-        training: TrainingSpec {
-            consistency: Consistency::Bsp,
-            lanes: 8,
-            batch: 16,
-            seed: 42,
-            nan: NanPolicy::Fail,
-            early_stop: 0,
-        },
-        pservers: PserverSpec {
-            count: 2,
-            memory: Bytes::mib(256),
-            vcores: 1,
-            shards: 8,
-        },
-        trainers: TrainerSpec {
-            min: 2,
-            max: 2,
-            memory: Bytes::mib(256),
-            vcores: 1,
-            command: Vec::new(),
-        },
-        checkpoint: CheckpointSpec {
-            dir: at("out/checkpoints"),
-            every: Every::Passes(1),
-            keep: 3,
-            timeout: DurationMs::secs(300),
-            on_corrupt: OnCorrupt::Previous,
-            memory: Share::Percent(25),
-        },
-        output: OutputSpec {
-            model: at("out/model"),
-            formats: vec![ModelFormat::Safetensors],
-        },
-        am: AmSpec {
-            memory: Bytes::mib(256),
-            vcores: 1,
-        },
-        network: NetworkSpec { ports: None },
-        run: RunSpec {
-            work_dir: None,
-            orphan_timeout: None,
-        },
-    }
+    let dir = dir.canonicalize().expect("the quick start's folder");
+    let text = std::fs::read_to_string(dir.join("job.toml")).expect("the quick start's job file");
+    let context = Context {
+        file: "job.toml".to_owned(),
+        job_dir: dir.clone(),
+        working_dir: dir,
+        sets: Vec::new(),
+        run_label: "00000000".to_owned(),
+    };
+    read(&text, &context).expect("a sound job file").spec
 }

@@ -17,6 +17,7 @@ use heddle_protocol::spec::{Algorithm as Kind, JobSpec, PhaseKind};
 
 pub use keys::KeyIndex;
 pub use logistic::LogisticRegression;
+pub use standard::Standard;
 
 use crate::batch::Batch;
 

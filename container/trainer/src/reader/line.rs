@@ -234,7 +234,9 @@ mod tests {
         features: 100,
     };
 
-    fn row(format: RecordFormat, line: &str) -> Result<Option<(f32, Vec<(u32, f32)>)>, String> {
+    type Row = (f32, Vec<(u32, f32)>);
+
+    fn row(format: RecordFormat, line: &str) -> Result<Option<Row>, String> {
         let mut batch = Batch::default();
         let text = format!("{line}\n");
         match format.read_line(text.as_bytes(), &mut batch) {

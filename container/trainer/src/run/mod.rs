@@ -5,7 +5,7 @@ mod pipeline;
 mod plane;
 mod status;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod trainer;
 mod work;
 

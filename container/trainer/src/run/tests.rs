@@ -154,11 +154,11 @@ impl Shards {
             .iter()
             .map(|(lane, mark)| (*lane, mark.applied))
             .collect::<BTreeMap<_, _>>();
-        let (ready, parked) = std::mem::take(&mut self.parked)
+        let (ready, parked): (Vec<_>, _) = std::mem::take(&mut self.parked)
             .into_iter()
             .partition(|(lane, step, ..)| applied.get(lane).is_some_and(|at| *at == step.0));
         self.parked = parked;
-        for (_, _, pull, items) in Vec::from(ready) {
+        for (_, _, pull, items) in ready {
             self.answer(pull, items);
         }
     }
@@ -624,7 +624,7 @@ fn a_drained_trainer_hands_back_what_it_held() {
     assert!(rig.shards.lock().unwrap().tasks.is_empty());
 }
 
-fn sample() -> JobSpec {
+pub(crate) fn sample() -> JobSpec {
     let at = |path: &str| Location::resolve(path, Path::new("/")).unwrap();
     JobSpec {
         name: "sample".to_owned(),

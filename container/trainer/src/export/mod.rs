@@ -1,0 +1,286 @@
+//! Writing the model of a checkpoint in formats that other programs read: no job needed, only its files.
+//!
+//! Values are streamed from the checkpoint's shard files to the model's, one table after the other, each
+//! shard file checked by its sum as it goes by. What a damaged one led to stays unpublished. A
+//! standardised model is written in terms of raw values: slope w/s and bias b − Σ w·m/s, so that whoever
+//! uses it needs to know nothing of means and scales.
+
+mod safetensors;
+mod source;
+mod text;
+
+use heddle_protocol::control::ExportedFile;
+use heddle_protocol::ids::{CutId, Member, RunId};
+use heddle_protocol::spec::table::{BIAS, STATS, WEIGHTS};
+use heddle_protocol::spec::{Algorithm, DataFormat, JobSpec, ModelFormat, TableSpec};
+use heddle_storage::checkpoint::{Checkpoint, CheckpointError, Depth};
+use heddle_storage::{
+    Location, LocationError, Mode, PathError, Storage, StorageError, StorePath, Summed,
+    SummedWriter, connect, make_dirs,
+};
+
+pub use safetensors::{Header as TensorHeader, HeaderError, Tensor};
+pub(crate) use text::FIRST_WORDS as TEXT_FIRST_WORDS;
+
+use crate::algorithm::Standard;
+
+/// Name of the model in the format `safetensors`.
+pub const SAFETENSORS_FILE: &str = "model.safetensors";
+/// Name of the model in the format `text`.
+pub const TEXT_FILE: &str = "model.txt";
+/// Directories tried for one export: a trainer that is elected again finds what it wrote before.
+const DIRS_MAX: u32 = 1000;
+
+/// Why a model could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The checkpoint cannot be used.
+    #[error("the checkpoint cannot be exported")]
+    Checkpoint(#[from] CheckpointError),
+    /// Reading or writing failed.
+    #[error("cannot write the model")]
+    Storage(#[from] StorageError),
+    /// Not a place.
+    #[error("not a place")]
+    Location(#[from] LocationError),
+    /// A name that is too long.
+    #[error("not a path")]
+    Path(#[from] PathError),
+    /// The checkpoint's job is none that this program understands.
+    #[error("the checkpoint's job is not understood: {0}")]
+    Spec(String),
+    /// Files hold other rows than the job's tables have.
+    #[error("table {table}: rows {expected} expected, found {found}")]
+    Rows {
+        /// The table.
+        table: String,
+        /// The next row.
+        expected: u64,
+        /// What came.
+        found: String,
+    },
+    /// Means and scales cannot be computed.
+    #[error("{0}")]
+    Standard(String),
+    /// The text format holds one weight per feature and a bias.
+    #[error(
+        "the format text is for linear models; a custom algorithm's tables can be written as safetensors"
+    )]
+    Text,
+    /// There is something in the way.
+    #[error("{0} exists and is not empty")]
+    Exists(String),
+    /// The system gives no event queue.
+    #[error("cannot start")]
+    Runtime(#[source] std::io::Error),
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// Name of the directory that holds the files, below the one that was given; empty if that one itself.
+    pub dir: String,
+    /// The files, each with a sidecar of its MD5 beside it.
+    pub files: Vec<ExportedFile>,
+}
+
+/// What the files say of where they come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) run: RunId,
+    pub(crate) job: String,
+    pub(crate) cut: CutId,
+    pub(crate) spec: JobSpec,
+}
+
+/// Exports the model of `checkpoint` (a URL) to a new directory named after the trainer, below `dir` (a
+/// URL), in the job's formats.
+///
+/// # Errors
+/// See [`ExportError`].
+pub fn export_for(
+    spec: &JobSpec,
+    member: Member,
+    checkpoint: &str,
+    dir: &str,
+) -> Result<Exported, ExportError> {
+    let (checkpoint, dir) = (Location::parse(checkpoint)?, Location::parse(dir)?);
+    wait(async {
+        let storage = connect(&dir)?;
+        make_dirs(&*storage, dir.path(), Mode::DIR).await?;
+        let (name, path) = new_dir(&*storage, dir.path(), &member.to_string()).await?;
+        let files = export_into(&checkpoint, &spec.output.formats, &*storage, &path).await?;
+        Ok(Exported { dir: name, files })
+    })
+}
+
+/// Exports the model of `checkpoint` into `dir`, which must be empty or not exist, in `formats`; none: those of the
+/// checkpoint's job.
+///
+/// # Errors
+/// See [`ExportError`].
+pub fn export(
+    checkpoint: &Location,
+    formats: &[ModelFormat],
+    dir: &Location,
+) -> Result<Exported, ExportError> {
+    wait(async {
+        let storage = connect(dir)?;
+        make_dirs(&*storage, dir.path(), Mode::DIR).await?;
+        if !storage.list(dir.path()).await?.is_empty() {
+            return Err(ExportError::Exists(storage.show(dir.path())));
+        }
+        let files = export_into(checkpoint, formats, &*storage, dir.path()).await?;
+        Ok(Exported {
+            dir: String::new(),
+            files,
+        })
+    })
+}
+
+fn wait<T>(future: impl Future<Output = Result<T, ExportError>>) -> Result<T, ExportError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.map_err(ExportError::Runtime)?.block_on(future)
+}
+
+async fn new_dir(
+    storage: &dyn Storage,
+    dir: &StorePath,
+    name: &str,
+) -> Result<(String, StorePath), ExportError> {
+    let mut tried = name.to_owned();
+    for number in 2..DIRS_MAX {
+        let path = dir.join(&tried)?;
+        match storage.mkdir(&path, Mode::DIR).await {
+            Ok(()) => return Ok((tried, path)),
+            Err(error) if error.error().is_exists() => tried = format!("{name}-{number}"),
+            Err(error) => return Err(StorageError::from(error).into()),
+        }
+    }
+    Err(ExportError::Exists(storage.show(&dir.join(name)?)))
+}
+
+async fn export_into(
+    checkpoint: &Location,
+    formats: &[ModelFormat],
+    storage: &dyn Storage,
+    dir: &StorePath,
+) -> Result<Vec<ExportedFile>, ExportError> {
+    // Sums are checked as files are read; a look at names and lengths is enough here.
+    let (from, checkpoint) = Checkpoint::at(checkpoint, Depth::Shallow).await?;
+    let manifest = &checkpoint.manifest;
+    let spec = manifest.spec.to_string();
+    let spec = JobSpec::from_json(spec.as_bytes())
+        .map_err(|error| ExportError::Spec(error.to_string()))?;
+    let formats = if formats.is_empty() {
+        spec.output.formats.clone()
+    } else {
+        formats.to_vec()
+    };
+    let origin = Origin {
+        run: manifest.run,
+        job: manifest.job.clone(),
+        cut: manifest.cut,
+        spec,
+    };
+    let model = Model {
+        from: &*from,
+        checkpoint: &checkpoint,
+        origin: &origin,
+    };
+    let mut files = Vec::new();
+    for format in formats {
+        let summed = match format {
+            ModelFormat::Safetensors => safetensors::write(&model, storage, dir).await?,
+            ModelFormat::Text => text::write(&model, storage, dir).await?,
+        };
+        files.push(ExportedFile {
+            name: summed.name,
+            bytes: summed.bytes,
+            md5: summed.md5.to_string(),
+        });
+    }
+    Ok(files)
+}
+
+/// A checkpoint as the source of a model.
+pub(crate) struct Model<'a> {
+    from: &'a dyn Storage,
+    checkpoint: &'a Checkpoint,
+    origin: &'a Origin,
+}
+
+/// A linear model in terms of raw values, as it is streamed out.
+struct Linear {
+    standard: Option<Standard>,
+    /// In f64, means taken off as weights go by.
+    bias: f64,
+}
+
+impl Linear {
+    async fn of(model: &Model<'_>) -> Result<Self, ExportError> {
+        let standard = match model.table(STATS) {
+            None => None,
+            Some(table) => {
+                let stats = model.whole(&table).await?;
+                Some(Standard::of(&stats).map_err(ExportError::Standard)?)
+            }
+        };
+        let bias = match model.table(BIAS) {
+            None => 0.0,
+            Some(table) => model
+                .whole(&table)
+                .await?
+                .first()
+                .map_or(0.0, |bias| f64::from(*bias)),
+        };
+        Ok(Self { standard, bias })
+    }
+
+    /// The slope of raw values of `feature`; moves the bias.
+    fn slope(&mut self, feature: u64, weight: f32) -> f32 {
+        let Some(standard) = &self.standard else {
+            return weight;
+        };
+        // Files hold exactly the table's rows, of which there are as many as means.
+        let feature = feature as usize;
+        let slope = f64::from(weight) * standard.inverse[feature];
+        self.bias -= slope * standard.mean[feature];
+        slope as f32
+    }
+}
+
+impl Model<'_> {
+    fn is_linear(&self) -> bool {
+        self.origin.spec.model.algorithm == Algorithm::LogisticRegression
+    }
+
+    fn tables(&self) -> Vec<TableSpec> {
+        self.origin.spec.tables()
+    }
+
+    fn table(&self, name: &str) -> Option<TableSpec> {
+        self.tables().into_iter().find(|table| table.name == name)
+    }
+
+    fn weights(&self) -> Result<TableSpec, ExportError> {
+        self.table(WEIGHTS).ok_or(ExportError::Text)
+    }
+}
+
+/// The word for a format of records, as in job files.
+pub(crate) fn data_format_name(format: DataFormat) -> &'static str {
+    match format {
+        DataFormat::Libsvm => "libsvm",
+        DataFormat::Dummy => "dummy",
+    }
+}
+
+async fn close(writer: SummedWriter, storage: &dyn Storage) -> Result<Summed, ExportError> {
+    Ok(writer.close(storage).await?.vouch(storage).await?)
+}
+
+#[cfg(test)]
+mod tests;

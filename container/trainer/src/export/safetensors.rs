@@ -1,0 +1,179 @@
+//! The format safetensors (<https://github.com/huggingface/safetensors>, "Format"): a little-endian u64 length, a
+//! JSON header of names, types, shapes and offsets, then the raw values.
+//!
+//! A linear model is two tensors, `weights` `[features]` and `bias` `[1]`; a custom algorithm's tables are `[rows, cols]`
+//! each. Metadata says what records look like, and which run and checkpoint the model is of.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use heddle_protocol::spec::table::{BIAS, WEIGHTS};
+use heddle_storage::{Storage, StorePath, Summed, SummedWriter};
+use serde::{Deserialize, Serialize};
+
+use super::{ExportError, Linear, Model, SAFETENSORS_FILE, close, data_format_name};
+
+/// Longest header that is read, as in the reference implementation.
+const HEADER_BYTES_MAX: u64 = 100_000_000;
+
+/// The header of a file: what lies where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Words about the whole file.
+    #[serde(rename = "__metadata__", default)]
+    pub metadata: BTreeMap<String, String>,
+    /// Tensors by name.
+    #[serde(flatten)]
+    pub tensors: BTreeMap<String, Tensor>,
+}
+
+/// One tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tensor {
+    /// `F32` in all that is written here.
+    pub dtype: String,
+    /// Row-major.
+    pub shape: Vec<u64>,
+    /// First byte, and one beyond the last, counted from the end of the header.
+    pub data_offsets: [u64; 2],
+}
+
+/// Bytes that are no header.
+#[derive(Debug, thiserror::Error)]
+pub enum HeaderError {
+    /// The length is more than any header has.
+    #[error("not a safetensors file (header of {0} bytes)")]
+    Length(u64),
+    /// Not the JSON of a header.
+    #[error("not a safetensors header")]
+    Json(#[from] serde_json::Error),
+    /// Offsets that do not fit type, shape or file.
+    #[error("tensor {0}: offsets do not fit its type and shape")]
+    Offsets(String),
+}
+
+impl Header {
+    /// Adds a tensor of f32 behind those there are.
+    fn push(&mut self, name: &str, shape: Vec<u64>) {
+        let start = self
+            .tensors
+            .values()
+            .map(|tensor| tensor.data_offsets[1])
+            .max()
+            .unwrap_or(0);
+        let bytes = shape.iter().product::<u64>() * 4;
+        let data_offsets = [start, start + bytes];
+        self.tensors.insert(
+            name.to_owned(),
+            Tensor {
+                dtype: "F32".to_owned(),
+                shape,
+                data_offsets,
+            },
+        );
+    }
+
+    /// Length and header as bytes, filled with blanks to a multiple of eight, as the reference implementation does.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut json = serde_json::to_vec(self).expect("maps of strings and numbers are JSON");
+        json.resize(json.len().next_multiple_of(8), b' ');
+        let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
+        bytes.append(&mut json);
+        bytes
+    }
+
+    /// Length of the header that starts with these eight bytes.
+    ///
+    /// # Errors
+    /// [`HeaderError::Length`].
+    pub fn length(start: [u8; 8]) -> Result<usize, HeaderError> {
+        let length = u64::from_le_bytes(start);
+        if length > HEADER_BYTES_MAX {
+            Err(HeaderError::Length(length))
+        } else {
+            Ok(length as usize)
+        }
+    }
+
+    /// Reads the JSON behind the length, of a file with `data_bytes` bytes behind that. Offsets of f32 tensors fit
+    /// their shapes and the file.
+    ///
+    /// # Errors
+    /// [`HeaderError`].
+    pub fn decode(json: &[u8], data_bytes: u64) -> Result<Self, HeaderError> {
+        let header: Self = serde_json::from_slice(json)?;
+        for (name, tensor) in &header.tensors {
+            let [start, end] = tensor.data_offsets;
+            let values = tensor
+                .shape
+                .iter()
+                .try_fold(1u64, |product, size| product.checked_mul(*size));
+            let bytes = values.and_then(|values| values.checked_mul(4));
+            let fits = start <= end && end <= data_bytes;
+            if !fits || (tensor.dtype == "F32" && bytes != Some(end - start)) {
+                return Err(HeaderError::Offsets(name.clone()));
+            }
+        }
+        Ok(header)
+    }
+}
+
+pub(super) async fn write(
+    model: &Model<'_>,
+    storage: &dyn Storage,
+    dir: &StorePath,
+) -> Result<Summed, ExportError> {
+    let origin = model.origin;
+    let mut header = Header::default();
+    let mut say = |name: &str, value: String| header.metadata.insert(name.to_owned(), value);
+    say("heddle.run", origin.run.to_string());
+    say("heddle.job", origin.job.clone());
+    say("heddle.checkpoint", origin.cut.to_string());
+    if model.is_linear() {
+        say("heddle.model", "logistic-regression".to_owned());
+        say(
+            "heddle.data-format",
+            data_format_name(origin.spec.data.format).to_owned(),
+        );
+        say("heddle.index-base", origin.spec.data.index_base.to_string());
+        header.push(WEIGHTS, vec![origin.spec.model.features]);
+        header.push(BIAS, vec![1]);
+    } else {
+        for table in model.tables() {
+            header.push(&table.name, vec![table.rows, u64::from(table.cols)]);
+        }
+    }
+    let mut writer = SummedWriter::create(storage, &dir.join(SAFETENSORS_FILE)?).await?;
+    writer.write(Bytes::from(header.encode())).await?;
+    if model.is_linear() {
+        let mut linear = Linear::of(model).await?;
+        let mut stream = model.stream(&model.weights()?);
+        let mut feature = 0;
+        while let Some(piece) = stream.next().await? {
+            let slopes = piece
+                .into_iter()
+                .zip(feature..)
+                .map(|(weight, at)| linear.slope(at, weight));
+            let slopes: Vec<f32> = slopes.collect();
+            feature += slopes.len() as u64;
+            writer.write(bytes_of(&slopes)).await?;
+        }
+        writer.write(bytes_of(&[linear.bias as f32])).await?;
+    } else {
+        for table in model.tables() {
+            let mut stream = model.stream(&table);
+            while let Some(piece) = stream.next().await? {
+                writer.write(bytes_of(&piece)).await?;
+            }
+        }
+    }
+    close(writer, storage).await
+}
+
+fn bytes_of(values: &[f32]) -> Bytes {
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
+}

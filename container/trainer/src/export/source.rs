@@ -1,0 +1,115 @@
+//! The values of a table out of a checkpoint's shard files, in the order of its rows.
+
+use heddle_protocol::spec::{TableSpec, shard_rows};
+use heddle_storage::shard_file::{Rows, ShardReader};
+
+use super::{ExportError, Model};
+
+/// Section of a table's parameters; others hold optimizer state.
+const VALUES: &str = "values";
+
+/// Values of a table that are being read, shard after shard.
+pub(super) struct TableStream<'a> {
+    model: &'a Model<'a>,
+    table: TableSpec,
+    shard: usize,
+    reader: Option<(ShardReader, Option<usize>)>,
+}
+
+impl Model<'_> {
+    /// Starts to read a table.
+    pub(super) fn stream(&self, table: &TableSpec) -> TableStream<'_> {
+        TableStream {
+            model: self,
+            table: table.clone(),
+            shard: 0,
+            reader: None,
+        }
+    }
+
+    /// All values of a table, row-major.
+    pub(super) async fn whole(&self, table: &TableSpec) -> Result<Vec<f32>, ExportError> {
+        let mut values = Vec::new();
+        let mut stream = self.stream(table);
+        while let Some(piece) = stream.next().await? {
+            values.extend(piece);
+        }
+        Ok(values)
+    }
+}
+
+impl TableStream<'_> {
+    /// The next values, row-major; nothing after the last.
+    ///
+    /// # Errors
+    /// The checkpoint is damaged or cannot be read; files hold other rows than they should.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<f32>>, ExportError> {
+        loop {
+            let Some((mut reader, section)) = self.reader.take() else {
+                let shards = &self.model.checkpoint.manifest.shards;
+                let Some(file) = shards.get(self.shard) else {
+                    return Ok(None);
+                };
+                let rows = shard_rows(self.table.rows, file.shard, shards.len() as u32);
+                // A file that has nothing of the table is not read at all.
+                if rows.is_empty() {
+                    self.shard += 1;
+                    continue;
+                }
+                let model = self.model;
+                let reader = ShardReader::open(model.from, &model.checkpoint.dir, file).await?;
+                let section = self.check(&reader, rows)?;
+                self.reader = Some((reader, section));
+                continue;
+            };
+            match reader.next().await? {
+                None => self.shard += 1,
+                Some(piece) => {
+                    let wanted = Some(piece.section) == section;
+                    self.reader = Some((reader, section));
+                    if wanted {
+                        // Pieces are whole values: a multiple of four bytes.
+                        let values = piece.data.chunks_exact(4);
+                        return Ok(Some(
+                            values
+                                .map(|bytes| {
+                                    f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+                                })
+                                .collect(),
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds the section of the table's values, and whether it has the rows that it should.
+    fn check(
+        &self,
+        reader: &ShardReader,
+        rows: std::ops::Range<u64>,
+    ) -> Result<Option<usize>, ExportError> {
+        let header = reader.header();
+        let wrong = |found: String| ExportError::Rows {
+            table: self.table.name.clone(),
+            expected: rows.start,
+            found,
+        };
+        let table = header.tables.iter().find(|table| table.id == self.table.id);
+        let table = table.ok_or_else(|| wrong("no such table".to_owned()))?;
+        let found = match table.rows {
+            Rows::Dense { first, count } => first..first.saturating_add(count),
+            Rows::Sparse { .. } => return Err(wrong("a sparse table".to_owned())),
+        };
+        if found != rows || table.cols != self.table.cols {
+            return Err(wrong(format!("{found:?} of {} columns", table.cols)));
+        }
+        let of_table = |section: &heddle_storage::shard_file::Section| {
+            section.table == Some(self.table.id) && section.name == VALUES
+        };
+        let section = header.sections.iter().position(of_table);
+        section
+            .map(Some)
+            .ok_or_else(|| wrong("no values".to_owned()))
+    }
+}

@@ -1,0 +1,329 @@
+//! Models out of checkpoints that were written by the storage layer, read back by the scorer.
+
+use std::io::Write;
+use std::ops::Range;
+
+use bytes::Bytes;
+use heddle_protocol::ids::{Epoch, Generation, Incarnation, PhaseNo, ShardId, Slot, Step};
+use heddle_protocol::manifest::{
+    FORMAT_VERSION, InputPlan, Manifest, Md5, Progress, Salt, ShardFile, Work,
+};
+use heddle_protocol::model::{MODEL_FILE, ModelFile};
+use heddle_protocol::spec::shard_rows;
+use heddle_storage::LocalStorage;
+use heddle_storage::checkpoint::CheckpointDir;
+use heddle_storage::shard_file::{Header, Rows, Section, ShardWriter, Table, Values};
+use uuid::Uuid;
+
+use super::*;
+use crate::predict::{LinearModel, predict_files, predict_stream};
+use crate::run::tests::sample;
+
+const SHARDS: u32 = 3;
+
+struct Rig {
+    dir: tempfile::TempDir,
+    checkpoint: Location,
+}
+
+impl Rig {
+    fn path(&self, name: &str) -> Location {
+        Location::parse(self.dir.path().join(name).to_str().expect("utf-8")).expect("a location")
+    }
+}
+
+/// A checkpoint of `tables`: all values of each, in the order of the job's tables.
+fn checkpoint(spec: &JobSpec, tables: &[Vec<f32>]) -> Rig {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = StorePath::parse(dir.path().join("ckpt").to_str().expect("utf-8")).expect("a path");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let checkpoint = runtime.block_on(async {
+        let storage: std::sync::Arc<dyn Storage> = std::sync::Arc::new(LocalStorage);
+        let dir = CheckpointDir::open_or_create(std::sync::Arc::clone(&storage), root)
+            .await
+            .expect("made");
+        let (cut, salt) = (
+            CutId {
+                generation: Generation(1),
+                number: 4,
+            },
+            Salt(Uuid::from_u128(7)),
+        );
+        let staging = dir.stage(cut, salt).await.expect("made");
+        let mut shards = Vec::new();
+        for shard in (0..SHARDS).map(ShardId) {
+            shards.push(write_shard(&*storage, &staging, shard, cut, spec, tables).await);
+        }
+        let manifest = Manifest {
+            format_version: FORMAT_VERSION,
+            run: RunId(Uuid::from_u128(1)),
+            job: spec.name.clone(),
+            cut,
+            epoch: Epoch::first(Generation(1)),
+            parent: None,
+            salt,
+            at_ms: 0,
+            spec_digest: "0".repeat(64),
+            spec: serde_json::to_value(spec).expect("JSON"),
+            plan: InputPlan::default(),
+            shards,
+            phase: PhaseNo(0),
+            work: Work::Lanes { step: Step(0) },
+            task_steps: Default::default(),
+            evaluations: Vec::new(),
+            progress: Progress::default(),
+        };
+        let committed = dir
+            .commit(manifest, salt, &|| Ok(()))
+            .await
+            .expect("committed");
+        Location::parse(committed.dir.as_str()).expect("a location")
+    });
+    Rig { dir, checkpoint }
+}
+
+async fn write_shard(
+    storage: &dyn Storage,
+    dir: &StorePath,
+    shard: ShardId,
+    cut: CutId,
+    spec: &JobSpec,
+    values: &[Vec<f32>],
+) -> ShardFile {
+    let tables = spec.tables();
+    let rows: Vec<Range<u64>> = tables
+        .iter()
+        .map(|table| shard_rows(table.rows, shard, SHARDS))
+        .collect();
+    let mut header = Header {
+        run: RunId(Uuid::from_u128(1)),
+        shard,
+        shards: SHARDS,
+        cut,
+        epoch: Epoch::first(Generation(1)),
+        phase: PhaseNo(0),
+        step: Step(0),
+        tables: Vec::new(),
+        sections: Vec::new(),
+    };
+    for (table, rows) in tables.iter().zip(&rows) {
+        let count = rows.end - rows.start;
+        header.tables.push(Table {
+            id: table.id,
+            name: table.name.clone(),
+            cols: table.cols,
+            rows: Rows::Dense {
+                first: rows.start,
+                count,
+            },
+            optimizer: "sgd".to_owned(),
+        });
+        for name in ["z", "values"] {
+            header.sections.push(Section {
+                table: Some(table.id),
+                name: name.to_owned(),
+                values: Values::F32,
+                count: count * u64::from(table.cols),
+            });
+        }
+    }
+    let mut writer = ShardWriter::create(storage, dir, header)
+        .await
+        .expect("made");
+    for ((table, rows), values) in tables.iter().zip(&rows).zip(values) {
+        let cols = table.cols as usize;
+        let part = &values[rows.start as usize * cols..rows.end as usize * cols];
+        let bytes = |values: Vec<f32>| -> Bytes {
+            values
+                .iter()
+                .flat_map(|value| value.to_le_bytes())
+                .collect()
+        };
+        writer
+            .write(bytes(vec![99.0; part.len()]))
+            .await
+            .expect("written");
+        writer.write(bytes(part.to_vec())).await.expect("written");
+    }
+    writer.finish(storage).await.expect("finished")
+}
+
+fn linear(standardise: bool) -> JobSpec {
+    let mut spec = sample();
+    spec.model.features = 5;
+    spec.model.standardise = standardise;
+    spec.data.index_base = 1;
+    spec.pservers.shards = SHARDS;
+    spec.training.lanes = 2;
+    spec
+}
+
+fn scores(model: &LinearModel, text: &str) -> Vec<f64> {
+    let mut out = Vec::new();
+    predict_stream(model, &mut text.as_bytes(), &mut out).expect("scored");
+    String::from_utf8(out)
+        .expect("text")
+        .lines()
+        .map(|line| line.parse().expect("a number"))
+        .collect()
+}
+
+#[test]
+fn both_formats_give_the_same_model_and_scores_follow_the_input() {
+    let rig = checkpoint(
+        &linear(false),
+        &[vec![0.5, 0.0, -1.25, 1e-9, 3.0], vec![-0.5]],
+    );
+    let exported = export(
+        &rig.checkpoint,
+        &[ModelFormat::Safetensors, ModelFormat::Text],
+        &rig.path("model"),
+    );
+    let names: Vec<String> = exported
+        .expect("exported")
+        .files
+        .into_iter()
+        .map(|file| file.name)
+        .collect();
+    assert_eq!(names, [SAFETENSORS_FILE, TEXT_FILE]);
+    let open = |name: &str| LinearModel::open(&rig.path(name)).expect("a model");
+    let model = open("model");
+    assert_eq!(open("model/model.txt"), model);
+
+    let sure = 1.0 / (1.0 + f64::exp(-2.5));
+    let got = scores(&model, "1 5:1\n\n# none\n-1 1:1\r\n0 1:1 3:2");
+    assert!(
+        (got[0] - sure).abs() < 1e-6 && got[1] == 0.5 && got.len() == 3,
+        "{got:?}"
+    );
+
+    // The same from files, packed and not, in the order given.
+    std::fs::write(rig.dir.path().join("b.libsvm"), "1 5:1\n").expect("written");
+    let file = std::fs::File::create(rig.dir.path().join("a.libsvm.gz")).expect("made");
+    let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    packed.write_all(b"0 1:1").expect("packed");
+    packed.finish().expect("packed");
+    let mut out = Vec::new();
+    let inputs = [rig.path("b.libsvm"), rig.path("*.gz")];
+    assert_eq!(predict_files(&model, &inputs, &mut out).expect("scored"), 2);
+    assert_eq!(
+        String::from_utf8(out).expect("text"),
+        format!("{}\n0.5\n", sure as f32)
+    );
+}
+
+#[test]
+fn a_standardised_model_is_written_for_raw_values() {
+    let (weights, bias) = (vec![1.0, -2.0, 0.5, 4.0, 0.25], 0.75);
+    // Mean 2, variance 4 in all columns but the last, which never varies: 10 records.
+    let mut stats: Vec<f32> = [20.0, 10.0, 40.0].repeat(4);
+    stats.extend([0.0, 0.0, 0.0, 0.0, 10.0, 0.0]);
+    let rig = checkpoint(&linear(true), &[weights.clone(), vec![bias], stats]);
+    export(&rig.checkpoint, &[], &rig.path("model")).expect("exported");
+    let model = LinearModel::open(&rig.path("model")).expect("a model");
+    let x = [3.0f64, 0.0, 5.0, 1.0, 7.0];
+    let mut score = f64::from(bias);
+    for (feature, x) in x.iter().enumerate() {
+        let (mean, scale) = if feature < 4 { (2.0, 2.0) } else { (0.0, 1.0) };
+        score += f64::from(weights[feature]) * (x - mean) / scale;
+    }
+    let got = scores(&model, "1 1:3 3:5 4:1 5:7\n");
+    assert!(
+        (got[0] - 1.0 / (1.0 + f64::exp(-score))).abs() < 1e-6,
+        "{got:?}"
+    );
+}
+
+#[test]
+fn a_trainer_writes_to_a_directory_of_its_own_and_model_json_names_it() {
+    let spec = linear(false);
+    let rig = checkpoint(&spec, &[vec![1.0; 5], vec![0.0]]);
+    let member = Member {
+        slot: Slot::trainer(3),
+        incarnation: Incarnation(2),
+    };
+    let (from, to) = (rig.checkpoint.to_string(), rig.path("model").to_string());
+    let first = export_for(&spec, member, &from, &to).expect("exported");
+    let second = export_for(&spec, member, &from, &to).expect("exported again");
+    assert_eq!(
+        (first.dir.as_str(), second.dir.as_str()),
+        ("trainer-3.2", "trainer-3.2-2")
+    );
+    assert_eq!(first.files, second.files);
+    let _: Md5 = first.files[0].md5.parse().expect("a sum");
+
+    assert!(
+        LinearModel::open(&rig.path("model")).is_err(),
+        "nothing says which one is valid"
+    );
+    let model = ModelFile {
+        format_version: 1,
+        run: RunId(Uuid::from_u128(1)),
+        job: spec.name,
+        checkpoint: CutId::default(),
+        dir: second.dir,
+        files: second.files,
+        at_ms: 0,
+    };
+    let json = serde_json::to_vec(&model).expect("JSON");
+    std::fs::write(rig.dir.path().join("model").join(MODEL_FILE), json).expect("written");
+    LinearModel::open(&rig.path("model")).expect("a model");
+}
+
+#[test]
+fn a_damaged_checkpoint_and_a_full_directory_are_refused() {
+    let rig = checkpoint(&linear(false), &[vec![1.0; 5], vec![0.0]]);
+    std::fs::create_dir(rig.dir.path().join("full")).expect("made");
+    std::fs::write(rig.dir.path().join("full/other"), "x").expect("written");
+    assert!(matches!(
+        export(&rig.checkpoint, &[], &rig.path("full")),
+        Err(ExportError::Exists(_))
+    ));
+
+    let dir = std::path::Path::new(rig.checkpoint.path().as_str());
+    let shard = std::fs::read_dir(dir)
+        .expect("listed")
+        .map(|entry| entry.expect("listed").path());
+    let shard = shard
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|end| end == "ckpt"))
+        .expect("a shard");
+    let mut bytes = std::fs::read(&shard).expect("read");
+    let last = bytes.len() - 70;
+    bytes[last] ^= 1;
+    std::fs::write(&shard, bytes).expect("written");
+    let error = export(&rig.checkpoint, &[], &rig.path("model")).expect_err("damaged");
+    assert!(
+        matches!(error, ExportError::Checkpoint(ref error) if error.is_damage()),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn files_that_are_no_model_are_refused() {
+    let rig = checkpoint(&linear(false), &[vec![1.0; 5], vec![0.0]]);
+    export(
+        &rig.checkpoint,
+        &[ModelFormat::Safetensors, ModelFormat::Text],
+        &rig.path("model"),
+    )
+    .expect("exported");
+    for name in [SAFETENSORS_FILE, TEXT_FILE] {
+        let whole = std::fs::read(rig.dir.path().join("model").join(name)).expect("read");
+        assert!(LinearModel::from_bytes(&Bytes::from(whole.clone())).is_ok());
+        for end in 0..whole.len() {
+            let cut = Bytes::copy_from_slice(&whole[..end]);
+            assert!(
+                LinearModel::from_bytes(&cut).is_err(),
+                "{name} cut to {end} bytes was taken"
+            );
+        }
+    }
+    let lying = [&u64::MAX.to_le_bytes()[..], b"{}"].concat();
+    assert!(LinearModel::from_bytes(&Bytes::from(lying)).is_err());
+    let error = LinearModel::open(&rig.path("ckpt")).expect_err("no model in it");
+    assert!(error.to_string().contains("holds no MODEL.json"), "{error}");
+}

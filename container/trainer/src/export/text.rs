@@ -1,0 +1,55 @@
+//! A linear model as text: `index weight` lines, zeros left out, and `bias` as the last line, by which a file
+//! that was cut short is known.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use heddle_storage::{Storage, StorePath, Summed, SummedWriter};
+
+use super::{ExportError, Linear, Model, TEXT_FILE, close, data_format_name};
+
+/// First words of the file.
+pub(crate) const FIRST_WORDS: &str = "# heddle linear model, version 1";
+
+pub(super) async fn write(
+    model: &Model<'_>,
+    storage: &dyn Storage,
+    dir: &StorePath,
+) -> Result<Summed, ExportError> {
+    if !model.is_linear() {
+        return Err(ExportError::Text);
+    }
+    let origin = model.origin;
+    let base = u64::from(origin.spec.data.index_base);
+    let mut writer = SummedWriter::create(storage, &dir.join(TEXT_FILE)?).await?;
+    let head = format!(
+        "{FIRST_WORDS}: score = bias + sum of weight * value; probability of label 1 = 1 / (1 + exp(-score))\n\
+         # job {}, run {}, checkpoint {}\n\
+         model logistic-regression\nformat {}\nindex-base {base}\nfeatures {}\n",
+        origin.job,
+        origin.run,
+        origin.cut,
+        data_format_name(origin.spec.data.format),
+        origin.spec.model.features,
+    );
+    writer.write(Bytes::from(head)).await?;
+    let mut linear = Linear::of(model).await?;
+    let mut stream = model.stream(&model.weights()?);
+    let mut feature = 0;
+    while let Some(piece) = stream.next().await? {
+        let mut lines = String::new();
+        for weight in piece {
+            let slope = linear.slope(feature, weight);
+            if slope != 0.0 {
+                // Writing to a string cannot fail. Floats print with the digits that read back the same.
+                let _ = writeln!(lines, "{} {slope}", feature + base);
+            }
+            feature += 1;
+        }
+        writer.write(Bytes::from(lines)).await?;
+    }
+    writer
+        .write(Bytes::from(format!("bias {}\n", linear.bias as f32)))
+        .await?;
+    close(writer, storage).await
+}

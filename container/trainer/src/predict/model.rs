@@ -1,0 +1,247 @@
+//! A linear model out of its file: safetensors or text, told apart by the first bytes.
+
+use std::str::FromStr;
+
+use bytes::Bytes;
+use heddle_protocol::model::{MODEL_FILE, ModelFile, ModelFileError};
+use heddle_protocol::spec::DataFormat;
+use heddle_protocol::spec::table::{BIAS, WEIGHTS};
+use heddle_storage::{
+    Kind, Location, PathError, Storage, StorageError, StorePath, connect, read_small,
+};
+
+use crate::algorithm::logistic::sigmoid;
+use crate::export::{HeaderError, SAFETENSORS_FILE, TEXT_FILE, TensorHeader};
+use crate::reader::RecordFormat;
+
+/// Longest `MODEL.json` that is read.
+const MODEL_JSON_BYTES_MAX: usize = 1 << 20;
+/// Longest model that is read: 2³² weights.
+const MODEL_BYTES_MAX: usize = 1 << 34;
+
+/// Why a file is no model that records can be scored with.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// Cannot be read.
+    #[error("cannot read it")]
+    Storage(#[from] StorageError),
+    /// A name that is too long.
+    #[error("not a path")]
+    Path(#[from] PathError),
+    /// `MODEL.json` cannot be used.
+    #[error("{MODEL_FILE} cannot be used")]
+    ModelFile(#[from] ModelFileError),
+    /// The header of a safetensors file.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// A directory without a model.
+    #[error("{0} holds no {MODEL_FILE}, {SAFETENSORS_FILE} or {TEXT_FILE}")]
+    NoModel(String),
+    /// Something else than what is written here.
+    #[error("not a linear model: {0}")]
+    Form(String),
+    /// A line of the text format.
+    #[error("line {line}: {what}")]
+    Line {
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// Weights of raw features and a bias.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinearModel {
+    weights: Vec<f32>,
+    bias: f32,
+    format: DataFormat,
+    index_base: u32,
+}
+
+impl LinearModel {
+    /// Reads a model: a directory with `MODEL.json` or a model's files, or one file.
+    ///
+    /// # Errors
+    /// See [`ModelError`].
+    pub fn open(location: &Location) -> Result<Self, ModelError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(|error| ModelError::Form(error.to_string()))?;
+        runtime.block_on(async {
+            let storage = connect(location)?;
+            let path = find(&*storage, location.path()).await?;
+            Self::from_bytes(&read_small(&*storage, &path, MODEL_BYTES_MAX).await?)
+        })
+    }
+
+    /// Reads the content of a model's file.
+    ///
+    /// # Errors
+    /// See [`ModelError`].
+    pub fn from_bytes(bytes: &Bytes) -> Result<Self, ModelError> {
+        if bytes.first() == Some(&b'#') {
+            Self::from_text(bytes)
+        } else {
+            Self::from_safetensors(bytes)
+        }
+    }
+
+    fn from_safetensors(bytes: &[u8]) -> Result<Self, ModelError> {
+        let short = || ModelError::Form("the file is too short".to_owned());
+        let (start, rest) = bytes.split_first_chunk::<8>().ok_or_else(short)?;
+        let length = TensorHeader::length(*start)?;
+        let (json, data) = rest.split_at_checked(length).ok_or_else(short)?;
+        let header = TensorHeader::decode(json, data.len() as u64)?;
+        let tensor = |name: &str| {
+            let tensor = header
+                .tensors
+                .get(name)
+                .filter(|tensor| tensor.dtype == "F32" && tensor.shape.len() == 1);
+            let tensor = tensor
+                .ok_or_else(|| ModelError::Form(format!("it has no vector {name} of F32")))?;
+            let [start, end] = tensor.data_offsets.map(|at| at as usize);
+            let values = data[start..end].chunks_exact(4);
+            Ok::<_, ModelError>(
+                values
+                    .map(|v| f32::from_le_bytes([v[0], v[1], v[2], v[3]]))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let word = |name: &str| {
+            let word = header.metadata.get(name).map(String::as_str);
+            word.ok_or_else(|| ModelError::Form(format!("its metadata lacks {name}")))
+        };
+        let bias = tensor(BIAS)?;
+        Ok(Self {
+            weights: tensor(WEIGHTS)?,
+            bias: *bias
+                .first()
+                .ok_or_else(|| ModelError::Form("its bias is empty".to_owned()))?,
+            format: data_format(word("heddle.data-format")?)?,
+            index_base: index_base(word("heddle.index-base")?)?,
+        })
+    }
+
+    fn from_text(bytes: &[u8]) -> Result<Self, ModelError> {
+        if !bytes.starts_with(crate::export::TEXT_FIRST_WORDS.as_bytes()) {
+            return Err(ModelError::Form("the first line is another one".to_owned()));
+        }
+        let text =
+            std::str::from_utf8(bytes).map_err(|error| ModelError::Form(error.to_string()))?;
+        let (mut format, mut base, mut bias) = (None, None, None);
+        let mut weights: Vec<f32> = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            let wrong = |what: &str| ModelError::Line {
+                line: at + 1,
+                what: what.to_owned(),
+            };
+            if line.starts_with('#') {
+                continue;
+            }
+            let (key, value) = line
+                .split_once(' ')
+                .ok_or_else(|| wrong("expected a word and a value"))?;
+            match key {
+                "model" => {}
+                "format" => format = Some(data_format(value)?),
+                "index-base" => base = Some(index_base(value)?),
+                "features" => {
+                    let features: u32 =
+                        number(value).ok_or_else(|| wrong("expected a number of features"))?;
+                    // Weights are told one a line and may be few, so memory is taken as they come.
+                    weights.reserve((features as usize).min(text.len()));
+                    weights.resize(features as usize, 0.0);
+                }
+                "bias" => bias = Some(number(value).ok_or_else(|| wrong("expected a number"))?),
+                index => {
+                    let index: Option<u32> = number(index);
+                    let base = base.ok_or_else(|| wrong("a weight before index-base"))?;
+                    let place =
+                        index.and_then(|index| weights.get_mut(index.checked_sub(base)? as usize));
+                    let place =
+                        place.ok_or_else(|| wrong("the index is not one of the features"))?;
+                    *place = number(value).ok_or_else(|| wrong("expected a weight"))?;
+                }
+            }
+        }
+        let lacks =
+            |what: &str| ModelError::Form(format!("{what} is missing: the file was cut short"));
+        Ok(Self {
+            weights,
+            bias: bias
+                .filter(|_| text.ends_with('\n'))
+                .ok_or_else(|| lacks("the last line, bias,"))?,
+            format: format.ok_or_else(|| lacks("format"))?,
+            index_base: base.ok_or_else(|| lacks("index-base"))?,
+        })
+    }
+
+    /// What records must look like.
+    #[must_use]
+    pub fn format(&self) -> RecordFormat {
+        RecordFormat {
+            format: self.format,
+            index_base: self.index_base,
+            features: self.weights.len() as u64,
+        }
+    }
+
+    /// Probability of label 1 of a record with these features (0-based, below the number of features).
+    ///
+    /// # Panics
+    /// When an index is beyond the features.
+    #[must_use]
+    pub fn probability(&self, indices: &[u32], values: &[f32]) -> f64 {
+        let mut score = f64::from(self.bias);
+        for (index, value) in indices.iter().zip(values) {
+            score += f64::from(self.weights[*index as usize]) * f64::from(*value);
+        }
+        sigmoid(score)
+    }
+}
+
+/// The file of the model at `path`.
+async fn find(storage: &dyn Storage, path: &StorePath) -> Result<StorePath, ModelError> {
+    if storage.stat(path).await?.kind != Kind::Dir {
+        return Ok(path.clone());
+    }
+    let mut dir = path.clone();
+    match read_small(storage, &path.join(MODEL_FILE)?, MODEL_JSON_BYTES_MAX).await {
+        Ok(json) => dir = path.join(&ModelFile::from_json(&json)?.dir)?,
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
+    }
+    for name in [SAFETENSORS_FILE, TEXT_FILE] {
+        let file = dir.join(name)?;
+        match storage.stat(&file).await {
+            Ok(_) => return Ok(file),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(ModelError::NoModel(storage.show(path)))
+}
+
+fn data_format(word: &str) -> Result<DataFormat, ModelError> {
+    match word {
+        "libsvm" => Ok(DataFormat::Libsvm),
+        "dummy" => Ok(DataFormat::Dummy),
+        other => Err(ModelError::Form(format!(
+            "unknown format of records {other:?}"
+        ))),
+    }
+}
+
+fn index_base(word: &str) -> Result<u32, ModelError> {
+    match word {
+        "0" => Ok(0),
+        "1" => Ok(1),
+        other => Err(ModelError::Form(format!("unknown index base {other:?}"))),
+    }
+}
+
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.trim().parse().ok()
+}
