@@ -12,18 +12,18 @@ mod deprecated;
 mod expand;
 mod ha;
 mod locate;
+mod origin;
 mod values;
 mod xml;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use expand::ExpandError;
 pub use ha::{HaError, NameService, RmService};
 pub use locate::{Candidate, Environment, FileSystem, candidates};
+pub use origin::{Explanation, Note, Origin, Setting, ValueError};
 pub use values::{TimeUnit, ValueProblem};
 pub use xml::{DEPTH_MAX, FILE_BYTES_MAX, Files, INCLUDES_MAX, XmlError, XmlProblem};
 
@@ -48,122 +48,6 @@ struct Property {
     sealed: Option<Origin>,
     /// Values that were refused because the key was final.
     refused: Vec<Setting>,
-}
-
-/// A value and where it was stated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// As written, variables unexpanded.
-    pub raw: String,
-    /// Where.
-    pub origin: Origin,
-}
-
-/// Where a value was stated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// Built in; the name of Hadoop's file.
-    Default(&'static str),
-    /// A file.
-    File {
-        /// The file, which may be an included one.
-        path: Arc<Path>,
-        /// Line of the property, counted from 1.
-        line: u32,
-    },
-    /// Set by the program; who.
-    Override(Arc<str>),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default(file) => write!(f, "{file} (built in)"),
-            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
-            Self::Override(who) => f.write_str(who),
-        }
-    }
-}
-
-/// Something that a person who wonders about a value may want to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
-    /// A file was read.
-    Read(PathBuf),
-    /// No such file in any directory.
-    Missing {
-        /// Its name.
-        file: &'static str,
-        /// The directories that were looked in.
-        looked_in: Vec<Candidate>,
-    },
-    /// A second file of the same name differs from the first, which counts.
-    Differs {
-        /// The file that counts.
-        used: PathBuf,
-        /// The one that does not.
-        ignored: PathBuf,
-    },
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(path) => write!(f, "read {}", path.display()),
-            Self::Missing { file, looked_in } => {
-                write!(f, "no {file} in")?;
-                for (index, candidate) in looked_in.iter().enumerate() {
-                    let comma = if index == 0 { "" } else { "," };
-                    write!(
-                        f,
-                        "{comma} {} ({})",
-                        candidate.directory.display(),
-                        candidate.reason
-                    )?;
-                }
-                Ok(())
-            }
-            Self::Differs { used, ignored } => {
-                write!(
-                    f,
-                    "{} is used; {} differs and is ignored",
-                    used.display(),
-                    ignored.display()
-                )
-            }
-        }
-    }
-}
-
-/// A value that cannot be used for what it is asked for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} = \"{value}\" ({origin}) {problem}")]
-pub struct ValueError {
-    /// The key.
-    pub key: String,
-    /// The value, expanded as far as possible.
-    pub value: String,
-    /// Where it was stated.
-    pub origin: Origin,
-    /// What is wrong.
-    pub problem: ValueProblem,
-}
-
-/// All that is known of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explanation {
-    /// The key's present name.
-    pub key: String,
-    /// The value, expanded.
-    pub value: Result<String, ValueError>,
-    /// The value as written, and where.
-    pub setting: Setting,
-    /// What it replaced, the latest first.
-    pub hidden: Vec<Setting>,
-    /// Where the key was made final.
-    pub sealed: Option<Origin>,
-    /// What was refused because the key was final.
-    pub refused: Vec<Setting>,
 }
 
 impl Configuration {
@@ -507,3 +391,6 @@ impl Property {
 fn java_key(key: &str) -> &str {
     xml::java_trim(key)
 }
+
+#[cfg(test)]
+mod tests;
