@@ -8,6 +8,7 @@ mod cuts;
 mod ending;
 mod happy;
 mod harness;
+mod random;
 mod recovery;
 mod start;
 mod takeover;
