@@ -133,6 +133,16 @@ impl Coordinator {
 
     /// Runs until the agent says that the process is to end.
     pub(crate) fn run(mut self, inputs: &Receiver<Input>) -> Exit {
+        let exit = self.obey(inputs);
+        // A data thread ends when it looks for commands and nobody can send any.
+        for DataThread { commands, wake, .. } in self.threads {
+            drop(commands);
+            wake.notify_one();
+        }
+        exit
+    }
+
+    fn obey(&mut self, inputs: &Receiver<Input>) -> Exit {
         let exit = loop {
             match inputs.recv() {
                 Ok(Input::Exit(exit)) => break exit,

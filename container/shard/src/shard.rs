@@ -24,8 +24,14 @@ use crate::marks::TaskMarks;
 use crate::memory::Memory;
 use crate::table::Table;
 
-/// Pulls of the next step that a shard keeps; far above what lanes × tables × pieces of a sane job need.
-const PARKED_MAX: usize = 256 * 1024;
+/// Bytes of pulls that a shard keeps for later steps: hundreds of thousands of ranges, or the keys of a
+/// thousand full frames.
+const PARKED_BYTES_MAX: usize = 256 << 20;
+
+/// What a parked pull takes.
+fn parked_bytes(keys: &[u32]) -> usize {
+    size_of_val(keys) + size_of::<(Conn, Header, Box<[u32]>)>()
+}
 
 /// What a shard has to know of its job.
 #[derive(Clone, Debug)]
@@ -65,8 +71,9 @@ pub struct Shard {
     early_bytes_max: usize,
     phase: PhaseNo,
     mode: Mode,
-    /// BSP: pulls of the step that comes next.
+    /// BSP: pulls of steps to come.
     parked: Vec<(Conn, Header, Box<[u32]>)>,
+    parked_bytes: usize,
     /// BSP: pushes of the step that comes next, whose lanes are done with this one.
     ahead: VecDeque<Waiting>,
     ahead_bytes: usize,
@@ -165,6 +172,7 @@ impl Shard {
             phase: PhaseNo(0),
             mode: Mode::Idle,
             parked: Vec::new(),
+            parked_bytes: 0,
             ahead: VecDeque::new(),
             ahead_bytes: 0,
             armed: None,

@@ -177,6 +177,8 @@ impl Session<'_> {
             }
         }
         if taken > 0 {
+            // A barrier may have ended what made others wait.
+            self.thread.unblock();
             self.thread.publish();
         }
         Ok(())

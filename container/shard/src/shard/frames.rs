@@ -3,7 +3,7 @@
 use heddle_protocol::frame::{Header, Kind, Status, VALUE_BYTES_MAX, flags};
 use heddle_protocol::ids::TaskId;
 
-use super::{Mode, PARKED_MAX, Shard, Waiting};
+use super::{Mode, PARKED_BYTES_MAX, Shard, Waiting, parked_bytes};
 use crate::copies::Full;
 use crate::effect::{Conn, Effect, Flow, Report, Rows};
 use crate::lanes::Gradient;
@@ -95,15 +95,13 @@ impl Shard {
             if header.step < at || (half && header.step == at) {
                 return self.refuse(conn, header, Status::Stale, out);
             }
-            // A lane that is done with this step here may be staging the next one, kept ahead, and
-            // already ask for the one after it. None can be further.
-            if header.step > at.next().next() {
-                return self.refuse(conn, header, Status::OutOfOrder, out);
-            }
+            // A lane that is done with this step here may be further elsewhere, and ask ahead. Without
+            // it no such step is reached, and the pull goes with the phase.
             if header.step > at {
-                if self.parked.len() >= PARKED_MAX {
+                if self.parked_bytes + parked_bytes(keys) > PARKED_BYTES_MAX {
                     return self.refuse(conn, header, Status::Later, out);
                 }
+                self.parked_bytes += parked_bytes(keys);
                 self.parked.push((conn, *header, keys.into()));
                 return;
             }
@@ -381,6 +379,7 @@ impl Shard {
         let step = self.step();
         for (conn, header, keys) in std::mem::take(&mut self.parked) {
             if header.step == step {
+                self.parked_bytes -= parked_bytes(&keys);
                 self.serve_pull(conn, &header, keys, out);
             } else {
                 self.parked.push((conn, header, keys));

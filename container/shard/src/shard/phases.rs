@@ -4,7 +4,7 @@ use heddle_protocol::control::{Phase, Sharing};
 use heddle_protocol::frame::Status;
 use heddle_protocol::ids::{CutId, Step};
 
-use super::{Mode, Shard, Snapshot, Waiting};
+use super::{Mode, Shard, Snapshot, Waiting, parked_bytes};
 use crate::content::ContentError;
 use crate::copies::Which;
 use crate::effect::{Conn, Effect};
@@ -125,7 +125,7 @@ impl Shard {
     fn answer_waiting(&mut self, status: Status, out: &mut Vec<Effect>) {
         let parked = std::mem::take(&mut self.parked);
         let ahead = std::mem::take(&mut self.ahead);
-        self.ahead_bytes = 0;
+        (self.ahead_bytes, self.parked_bytes) = (0, 0);
         for (conn, header, _) in parked {
             self.refuse(conn, &header, status, out);
         }
@@ -137,6 +137,11 @@ impl Shard {
     /// Forgets what this connection waits for: it comes again on the next one.
     pub(crate) fn disconnect(&mut self, conn: Conn) {
         self.parked.retain(|(of, ..)| *of != conn);
+        self.parked_bytes = self
+            .parked
+            .iter()
+            .map(|(.., keys)| parked_bytes(keys))
+            .sum();
         self.ahead.retain(|waiting| waiting.conn != conn);
         self.ahead_bytes = self.ahead.iter().map(Waiting::bytes).sum();
     }

@@ -140,3 +140,60 @@ proptest! {
         prop_assert_eq!(finish(&mut node, conns[0]), expected);
     }
 }
+
+/// Any header with any payload of the announced length.
+fn frame() -> impl Strategy<Value = (Header, Vec<u32>, Vec<f32>)> {
+    let kind = (1u16..36).prop_filter_map("a kind", Kind::from_u16);
+    let names = (0u32..3, 0u32..4, 0u64..4, 0u32..3, 0u16..3, any::<u16>());
+    let extent = (0u64..12, 0u32..12, 0usize..12, 0u64..3, any::<bool>());
+    let words = (prop::collection::vec(0u32..12, 0..12), any::<u32>());
+    (kind, names, extent, words).prop_map(|(kind, names, extent, words)| {
+        let (phase, unit, step, part, table, bits) = names;
+        let (start, count, values, clock, huge) = extent;
+        let (mut keys, mut rows) = words;
+        let mut header = Header::new(kind, epoch(1));
+        (header.phase, header.unit, header.step, header.part) =
+            (PhaseNo(phase), unit, Step(step), Part(part));
+        (header.table, header.flags) = (TableId(table), bits & flags::ALL & !flags::KEYS_U64);
+        (header.start, header.count, header.clock) = (start, count, clock);
+        if huge {
+            (header.start, header.step, header.unit) =
+                (u64::MAX - start, Step(u64::MAX - step), u32::MAX - unit);
+            rows = u32::MAX;
+        }
+        header.rows = rows;
+        if !header.has(flags::KEYS) {
+            keys.clear();
+        } else {
+            header.count = keys.len() as u32;
+        }
+        header.key_bytes = 4 * keys.len() as u32;
+        header.value_bytes = 4 * values as u32;
+        (header, keys, vec![1.0; values])
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_frame_panics_and_each_is_answered_once(
+        frames in prop::collection::vec(frame(), 1..80),
+        sharing in prop_oneof![Just(Sharing::Queue), Just(Sharing::ReadOnly), Just(Sharing::Lanes { lanes: 2 })],
+    ) {
+        let mut node = Node::new(sharing);
+        let conn = node.connect(0);
+        node.cut(1, CutAt::Barriers(vec![member(0), member(1)]));
+        let mut asked = 0;
+        for (n, (mut header, keys, values)) in frames.into_iter().enumerate() {
+            header.request = n as u64;
+            asked += usize::from(header.kind != Kind::Barrier);
+            let mut out = Vec::new();
+            prop_assert_eq!(node.host.on_frame(conn, &header, &keys, &values, &mut out), Flow::Taken);
+            node.keep(out);
+        }
+        // What is still parked or held is answered when everything is dropped.
+        let phase = Phase { no: PhaseNo(9), sharing };
+        node.act(|host, _, out| host.cut_end(cut(1), false, out));
+        node.act(|host, _, out| host.begin(epoch(1), phase, out)).expect("this epoch");
+        prop_assert_eq!(node.later.len(), asked);
+    }
+}
