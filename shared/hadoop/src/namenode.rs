@@ -163,7 +163,7 @@ impl NameNode {
     /// (`ha-hdfs:name`), or the server's address.
     ///
     /// # Errors
-    /// See [`RpcError`]. Who authenticated with a token gets none.
+    /// See [`RpcError`]. A secured NameNode gives none to a caller that authenticated with a token.
     pub async fn delegation_token(&self, renewer: &str) -> Result<Option<Token>, RpcError> {
         let request = GetDelegationTokenRequestProto {
             renewer: renewer.to_owned(),

@@ -214,3 +214,53 @@ pub fn take_delimited(frame: &mut Bytes, what: &'static str) -> Result<Bytes, Fr
     }
     Ok(frame.split_to(length))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn frames_come_out_as_they_went_in_however_the_bytes_are_cut(
+            bodies in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..8),
+            piece in 1_usize..20,
+        ) {
+            let mut wire = BytesMut::new();
+            for body in &bodies {
+                put_frame(&mut wire, 1000, &[&Delimited::of_encoded(body)]).expect("is short");
+            }
+            let mut decoder = FrameDecoder::new(1000);
+            let mut found = Vec::new();
+            for bytes in wire.chunks(piece) {
+                decoder.extend(bytes);
+                while let Some(mut frame) = decoder.next_frame().expect("is good") {
+                    found.push(take_delimited(&mut frame, "body").expect("is whole").to_vec());
+                    prop_assert!(frame.is_empty());
+                }
+            }
+            prop_assert_eq!(found, bodies);
+            prop_assert!(!decoder.is_mid_frame());
+        }
+
+        #[test]
+        fn any_bytes_give_frames_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let mut decoder = FrameDecoder::new(64);
+            decoder.extend(&bytes);
+            while let Ok(Some(mut frame)) = decoder.next_frame() {
+                prop_assert!(frame.len() <= 64);
+                while !frame.is_empty() && take_delimited(&mut frame, "piece").is_ok() {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_longer_than_its_frame_is_malformed() {
+        let mut frame = Bytes::from_static(&[5, 1, 2]);
+        let cut = FrameError::Malformed {
+            what: "it",
+            source: None,
+        };
+        assert_eq!(take_delimited(&mut frame, "it"), Err(cut));
+    }
+}

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It owns framing, authentication and protection. It does not know which calls are outstanding, what time it is, or
-//! when to give up: [`super::connection`] does.
+//! when to give up: `connection` does.
 
 use std::collections::VecDeque;
 use std::fmt;
