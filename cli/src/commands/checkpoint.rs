@@ -73,8 +73,19 @@ pub fn checkpoint(command: Command, json: bool) -> Outcome {
 }
 
 impl Where {
+    /// What was typed, and where runs are.
+    pub fn new(what: &str, place: &PlaceArgs) -> Self {
+        Self {
+            what: what.to_owned(),
+            place: place.clone(),
+        }
+    }
+
     /// The folder: a path or URL as it is, else that of the run called so.
-    fn location(&self) -> Result<Location, Failure> {
+    ///
+    /// # Errors
+    /// It is no place, and no run is called so.
+    pub fn location(&self) -> Result<Location, Failure> {
         let text = match self.what.contains("://") || Path::new(&self.what).is_dir() {
             true => self.what.clone(),
             false if self.what.contains('/') => self.what.clone(),
@@ -89,7 +100,11 @@ impl Where {
         location(&text)
     }
 
-    async fn open(&self) -> Result<CheckpointDir, Failure> {
+    /// The folder, which must be one of checkpoints.
+    ///
+    /// # Errors
+    /// It is not, or cannot be read.
+    pub async fn open(&self) -> Result<CheckpointDir, Failure> {
         let location = self.location()?;
         let storage = connect(&location)
             .map_err(|error| Failure::caused(Exit::Unreachable, "no storage", &error))?;
@@ -116,7 +131,7 @@ pub fn location(text: &str) -> Result<Location, Failure> {
 }
 
 /// The exit code of what went wrong with checkpoints.
-fn failure(fact: &str, error: &CheckpointError) -> Failure {
+pub fn failure(fact: &str, error: &CheckpointError) -> Failure {
     let exit = match error {
         CheckpointError::Storage(_) => Exit::Unreachable,
         CheckpointError::Foreign { .. }

@@ -1,20 +1,97 @@
 //! `heddle export`: the model of any checkpoint, without a job.
 
-use std::path::PathBuf;
+use clap::ValueEnum;
+use heddle_protocol::spec::ModelFormat;
+use heddle_storage::Location;
+use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, Depth, OnCorrupt};
+use heddle_trainer::export::{ExportError, export as write};
 
-use crate::failure::{Outcome, not_yet};
+use super::PlaceArgs;
+use super::checkpoint::{Where, failure, location, parse_cut};
+use crate::am_client;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A checkpoint's folder, such as out/ctr-1a2b3c4d/checkpoints/g1-c4
-    #[arg(value_name = "CHECKPOINT")]
-    checkpoint: PathBuf,
-    /// The folder to write into
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    /// A checkpoint's folder (…/g1-c4), or a folder of checkpoints or a run: its newest checkpoint
+    #[arg(value_name = "CHECKPOINT|DIR|RUN")]
+    checkpoint: String,
+    /// The folder to write into; empty or not there yet
+    #[arg(value_name = "OUT")]
+    out: String,
+    /// A format; may be given several times [default: those of the checkpoint's job]
+    #[arg(long, value_name = "FORMAT")]
+    format: Vec<Format>,
+    #[command(flatten)]
+    place: PlaceArgs,
 }
 
-pub fn export(args: &Args, _: bool) -> Outcome {
-    let _ = (&args.checkpoint, &args.dir);
-    Err(not_yet("export"))
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Safetensors,
+    Text,
+}
+
+pub fn export(args: &Args, json: bool) -> Outcome {
+    let what = Where::new(&args.checkpoint, &args.place);
+    let from = match args.checkpoint.trim_end_matches('/').rsplit('/').next() {
+        Some(name) if parse_cut(name).is_ok() => location(&args.checkpoint)?,
+        _ => am_client::runtime()?.block_on(newest(&what))?,
+    };
+    let formats: Vec<ModelFormat> = args
+        .format
+        .iter()
+        .map(|format| match format {
+            Format::Safetensors => ModelFormat::Safetensors,
+            Format::Text => ModelFormat::Text,
+        })
+        .collect();
+    let out = location(&args.out)?;
+    let exported = write(&from, &formats, &out).map_err(|error| refused(&error))?;
+    for file in &exported.files {
+        if json {
+            output::json(file)?;
+        } else {
+            output::line(&format!(
+                "{}/{}  {}",
+                args.out.trim_end_matches('/'),
+                file.name,
+                output::size(file.bytes)
+            ))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// The newest complete checkpoint of a folder or run. A damaged one is told, not passed over.
+async fn newest(what: &Where) -> Result<Location, Failure> {
+    let place = what.location()?;
+    let dir: CheckpointDir = what.open().await?;
+    let find = async {
+        let lineage = dir.lineage().await?;
+        dir.newest(&lineage, Depth::Shallow, OnCorrupt::Fail).await
+    };
+    match find.await {
+        Ok(Some(checkpoint)) => Ok(place.with_path(checkpoint.dir)),
+        Ok(None) => Err(Failure::new(
+            Exit::Input,
+            format!("no checkpoints in {place}"),
+        )),
+        Err(error) => Err(failure("the newest checkpoint cannot be used", &error)
+            .next("name another one by its folder; `heddle checkpoint ls` lists them")),
+    }
+}
+
+fn refused(error: &ExportError) -> Failure {
+    let exit = match error {
+        ExportError::Checkpoint(CheckpointError::Storage(_)) => Exit::Unreachable,
+        ExportError::Checkpoint(_) | ExportError::Spec(_) | ExportError::Rows { .. } => {
+            Exit::Checkpoint
+        }
+        ExportError::Runtime(_) | ExportError::Standard(_) => Exit::Internal,
+        _ => Exit::Input,
+    };
+    Failure::caused(exit, "the model was not exported", error)
 }
