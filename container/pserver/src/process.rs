@@ -2,15 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::num::NonZeroU16;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, bounded};
 use heddle_agent::{Agent, Environment, Exit, Hooks};
 use heddle_protocol::control::{Beat, Held, Up};
-use heddle_protocol::environment::{BIND_HOST, DATA_THREADS, PORTS};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Epoch, Member, RunId};
 use heddle_protocol::spec::PortRange;
@@ -30,7 +27,7 @@ pub(crate) const INPUTS_MAX: usize = 65_536;
 const STATE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Where and how wide to serve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Data threads, at least 1: the vcores of the container.
     pub threads: usize,
@@ -48,48 +45,6 @@ impl Default for Options {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             ports: None,
         }
-    }
-}
-
-/// A variable of the environment that says nothing usable.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("environment variable {name} is {value:?}, expected {expected}")]
-pub struct OptionsError {
-    name: &'static str,
-    value: String,
-    expected: &'static str,
-}
-
-impl Options {
-    /// What the environment says; see [`heddle_protocol::environment`].
-    ///
-    /// # Errors
-    /// A variable has a value of another form.
-    pub fn from_process() -> Result<Self, OptionsError> {
-        Self::from_lookup(|name| std::env::var(name).ok())
-    }
-
-    fn from_lookup(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, OptionsError> {
-        fn parsed<T: FromStr>(
-            name: &'static str,
-            value: Option<String>,
-            expected: &'static str,
-        ) -> Result<Option<T>, OptionsError> {
-            let Some(value) = value else { return Ok(None) };
-            value.parse().map(Some).map_err(|_| OptionsError {
-                name,
-                value,
-                expected,
-            })
-        }
-        let default = Self::default();
-        let threads = parsed::<NonZeroU16>(DATA_THREADS, lookup(DATA_THREADS), "a number from 1")?;
-        let host = parsed(BIND_HOST, lookup(BIND_HOST), "an IP address")?;
-        Ok(Self {
-            threads: threads.map_or(default.threads, |threads| usize::from(threads.get())),
-            host: host.unwrap_or(default.host),
-            ports: parsed(PORTS, lookup(PORTS), "ports such as 7000-7100")?,
-        })
     }
 }
 
@@ -262,25 +217,6 @@ fn resident_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn options_come_from_the_environment_and_wrong_ones_are_named() {
-        let options = Options::from_lookup(|name| match name {
-            DATA_THREADS => Some("3".to_owned()),
-            PORTS => Some("7000-7010".to_owned()),
-            _ => None,
-        });
-        let expected = Options {
-            threads: 3,
-            ports: "7000-7010".parse().ok(),
-            ..Options::default()
-        };
-        assert_eq!(options, Ok(expected));
-        for name in [DATA_THREADS, BIND_HOST, PORTS] {
-            let error = Options::from_lookup(|asked| (asked == name).then(|| "0".to_owned()));
-            assert!(error.is_err_and(|error| error.to_string().contains(name)));
-        }
-    }
 
     #[test]
     fn this_process_uses_memory() {
