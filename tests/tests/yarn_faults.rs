@@ -129,6 +129,19 @@ async fn a_job_and_its_client_follow_a_failover_to_the_other_resourcemanager() -
     let gate = cluster.dir().join("gate");
     let hello = submit(&cluster, &gate)?;
     let workers = hello.wait_workers(4)?;
+
+    // It keeps its connections and answers nothing, for longer than one try of a call lasts (5 s) and for less than
+    // the expiry (10 s).
+    cluster.pause(Daemon::ResourceManager(1))?;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    cluster.resume(Daemon::ResourceManager(1))?;
+    five_containers(&cluster, &hello).await?;
+    let log = hello.am_log(1);
+    ensure!(
+        !log.contains("Resynchronised") && hello.workers() == workers,
+        "a pause changes nothing:\n{log}"
+    );
+
     cluster.kill(Daemon::ResourceManager(1))?;
     cluster.activate(2)?;
     hello.wait_log(1, "Resynchronised", 1)?;

@@ -11,9 +11,12 @@ dir=${1:-${TMPDIR:-/tmp}/heddle-single-node}
 net=${NET:-127.77.0} nodes=${NODES:-2} version=${HEDDLE_HADOOP_VERSION:-3.5.0}
 cache=${HEDDLE_HADOOP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/heddle-hadoop}/$version
 pom=$here/../../tests/hadoop/pom.xml
+if [ -z "${JAVA_HOME:-}" ] && java=$(command -v java); then java=$(readlink -f "$java"); JAVA_HOME=${java%/bin/java}; fi
+export JAVA_HOME=${JAVA_HOME:-}   # NodeManagers pass it on, and Java applications start by it
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 
 die() { echo "start.sh: $*" >&2; exit 1; }
+for tool in "$java" mvn curl; do command -v "$tool" >/dev/null || die "$tool is missing: it needs a JDK 17, Maven and curl"; done
 mkdir -p "$dir"; dir=$(cd "$dir" && pwd)
 ls "$dir"/*/*.pid >/dev/null 2>&1 && die "a cluster runs in $dir, or was not stopped: $here/stop.sh $dir"
 

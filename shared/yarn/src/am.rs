@@ -241,6 +241,7 @@ impl ApplicationMaster {
             tracking_url: Some(tracking_url.to_owned()),
             final_application_status: Some(proto::FinalApplicationStatusProto::from(status).into()),
         };
+        let mut noted = false;
         loop {
             if self.must_register {
                 self.register_again().await?;
@@ -251,10 +252,14 @@ impl ApplicationMaster {
                 .await;
             match answer {
                 Ok(answer) if answer.is_unregistered() => return Ok(()),
-                Ok(_) => tokio::time::sleep(FINISH_PAUSE).await,
+                Ok(_) => {
+                    noted = true;
+                    tokio::time::sleep(FINISH_PAUSE).await;
+                }
                 Err(error) => match Meaning::of(&error) {
                     Meaning::NotRegistered => self.forgotten(),
-                    // The answer to an earlier try was lost, and the ResourceManager has gone on.
+                    // The last answer was lost, and the ResourceManager has closed the attempt, as we asked.
+                    Meaning::Fenced if noted => return Ok(()),
                     _ => return Err(AmError::from(error)),
                 },
             }

@@ -11,7 +11,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::cluster::Cluster;
 use super::conf;
-use super::daemon::{Daemon, java};
+use super::daemon::{Daemon, java, java_program};
 use super::options::Options;
 
 /// The version that `tests/hadoop/pom.xml` names.
@@ -164,9 +164,7 @@ impl Jars {
                 + "\n",
         )?;
         let dumped = lists.path().join("app.jsa");
-        let program = std::env::var_os("JAVA_HOME")
-            .map_or_else(|| "java".into(), |home| Path::new(&home).join("bin/java"));
-        let output = Command::new(program)
+        let output = Command::new(java_program())
             .args(["-Xshare:dump", "-XX:+UseSerialGC", "-Xmx512m"])
             .arg(format!("-XX:SharedClassListFile={}", list.display()))
             .arg(format!("-XX:SharedArchiveFile={}", dumped.display()))

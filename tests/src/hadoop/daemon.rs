@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -162,9 +162,11 @@ impl Running {
 /// `java` with the flags that all our JVMs have in common, for the cluster in `dir`. Daemons add their class path and
 /// class. `archive`: use the class-data archive if there is one.
 pub(super) fn java(jars: &Jars, dir: &Path, heap_mib: u32, archive: bool) -> Command {
-    let program = std::env::var_os("JAVA_HOME")
-        .map_or_else(|| "java".into(), |home| Path::new(&home).join("bin/java"));
-    let mut command = Command::new(program);
+    let mut command = Command::new(java_program());
+    if let Some(home) = java_home() {
+        // NodeManagers pass it on, and Java applications start by it.
+        command.env("JAVA_HOME", home);
+    }
     command
         .arg(format!("-Xmx{heap_mib}m"))
         .arg(format!("@{}/conf/jvm.options", dir.display()));
@@ -191,4 +193,21 @@ pub(super) fn java(jars: &Jars, dir: &Path, heap_mib: u32, archive: bool) -> Com
         // The daemons are the superuser's, whatever user the test plays.
         .env_remove("HADOOP_USER_NAME");
     command
+}
+
+/// The `java` to start.
+pub(super) fn java_program() -> PathBuf {
+    java_home().map_or_else(|| "java".into(), |home| home.join("bin/java"))
+}
+
+/// `JAVA_HOME`, else where the `java` of the path really is.
+fn java_home() -> Option<PathBuf> {
+    if let Some(home) = std::env::var_os("JAVA_HOME") {
+        return Some(home.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    let java = std::env::split_paths(&path)
+        .map(|folder| folder.join("java"))
+        .find(|java| java.exists())?;
+    Some(java.canonicalize().ok()?.parent()?.parent()?.to_owned())
 }
