@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Busy, Held, ShardState};
-use heddle_protocol::ids::{Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
+use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
 use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::view::{CheckpointView, EvaluationView, JobState};
 
@@ -46,6 +46,26 @@ impl Takeover {
     /// A trainer registered.
     pub(crate) fn met(&mut self, member: Member, busy: Option<Busy>) {
         self.trainers.insert(member, busy);
+    }
+
+    /// A phase ended on a shard after its pserver had registered. Said once, so it must not be lost.
+    pub(crate) fn ended(
+        &mut self,
+        slot: Slot,
+        epoch: Epoch,
+        phase: PhaseNo,
+        shard: ShardId,
+        step: Step,
+    ) {
+        if let Some(Some(held)) = self.pservers.get_mut(&slot)
+            && held.epoch == epoch
+            && let Some(state) = held
+                .shards
+                .iter_mut()
+                .find(|state| state.shard == shard && state.phase == phase)
+        {
+            (state.step, state.ended) = (step, true);
+        }
     }
 
     /// A container is gone.
