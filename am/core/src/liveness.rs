@@ -168,6 +168,11 @@ impl Core {
             .get(&slot)
             .map(|entry| entry.incarnation)
             .unwrap_or_default();
+        // What it had done counts however it went, at the job's end too.
+        if let (Role::Trainer, Some(holder)) = (slot.role, &holder) {
+            self.steps_before = self.steps_before.saturating_add(holder.beat.steps);
+            self.rows_before = self.rows_before.saturating_add(holder.beat.rows);
+        }
         if matches!(self.stage, Stage::Stopping(_)) {
             return;
         }
@@ -194,13 +199,6 @@ impl Core {
         {
             self.out.push(Action::Disconnect { connection });
         }
-        if slot.role == Role::Trainer {
-            self.steps_before = self.steps_before.saturating_add(holder.beat.steps);
-        }
-        self.rows_before = self.rows_before.saturating_add(match slot.role {
-            Role::Trainer => holder.beat.rows,
-            Role::Pserver => 0,
-        });
         let matters = match self.stage {
             Stage::Takeover(_)
             | Stage::Deciding { .. }
