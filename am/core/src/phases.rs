@@ -394,9 +394,6 @@ impl Core {
         shard: ShardId,
         step: Step,
     ) {
-        if let Stage::Takeover(takeover) = &mut self.stage {
-            return takeover.ended(slot, epoch, phase, shard, step);
-        }
         if epoch == self.epoch
             && phase == self.phase.no
             && self.map.get(shard.0 as usize) == Some(&slot)

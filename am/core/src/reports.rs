@@ -62,6 +62,13 @@ impl Core {
         if matches!(self.stage, Stage::Stopping(_)) && !matches!(report, Up::Heartbeat(_)) {
             return;
         }
+        let report = match &mut self.stage {
+            Stage::Takeover(takeover) => match takeover.keep(connection, report) {
+                Some(report) => report,
+                None => return,
+            },
+            _ => report,
+        };
         match report {
             // The driver turns registrations into events of their own.
             Up::Register { .. } => {}

@@ -12,12 +12,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{Busy, Held, ShardState};
-use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
+use heddle_protocol::control::{Busy, Held, ShardState, Up};
+use heddle_protocol::ids::{Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
 use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::view::{CheckpointView, EvaluationView, JobState};
 
-use crate::action::{Checkpoint, Outcome};
+use crate::action::{Checkpoint, ConnectionId, Outcome};
 use crate::core::{Core, Stage};
 use crate::deadlines::Purpose;
 use crate::event::Recovered;
@@ -34,6 +34,8 @@ const TRAINERS_MS: u64 = 10_000;
 pub(crate) struct Takeover {
     pservers: BTreeMap<Slot, Option<Held>>,
     trainers: BTreeMap<Member, Option<Busy>>,
+    /// What they reported since, in order. A container has at most as much under way as it was given.
+    kept: Vec<(ConnectionId, Up)>,
     patience_is_over: bool,
 }
 
@@ -48,23 +50,20 @@ impl Takeover {
         self.trainers.insert(member, busy);
     }
 
-    /// A phase ended on a shard after its pserver had registered. Said once, so it must not be lost.
-    pub(crate) fn ended(
-        &mut self,
-        slot: Slot,
-        epoch: Epoch,
-        phase: PhaseNo,
-        shard: ShardId,
-        step: Step,
-    ) {
-        if let Some(Some(held)) = self.pservers.get_mut(&slot)
-            && held.epoch == epoch
-            && let Some(state) = held
-                .shards
-                .iter_mut()
-                .find(|state| state.shard == shard && state.phase == phase)
-        {
-            (state.step, state.ended) = (step, true);
+    /// Keeps a report about the work until it is known where the job stands; gives back what need not wait. It is
+    /// said once, and what a container said when it registered does not have it.
+    pub(crate) fn keep(&mut self, connection: ConnectionId, report: Up) -> Option<Up> {
+        match report {
+            Up::PhaseEnded { .. }
+            | Up::Progress { .. }
+            | Up::TaskFinished { .. }
+            | Up::TaskSteps { .. }
+            | Up::TaskFailed { .. }
+            | Up::Drained { .. } => {
+                self.kept.push((connection, report));
+                None
+            }
+            other => Some(other),
         }
     }
 
@@ -369,6 +368,10 @@ impl Core {
             self.hold(slot);
         }
         self.send_members();
+        for (connection, report) in &takeover.kept {
+            // One of a connection that was replaced is dropped: the new registration has it.
+            self.report(*connection, report.clone());
+        }
     }
 }
 
