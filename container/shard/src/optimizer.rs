@@ -16,7 +16,7 @@ enum RuleKind {
         rate: f32,
     },
     Ftrl {
-        alpha: f32,
+        inverse_alpha: f32,
         beta: f32,
         l1: f32,
         l2: f32,
@@ -42,7 +42,7 @@ impl Rule {
                 l1,
                 l2,
             } => RuleKind::Ftrl {
-                alpha: alpha as f32,
+                inverse_alpha: (1.0 / alpha) as f32,
                 beta: beta as f32,
                 l1: l1 as f32,
                 l2: l2 as f32,
@@ -71,7 +71,25 @@ impl Rule {
         rows: u64,
     ) {
         debug_assert_eq!(values.len(), sums.len());
-        let (l2, count) = (self.l2, rows as f32);
+        let count = rows as f32;
+        // Dividing by a power of two and multiplying by its inverse round the same number, so that the
+        // bits are equal; the multiplication takes a sixth of the time, and batches are such numbers.
+        if rows.is_power_of_two() {
+            let inverse = 1.0 / count;
+            self.apply_means(values, [z, n], sums, |sum| sum * inverse);
+        } else {
+            self.apply_means(values, [z, n], sums, |sum| sum / count);
+        }
+    }
+
+    fn apply_means(
+        &self,
+        values: &mut [f32],
+        [z, n]: [&mut [f32]; 2],
+        sums: &[f32],
+        mean: impl Fn(f32) -> f32,
+    ) {
+        let l2 = self.l2;
         match self.kind {
             RuleKind::Add => {
                 for (w, g) in values.iter_mut().zip(sums) {
@@ -80,42 +98,39 @@ impl Rule {
             }
             RuleKind::Sgd { rate } => {
                 for (w, sum) in values.iter_mut().zip(sums) {
-                    let g = sum / count + l2 * *w;
+                    let g = mean(*sum) + l2 * *w;
                     *w -= rate * g;
                 }
             }
             RuleKind::Ftrl {
-                alpha,
+                inverse_alpha,
                 beta,
                 l1,
                 l2: pull,
             } => {
                 for (((w, z), n), sum) in values.iter_mut().zip(z).zip(n).zip(sums) {
-                    let g = sum / count + l2 * *w;
+                    let g = mean(*sum) + l2 * *w;
                     let square = g * g;
                     let root = (*n + square).sqrt();
-                    let sigma = (root - n.sqrt()) / alpha;
+                    let sigma = (root - n.sqrt()) * inverse_alpha;
                     *z += g - sigma * *w;
                     *n += square;
-                    *w = if z.abs() <= l1 {
-                        0.0
-                    } else {
-                        -(*z - l1.copysign(*z)) / ((beta + root) / alpha + pull)
-                    };
+                    let moved = -(*z - l1.copysign(*z)) / ((beta + root) * inverse_alpha + pull);
+                    *w = if z.abs() <= l1 { 0.0 } else { moved };
                 }
             }
         }
     }
 }
 
-/// Whether all values are finite. Written without early exit, which keeps it in vector registers.
+/// Whether all values are finite. An exponent of all ones carries into the sign when one more is added
+/// to it; collecting the carries needs no early exit and three simple operations a value, which the
+/// compiler puts into vector registers.
 pub(crate) fn all_finite(values: &[f32]) -> bool {
     const EXPONENT: u32 = 0x7f80_0000;
-    let mut bad = false;
-    for v in values {
-        bad |= v.to_bits() & EXPONENT == EXPONENT;
-    }
-    !bad
+    const ONE: u32 = 0x0080_0000;
+    let carries = |carries, value: &f32| carries | ((value.to_bits() & EXPONENT) + ONE);
+    values.iter().fold(0, carries) >> 31 == 0
 }
 
 #[cfg(test)]
@@ -167,6 +182,22 @@ mod tests {
             );
         }
         assert!(w != 0.0);
+    }
+
+    #[test]
+    fn the_mean_over_a_power_of_two_has_the_bits_of_the_division() {
+        let rule = Rule::new(&Optimizer::Sgd { rate: 1.0 }, 0.0);
+        for rows in [1, 2, 512, 1 << 20] {
+            for sum in [1.0f32, -3.7e-3, 1e-40, f32::MAX, 0.1] {
+                let mut w = [0.0];
+                rule.apply(&mut w, &mut [], &mut [], &[sum], rows);
+                assert_eq!(
+                    w[0].to_bits(),
+                    (0.0 - sum / rows as f32).to_bits(),
+                    "{sum} of {rows}"
+                );
+            }
+        }
     }
 
     #[test]
