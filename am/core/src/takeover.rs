@@ -47,6 +47,8 @@ impl Takeover {
 
     /// A trainer registered.
     pub(crate) fn met(&mut self, member: Member, busy: Option<Busy>) {
+        // A zombie may have come first: who fills its slot now has its tasks to be handed out anew.
+        self.trainers.retain(|other, _| other.slot != member.slot);
         self.trainers.insert(member, busy);
     }
 
