@@ -1,0 +1,341 @@
+//! What is trained: small enough that a run takes a thousand events, with what makes errors visible.
+//!
+//! Table 0 is trained by gradient descent with gradients that depend on the values pulled, so a gradient of other
+//! values, or sums in another order, give other bits. In table 1 every step adds 1 to a row of its own, so a step that
+//! is lost or counted twice is named by its row.
+
+use std::sync::Arc;
+
+use heddle_am_core::{Config, Limits};
+use heddle_client::gradient::{Gradient, TableGradient};
+use heddle_client::layout::{Layout, Rows, TableShape};
+use heddle_protocol::ids::{Lane, PhaseNo, RunId, ShardId, TableId, TaskId};
+use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
+use heddle_protocol::spec::{
+    Algorithm, AmSpec, BadRecords, Bytes, CheckpointSpec, Consistency, DataFormat, DataSpec,
+    DurationMs, Every, JobSpec, ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt,
+    Optimizer, OutputSpec, PserverSpec, RunSpec, Share, TableKind, TableSpec, TaskSize,
+    TrainerSpec, TrainingSpec,
+};
+use heddle_shard::ShardConfig;
+
+use super::chance::mix;
+
+/// Table that is trained.
+pub const WEIGHTS: TableId = TableId(0);
+/// Table in which steps are counted.
+pub const COUNTS: TableId = TableId(1);
+const WEIGHT_ROWS: u64 = 5;
+const WEIGHT_COLS: u32 = 2;
+
+/// A job and its data.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// BSP or ASP.
+    pub consistency: Consistency,
+    /// BSP: number of lanes.
+    pub lanes: u32,
+    /// Steps of each task, from task 0.
+    pub tasks: Vec<u64>,
+    /// Times over the data.
+    pub passes: u32,
+    /// Tasks of the test data; an evaluation follows each pass if there are any.
+    pub test_tasks: u32,
+    /// BSP: whether the last real step of a lane carries its end, or an empty step after it.
+    pub end_on_last: bool,
+    /// Number of pservers.
+    pub pservers: u32,
+    /// Number of trainers at the most; one is enough to work.
+    pub trainers: u32,
+    /// Number of shards.
+    pub shards: u32,
+    /// When to take checkpoints.
+    pub every: Every,
+}
+
+impl Job {
+    /// Two lanes or as many trainers over two pservers, uneven tasks, two passes.
+    #[must_use]
+    pub fn small(consistency: Consistency) -> Self {
+        Self {
+            consistency,
+            lanes: 2,
+            tasks: vec![2, 1, 1],
+            passes: 2,
+            test_tasks: 0,
+            end_on_last: true,
+            pservers: 2,
+            trainers: 2,
+            shards: 2,
+            every: Every::Steps(2),
+        }
+    }
+
+    /// Tasks of a lane, in order.
+    #[must_use]
+    pub fn lane_tasks(&self, lane: Lane) -> Vec<TaskId> {
+        (lane.0..self.tasks.len() as u32)
+            .step_by(self.lanes as usize)
+            .map(TaskId)
+            .collect()
+    }
+
+    /// Steps of a task.
+    #[must_use]
+    pub fn steps(&self, task: TaskId) -> u64 {
+        self.tasks[task.0 as usize]
+    }
+
+    /// Task and its own step behind a step of a lane; nothing beyond the lane's last.
+    #[must_use]
+    pub fn lane_step(&self, lane: Lane, step: u64) -> Option<(TaskId, u64)> {
+        let mut left = step;
+        for task in self.lane_tasks(lane) {
+            if left < self.steps(task) {
+                return Some((task, left));
+            }
+            left -= self.steps(task);
+        }
+        None
+    }
+
+    /// Records behind a step: a weight for the mean that differs from step to step.
+    #[must_use]
+    pub fn rows(&self, task: TaskId, step: u64) -> u32 {
+        1 + (task.0 + step as u32) % 3
+    }
+
+    /// The row of [`COUNTS`] that this step adds to.
+    #[must_use]
+    pub fn count_row(&self, task: TaskId, step: u64) -> u32 {
+        let before: u64 = self.tasks[..task.0 as usize].iter().sum();
+        (before + step) as u32
+    }
+
+    /// The rows of [`WEIGHTS`] that a step needs: differ from step to step and may lie on one shard.
+    #[must_use]
+    pub fn weight_keys(&self, phase: PhaseNo, task: TaskId, step: u64) -> Vec<u32> {
+        let draw = mix(u64::from(phase.0) << 40 | u64::from(task.0) << 20 | step);
+        let keys: Vec<u32> = (0..WEIGHT_ROWS as u32)
+            .filter(|row| draw >> row & 1 == 1)
+            .collect();
+        if keys.is_empty() { vec![0] } else { keys }
+    }
+
+    /// The gradient of a step at the values pulled (`values: [keys × cols]`).
+    #[must_use]
+    pub fn gradient(&self, phase: PhaseNo, task: TaskId, step: u64, values: &[f32]) -> Gradient {
+        let keys = self.weight_keys(phase, task, step);
+        let noise = |at: usize| {
+            let draw = mix(0x5eed ^ u64::from(phase.0) << 48
+                | u64::from(task.0) << 32
+                | step << 16
+                | at as u64);
+            (draw >> 40) as f32 / (1 << 24) as f32 - 0.5
+        };
+        let values = values
+            .iter()
+            .enumerate()
+            .map(|(at, w)| w * 0.37 + noise(at))
+            .collect();
+        let count = TableGradient {
+            table: COUNTS,
+            rows: Rows::Keys(vec![self.count_row(task, step)]),
+            values: vec![1.0],
+        };
+        Gradient {
+            tables: vec![
+                TableGradient {
+                    table: WEIGHTS,
+                    rows: Rows::Keys(keys),
+                    values,
+                },
+                count,
+            ],
+        }
+    }
+
+    fn count_rows(&self) -> u64 {
+        self.tasks.iter().sum::<u64>().max(1)
+    }
+
+    /// What every row of [`COUNTS`] holds in the end.
+    #[must_use]
+    pub fn counts(&self) -> Vec<f32> {
+        vec![self.passes as f32; self.tasks.iter().sum::<u64>() as usize]
+    }
+
+    /// The tables as the job file would name them.
+    #[must_use]
+    pub fn tables(&self) -> Vec<TableSpec> {
+        let table = |id: TableId, name: &str, rows, cols, optimizer| TableSpec {
+            id,
+            name: name.to_owned(),
+            rows,
+            cols,
+            kind: TableKind::Dense,
+            optimizer,
+            l2: 0.0,
+        };
+        vec![
+            table(
+                WEIGHTS,
+                "weights",
+                WEIGHT_ROWS,
+                WEIGHT_COLS,
+                Optimizer::Sgd { rate: 0.5 },
+            ),
+            table(COUNTS, "counts", self.count_rows(), 1, Optimizer::Add),
+        ]
+    }
+
+    /// The tables as a client needs them.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        let tables = self
+            .tables()
+            .iter()
+            .map(|t| TableShape {
+                rows: t.rows,
+                cols: t.cols,
+            })
+            .collect();
+        Layout::new(self.shards, tables).expect("the tables above are sound")
+    }
+
+    /// A shard's configuration, with room for every copy.
+    #[must_use]
+    pub fn shard(&self, shard: ShardId) -> ShardConfig {
+        ShardConfig {
+            shard,
+            shards: self.shards,
+            tables: self.tables(),
+            copy_bytes_max: 1 << 16,
+            early_bytes_max: 1 << 16,
+        }
+    }
+
+    /// The input plan: one file a task would be silly, so one file with a byte a step.
+    #[must_use]
+    pub fn plan(&self) -> InputPlan {
+        let file = |name: &str, bytes| InputFile {
+            url: format!("file:///{name}"),
+            bytes,
+            modified_ms: 0,
+            compression: Compression::None,
+        };
+        let cut = |file, lengths: &[u64]| {
+            let mut start = 0;
+            let task = |&length: &u64| {
+                start += length;
+                TaskRange {
+                    file,
+                    start: start - length,
+                    end: start,
+                }
+            };
+            lengths.iter().map(task).collect::<Vec<_>>()
+        };
+        let tests = vec![1; self.test_tasks as usize];
+        InputPlan {
+            files: vec![
+                file("train", self.tasks.iter().sum()),
+                file("test", tests.iter().sum()),
+            ],
+            train: cut(0, &self.tasks),
+            test: cut(1, &tests),
+        }
+    }
+
+    /// The job as the ApplicationMaster knows it.
+    #[must_use]
+    pub fn spec(&self) -> JobSpec {
+        let at = |path: &str| path.parse().expect("an absolute path is a location");
+        JobSpec {
+            name: "simulated".to_owned(),
+            data: DataSpec {
+                train: vec![at("/train")],
+                test: if self.test_tasks > 0 {
+                    vec![at("/test")]
+                } else {
+                    Vec::new()
+                },
+                format: DataFormat::Libsvm,
+                index_base: 1,
+                passes: self.passes,
+                task_size: TaskSize::Auto,
+                shuffle: true,
+                bad_records: BadRecords::Fail,
+            },
+            model: ModelSpec {
+                algorithm: Algorithm::Custom,
+                features: 1,
+                l2: 0.0,
+                standardise: false,
+                optimizer: Optimizer::Add,
+                tables: self.tables(),
+            },
+            training: TrainingSpec {
+                consistency: self.consistency,
+                lanes: self.lanes,
+                batch: 1,
+                seed: 42,
+                nan: NanPolicy::Fail,
+                early_stop: 0,
+            },
+            pservers: PserverSpec {
+                count: self.pservers,
+                memory: Bytes::mib(256),
+                vcores: 1,
+                shards: self.shards,
+            },
+            trainers: TrainerSpec {
+                min: 1,
+                max: self.trainers,
+                memory: Bytes::mib(256),
+                vcores: 1,
+                command: Vec::new(),
+            },
+            checkpoint: CheckpointSpec {
+                dir: at("/checkpoints"),
+                every: self.every,
+                keep: 3,
+                timeout: DurationMs::secs(60),
+                on_corrupt: OnCorrupt::Previous,
+                memory: Share::Percent(25),
+            },
+            output: OutputSpec {
+                model: at("/model"),
+                formats: vec![ModelFormat::Safetensors],
+            },
+            am: AmSpec {
+                memory: Bytes::mib(256),
+                vcores: 1,
+            },
+            network: NetworkSpec { ports: None },
+            run: RunSpec {
+                work_dir: None,
+                orphan_timeout: None,
+            },
+        }
+    }
+
+    /// What the core is built from. Faults come thicker than any real cluster has them, so blame is off.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        Config {
+            run: RunId(uuid::Uuid::from_u128(7)),
+            spec: Arc::new(self.spec()),
+            plan: Arc::new(self.plan()),
+            address: String::new(),
+            started_ms: 0,
+            limits: Limits {
+                slot_failures: 1000,
+                job_failures: 1000,
+                ..Limits::default()
+            },
+            cluster_lease_ms: None,
+            output: None,
+        }
+    }
+}

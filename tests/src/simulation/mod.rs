@@ -1,0 +1,23 @@
+//! A whole job in one thread: the real machines of ApplicationMaster, agents, pservers and trainers, and in place of
+//! sockets, processes and time a seed.
+//!
+//! A run is a function of its [`Job`], its seed and its faults. What is held against every run:
+//! - it ends, within bounded events and simulated time;
+//! - BSP: every checkpoint is bit for bit the state of its step in a run without faults, and so is the end;
+//! - ASP: every step counted once;
+//! - a manifest names files of its own cut; no cut is committed twice; no epoch is told before it is durable.
+//!
+//! A failing run prints the command that replays it.
+
+mod am;
+mod chance;
+mod explorer;
+mod job;
+mod pserver;
+mod trainer;
+mod world;
+
+pub use chance::Chance;
+pub use explorer::{Explorer, Failure};
+pub use job::Job;
+pub use world::{Bits, Fault, Report, World};

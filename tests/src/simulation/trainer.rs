@@ -1,0 +1,436 @@
+//! A simulated trainer: the real client machine under a training loop of a few lines.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use heddle_client::gradient::Gradient;
+use heddle_client::layout::Rows;
+use heddle_client::machine::{Era, Event, Machine, PullAt, PullId, PullItem, StepPush, Unit};
+use heddle_protocol::control::{Busy, Command, Phase, Sharing, TaskGrant, Up};
+use heddle_protocol::ids::{Epoch, Lane, Step, TaskId};
+use heddle_protocol::metrics::TaskMetrics;
+
+use super::job::{Job, WEIGHTS};
+
+/// Steps of a task that are pushed before the first is reached.
+const AHEAD: usize = 2;
+
+/// A gradient that is being computed.
+#[derive(Clone, Debug)]
+pub struct Labour {
+    era: Era,
+    what: What,
+    values: Vec<f32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Lane(Lane, u64),
+    Task(TaskId, u64),
+    Evaluate(TaskId),
+}
+
+/// What a trainer wants done.
+#[derive(Debug)]
+pub enum Output {
+    /// Tell the ApplicationMaster.
+    Report(Up),
+    /// Do this some time.
+    Labour(Labour),
+    /// End.
+    Exit,
+}
+
+struct Running {
+    grant: TaskGrant,
+    next: u64,
+    /// Pulled or pushed and not reached.
+    ahead: usize,
+    asked: bool,
+}
+
+/// One trainer's process.
+pub struct Trainer {
+    /// Its side of the data plane.
+    pub machine: Machine,
+    job: Job,
+    phase: Option<Phase>,
+    /// The next step of each lane that is to be computed.
+    lanes: BTreeMap<Lane, u64>,
+    tasks: VecDeque<TaskGrant>,
+    running: Option<Running>,
+    pulls: BTreeMap<PullId, What>,
+    next_pull: u64,
+    stepped: Option<Epoch>,
+    draining: bool,
+    /// Steps computed, repeated ones included.
+    pub computed: u64,
+}
+
+impl Trainer {
+    /// A process that has just started.
+    #[must_use]
+    pub fn new(job: Job) -> Self {
+        Self {
+            machine: Machine::new(job.layout()),
+            job,
+            phase: None,
+            lanes: BTreeMap::new(),
+            tasks: VecDeque::new(),
+            running: None,
+            pulls: BTreeMap::new(),
+            next_pull: 0,
+            stepped: None,
+            draining: false,
+            computed: 0,
+        }
+    }
+
+    /// What it says when it registers.
+    #[must_use]
+    pub fn busy(&self) -> Option<Busy> {
+        self.machine.era().map(|era| Busy {
+            epoch: era.epoch,
+            phase: era.phase,
+            cut: self.machine.cut(),
+            tasks: self.machine.positions(),
+            lanes: self.lanes.keys().copied().collect(),
+        })
+    }
+
+    /// The lowest step of its lanes, for heartbeats.
+    #[must_use]
+    pub fn step(&self) -> Step {
+        Step(self.lanes.values().copied().min().unwrap_or_default())
+    }
+
+    /// Does what the ApplicationMaster says.
+    ///
+    /// # Errors
+    /// A command that a sound ApplicationMaster never gives, or a fault of the client.
+    pub fn command(
+        &mut self,
+        command: Command,
+        now_ms: u64,
+        out: &mut Vec<Output>,
+    ) -> Result<(), String> {
+        match command {
+            Command::Work {
+                epoch,
+                phase,
+                places,
+            } => {
+                self.machine.work(epoch, phase, &places, now_ms);
+                if self.machine.era()
+                    == Some(Era {
+                        epoch,
+                        phase: phase.no,
+                    })
+                {
+                    self.phase = Some(phase);
+                }
+            }
+            Command::Lanes {
+                epoch,
+                phase,
+                lanes,
+                ..
+            } => {
+                let era = Era { epoch, phase };
+                if self.machine.era() == Some(era) && !self.draining {
+                    let gone: Vec<_> = self
+                        .lanes
+                        .keys()
+                        .filter(|lane| !lanes.contains(lane))
+                        .copied()
+                        .collect();
+                    for lane in gone {
+                        self.lanes.remove(&lane);
+                        self.machine.give_up(era, lane);
+                    }
+                    for lane in lanes {
+                        self.lanes.entry(lane).or_insert(0);
+                        self.machine.take_over(era, lane);
+                    }
+                }
+            }
+            Command::Tasks {
+                epoch,
+                phase,
+                tasks,
+            } => {
+                let era = Era { epoch, phase };
+                if self.machine.era() == Some(era) && !self.draining {
+                    self.take_tasks(era, tasks);
+                }
+            }
+            Command::Barrier { cut, epoch } => self.machine.barrier(cut, epoch),
+            Command::Drain => self.drain(out),
+            Command::Stop { .. } => out.push(Output::Exit),
+            Command::Welcome(_) | Command::Refused { .. } => {}
+            other => return Err(format!("a trainer was told {other:?}")),
+        }
+        self.listen(out)
+    }
+
+    fn take_tasks(&mut self, era: Era, tasks: Vec<TaskGrant>) {
+        for grant in tasks {
+            let has = |held: &TaskGrant| held.task == grant.task && held.attempt == grant.attempt;
+            let running = self.running.as_ref().map(|running| running.grant);
+            if self.tasks.iter().chain(&running).any(has) {
+                continue;
+            }
+            self.tasks.retain(|held| held.task != grant.task);
+            if running.is_some_and(|running| running.task == grant.task) {
+                self.running = None;
+            }
+            self.machine.hold_task(era, grant);
+            self.tasks.push_back(grant);
+        }
+        self.go_on(era);
+    }
+
+    fn drain(&mut self, out: &mut Vec<Output>) {
+        self.draining = true;
+        if let Some(era) = self.machine.era() {
+            let tasks = self.machine.positions();
+            let lanes = self.lanes.keys().copied().collect();
+            out.push(Output::Report(Up::Drained {
+                epoch: era.epoch,
+                phase: era.phase,
+                tasks,
+                lanes,
+            }));
+        }
+        out.push(Output::Exit);
+    }
+
+    /// Takes in what the machine has to tell.
+    ///
+    /// # Errors
+    /// A fault, which none of these runs may have.
+    pub fn listen(&mut self, out: &mut Vec<Output>) -> Result<(), String> {
+        while let Some(event) = self.machine.next_event() {
+            self.event(event, out)?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event, out: &mut Vec<Output>) -> Result<(), String> {
+        let Some(era) = self.machine.era() else {
+            return Ok(());
+        };
+        match event {
+            Event::Begun { .. } => {
+                self.lanes.clear();
+                self.tasks.clear();
+                self.running = None;
+                self.pulls.clear();
+            }
+            Event::Compute { lane, step } => {
+                self.lanes.insert(lane, step.0);
+                self.go_on_lane(era, lane);
+            }
+            Event::Ended { lane } => {
+                self.lanes.insert(lane, u64::MAX);
+            }
+            Event::Pulled { pull, items } => {
+                if let Some(what) = self.pulls.remove(&pull) {
+                    let values = items.into_iter().flat_map(|item| item.values).collect();
+                    out.push(Output::Labour(Labour { era, what, values }));
+                }
+            }
+            Event::Reached { unit, .. } => {
+                if self.stepped != Some(era.epoch) {
+                    self.stepped = Some(era.epoch);
+                    out.push(Output::Report(Up::Stepping { epoch: era.epoch }));
+                }
+                if let (Unit::Task(task), Some(running)) = (unit, &mut self.running)
+                    && running.grant.task == task
+                {
+                    running.ahead -= 1;
+                }
+                self.go_on(era);
+            }
+            Event::Finished { task, attempt, cut } => {
+                let metrics = Box::new(self.metrics(task));
+                out.push(Output::Report(Up::TaskFinished {
+                    epoch: era.epoch,
+                    phase: era.phase,
+                    cut,
+                    task,
+                    attempt,
+                    metrics,
+                }));
+                self.running.take_if(|running| running.grant.task == task);
+                self.go_on(era);
+            }
+            Event::AtBarrier { cut, epoch, tasks } => {
+                out.push(Output::Report(Up::AtBarrier { cut, epoch, tasks }))
+            }
+            Event::Unreachable { member, refused } => {
+                out.push(Output::Report(Up::Unreachable { member, refused }))
+            }
+            Event::NotFinite { .. } | Event::Fault(_) => return Err(format!("{event:?}")),
+        }
+        Ok(())
+    }
+
+    /// Finishes a computation.
+    ///
+    /// # Errors
+    /// As [`Trainer::listen`].
+    pub fn labour(&mut self, labour: Labour, out: &mut Vec<Output>) -> Result<(), String> {
+        let Labour { era, what, values } = labour;
+        if self.machine.era() != Some(era) || self.draining {
+            return Ok(());
+        }
+        self.computed += 1;
+        match what {
+            What::Lane(lane, step) if self.lanes.get(&lane) == Some(&step) => {
+                if let Some((task, own)) = self.job.lane_step(lane, step) {
+                    let end = self.job.end_on_last && self.job.lane_step(lane, step + 1).is_none();
+                    let gradient = self.job.gradient(era.phase, task, own, &values);
+                    let push = StepPush {
+                        step: Step(step),
+                        gradient,
+                        rows: self.job.rows(task, own),
+                        end,
+                    };
+                    self.machine.push_step(era, Unit::Lane(lane), push);
+                    if own + 1 == self.job.steps(task) {
+                        let metrics = Box::new(self.metrics(task));
+                        out.push(Output::Report(Up::TaskSteps {
+                            phase: era.phase,
+                            task,
+                            steps: own + 1,
+                            metrics,
+                        }));
+                    }
+                    if !end {
+                        self.lanes.insert(lane, step + 1);
+                        self.go_on_lane(era, lane);
+                    }
+                }
+            }
+            What::Task(task, step) => {
+                if let Some(running) = self
+                    .running
+                    .as_mut()
+                    .filter(|r| r.grant.task == task && r.next == step && r.asked)
+                {
+                    running.next += 1;
+                    running.asked = false;
+                    let gradient = self.job.gradient(era.phase, task, step, &values);
+                    let push = StepPush {
+                        step: Step(step),
+                        gradient,
+                        rows: self.job.rows(task, step),
+                        end: false,
+                    };
+                    self.machine.push_step(era, Unit::Task(task), push);
+                    self.go_on(era);
+                }
+            }
+            What::Evaluate(task) => {
+                if let Some(running) = self.running.take_if(|running| running.grant.task == task) {
+                    let (attempt, cut) = (running.grant.attempt, self.machine.cut());
+                    let metrics = Box::new(TaskMetrics {
+                        rows: 1,
+                        ..TaskMetrics::default()
+                    });
+                    self.machine.drop_task(era, task);
+                    out.push(Output::Report(Up::TaskFinished {
+                        epoch: era.epoch,
+                        phase: era.phase,
+                        cut,
+                        task,
+                        attempt,
+                        metrics,
+                    }));
+                    self.go_on(era);
+                }
+            }
+            What::Lane(..) => {}
+        }
+        self.listen(out)
+    }
+
+    fn metrics(&self, task: TaskId) -> TaskMetrics {
+        let rows = (0..self.job.steps(task))
+            .map(|step| u64::from(self.job.rows(task, step)))
+            .sum();
+        TaskMetrics {
+            rows,
+            ..TaskMetrics::default()
+        }
+    }
+
+    fn go_on_lane(&mut self, era: Era, lane: Lane) {
+        let Some(&step) = self.lanes.get(&lane) else {
+            return;
+        };
+        if let Some((task, own)) = self.job.lane_step(lane, step) {
+            let keys = self.job.weight_keys(era.phase, task, own);
+            self.pull(
+                era,
+                PullAt::Before(lane, Step(step)),
+                keys,
+                What::Lane(lane, step),
+            );
+        } else {
+            let push = StepPush {
+                step: Step(step),
+                gradient: Gradient::default(),
+                rows: 0,
+                end: true,
+            };
+            self.machine.push_step(era, Unit::Lane(lane), push);
+        }
+    }
+
+    fn go_on(&mut self, era: Era) {
+        if self.running.is_none()
+            && let Some(grant) = self.tasks.pop_front()
+        {
+            self.running = Some(Running {
+                grant,
+                next: grant.start.0,
+                ahead: 0,
+                asked: false,
+            });
+        }
+        let Some(running) = self.running.as_mut().filter(|running| !running.asked) else {
+            return;
+        };
+        let (task, next) = (running.grant.task, running.next);
+        if matches!(
+            self.phase,
+            Some(Phase {
+                sharing: Sharing::ReadOnly,
+                ..
+            })
+        ) {
+            running.asked = true;
+            self.pull(era, PullAt::Now, vec![0], What::Evaluate(task));
+        } else if next >= self.job.steps(task) {
+            self.machine.task_done(era, task);
+        } else if running.ahead < AHEAD {
+            running.asked = true;
+            running.ahead += 1;
+            let keys = self.job.weight_keys(era.phase, task, next);
+            self.pull(era, PullAt::Now, keys, What::Task(task, next));
+        }
+    }
+
+    fn pull(&mut self, era: Era, at: PullAt, keys: Vec<u32>, what: What) {
+        let pull = PullId(self.next_pull);
+        self.next_pull += 1;
+        self.pulls.insert(pull, what);
+        let item = PullItem {
+            table: WEIGHTS,
+            rows: Rows::Keys(keys),
+            values: Vec::new(),
+        };
+        self.machine.pull(era, pull, at, vec![item]);
+    }
+}
