@@ -1,5 +1,6 @@
 //! The client's side: submit, watch, kill, look around (`ApplicationClientProtocol`).
 
+mod queue;
 mod report;
 mod submission;
 
@@ -10,15 +11,17 @@ use heddle_hadoop::proto::common;
 use heddle_hadoop::rpc::{CallOptions, Proxy, RpcError};
 use tokio::time::{Instant, sleep};
 
+pub use queue::{ClusterMetrics, Queue, QueueAcls, QueueState};
 pub use report::{
     ApplicationFilter, ApplicationReport, ApplicationState, AttemptReport, AttemptState,
-    ClusterMetrics, ContainerReport, FinalApplicationStatus, Queue, QueueAcls, QueueState, Usage,
+    ContainerReport, FinalApplicationStatus, Usage,
 };
 pub use submission::Submission;
 
 use crate::cluster::Cluster;
-use crate::container::{NodeReport, NodeState, Priority, token_from_proto};
+use crate::container::{Priority, token_from_proto};
 use crate::ids::{ApplicationAttemptId, ApplicationId, ContainerId, Missing};
+use crate::node::{NodeReport, NodeState};
 use crate::node_managers::Signal;
 use crate::proto;
 use crate::resource::{ResourceTypes, Resources};

@@ -1,10 +1,9 @@
-//! Grants, their ends, and the nodes they are on.
-
-use std::fmt;
+//! Grants and how they are.
 
 use heddle_hadoop::Token;
 use heddle_hadoop::proto::common::TokenProto;
 
+use crate::exit::ExitStatus;
 use crate::ids::{ContainerId, Missing, NodeId};
 use crate::proto;
 use crate::resource::Resources;
@@ -103,189 +102,6 @@ impl From<proto::ContainerStateProto> for ContainerState {
     }
 }
 
-/// How a container ended (`ContainerExitStatus`, or the command's own status).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ExitStatus(pub i32);
-
-impl ExitStatus {
-    /// The command ended well.
-    pub const SUCCESS: Self = Self(0);
-    /// No status: it has not ended, or its files could not be copied.
-    pub const INVALID: Self = Self(-1000);
-    /// Released by us, its node was lost, or the grant expired unused.
-    pub const ABORTED: Self = Self(-100);
-    /// The node's disks failed.
-    pub const DISKS_FAILED: Self = Self(-101);
-    /// Taken back by the scheduler.
-    pub const PREEMPTED: Self = Self(-102);
-    /// Used more virtual memory than its share.
-    pub const KILLED_EXCEEDED_VMEM: Self = Self(-103);
-    /// Used more memory than it has.
-    pub const KILLED_EXCEEDED_PMEM: Self = Self(-104);
-    /// Stopped by `stopContainers`.
-    pub const KILLED_BY_APPMASTER: Self = Self(-105);
-    /// Stopped because the ResourceManager said so.
-    pub const KILLED_BY_RESOURCEMANAGER: Self = Self(-106);
-    /// The application was over.
-    pub const KILLED_AFTER_APP_COMPLETION: Self = Self(-107);
-    /// An opportunistic container made room.
-    pub const KILLED_BY_CONTAINER_SCHEDULER: Self = Self(-108);
-    /// Wrote more logs than allowed.
-    pub const KILLED_FOR_EXCESS_LOGS: Self = Self(-109);
-    /// The NodeManager restarted and found no status.
-    pub const LOST: Self = Self(154);
-
-    /// Who or what ended it, for the question whom to blame.
-    pub fn cause(self) -> ExitCause {
-        match self {
-            Self::SUCCESS => ExitCause::Success,
-            Self::INVALID => ExitCause::NotStarted,
-            Self::DISKS_FAILED | Self::LOST => ExitCause::Node,
-            Self::ABORTED
-            | Self::PREEMPTED
-            | Self::KILLED_BY_RESOURCEMANAGER
-            | Self::KILLED_AFTER_APP_COMPLETION
-            | Self::KILLED_BY_CONTAINER_SCHEDULER => ExitCause::Cluster,
-            Self::KILLED_BY_APPMASTER => ExitCause::Ourselves,
-            Self::KILLED_EXCEEDED_VMEM
-            | Self::KILLED_EXCEEDED_PMEM
-            | Self::KILLED_FOR_EXCESS_LOGS => ExitCause::Limit,
-            Self(129..=192) => ExitCause::Signal(self.0 - 128),
-            Self(_) => ExitCause::Command,
-        }
-    }
-}
-
-/// `0`, `-100 (ABORTED)`, `137 (signal 9)`.
-impl fmt::Display for ExitStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match *self {
-            Self::INVALID => "INVALID",
-            Self::ABORTED => "ABORTED",
-            Self::DISKS_FAILED => "DISKS_FAILED",
-            Self::PREEMPTED => "PREEMPTED",
-            Self::KILLED_EXCEEDED_VMEM => "KILLED_EXCEEDED_VMEM",
-            Self::KILLED_EXCEEDED_PMEM => "KILLED_EXCEEDED_PMEM",
-            Self::KILLED_BY_APPMASTER => "KILLED_BY_APPMASTER",
-            Self::KILLED_BY_RESOURCEMANAGER => "KILLED_BY_RESOURCEMANAGER",
-            Self::KILLED_AFTER_APP_COMPLETION => "KILLED_AFTER_APP_COMPLETION",
-            Self::KILLED_BY_CONTAINER_SCHEDULER => "KILLED_BY_CONTAINER_SCHEDULER",
-            Self::KILLED_FOR_EXCESS_LOGS => "KILLED_FOR_EXCESS_LOGS",
-            Self::LOST => "LOST",
-            _ => "",
-        };
-        match (name, self.cause()) {
-            ("", ExitCause::Signal(signal)) => write!(f, "{} (signal {signal})", self.0),
-            ("", _) => write!(f, "{}", self.0),
-            _ => write!(f, "{} ({name})", self.0),
-        }
-    }
-}
-
-/// Who or what ended a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ExitCause {
-    /// Nobody: the command ended with 0.
-    Success,
-    /// It never ran: usually a file that is missing or was changed. Also the status of one that still runs.
-    NotStarted,
-    /// The node's disks, or a NodeManager that lost track.
-    Node,
-    /// YARN took it: a lost node, preemption, a release, the end of the application. Nobody's fault.
-    Cluster,
-    /// Our `stopContainers`.
-    Ourselves,
-    /// It used more memory or disk than it may.
-    Limit,
-    /// This signal: 9 without another word may be the kernel's out-of-memory killer.
-    Signal(i32),
-    /// The command's own status, 1 … 255.
-    Command,
-}
-
-/// A node as the ResourceManager sees it (`NodeReport`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeReport {
-    /// Which.
-    pub id: NodeId,
-    /// How it is; `None` for a state that we do not know.
-    pub state: Option<NodeState>,
-    /// `/default-rack`, or where the administrator says it stands.
-    pub rack: String,
-    /// `host:port` of its web pages.
-    pub http_address: String,
-    /// In use.
-    pub used: Resources,
-    /// What it offers in all.
-    pub capability: Resources,
-    /// How many containers run there.
-    pub containers: i32,
-    /// Why it is unhealthy.
-    pub health_report: String,
-    /// Its labels.
-    pub labels: Vec<String>,
-    /// While decommissioning: after how many seconds its containers are killed.
-    pub decommissioning_timeout_s: Option<u32>,
-}
-
-/// Life of a node (`NodeState`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NodeState {
-    /// Not heard of yet.
-    New,
-    /// Takes containers.
-    Running,
-    /// Takes none: a disk is full, or its health script says so.
-    Unhealthy,
-    /// Taken out of service.
-    Decommissioned,
-    /// Not heard of for the expiry time.
-    Lost,
-    /// Came back as another process.
-    Rebooted,
-    /// Will be taken out; its containers may end in peace.
-    Decommissioning,
-    /// Its NodeManager ended in an orderly way.
-    Shutdown,
-}
-
-impl NodeState {
-    /// Whether containers there are gone or will be soon.
-    pub fn is_unusable(self) -> bool {
-        !matches!(self, Self::New | Self::Running)
-    }
-}
-
-impl From<proto::NodeStateProto> for NodeState {
-    fn from(state: proto::NodeStateProto) -> Self {
-        match state {
-            proto::NodeStateProto::NsNew => Self::New,
-            proto::NodeStateProto::NsRunning => Self::Running,
-            proto::NodeStateProto::NsUnhealthy => Self::Unhealthy,
-            proto::NodeStateProto::NsDecommissioned => Self::Decommissioned,
-            proto::NodeStateProto::NsLost => Self::Lost,
-            proto::NodeStateProto::NsRebooted => Self::Rebooted,
-            proto::NodeStateProto::NsDecommissioning => Self::Decommissioning,
-            proto::NodeStateProto::NsShutdown => Self::Shutdown,
-        }
-    }
-}
-
-impl From<NodeState> for proto::NodeStateProto {
-    fn from(state: NodeState) -> Self {
-        match state {
-            NodeState::New => Self::NsNew,
-            NodeState::Running => Self::NsRunning,
-            NodeState::Unhealthy => Self::NsUnhealthy,
-            NodeState::Decommissioned => Self::NsDecommissioned,
-            NodeState::Lost => Self::NsLost,
-            NodeState::Rebooted => Self::NsRebooted,
-            NodeState::Decommissioning => Self::NsDecommissioning,
-            NodeState::Shutdown => Self::NsShutdown,
-        }
-    }
-}
-
 pub(crate) fn token_from_proto(token: &TokenProto) -> Token {
     Token::new(
         token.identifier.to_vec(),
@@ -363,64 +179,9 @@ impl TryFrom<&proto::ContainerStatusProto> for ContainerStatus {
     }
 }
 
-impl TryFrom<&proto::NodeReportProto> for NodeReport {
-    type Error = Missing;
-
-    fn try_from(message: &proto::NodeReportProto) -> Result<Self, Missing> {
-        let state = message
-            .node_state
-            .and_then(|state| proto::NodeStateProto::try_from(state).ok());
-        Ok(Self {
-            id: message
-                .node_id
-                .as_ref()
-                .ok_or(Missing("id of a node"))?
-                .try_into()?,
-            state: state.map(NodeState::from),
-            rack: message.rack_name().to_owned(),
-            http_address: message.http_address().to_owned(),
-            used: message
-                .used
-                .as_ref()
-                .map(Resources::from)
-                .unwrap_or_default(),
-            capability: message
-                .capability
-                .as_ref()
-                .map(Resources::from)
-                .unwrap_or_default(),
-            containers: message.num_containers(),
-            health_report: message.health_report().to_owned(),
-            labels: message.node_labels.clone(),
-            decommissioning_timeout_s: message.decommissioning_timeout,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn exit_statuses_name_whom_to_blame() {
-        for (status, cause, text) in [
-            (0, ExitCause::Success, "0"),
-            (1, ExitCause::Command, "1"),
-            (137, ExitCause::Signal(9), "137 (signal 9)"),
-            (143, ExitCause::Signal(15), "143 (signal 15)"),
-            (154, ExitCause::Node, "154 (LOST)"),
-            (-100, ExitCause::Cluster, "-100 (ABORTED)"),
-            (-102, ExitCause::Cluster, "-102 (PREEMPTED)"),
-            (-104, ExitCause::Limit, "-104 (KILLED_EXCEEDED_PMEM)"),
-            (-105, ExitCause::Ourselves, "-105 (KILLED_BY_APPMASTER)"),
-            (-1000, ExitCause::NotStarted, "-1000 (INVALID)"),
-        ] {
-            assert_eq!(
-                (ExitStatus(status).cause(), ExitStatus(status).to_string()),
-                (cause, text.to_owned())
-            );
-        }
-    }
 
     #[test]
     fn a_container_without_a_node_is_refused() {

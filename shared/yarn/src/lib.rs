@@ -16,8 +16,10 @@ pub mod am;
 pub mod client;
 mod cluster;
 pub mod container;
+pub mod exit;
 pub mod ids;
 pub mod launch;
+pub mod node;
 pub mod node_managers;
 pub mod proto;
 pub mod resource;
@@ -28,14 +30,13 @@ pub use am::{
 };
 pub use client::{ApplicationReport, ApplicationState, Client, ClientError, Submission};
 pub use cluster::{Cluster, ClusterError, Limits};
-pub use container::{
-    AskId, Container, ContainerState, ContainerStatus, ExecutionType, ExitCause, ExitStatus,
-    NodeReport, NodeState, Priority,
-};
+pub use container::{AskId, Container, ContainerState, ContainerStatus, ExecutionType, Priority};
+pub use exit::{ExitCause, ExitStatus};
 pub use ids::{ApplicationAttemptId, ApplicationId, ContainerId, NodeId};
 pub use launch::{
     Access, LaunchContext, LocalResource, ResourceKind, ResourceUrl, RetryContext, Visibility,
 };
+pub use node::{NodeReport, NodeState};
 pub use node_managers::{NodeError, NodeManagers, NodeTokens, Signal, Started};
 pub use resource::{Amount, Memory, ResourceTypes, Resources, VCores};
 

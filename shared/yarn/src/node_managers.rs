@@ -3,20 +3,24 @@
 //! Each node takes only a token that the ResourceManager made for this attempt and that node; they come with grants and
 //! are kept in [`NodeTokens`].
 
+mod error;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use heddle_hadoop::Token;
-use heddle_hadoop::rpc::error::AuthError;
-use heddle_hadoop::rpc::{CallOptions, Proxy, RpcError};
+use heddle_hadoop::rpc::{CallOptions, Proxy};
 use tokio::time::{Instant, sleep};
+
+pub use error::NodeError;
 
 use crate::cluster::Cluster;
 use crate::container::{Container, ContainerStatus, token_to_proto};
 use crate::ids::{ContainerId, Missing, NodeId};
 use crate::launch::LaunchContext;
 use crate::proto;
+use error::{call_error, refusal, started};
 
 /// Pause before a NodeManager that is still starting is asked again.
 const NOT_READY_PAUSE: Duration = Duration::from_millis(200);
@@ -72,58 +76,6 @@ impl From<Signal> for proto::SignalContainerCommandProto {
             Signal::Kill => Self::ForcefulShutdown,
         }
     }
-}
-
-/// Why a NodeManager did not do as told.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NodeError {
-    /// No token for this node has come with a grant.
-    #[error("there is no token for the node {node}")]
-    NoToken {
-        /// Which.
-        node: NodeId,
-    },
-    /// The node takes our token no more, or never did. A newer one may come with the next grant there; release this one.
-    #[error("the node {node} refuses our token")]
-    TokenRefused {
-        /// Which.
-        node: NodeId,
-        /// Its words.
-        message: String,
-    },
-    /// The grant was not used in time. Release it and ask again; not the container's fault.
-    #[error("the grant of {container} has expired")]
-    GrantExpired {
-        /// Which.
-        container: ContainerId,
-    },
-    /// The grant is of a ResourceManager that was restarted since. Release it and ask again.
-    #[error("the grant of {container} is of an earlier ResourceManager")]
-    PreviousResourceManager {
-        /// Which.
-        container: ContainerId,
-    },
-    /// The node does not have the container: it ended, or never started there.
-    #[error("the container {container} is not on this node")]
-    Gone {
-        /// Which.
-        container: ContainerId,
-    },
-    /// Another refusal.
-    #[error("refused by the node: {class}: {message}")]
-    Refused {
-        /// The exception's class.
-        class: String,
-        /// Its message on one line.
-        message: String,
-    },
-    /// The call failed. Whether the node did it, [`RpcError::outcome`] says.
-    #[error("the call to the node failed")]
-    Call(#[source] RpcError),
-    /// The answer lacks something.
-    #[error("the node's answer makes no sense")]
-    Answer(#[source] Missing),
 }
 
 /// Calls to NodeManagers. Cheap to clone; calls to different nodes do not wait for each other.
@@ -317,187 +269,5 @@ impl NodeManagers {
                 Err(error) => return Err(call_error(node, error)),
             }
         }
-    }
-}
-
-/// A call as a whole was refused, or failed.
-fn call_error(node: &NodeId, error: RpcError) -> NodeError {
-    let Some(exception) = error.remote() else {
-        return NodeError::Call(error);
-    };
-    let message = exception.message().to_owned();
-    let text_says =
-        message.contains("NMToken") || message.contains("seems to have been generated illegally");
-    let refused = matches!(
-        &error,
-        RpcError::Auth {
-            source: AuthError::Refused(_),
-            ..
-        }
-    );
-    if exception.is_invalid_token() || text_says || refused {
-        return NodeError::TokenRefused {
-            node: node.clone(),
-            message,
-        };
-    }
-    NodeError::Refused {
-        class: exception.class().to_owned(),
-        message,
-    }
-}
-
-fn started(
-    container: ContainerId,
-    answer: &proto::StartContainersResponseProto,
-) -> Result<Started, NodeError> {
-    // The first is said as long as the node remembers the grant's token, the second while the container runs.
-    const TAKEN_BEFORE: [&str; 2] = [
-        "Attempt to relaunch the same container",
-        "already is running on this node",
-    ];
-    let accepted = answer
-        .succeeded_requests
-        .iter()
-        .any(|id| ContainerId::try_from(id) == Ok(container));
-    match failure(container, &answer.failed_requests) {
-        Some(exception)
-            if TAKEN_BEFORE
-                .iter()
-                .any(|text| exception.message().contains(text)) =>
-        {
-            Ok(Started::AlreadyRunning)
-        }
-        Some(exception) => Err(container_error(container, exception)),
-        None if accepted => Ok(Started::Accepted),
-        None => Err(NodeError::Answer(Missing("result of a start"))),
-    }
-}
-
-/// What the node said against this container, if anything.
-fn refusal(
-    container: ContainerId,
-    failed: &[proto::ContainerExceptionMapProto],
-) -> Option<NodeError> {
-    failure(container, failed).map(|exception| container_error(container, exception))
-}
-
-fn failure(
-    container: ContainerId,
-    failed: &[proto::ContainerExceptionMapProto],
-) -> Option<&proto::SerializedExceptionProto> {
-    let of_container = |entry: &&proto::ContainerExceptionMapProto| {
-        entry
-            .container_id
-            .as_ref()
-            .is_some_and(|id| ContainerId::try_from(id) == Ok(container))
-    };
-    failed
-        .iter()
-        .find(of_container)
-        .and_then(|entry| entry.exception.as_ref())
-}
-
-/// Per-container failures differ by their words alone; the class is mostly `YarnException`.
-fn container_error(
-    container: ContainerId,
-    exception: &proto::SerializedExceptionProto,
-) -> NodeError {
-    let message = exception.message();
-    if message.contains("This token is expired") {
-        NodeError::GrantExpired { container }
-    } else if message.contains("is allocated by a previous RM")
-        || message.contains("as it is allocated by a previous")
-    {
-        NodeError::PreviousResourceManager { container }
-    } else if message.contains("is not handled by this NodeManager")
-        || message.contains("was recently stopped")
-    {
-        NodeError::Gone { container }
-    } else {
-        // The second line has the reason as often as the first.
-        let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-        NodeError::Refused {
-            class: exception.class_name().to_owned(),
-            message,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::{ApplicationAttemptId, ApplicationId};
-
-    fn id() -> ContainerId {
-        let application = ApplicationId {
-            cluster_timestamp: 1,
-            id: 1,
-        };
-        ContainerId {
-            attempt: ApplicationAttemptId {
-                application,
-                attempt: 1,
-            },
-            id: 2,
-        }
-    }
-
-    fn failed(message: &str) -> proto::StartContainersResponseProto {
-        let exception = proto::SerializedExceptionProto {
-            message: Some(message.to_owned()),
-            class_name: Some("org.apache.hadoop.yarn.exceptions.YarnException".to_owned()),
-            ..Default::default()
-        };
-        let entry = proto::ContainerExceptionMapProto {
-            container_id: Some(id().into()),
-            exception: Some(exception),
-        };
-        proto::StartContainersResponseProto {
-            failed_requests: vec![entry],
-            ..Default::default()
-        }
-    }
-
-    #[test]
-    fn a_start_that_was_made_before_is_a_success() {
-        for message in [
-            "Unauthorized request to start container. \nAttempt to relaunch the same container with id container_1_0001_01_000002",
-            "Container container_1_0001_01_000002 already is running on this node!!",
-        ] {
-            assert_eq!(
-                started(id(), &failed(message)).unwrap(),
-                Started::AlreadyRunning
-            );
-        }
-    }
-
-    #[test]
-    fn expired_and_stale_grants_are_told_apart() {
-        let expired = failed(
-            "Unauthorized request to start container. \nThis token is expired. current time is 1 found 0",
-        );
-        assert!(matches!(
-            started(id(), &expired),
-            Err(NodeError::GrantExpired { .. })
-        ));
-        let stale = failed(
-            "Container container_1_0001_01_000002 rejected as it is allocated by a previous RM",
-        );
-        assert!(matches!(
-            started(id(), &stale),
-            Err(NodeError::PreviousResourceManager { .. })
-        ));
-        assert!(
-            matches!(started(id(), &failed("other\nline")), Err(NodeError::Refused { message, .. }) if message == "other line")
-        );
-    }
-
-    #[test]
-    fn an_answer_without_our_container_is_no_success() {
-        assert!(matches!(
-            started(id(), &Default::default()),
-            Err(NodeError::Answer(_))
-        ));
     }
 }

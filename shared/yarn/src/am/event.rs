@@ -1,7 +1,8 @@
 //! What a heartbeat brought.
 
-use crate::container::{AskId, Container, ContainerStatus, NodeReport};
+use crate::container::{AskId, Container, ContainerStatus};
 use crate::ids::{ContainerId, Missing};
+use crate::node::NodeReport;
 use crate::proto;
 use crate::resource::Resources;
 

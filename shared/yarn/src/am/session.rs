@@ -16,10 +16,9 @@ use heddle_hadoop::Token;
 use super::ask::{Ask, to_proto};
 use super::event::{Event, Preemption, UpdateKind};
 use super::table::{AskTable, Changes};
-use crate::container::{
-    AskId, Container, ContainerStatus, ExecutionType, NodeReport, token_from_proto,
-};
+use crate::container::{AskId, Container, ContainerStatus, ExecutionType, token_from_proto};
 use crate::ids::{ContainerId, Missing, NodeId};
+use crate::node::NodeReport;
 use crate::proto;
 use crate::resource::Resources;
 

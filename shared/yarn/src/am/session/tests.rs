@@ -5,7 +5,8 @@ use prost::Message as _;
 use super::*;
 use crate::am::ask::{NodeName, Placement};
 use crate::am::event::Excess;
-use crate::container::{ExitStatus, Priority};
+use crate::container::Priority;
+use crate::exit::ExitStatus;
 use crate::ids::{ApplicationAttemptId, ApplicationId};
 use crate::resource::{Memory, VCores};
 
