@@ -165,6 +165,10 @@ impl Core {
                 Place::Asked => Some(entry.incarnation),
                 Place::Empty { .. } | Place::Starting { .. } | Place::Held(_) => None,
             });
+        let before = self
+            .slots
+            .holder(member.slot)
+            .map(|holder| (holder.member, holder.joined));
         let admission = match refusal {
             Some(reason) => Admission::Refused(reason),
             None => self.slots.register(holder, self.adopting),
@@ -224,6 +228,16 @@ impl Core {
                 pid,
                 host,
             });
+        }
+        if let Some((old, joined)) = before.filter(|(old, _)| *old != member)
+            && !matches!(self.stage, Stage::Takeover(_))
+        {
+            // A zombie of an earlier attempt was taken in first. What it was given goes on without it; a shard
+            // that it held is not where its successor is.
+            match member.slot.role {
+                Role::Pserver => self.pserver_lost(member.slot, "was replaced"),
+                Role::Trainer => self.trainer_gone(old, joined),
+            }
         }
         match member.slot.role {
             Role::Pserver => self.pserver_registered(member.slot, again, held),
