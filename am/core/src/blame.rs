@@ -9,7 +9,7 @@
 //! the job has made no lasting progress (phase ended, checkpoint committed) since, and to twice the limit. A slot
 //! above its limit or all slots above the job's limit end the job with the last error.
 //!
-//! **Pace.** The first failure of a minute is replaced at once, since most are single. Then the wait of a slot
+//! **Pace.** What counts is paced. The first failure of a minute is replaced at once, since most are single. Then the wait of a slot
 //! doubles from a quarter of a second; ten failures of the job in a minute add three seconds, doubling to a minute.
 //!
 //! **Rejected.** A total since the start (Flink's and Spark's first rule): a job of a month dies of old sins.
@@ -135,12 +135,14 @@ impl Ledger {
         }
     }
 
-    /// How long to wait before the slot is filled again, ms.
-    pub(crate) fn delay_ms(&self, now: Mono, slot: Slot) -> u64 {
+    /// How long to wait before the slot is filled again, ms. A kill that the job has made progress since is no
+    /// reason to wait: whoever kills a process a second finds it back each time.
+    pub(crate) fn delay_ms(&self, now: Mono, progress: u64, slot: Slot) -> u64 {
         let recent = || {
-            self.failures
-                .iter()
-                .filter(|failure| now.since(failure.at) < PACE_MS)
+            self.failures.iter().filter(|failure| {
+                let counts = failure.blame == Blame::Failure || failure.progress == progress;
+                counts && now.since(failure.at) < PACE_MS
+            })
         };
         let own = recent().filter(|failure| failure.slot == slot).count();
         let all = recent().count();
@@ -235,7 +237,7 @@ mod tests {
             note(&mut ledger, n, &Exit::Code(9), 0);
             note(&mut ledger, n, &Exit::Code(20), 0);
         }
-        assert_eq!(ledger.delay_ms(Mono(100), SLOT), 0);
+        assert_eq!(ledger.delay_ms(Mono(100), 0, SLOT), 0);
         assert_eq!(ledger.crash_loop(Mono(100), 0, 4, &Limits::default()), None);
     }
 
@@ -284,21 +286,30 @@ mod tests {
     }
 
     #[test]
+    fn kills_that_were_survived_are_not_paced() {
+        let mut ledger = Ledger::default();
+        for progress in 0..30 {
+            note(&mut ledger, progress * 1_000, &Exit::Signal(9), progress);
+            assert_eq!(ledger.delay_ms(Mono(progress * 1_000), progress, SLOT), 0);
+        }
+    }
+
+    #[test]
     fn one_failure_is_replaced_at_once_and_more_are_paced() {
         let mut ledger = Ledger::default();
         note(&mut ledger, 0, &Exit::Code(1), 0);
-        assert_eq!(ledger.delay_ms(Mono(0), SLOT), 0);
+        assert_eq!(ledger.delay_ms(Mono(0), 0, SLOT), 0);
         note(&mut ledger, 0, &Exit::Code(1), 0);
-        assert_eq!(ledger.delay_ms(Mono(0), SLOT), 250);
+        assert_eq!(ledger.delay_ms(Mono(0), 0, SLOT), 250);
         for _ in 2..12 {
             note(&mut ledger, 0, &Exit::Code(1), 0);
         }
         assert!(
-            ledger.delay_ms(Mono(0), Slot::pserver(7)) >= 3_000,
+            ledger.delay_ms(Mono(0), 0, Slot::pserver(7)) >= 3_000,
             "a storm paces everybody"
         );
-        assert!(ledger.delay_ms(Mono(0), SLOT) <= 64_000);
-        assert_eq!(ledger.delay_ms(Mono(60_000), SLOT), 0);
+        assert!(ledger.delay_ms(Mono(0), 0, SLOT) <= 64_000);
+        assert_eq!(ledger.delay_ms(Mono(60_000), 0, SLOT), 0);
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Core {
         let container = self.slots.container(slot).cloned();
         self.ledger
             .note(now, slot, node, blame, self.progress, cause);
-        let wait_ms = self.ledger.delay_ms(now, slot);
+        let wait_ms = self.ledger.delay_ms(now, self.progress, slot);
         if let Some(container) = self.slots.vacate(slot, now + wait_ms) {
             self.stop_container(&container, 0);
             if let Some(life) = self.slots.containers.get_mut(&container) {
