@@ -56,6 +56,17 @@ struct Rig {
 impl Rig {
     /// `threads` data threads for a job of `shards` shards and one table of `rows` × `cols`.
     fn start(threads: usize, shards: u32, rows: u64, cols: u32, optimizer: Optimizer) -> Self {
+        Self::with_copies(threads, shards, rows, cols, optimizer, 1 << 28)
+    }
+
+    fn with_copies(
+        threads: usize,
+        shards: u32,
+        rows: u64,
+        cols: u32,
+        optimizer: Optimizer,
+        copy_bytes: u64,
+    ) -> Self {
         let table = TableSpec {
             id: TableId(0),
             name: "w".into(),
@@ -70,7 +81,7 @@ impl Rig {
             secret: secret(1),
             tables: vec![table],
             shards,
-            copy_bytes: 1 << 28,
+            copy_bytes,
             options: Options {
                 threads,
                 ..Options::default()
@@ -424,4 +435,125 @@ fn a_later_container_of_a_slot_closes_the_connection_of_the_one_before() {
     new.epoch = epoch(2);
     let query = new.header(Kind::Query, 0);
     assert_eq!(new.ask(query, &[]).0.kind, Kind::Standing);
+}
+
+/// A stream that ends in the middle of a frame leaves nothing of it, and the frame counts when it comes again.
+#[test]
+fn a_frame_that_breaks_off_leaves_nothing() {
+    let rig = Rig::start(1, 1, 100_000, 1, SGD);
+    rig.members(&[trainer(0, 1)]);
+    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.holding();
+    let values = vec![-1.0f32; 60_000];
+    let connect = || Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
+    let push = |peer: &mut Peer| {
+        let mut header = peer.header(Kind::Push, 0);
+        (header.count, header.rows, header.flags) = (values.len() as u32, 1, flags::LAST);
+        header.value_bytes = 4 * header.count;
+        header
+    };
+    let mut peer = connect();
+    let header = push(&mut peer);
+    peer.stream.write_all(&header.encode()).expect("open");
+    peer.stream
+        .write_all(&bytemuck::cast_slice(&values)[..150_001])
+        .expect("open");
+    drop(peer);
+    let mut peer = connect();
+    assert_eq!(peer.pull(0, 0, 0, 1), [0.0]);
+    let header = push(&mut peer);
+    assert_eq!(peer.ask(header, &values).0.status, Status::Ok);
+    assert_eq!(peer.ask(header, &values).0.status, Status::Already);
+    assert_eq!(peer.pull(0, 0, 59_999, 2), [1.0, 0.0]);
+}
+
+/// Bytes that are no frame cost their connection and nothing else.
+#[test]
+fn a_stream_that_is_no_frame_is_closed() {
+    let rig = Rig::start(1, 1, 10, 1, SGD);
+    rig.members(&[trainer(0, 1), trainer(1, 1)]);
+    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.holding();
+    let mut other = Peer::connect(rig.endpoints[0], trainer(1, 1), 1, RUN).expect("welcome");
+    let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
+    peer.stream.write_all(&[7; 200]).expect("open");
+    let mut byte = [0];
+    assert_eq!(peer.stream.read(&mut byte).unwrap_or(0), 0, "closed");
+    assert_eq!(other.pull(0, 0, 0, 1), [0.0]);
+}
+
+/// A peer that asks for much and reads nothing yet stops nobody, and gets all of it in the end.
+#[test]
+fn a_slow_reader_stops_nobody() {
+    let rig = Rig::start(1, 1, 1 << 20, 1, SGD);
+    rig.members(&[trainer(0, 1), trainer(1, 1)]);
+    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.holding();
+    let mut slow = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
+    let mut quick = Peer::connect(rig.endpoints[0], trainer(1, 1), 1, RUN).expect("welcome");
+    for _ in 0..200 {
+        let mut pull = slow.header(Kind::Pull, 0);
+        (pull.count, pull.step) = (65_536, Step(0));
+        slow.send(pull, &[]);
+    }
+    for step in 0..50 {
+        let mut push = quick.header(Kind::Push, 0);
+        (push.unit, push.step, push.flags, push.count, push.rows) =
+            (1, Step(step), flags::LAST, 1, 1);
+        assert_eq!(quick.ask(push, &[-1.0]).0.status, Status::Ok);
+    }
+    assert_eq!(quick.pull(0, 0, 0, 1), [50.0]);
+    for _ in 0..200 {
+        let (header, values) = slow.receive();
+        assert_eq!((header.status, values.len()), (Status::Ok, 65_536));
+    }
+}
+
+/// Training goes on while a cut is saved, with hardly any memory for copies: the file shows the cut.
+#[test]
+fn the_file_shows_the_cut_whatever_is_pushed_meanwhile() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rows = 1 << 20;
+    let rig = Rig::with_copies(1, 1, rows, 1, SGD, 64 << 10);
+    rig.members(&[trainer(0, 1)]);
+    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.holding();
+    let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
+    let mut step = 0;
+    let mut round = |peer: &mut Peer| {
+        for start in (0..rows).step_by(65_536) {
+            let mut push = peer.header(Kind::Push, 0);
+            (push.step, push.flags, push.rows) = (Step(step), flags::LAST, 1);
+            (push.start, push.count) = (start, 65_536);
+            assert_eq!(peer.ask(push, &vec![-1.0; 65_536]).0.status, Status::Ok);
+            step += 1;
+        }
+    };
+    round(&mut peer);
+    rig.cut(1, CutAt::Barriers(vec![]), dir.path());
+    rig.wait(|up| matches!(up, Up::Snapped { .. }).then_some(()));
+    round(&mut peer);
+    round(&mut peer);
+    let files = rig.saved(1);
+    let base = Base {
+        cut: cut(1),
+        dir: dir.path().display().to_string(),
+        files,
+    };
+    rig.hold(2, 1, Sharing::Queue, Some(base), 0);
+    assert_eq!(
+        rig.holding(),
+        (0, 1),
+        "the snapshot in memory had to make room"
+    );
+    peer.epoch = epoch(2);
+    for start in (0..rows).step_by(65_536) {
+        assert!(
+            peer.pull(0, 0, start, 65_536)
+                .iter()
+                .all(|&value| value == 1.0)
+        );
+    }
+    let query = peer.header(Kind::Query, 0);
+    assert_eq!(peer.ask(query, &[]).0.step, Step(16));
 }
