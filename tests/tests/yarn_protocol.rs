@@ -2,13 +2,14 @@
 //! ApplicationMaster: its applications are unmanaged.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use heddle_hadoop::configuration::Environment;
 use heddle_hadoop::{Configuration, Token, User};
-use heddle_tests::hadoop::{Cluster, Daemon, Options};
+use heddle_tests::hadoop::{Cluster, Daemon, Lossy, Options};
 use heddle_yarn::am::{DEFAULT_RACK, NodeName, Update, UpdateKind};
 use heddle_yarn::client::FinalApplicationStatus;
 use heddle_yarn::{
@@ -40,10 +41,23 @@ fn cluster() -> Result<&'static Cluster> {
 }
 
 fn yarn() -> Result<heddle_yarn::Cluster> {
+    yarn_by(None)
+}
+
+/// `scheduler`: another address for the ApplicationMaster's calls.
+fn yarn_by(scheduler: Option<SocketAddr>) -> Result<heddle_yarn::Cluster> {
     let conf = cluster()?.conf_dir();
     let environment = Environment::empty().with_variable("HADOOP_CONF_DIR", conf.to_string_lossy());
+    let mut configuration = Configuration::load(environment)?;
+    if let Some(address) = scheduler {
+        configuration.set(
+            "yarn.resourcemanager.scheduler.address",
+            address.to_string(),
+            "the test",
+        );
+    }
     Ok(heddle_yarn::Cluster::new(
-        &Configuration::load(environment)?,
+        &configuration,
         User::new("alice"),
     )?)
 }
@@ -59,7 +73,11 @@ struct App {
 
 impl App {
     async fn new() -> Result<Self> {
-        let yarn = yarn()?;
+        let app = Self::unregistered(yarn()?).await?;
+        app.registered().await
+    }
+
+    async fn unregistered(yarn: heddle_yarn::Cluster) -> Result<Self> {
         let client = Client::new(&yarn);
         let id = client.new_application().await?.id;
         let submission = Submission {
@@ -73,8 +91,20 @@ impl App {
         };
         client.submit(&submission).await?;
         let token = client.am_token(id).await?;
-        let mut am = ApplicationMaster::new(&yarn, token.clone());
-        let registered = am
+        let am = ApplicationMaster::new(&yarn, token.clone());
+        let nodes = NodeManagers::new(&yarn, am.node_tokens());
+        Ok(Self {
+            id,
+            client,
+            token,
+            am,
+            nodes,
+        })
+    }
+
+    async fn registered(mut self) -> Result<Self> {
+        let registered = self
+            .am
             .register(Place::default())
             .await?
             .context("the first registration")?;
@@ -86,14 +116,7 @@ impl App {
             registered.resource_types.0.contains_key("memory-mb"),
             "{registered:?}"
         );
-        let nodes = NodeManagers::new(&yarn, am.node_tokens());
-        Ok(Self {
-            id,
-            client,
-            token,
-            am,
-            nodes,
-        })
+        Ok(self)
     }
 
     /// Beats until `found` finds something in the events, and returns it with all events so far.
@@ -430,5 +453,49 @@ async fn a_container_grows() -> Result<()> {
         "{grown:?}"
     );
     app.nodes.update(&grown).await?;
+    app.finish().await
+}
+
+#[tokio::test]
+async fn lost_replies_are_asked_for_again_and_nothing_is_doubled() -> Result<()> {
+    let scheduler = SocketAddr::new(cluster()?.host(Daemon::ResourceManager(1)).parse()?, 8030);
+    let lossy = Lossy::before(scheduler)?;
+    let mut app = App::unregistered(yarn_by(Some(lossy.address()))?).await?;
+    app.am.register(Place::default()).await?;
+    let mut events = Vec::new();
+    for round in 0..40_u32 {
+        match round {
+            0 => app.am.want(A, small(), 3),
+            10 => app.am.want(B, small(), 2),
+            20 => app.am.want(A, small(), 5),
+            _ => {}
+        }
+        // The connection is up, so what is lost is the answer to a heartbeat, and every third time also that to the
+        // new connection's handshake.
+        lossy.lose(1 + u32::from(round % 3 == 0));
+        events.extend(app.am.allocate(0.5).await?);
+        ensure!(lossy.left() == 0, "replies were lost");
+    }
+    for _ in 0..50 {
+        events.extend(app.am.allocate(0.5).await?);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let twice = events.iter().find(|event| {
+        matches!(
+            event,
+            Event::DuplicateGrant(_) | Event::UnknownCompletion(_)
+        )
+    });
+    ensure!(twice.is_none(), "{twice:?}");
+    ensure!(
+        (app.am.counts(A), app.am.counts(B)) == (Some((5, 5)), Some((2, 2))),
+        "{events:?}"
+    );
+    let usage = app.client.report(app.id).await?.usage;
+    ensure!(
+        usage.containers == 7,
+        "the ResourceManager counts what we hold: {usage:?}"
+    );
+    lossy.lose(1);
     app.finish().await
 }

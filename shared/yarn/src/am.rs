@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use heddle_hadoop::Token;
-use heddle_hadoop::rpc::{Outcome, Proxy, RpcError};
+use heddle_hadoop::rpc::{CallOptions, Outcome, Proxy, RpcError};
+use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 pub use ask::{Ask, DEFAULT_RACK, NodeName, Placement};
@@ -228,6 +229,9 @@ impl ApplicationMaster {
 
     /// Ends the application. The first accepted status and diagnostics stand. Exit the process soon afterwards.
     ///
+    /// A ResourceManager that has noted the end closes the attempt and takes its token no more. So when an answer was
+    /// lost and the attempt turns out to be closed, that is taken for the end that was asked for.
+    ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
     pub async fn finish(
@@ -241,28 +245,33 @@ impl ApplicationMaster {
             tracking_url: Some(tracking_url.to_owned()),
             final_application_status: Some(proto::FinalApplicationStatusProto::from(status).into()),
         };
-        let mut noted = false;
+        let limits = self.cluster.limits();
+        let end = Instant::now() + limits.call;
+        let mut may_be_noted = false;
         loop {
             if self.must_register {
                 self.register_again().await?;
             }
+            // Tried again here and not by the layer below, which would not tell that an earlier try was sent.
+            let left = end.saturating_duration_since(Instant::now());
+            let options = CallOptions::unless_executed(left).with_attempt_timeout(limits.attempt);
             let answer: Result<proto::FinishApplicationMasterResponseProto, RpcError> = self
                 .proxy
-                .call("finishApplicationMaster", &request, self.cluster.rm_call())
+                .call("finishApplicationMaster", &request, options)
                 .await;
             match answer {
                 Ok(answer) if answer.is_unregistered() => return Ok(()),
-                Ok(_) => {
-                    noted = true;
-                    tokio::time::sleep(FINISH_PAUSE).await;
-                }
+                Ok(_) => may_be_noted = true,
                 Err(error) => match Meaning::of(&error) {
                     Meaning::NotRegistered => self.forgotten(),
-                    // The last answer was lost, and the ResourceManager has closed the attempt, as we asked.
-                    Meaning::Fenced if noted => return Ok(()),
+                    Meaning::Fenced if may_be_noted => return Ok(()),
+                    _ if error.outcome() == Outcome::Unknown && Instant::now() < end => {
+                        may_be_noted = true;
+                    }
                     _ => return Err(AmError::from(error)),
                 },
             }
+            sleep(FINISH_PAUSE).await;
         }
     }
 
