@@ -10,7 +10,7 @@ mod source;
 mod text;
 
 use heddle_protocol::control::ExportedFile;
-use heddle_protocol::ids::{CutId, Member, RunId};
+use heddle_protocol::ids::Member;
 use heddle_protocol::spec::table::{BIAS, STATS, WEIGHTS};
 use heddle_protocol::spec::{Algorithm, DataFormat, JobSpec, ModelFormat, TableSpec};
 use heddle_storage::checkpoint::{Checkpoint, CheckpointError, Depth};
@@ -87,9 +87,7 @@ pub struct Exported {
 /// What the files say of where they come from.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
-    pub(crate) run: RunId,
     pub(crate) job: String,
-    pub(crate) cut: CutId,
     pub(crate) spec: JobSpec,
 }
 
@@ -180,9 +178,7 @@ async fn export_into(
         formats.to_vec()
     };
     let origin = Origin {
-        run: manifest.run,
         job: manifest.job.clone(),
-        cut: manifest.cut,
         spec,
     };
     let model = Model {

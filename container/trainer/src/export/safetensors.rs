@@ -127,9 +127,8 @@ pub(super) async fn write(
     let origin = model.origin;
     let mut header = Header::default();
     let mut say = |name: &str, value: String| header.metadata.insert(name.to_owned(), value);
-    say("heddle.run", origin.run.to_string());
+    // Neither run nor checkpoint: the same training gives the same bytes. `MODEL.json` names both.
     say("heddle.job", origin.job.clone());
-    say("heddle.checkpoint", origin.cut.to_string());
     if model.is_linear() {
         say("heddle.model", "logistic-regression".to_owned());
         say(

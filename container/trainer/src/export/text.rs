@@ -24,11 +24,9 @@ pub(super) async fn write(
     let mut writer = SummedWriter::create(storage, &dir.join(TEXT_FILE)?).await?;
     let head = format!(
         "{FIRST_WORDS}: score = bias + sum of weight * value; probability of label 1 = 1 / (1 + exp(-score))\n\
-         # job {}, run {}, checkpoint {}\n\
+         # job {}\n\
          model logistic-regression\nformat {}\nindex-base {base}\nfeatures {}\n",
         origin.job,
-        origin.run,
-        origin.cut,
         data_format_name(origin.spec.data.format),
         origin.spec.model.features,
     );
