@@ -14,6 +14,8 @@ mod digest;
 pub mod double;
 mod error;
 mod glob;
+#[cfg(feature = "hdfs")]
+mod hdfs;
 mod local;
 mod location;
 mod path;
@@ -27,6 +29,8 @@ use std::sync::Arc;
 
 pub use error::{Op, Reason, StorageError, WriteError};
 pub use glob::find_files;
+#[cfg(feature = "hdfs")]
+pub use hdfs::HdfsStorage;
 pub use local::LocalStorage;
 pub use location::{Location, LocationError};
 pub use path::{PathError, StorePath};
@@ -35,13 +39,18 @@ pub use sidecar::{SIDECAR_SUFFIX, SidecarError, read_sidecar, sidecar_line, side
 pub use store::{Entry, Kind, Mode, Reader, Storage, Writer};
 pub use summed::{Summed, SummedWriter, Unvouched, publish_small};
 
-/// The storage that a location lies on.
+/// The storage that a location lies on. For `hdfs://` the configuration of this process counts
+/// (`HADOOP_CONF_DIR`); nothing is asked of the cluster yet.
 ///
 /// # Errors
-/// `Unsupported` for `hdfs://`, which this build cannot reach.
+/// When the configuration cannot be read or names no such storage; `Unsupported` for `hdfs://` in a
+/// build without the feature `hdfs`.
 pub fn connect(location: &Location) -> Result<Arc<dyn Storage>, StorageError> {
     match location {
         Location::Local(_) => Ok(Arc::new(LocalStorage)),
+        #[cfg(feature = "hdfs")]
+        Location::Hdfs { authority, .. } => Ok(HdfsStorage::connect(authority)?),
+        #[cfg(not(feature = "hdfs"))]
         Location::Hdfs { .. } => Err(StorageError::new(
             Op::Open,
             location,

@@ -56,8 +56,9 @@ impl Entry {
 ///
 /// Every implementation keeps these promises, and [`crate::probe`] checks those that a foreign
 /// store could break:
-/// - [`create`](Self::create), [`mkdir`](Self::mkdir) and [`rename`](Self::rename) check and take
-///   the name in one atomic step; of two callers one gets [`Reason::Exists`](crate::Reason::Exists).
+/// - [`create`](Self::create) and [`rename`](Self::rename) check and take the name in one atomic
+///   step; of two callers one gets [`Reason::Exists`](crate::Reason::Exists). [`mkdir`](Self::mkdir)
+///   refuses a name that is taken, but of two at once both may succeed (HDFS does not tell them apart).
 /// - Nothing creates missing parents, so a deleted directory stops its writers.
 /// - What was synced and then named by `create` or `rename` is there after a power loss, once
 ///   `close` or `rename` has returned.

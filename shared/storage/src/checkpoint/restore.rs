@@ -191,29 +191,39 @@ impl CheckpointDir {
     }
 
     /// Moves a checkpoint that was proven damaged out of the way. Nothing is deleted: a person may
-    /// still save something from it. Returns where it is now.
+    /// still save something from it. Returns where it is now; one that was set aside before stays there.
     ///
     /// # Errors
-    /// What the storage says; `Unknown` when it is not there.
+    /// What the storage says; `Unknown` when it is not there and never was set aside.
     pub async fn set_aside(&self, cut: CutId) -> Result<StorePath, CheckpointError> {
         let from = self.checkpoint_dir(cut)?;
-        self.make(&self.at(DAMAGED)?).await?;
+        let damaged = self.at(DAMAGED)?;
+        self.make(&damaged).await?;
         let to = self.under(&[DAMAGED, &damaged_name(cut, Uuid::new_v4())])?;
-        match self.storage.rename(&from, &to).await {
-            Ok(()) => Ok(to),
-            Err(error) => match self.storage.stat(&to).await {
-                Ok(_) => Ok(to),
-                Err(_) => Err(match error {
-                    WriteError::NotDone(error) if error.is_not_found() => {
-                        CheckpointError::Unknown {
-                            dir: self.show(&self.root),
-                            cut,
-                        }
-                    }
-                    error => StorageError::from(error).into(),
-                }),
-            },
+        let error = match self.storage.rename(&from, &to).await {
+            Ok(()) => return Ok(to),
+            Err(error) => error,
+        };
+        // Done by this call without its hearing so, or by an earlier one.
+        let earlier = self.children(&damaged).await?;
+        if let Some(there) = earlier
+            .into_iter()
+            .find(|entry| damaged_of(entry.name()) == Some(cut))
+            && self
+                .storage
+                .stat(&from)
+                .await
+                .is_err_and(|gone| gone.is_not_found())
+        {
+            return Ok(there.path);
         }
+        Err(match error {
+            WriteError::NotDone(error) if error.is_not_found() => CheckpointError::Unknown {
+                dir: self.show(&self.root),
+                cut,
+            },
+            error => StorageError::from(error).into(),
+        })
     }
 }
 

@@ -1,0 +1,192 @@
+//! What hdfs-native's errors mean: why a call failed, and what is known of its effect. Pure.
+//!
+//! The client sends a changing call at most once (since 0.14.8), so a NameNode's own refusal means
+//! that nothing happened, and a connection that broke after sending means that nobody knows.
+
+use hdfs_native::HdfsError;
+
+use crate::error::{Op, Reason, StorageError, WriteError};
+
+/// Whether the call may have had its effect although it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    None,
+    Unknown,
+}
+
+/// Reads an error.
+pub(super) fn meaning(error: &HdfsError) -> (Reason, Effect) {
+    use HdfsError as E;
+    match error {
+        E::AlreadyExists(_) => (Reason::Exists, Effect::None),
+        E::FileNotFound(_) => (Reason::NotFound, Effect::None),
+        E::IsADirectoryError(_) => (Reason::IsADirectory, Effect::None),
+        E::RPCError(class, message) => (of_exception(class, message), Effect::None),
+        // The NameNode ended the connection: for who we are, or for reasons of its own.
+        E::FatalRPCError(class, message) => match of_exception(class, message) {
+            Reason::Denied => (Reason::Denied, Effect::None),
+            _ => (Reason::Unavailable, Effect::Unknown),
+        },
+        E::SASLError(_) | E::GSSAPIError(..) | E::NoSASLMechanism => (Reason::Denied, Effect::None),
+        E::IOError(error) => (Reason::Unavailable, of_io(error.kind())),
+        // A DataNode's doing. Blocks that could not be written or read say nothing of names.
+        E::DataTransferError(_) | E::ChecksumError | E::BlocksNotFound(_) => {
+            (Reason::Unavailable, Effect::None)
+        }
+        // In `close`: too few DataNodes have confirmed the last block, after 15 s. The NameNode has
+        // said so each time, so the file is not closed.
+        E::OperationFailed(_) => (Reason::Unavailable, Effect::None),
+        E::UnsupportedFeature(what) | E::UnsupportedErasureCodingPolicy(what) => {
+            (Reason::Unsupported(what.clone()), Effect::None)
+        }
+        E::InvalidPath(_)
+        | E::InvalidArgument(_)
+        | E::UrlParseError(_)
+        | E::XmlParseError(_)
+        | E::TrashNotEnabled
+        | E::ErasureCodingError(_) => (Reason::Other, Effect::None),
+        // An answer came and could not be read.
+        E::InternalError(_) | E::InvalidRPCResponse(_) => (Reason::Other, Effect::Unknown),
+    }
+}
+
+/// Connections that never stood have carried nothing.
+fn of_io(kind: std::io::ErrorKind) -> Effect {
+    use std::io::ErrorKind as K;
+    match kind {
+        K::ConnectionRefused | K::HostUnreachable | K::NetworkUnreachable | K::AddrNotAvailable => {
+            Effect::None
+        }
+        _ => Effect::Unknown,
+    }
+}
+
+/// Reads the class of a Java exception, as the NameNode sends it.
+fn of_exception(class: &str, message: &str) -> Reason {
+    let first = || message.lines().next().unwrap_or_default().to_owned();
+    match class.rsplit(['.', '$']).next().unwrap_or(class) {
+        "FileNotFoundException" | "PathNotFoundException" => Reason::NotFound,
+        "FileAlreadyExistsException" | "PathIsNotEmptyDirectoryException" => Reason::Exists,
+        "AlreadyBeingCreatedException" => Reason::Exists,
+        "ParentNotDirectoryException" | "PathIsNotDirectoryException" => Reason::NotADirectory,
+        "AccessControlException" | "AuthorizationException" | "InvalidToken" | "SaslException" => {
+            Reason::Denied
+        }
+        "NSQuotaExceededException"
+        | "DSQuotaExceededException"
+        | "QuotaByStorageTypeExceededException"
+        | "QuotaExceededException" => Reason::Quota(first()),
+        "SafeModeException"
+        | "StandbyException"
+        | "RetriableException"
+        | "ObserverRetryOnActiveException"
+        | "RetryStartFileException"
+        | "NotReplicatedYetException"
+        | "ServerTooBusyException" => Reason::Unavailable,
+        // No DataNode to write to, or none with room: the NameNode does not say which.
+        "IOException" if message.contains("could only be written to") => Reason::Unavailable,
+        "UnsupportedOperationException" | "SnapshotAccessControlException" => {
+            Reason::Unsupported(first())
+        }
+        _ => Reason::Other,
+    }
+}
+
+/// A failed read.
+pub(super) fn read_error(op: Op, place: &str, error: HdfsError) -> StorageError {
+    let (reason, _) = meaning(&error);
+    StorageError::new(op, place, reason).because(error)
+}
+
+/// A failed write.
+pub(super) fn write_error(op: Op, place: &str, error: HdfsError) -> WriteError {
+    let (reason, effect) = meaning(&error);
+    let error = StorageError::new(op, place, reason).because(error);
+    match effect {
+        Effect::None => WriteError::NotDone(error),
+        Effect::Unknown => WriteError::Unknown(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Error, ErrorKind};
+
+    fn rpc(class: &str, message: &str) -> (Reason, Effect) {
+        meaning(&HdfsError::RPCError(class.to_owned(), message.to_owned()))
+    }
+
+    #[test]
+    fn a_refusal_of_the_namenode_means_that_nothing_happened() {
+        let hdfs = "org.apache.hadoop.hdfs";
+        for (class, reason) in [
+            ("java.io.FileNotFoundException", Reason::NotFound),
+            (
+                "org.apache.hadoop.fs.ParentNotDirectoryException",
+                Reason::NotADirectory,
+            ),
+            (
+                "org.apache.hadoop.security.AccessControlException",
+                Reason::Denied,
+            ),
+            (
+                "org.apache.hadoop.security.token.SecretManager$InvalidToken",
+                Reason::Denied,
+            ),
+            (
+                &format!("{hdfs}.server.namenode.SafeModeException"),
+                Reason::Unavailable,
+            ),
+            (
+                "org.apache.hadoop.ipc.StandbyException",
+                Reason::Unavailable,
+            ),
+            (
+                &format!("{hdfs}.protocol.UnheardOfException"),
+                Reason::Other,
+            ),
+        ] {
+            assert_eq!(rpc(class, "…"), (reason, Effect::None), "{class}");
+        }
+    }
+
+    #[test]
+    fn a_quota_is_told_in_the_namenodes_words() {
+        let class = "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException";
+        let (reason, _) = rpc(
+            class,
+            "The DiskSpace quota of /x is exceeded: quota = 1 B\n\tat java…",
+        );
+        assert_eq!(
+            reason,
+            Reason::Quota("The DiskSpace quota of /x is exceeded: quota = 1 B".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_connection_that_broke_leaves_the_outcome_open_and_one_that_never_stood_does_not() {
+        let io = |kind| meaning(&HdfsError::IOError(Error::from(kind)));
+        assert_eq!(
+            io(ErrorKind::ConnectionReset),
+            (Reason::Unavailable, Effect::Unknown)
+        );
+        assert_eq!(
+            io(ErrorKind::UnexpectedEof),
+            (Reason::Unavailable, Effect::Unknown)
+        );
+        assert_eq!(
+            io(ErrorKind::ConnectionRefused),
+            (Reason::Unavailable, Effect::None)
+        );
+    }
+
+    #[test]
+    fn damaged_replicas_are_unreadable_now_and_not_proof_of_a_damaged_file() {
+        assert_eq!(meaning(&HdfsError::ChecksumError).0, Reason::Unavailable);
+        assert_eq!(
+            meaning(&HdfsError::BlocksNotFound(String::new())).0,
+            Reason::Unavailable
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! Files of HDFS being written and read.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use hdfs_native::file::{FileReader, FileWriter};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use super::{CALL, CLOSE, Failed, HdfsStorage};
+use crate::error::{Op, Reason, StorageError, WriteError};
+use crate::path::StorePath;
+use crate::store::{Reader, Writer};
+
+/// How long a run of bytes may take: the pipeline's own patience is 60 s, and it may replace a DataNode.
+const WRITE: Duration = Duration::from_secs(180);
+/// How long the next bytes of a stream may take: hdfs-native goes on to another replica after 60 s.
+const READ: Duration = Duration::from_secs(180);
+/// Packets that wait for the reader. At 64 KiB each, 1 MiB.
+const PACKETS_AHEAD: usize = 16;
+
+/// A file being written. Between calls the client's writer is here; during one it is with the task
+/// that makes the call, and after a failure it is gone.
+pub(super) struct HdfsWriter {
+    storage: HdfsStorage,
+    path: StorePath,
+    writer: Option<FileWriter>,
+    closed: bool,
+}
+
+impl std::fmt::Debug for HdfsWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HdfsWriter")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HdfsWriter {
+    pub(super) fn new(storage: HdfsStorage, path: StorePath, writer: FileWriter) -> Self {
+        Self {
+            storage,
+            path,
+            writer: Some(writer),
+            closed: false,
+        }
+    }
+
+    async fn call<F>(
+        &mut self,
+        op: Op,
+        limit: Duration,
+        call: impl FnOnce(FileWriter) -> F,
+    ) -> Result<(), WriteError>
+    where
+        F: Future<Output = Result<FileWriter, hdfs_native::HdfsError>> + Send + 'static,
+    {
+        let place = || crate::Storage::show(&self.storage, &self.path);
+        let Some(writer) = self.writer.take() else {
+            let error = StorageError::new(op, place(), Reason::Other);
+            return Err(WriteError::NotDone(
+                error.because("the file failed earlier"),
+            ));
+        };
+        match self.storage.calls.run(limit, call(writer)).await {
+            Ok(writer) => {
+                self.writer = Some(writer);
+                Ok(())
+            }
+            Err(failed) => Err(Failed::write(failed, op, &place())),
+        }
+    }
+}
+
+#[async_trait]
+impl Writer for HdfsWriter {
+    async fn write(&mut self, data: Bytes) -> Result<(), WriteError> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.call(Op::Write, WRITE, |mut writer| async move {
+            writer.write_bytes(data).await?;
+            Ok(writer)
+        })
+        .await
+    }
+
+    async fn sync(&mut self) -> Result<(), WriteError> {
+        self.call(Op::Sync, WRITE, |mut writer| async move {
+            writer.hsync().await?;
+            Ok(writer)
+        })
+        .await
+    }
+
+    async fn close(mut self: Box<Self>) -> Result<(), WriteError> {
+        // Never called a second time: after a failure the client has given the last block up.
+        let result = self
+            .call(Op::Close, CLOSE, |mut writer| async move {
+                writer.close().await?;
+                Ok(writer)
+            })
+            .await;
+        // An unknown close is for the caller to resolve; deleting what may be complete is not.
+        self.closed = !matches!(result, Err(WriteError::NotDone(_)));
+        result
+    }
+}
+
+/// A file that was not closed is worthless and would stay open as long as this process renews its
+/// leases, so it is deleted.
+impl Drop for HdfsWriter {
+    fn drop(&mut self) {
+        if self.closed {
+            return;
+        }
+        let (client, path) = (self.storage.client.clone(), self.path.as_str().to_owned());
+        self.storage.calls.runtime.spawn(async move {
+            let deleted = tokio::time::timeout(CALL, client.delete(&path, false)).await;
+            debug!(path, ?deleted, "a file that was not finished is deleted");
+        });
+    }
+}
+
+/// A file being read: a task of the client's runtime reads ahead.
+#[derive(Debug)]
+pub(super) struct HdfsReader {
+    packets: mpsc::Receiver<Result<Bytes, Failed>>,
+    place: String,
+    /// Bytes that are still to come.
+    left: u64,
+    broken: bool,
+}
+
+impl std::fmt::Debug for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Hdfs(error) => error.fmt(f),
+            Self::Late => f.write_str("Late"),
+            Self::Panic => f.write_str("Panic"),
+        }
+    }
+}
+
+impl HdfsReader {
+    pub(super) fn start(runtime: &Handle, reader: FileReader, offset: u64, place: String) -> Self {
+        // Beyond the end hdfs-native panics; here it is an empty stream.
+        let length = reader.file_length();
+        let from = usize::try_from(offset).map_or(length, |offset| offset.min(length));
+        let (sender, packets) = mpsc::channel(PACKETS_AHEAD);
+        runtime.spawn(async move {
+            let mut stream = std::pin::pin!(reader.read_range_stream(from, length - from));
+            loop {
+                let next = match tokio::time::timeout(READ, stream.next()).await {
+                    Ok(Some(Ok(packet))) => Ok(packet),
+                    Ok(Some(Err(error))) => Err(Failed::Hdfs(error)),
+                    Ok(None) => return,
+                    Err(_) => Err(Failed::Late),
+                };
+                let over = next.is_err();
+                if sender.send(next).await.is_err() || over {
+                    return;
+                }
+            }
+        });
+        Self {
+            packets,
+            place,
+            left: (length - from) as u64,
+            broken: false,
+        }
+    }
+}
+
+#[async_trait]
+impl Reader for HdfsReader {
+    async fn next(&mut self) -> Result<Option<Bytes>, StorageError> {
+        while self.left > 0 && !self.broken {
+            match self.packets.recv().await {
+                Some(Ok(packet)) if packet.is_empty() => {}
+                Some(Ok(packet)) => {
+                    self.left = self.left.saturating_sub(packet.len() as u64);
+                    return Ok(Some(packet));
+                }
+                Some(Err(failed)) => {
+                    self.broken = true;
+                    return Err(failed.read(Op::Read, &self.place));
+                }
+                // The task ended before the file did: it panicked, or blocks were missing.
+                None => self.broken = true,
+            }
+        }
+        if self.broken {
+            let error = StorageError::new(Op::Read, &self.place, Reason::Unavailable);
+            return Err(error.because(format!(
+                "the stream broke off, {} bytes before the end",
+                self.left
+            )));
+        }
+        Ok(None)
+    }
+}
