@@ -5,8 +5,10 @@ use heddle_protocol::ids::{RunId, ShardId};
 use heddle_protocol::spec::{Optimizer, TableSpec};
 use heddle_shard::ShardConfig;
 
-/// BSP: part of the memory that gradients may take while they wait for lower lanes.
+/// BSP: the part of the memory that gradients may take at the most while they wait for lower lanes.
 const EARLY_SHARE: u64 = 8;
+/// Code, stacks and buffers.
+const BASE_BYTES: u64 = 64 << 20;
 
 /// The job, as far as it matters here.
 pub(crate) struct Job {
@@ -46,14 +48,21 @@ impl Job {
 
     /// The shard as one of `here` shards of this pserver, which share its memory evenly.
     pub(crate) fn shard(&self, shard: ShardId, here: usize) -> ShardConfig {
-        let part = |bytes: u64| usize::try_from(bytes / here.max(1) as u64).unwrap_or(usize::MAX);
-        ShardConfig {
+        let here = here.max(1) as u64;
+        let part = |bytes: u64| usize::try_from(bytes / here).unwrap_or(usize::MAX);
+        let mut config = ShardConfig {
             shard,
             shards: self.shards,
             tables: self.tables.clone(),
             copy_bytes_max: part(self.copy_bytes),
-            early_bytes_max: part(self.memory_bytes / EARLY_SHARE),
-        }
+            early_bytes_max: 0,
+        };
+        // What tables, the sums of a step (no larger than the tables) and copies leave.
+        let tables = (config.table_bytes() as u64).saturating_mul(2 * here);
+        let taken = tables.saturating_add(self.copy_bytes + BASE_BYTES);
+        let left = self.memory_bytes.saturating_sub(taken);
+        config.early_bytes_max = part(left.min(self.memory_bytes / EARLY_SHARE));
+        config
     }
 }
 

@@ -15,6 +15,7 @@
 mod command;
 mod coordinator;
 mod data;
+mod hook;
 mod job;
 mod layout;
 mod load;

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::command::{DataThread, Input, ThreadState, ToData};
 use crate::coordinator::{Coordinator, Shown};
 use crate::data;
+use crate::hook::Hook;
 use crate::workers::Workers;
 
 /// Commands that may wait for a data thread: savers ask for a few pieces each, the coordinator for little.
@@ -54,8 +55,9 @@ impl Default for Options {
 /// No port is free, or the system gives no threads.
 pub fn run(environment: Environment, options: Options) -> io::Result<Exit> {
     let (inputs, queue) = bounded(INPUTS_MAX);
+    let hook = Hook::from_process(environment.member);
     let (threads, endpoints) =
-        start_threads(environment.run, &environment.secret, options, &inputs)?;
+        start_threads(environment.run, &environment.secret, options, hook, &inputs)?;
     let workers = Workers::start(&inputs)?;
     let shown = Arc::new(Shown::default());
     let hooks = hooks(
@@ -81,6 +83,7 @@ pub(crate) fn start_threads(
     run: RunId,
     secret: &Secret,
     options: Options,
+    hook: Hook,
     answers: &Sender<Input>,
 ) -> io::Result<(Vec<DataThread>, Vec<SocketAddr>)> {
     let mut threads = Vec::new();
@@ -88,16 +91,16 @@ pub(crate) fn start_threads(
     let listeners = data::bind(options.host, options.ports, options.threads.max(1))?;
     for (index, listener) in listeners.into_iter().enumerate() {
         endpoints.push(listener.local_addr()?);
-        threads.push(start_thread(index, listener, run, secret, answers)?);
+        threads.push(start_thread((index, listener), run, secret, hook, answers)?);
     }
     Ok((threads, endpoints))
 }
 
 fn start_thread(
-    index: usize,
-    listener: TcpListener,
+    (index, listener): (usize, TcpListener),
     run: RunId,
     secret: &Secret,
+    hook: Hook,
     answers: &Sender<Input>,
 ) -> io::Result<DataThread> {
     let (commands, queue) = bounded(COMMANDS_MAX);
@@ -115,6 +118,7 @@ fn start_thread(
         wake: Arc::clone(&thread.wake),
         answers: answers.clone(),
         counters: Arc::clone(&thread.counters),
+        hook,
     };
     std::thread::Builder::new()
         .name(format!("data-{index}"))

@@ -15,6 +15,7 @@ use heddle_protocol::spec::TableSpec;
 
 use crate::command::Input;
 use crate::coordinator::{Coordinator, Shown};
+use crate::hook::Hook;
 use crate::job::Job;
 use crate::process::{INPUTS_MAX, Options, start_threads};
 use crate::workers::Workers;
@@ -52,8 +53,13 @@ impl Standalone {
     /// No port is free, or the system gives no threads.
     pub fn start(setting: Setting) -> io::Result<Self> {
         let (inputs, queue) = bounded(INPUTS_MAX);
-        let (threads, endpoints) =
-            start_threads(setting.run, &setting.secret, setting.options, &inputs)?;
+        let (threads, endpoints) = start_threads(
+            setting.run,
+            &setting.secret,
+            setting.options,
+            Hook::default(),
+            &inputs,
+        )?;
         let workers = Workers::start(&inputs)?;
         // Whoever drives this takes its reports or does not care for their memory.
         let (report, reports) = unbounded();

@@ -161,6 +161,7 @@ impl Session<'_> {
             let Some(frame) = self.inbox.front()? else {
                 break;
             };
+            self.thread.hook.strike(&frame.header);
             let flow = self.thread.with_host(Some(self.conn), |host, _, out| {
                 host.on_frame(self.conn, &frame.header, frame.keys, frame.values, out)
             });

@@ -29,6 +29,7 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
 use crate::command::{Answer, Counters, FromData, Input, ThreadState, ToData};
+use crate::hook::Hook;
 use connection::Link;
 
 /// How often a cut that holds frames back is looked at. A tenth of a second more or less does not
@@ -47,6 +48,7 @@ pub(crate) struct Setup {
     pub(crate) wake: Arc<Notify>,
     pub(crate) answers: Sender<Input>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) hook: Hook,
 }
 
 /// The state that all tasks of the thread share. It is borrowed for one frame or command at a time
@@ -60,6 +62,7 @@ pub(crate) struct Thread {
     effects: RefCell<Vec<Effect>>,
     answers: Sender<Input>,
     counters: Arc<Counters>,
+    hook: Hook,
     /// Some connection has a frame that the host would not take.
     blocked: Cell<bool>,
     started: Instant,
@@ -83,6 +86,7 @@ pub(crate) fn run(setup: Setup) -> io::Result<()> {
         wake,
         answers,
         counters,
+        hook,
     } = setup;
     let thread = Rc::new(Thread {
         index,
@@ -93,6 +97,7 @@ pub(crate) fn run(setup: Setup) -> io::Result<()> {
         effects: RefCell::default(),
         answers,
         counters,
+        hook,
         blocked: Cell::new(false),
         started: Instant::now(),
     });
