@@ -83,6 +83,8 @@ fn of_exception(class: &str, message: &str) -> Reason {
         | "RetryStartFileException"
         | "NotReplicatedYetException"
         | "ServerTooBusyException" => Reason::Unavailable,
+        // rename of a file onto a directory, or the other way round: the name is taken all the same.
+        "IOException" if message.contains("must both be directories") => Reason::Exists,
         // No DataNode to write to, or none with room: the NameNode does not say which.
         "IOException" if message.contains("could only be written to") => Reason::Unavailable,
         "UnsupportedOperationException" | "SnapshotAccessControlException" => {
@@ -92,16 +94,26 @@ fn of_exception(class: &str, message: &str) -> Reason {
     }
 }
 
+/// The error as the cause to show: of a Java exception its class and first line, without the trace.
+fn cause(error: HdfsError) -> Box<dyn std::error::Error + Send + Sync> {
+    match &error {
+        HdfsError::RPCError(class, message) | HdfsError::FatalRPCError(class, message) => {
+            format!("{class}: {}", message.lines().next().unwrap_or_default()).into()
+        }
+        _ => error.into(),
+    }
+}
+
 /// A failed read.
 pub(super) fn read_error(op: Op, place: &str, error: HdfsError) -> StorageError {
     let (reason, _) = meaning(&error);
-    StorageError::new(op, place, reason).because(error)
+    StorageError::new(op, place, reason).because(cause(error))
 }
 
 /// A failed write.
 pub(super) fn write_error(op: Op, place: &str, error: HdfsError) -> WriteError {
     let (reason, effect) = meaning(&error);
-    let error = StorageError::new(op, place, reason).because(error);
+    let error = StorageError::new(op, place, reason).because(cause(error));
     match effect {
         Effect::None => WriteError::NotDone(error),
         Effect::Unknown => WriteError::Unknown(error),
@@ -179,6 +191,23 @@ mod tests {
             io(ErrorKind::ConnectionRefused),
             (Reason::Unavailable, Effect::None)
         );
+    }
+
+    #[test]
+    fn a_name_that_is_taken_by_something_of_another_kind_is_taken() {
+        let message = "Source /a and destination /b must both be directories\n\tat …";
+        assert_eq!(rpc("java.io.IOException", message).0, Reason::Exists);
+    }
+
+    #[test]
+    fn the_cause_is_shown_without_javas_trace() {
+        let error = HdfsError::RPCError(
+            "java.io.IOException".to_owned(),
+            "no\n\tat a.b(C.java)".to_owned(),
+        );
+        let error = read_error(Op::Stat, "hdfs://nn/x", error);
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        assert_eq!(cause.as_deref(), Some("java.io.IOException: no"));
     }
 
     #[test]
