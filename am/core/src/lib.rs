@@ -20,6 +20,7 @@ mod config;
 mod core;
 mod cut;
 mod deadlines;
+mod deal;
 mod due;
 mod event;
 mod finish;

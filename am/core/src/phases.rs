@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{Command, Phase, ShardPlace, Sharing};
+use heddle_protocol::control::{Command, Phase, Sharing};
 use heddle_protocol::ids::{Epoch, Generation, Member, PhaseNo, Role, ShardId, Slot, Step};
 use heddle_protocol::metrics::PhaseMetrics;
 use heddle_protocol::spec::{Consistency, Every, JobSpec, PhaseKind, phase_count, phase_kind};
@@ -11,13 +11,9 @@ use heddle_protocol::view::{self};
 use crate::config::Config;
 use crate::core::{Core, Stage};
 use crate::cut::Reason;
-use crate::deadlines::Purpose;
 use crate::lanes::Lanes;
 use crate::queue::Queue;
 use crate::time::Mono;
-
-/// How often an idle trainer is looked at for a late task to share.
-const LATE_CHECK_MS: u64 = 1_000;
 
 /// What follows once nothing holds the job up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,46 +178,6 @@ fn measures(spec: &JobSpec) -> u32 {
 }
 
 impl Core {
-    /// Where each shard is served. A pserver's shards go to its data threads in turn, in the order of
-    /// their numbers, as it deals them itself.
-    pub(crate) fn places(&self) -> Vec<ShardPlace> {
-        let mut dealt: BTreeMap<Slot, usize> = BTreeMap::new();
-        let mut places = Vec::with_capacity(self.map.len());
-        for (shard, slot) in (0..).map(ShardId).zip(&self.map) {
-            let turn = dealt.entry(*slot).or_default();
-            if let Some(holder) = self.slots.holder(*slot)
-                && let Some(endpoint) = holder.endpoints.get(*turn % holder.endpoints.len().max(1))
-            {
-                places.push(ShardPlace {
-                    shard,
-                    holder: holder.member,
-                    endpoint: *endpoint,
-                });
-            }
-            *turn += 1;
-        }
-        places
-    }
-
-    /// Trainers that are members of the job.
-    pub(crate) fn joined(&self) -> BTreeSet<Member> {
-        let joined = self
-            .slots
-            .holders(Role::Trainer)
-            .filter(|holder| holder.joined);
-        joined.map(|holder| holder.member).collect()
-    }
-
-    /// Trainers that work may be given to.
-    pub(crate) fn workers(&self) -> BTreeSet<Member> {
-        let able = |member: &Member| {
-            self.slots
-                .member(*member)
-                .is_some_and(|holder| holder.draining.is_none())
-        };
-        self.joined().into_iter().filter(able).collect()
-    }
-
     pub(crate) fn settle_between(&mut self, then: Then) -> bool {
         // The end has its own rule: an open cut is replaced rather than waited for.
         if !matches!(then, Then::Resume | Then::End) && self.cuts.holds_up() {
@@ -279,110 +235,6 @@ impl Core {
         }
         self.stage = Stage::Between(Then::Deal);
         true
-    }
-
-    /// Hands the phase's work to all trainers.
-    fn start_work(&mut self) {
-        self.stage = Stage::Working;
-        self.message.clear();
-        if !self.started {
-            self.started = true;
-            self.deadlines.clear(Purpose::Allocation);
-            let text = phase_text(&self.config.spec, self.phase.no);
-            self.notice(view::Event::PhaseBegun {
-                phase: self.phase.no,
-                text,
-            });
-            self.plan_next_cut(false);
-        }
-        let start = self.phase.frontier();
-        self.phase.starts(start, self.now.mono);
-        let workers = self.workers();
-        if let Work::Lanes(lanes) = &mut self.phase.work {
-            lanes.share(&workers);
-        }
-        for member in workers {
-            self.send_work(member.slot);
-            self.send_lanes(member);
-        }
-        self.feed();
-    }
-
-    /// Tells a trainer epoch, phase and places.
-    pub(crate) fn send_work(&mut self, slot: Slot) {
-        let (epoch, phase, places) = (self.epoch, self.phase.wire(), self.places());
-        self.send(
-            slot,
-            Command::Work {
-                epoch,
-                phase,
-                places,
-            },
-        );
-    }
-
-    /// BSP: tells a trainer its lanes.
-    pub(crate) fn send_lanes(&mut self, member: Member) {
-        let Work::Lanes(lanes) = &self.phase.work else {
-            return;
-        };
-        let (epoch, phase, lanes) = (self.epoch, self.phase.no, lanes.of(member));
-        let task_steps = self.task_steps.clone();
-        self.send(
-            member.slot,
-            Command::Lanes {
-                epoch,
-                phase,
-                lanes,
-                task_steps,
-            },
-        );
-    }
-
-    /// BSP: lets every lane have an owner among the trainers that are there now.
-    pub(crate) fn share_lanes(&mut self) {
-        if !matches!(self.stage, Stage::Working) {
-            return;
-        }
-        let workers = self.workers();
-        let Work::Lanes(lanes) = &mut self.phase.work else {
-            return;
-        };
-        for member in lanes.share(&workers) {
-            self.send_lanes(member);
-        }
-    }
-
-    /// ASP, evaluation: lets every trainer hold the tasks that it should.
-    pub(crate) fn feed(&mut self) {
-        if !matches!(self.stage, Stage::Working) {
-            return;
-        }
-        let (workers, now, config) = (self.workers(), self.now.mono, self.config.clone());
-        let Work::Queue(queue) = &mut self.phase.work else {
-            return;
-        };
-        if workers.len() > 1 && queue.may_be_late() {
-            self.deadlines.at_latest(Purpose::Late, now + LATE_CHECK_MS);
-        }
-        let mut sends = Vec::new();
-        for &member in &workers {
-            let tasks = queue.grant(member, workers.len(), now, &config.limits);
-            if !tasks.is_empty() {
-                sends.push((member, tasks));
-            }
-        }
-        let (epoch, phase) = (self.epoch, self.phase.no);
-        for (member, tasks) in sends {
-            self.send(
-                member.slot,
-                Command::Tasks {
-                    epoch,
-                    phase,
-                    tasks,
-                },
-            );
-        }
     }
 
     /// BSP: all lanes have ended on a shard.
@@ -448,8 +300,9 @@ impl Core {
             {
                 self.cuts.want(Reason::First);
             }
+            // After the last pass at most an evaluation follows, and then the final one.
             (Some(PhaseKind::Train { pass }), Every::Passes(n))
-                if !over && (pass + 1).is_multiple_of(n) =>
+                if !over && pass + 1 < spec.data.passes && (pass + 1).is_multiple_of(n) =>
             {
                 self.cuts.want(Reason::Due);
             }

@@ -207,3 +207,26 @@ fn evaluations_without_progress_end_the_job_early() {
         "two in a row were not better"
     );
 }
+
+#[test]
+fn no_periodic_checkpoint_is_taken_right_before_the_final_one() {
+    let mut spec = spec(Consistency::Bsp);
+    spec.data.passes = 2;
+    spec.data.test = spec.data.train.clone();
+    spec.checkpoint.every = Every::Passes(1);
+    let mut job = Job::started(spec, 4, 3);
+    for _ in 0..2 {
+        job.end_phase(3);
+        job.finish_all();
+    }
+    let phases: Vec<u32> = job
+        .checkpoints
+        .iter()
+        .map(|checkpoint| checkpoint.manifest.phase.0)
+        .collect();
+    assert_eq!(
+        phases,
+        [0, 1, 4],
+        "at the start, after the first pass, at the end"
+    );
+}
