@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use heddle_protocol::ids::Slot;
-use heddle_protocol::spec::{Algorithm, JobSpec};
+use heddle_protocol::spec::{Algorithm, BadRecords, JobSpec};
 use heddle_protocol::view::{Event, JobState, JobView};
 
 use crate::exit::Exit;
@@ -218,10 +218,12 @@ impl<'a> Teller<'a> {
             ]);
         }
         if view.bad_records > 0 {
-            rows.push(vec![
-                "bad records".to_owned(),
-                output::thousands(view.bad_records),
-            ]);
+            let mut text = output::thousands(view.bad_records);
+            if self.spec.data.bad_records == BadRecords::Quarantine {
+                let logs = short_path(&self.run.dir.logs());
+                text.push_str(&format!(", written to {logs}/trainer-*/bad-records"));
+            }
+            rows.push(vec!["bad records".to_owned(), text]);
         }
         if view.tasks_set_aside > 0 {
             rows.push(vec![
