@@ -8,6 +8,7 @@
 mod cuts;
 mod frames;
 mod phases;
+mod pushes;
 
 use std::collections::VecDeque;
 

@@ -1,0 +1,115 @@
+//! Cuts: told to all data threads, reported, saved.
+
+use heddle_protocol::control::{CutAt, Up};
+use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
+use heddle_shard::Report;
+
+use super::{Coordinator, Cut};
+use crate::command::ToData;
+use crate::layout::Moment;
+use crate::save::SaveJob;
+use crate::workers;
+
+impl Coordinator {
+    pub(super) fn begin_cut(
+        &mut self,
+        cut: CutId,
+        epoch: Epoch,
+        phase: PhaseNo,
+        at: &CutAt,
+        staging: String,
+    ) {
+        let known = self.cut.as_ref().is_some_and(|own| own.cut >= cut);
+        if !known {
+            self.cut = Some(Cut {
+                cut,
+                phase,
+                staging,
+                early: Some(Vec::new()),
+            });
+        }
+        // Told again, data threads only answer.
+        let report = Up::CutArmed { cut, epoch };
+        self.ask(report, Some(cut), |ask| ToData::Cut {
+            ask,
+            cut,
+            epoch,
+            phase,
+            at: at.clone(),
+        });
+    }
+
+    pub(super) fn report(&mut self, epoch: Epoch, report: Report) {
+        let of = match &report {
+            Report::PhaseEnded { shard, phase, step } => {
+                let (shard, phase, step) = (*shard, *phase, *step);
+                return (self.tell)(Up::PhaseEnded {
+                    epoch,
+                    phase,
+                    shard,
+                    step,
+                });
+            }
+            Report::Snapped { cut, .. } | Report::LetGo { cut, .. } => *cut,
+        };
+        // All must know of a cut before any says how far it is.
+        if let Some(own) = self.cut.as_mut().filter(|own| own.cut == of)
+            && let Some(early) = &mut own.early
+        {
+            early.push((epoch, report));
+            return;
+        }
+        match report {
+            Report::Snapped { shard, cut, step } => {
+                (self.tell)(Up::Snapped {
+                    cut,
+                    epoch,
+                    shard,
+                    step,
+                });
+                self.save(cut, epoch, shard, step);
+            }
+            Report::LetGo { shard, cut, reason } => {
+                tracing::info!(%cut, %shard, reason, "let go of a cut");
+                (self.tell)(Up::LetGo {
+                    cut,
+                    epoch,
+                    shard,
+                    reason,
+                });
+            }
+            Report::PhaseEnded { .. } => {}
+        }
+    }
+
+    fn save(&mut self, cut: CutId, epoch: Epoch, shard: ShardId, step: Step) {
+        let (Some(own), Some(job)) = (self.cut.as_ref().filter(|own| own.cut == cut), &self.job)
+        else {
+            return;
+        };
+        let Some(thread) = self
+            .owners
+            .get(&shard)
+            .and_then(|&owner| self.threads.get(owner))
+        else {
+            return;
+        };
+        let moment = Moment {
+            run: job.run,
+            cut,
+            epoch,
+            phase: own.phase,
+            step,
+        };
+        let config = job.shard(shard, self.owners.len());
+        let staging = own.staging.clone();
+        let job = SaveJob {
+            moment,
+            config,
+            staging,
+            thread: thread.clone(),
+        };
+        self.busy += 1;
+        self.workers.give(workers::Job::Save(Box::new(job)));
+    }
+}
