@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use heddle_am_core::{Event, Record, RecordId};
-use heddle_protocol::ids::Generation;
+use heddle_protocol::ids::{CutId, Generation};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
 use heddle_storage::{Mode, StorageError, StorePath, WriteError, publish_small, read_small};
 use tokio::sync::mpsc;
@@ -167,6 +167,29 @@ pub async fn read(dir: &CheckpointDir, below: Generation) -> Result<Vec<Record>,
         debug!(%generation, "an empty journal is passed over");
     }
     Ok(Vec::new())
+}
+
+/// Refuses to start from initial values where the records say that there was a checkpoint: somebody
+/// has removed them, and what was trained would be lost silently.
+///
+/// # Errors
+/// `Lost`, naming the last checkpoint recorded.
+pub fn check_base(
+    dir: &CheckpointDir,
+    records: &[Record],
+    base: Option<CutId>,
+) -> Result<(), CheckpointError> {
+    let last = records.iter().rev().find_map(|record| match record {
+        Record::Commit { cut, .. } => Some(*cut),
+        _ => None,
+    });
+    match (base, last) {
+        (None, Some(cut)) => {
+            let dir = dir.show(dir.root());
+            Err(CheckpointError::Lost { dir, cut })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn segment_name(seq: u64) -> String {

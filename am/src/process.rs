@@ -214,6 +214,8 @@ async fn lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView), Refusa
             journal::read(&checkpoints, claimed.generation).await?
         }
     };
+    let base_cut = claimed.base.as_ref().map(|base| base.manifest.cut);
+    journal::check_base(&checkpoints, &history, base_cut)?;
     let carried = may_continue(
         &file,
         &spec,

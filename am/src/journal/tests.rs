@@ -237,6 +237,32 @@ async fn only_a_torn_last_segment_is_dropped() {
 }
 
 #[tokio::test]
+async fn a_recorded_checkpoint_that_is_gone_stops_the_start() {
+    let place = place().await;
+    let cut = CutId {
+        generation: Generation(1),
+        number: 4,
+    };
+    let commit = Record::Commit {
+        cut,
+        dir: "/ckpt/g1-c4".to_owned(),
+        phase: heddle_protocol::ids::PhaseNo(0),
+        step: heddle_protocol::ids::Step(9),
+        at_ms: 0,
+    };
+    let history = [record(0), commit, record(1)];
+    let error = check_base(&place.dir, &history, None).expect_err("stops");
+    assert!(
+        error
+            .to_string()
+            .ends_with("checkpoint g1-c4 is recorded and not there"),
+        "{error}"
+    );
+    check_base(&place.dir, &history, Some(cut)).expect("it is there");
+    check_base(&place.dir, &history[..1], None).expect("there never was one");
+}
+
+#[tokio::test]
 async fn an_empty_directory_has_no_records() {
     let place = place().await;
     assert_eq!(place.read().await.expect("read"), []);
