@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, Operation};
+use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Role, Slot, TaskId};
 use heddle_protocol::manifest;
 use heddle_protocol::view::{self, CheckpointView, EvaluationView, JobState};
@@ -113,8 +113,8 @@ pub struct Core {
     pub(crate) load_tries: u32,
     /// Connections of containers whose end the cluster told: only why they ended is still heard.
     pub(crate) last_words: BTreeMap<ConnectionId, Slot>,
-    /// Steps reached by trainers that are gone.
-    pub(crate) steps_before: u64,
+    /// Steps reached by all trainers, those that are gone included.
+    pub(crate) steps: u64,
     /// Records computed by containers that are gone.
     pub(crate) rows_before: u64,
     pub(crate) bad_records: u64,
@@ -162,7 +162,7 @@ impl Core {
             stop_wanted: None,
             load_tries: 0,
             last_words: BTreeMap::new(),
-            steps_before: 0,
+            steps: 0,
             rows_before: 0,
             bad_records: 0,
             figures_before: manifest::Progress::default(),
@@ -176,12 +176,19 @@ impl Core {
     /// Takes in one event and says what to do, in order.
     pub fn on(&mut self, event: Event, now: Now) -> Vec<Action> {
         self.pass_time(now);
-        if !matches!(self.stage, Stage::Over) {
-            self.take_in(event);
-            // After the event: a heartbeat that comes together with its deadline still counts.
-            while let Some(purpose) = self.deadlines.due(self.now.mono) {
-                self.fire(purpose);
-            }
+        if matches!(self.stage, Stage::Over) {
+            return self.out.take();
+        }
+        // Thousands of containers beat; a beat alone moves nothing but what may want a cut.
+        let wanted = self.cuts.wanted;
+        let mut settles = !is_heartbeat(&event);
+        self.take_in(event);
+        // After the event: a heartbeat that comes together with its deadline still counts.
+        while let Some(purpose) = self.deadlines.due(self.now.mono) {
+            self.fire(purpose);
+            settles = true;
+        }
+        if settles || self.cuts.wanted != wanted {
             self.settle();
         }
         self.out.take()
@@ -437,4 +444,8 @@ impl Core {
         };
         self.end(outcome, self.config.limits.grace_ms);
     }
+}
+
+fn is_heartbeat(event: &Event) -> bool {
+    matches!(event, Event::Report { report, .. } if matches!(**report, Up::Heartbeat(_)))
 }

@@ -128,19 +128,45 @@ impl Core {
 
     /// ASP, evaluation: lets every trainer hold the tasks that it should.
     pub(crate) fn feed(&mut self) {
+        let workers = self.workers();
+        self.feed_of(&workers, workers.len());
+    }
+
+    /// A trainer has finished a task: only it has room for another one, unless there is nothing left to be
+    /// handed out and the question is whose task to share.
+    pub(crate) fn feed_after(&mut self, member: Member) {
+        let has_todo = matches!(&self.phase.work, Work::Queue(queue) if queue.has_todo());
+        if has_todo && self.workers_hold(member) {
+            let count = self
+                .slots
+                .holders(Role::Trainer)
+                .filter(|holder| holder.joined)
+                .count();
+            self.feed_of(&BTreeSet::from([member]), count);
+        } else {
+            self.feed();
+        }
+    }
+
+    fn workers_hold(&self, member: Member) -> bool {
+        let able = |holder: &crate::slots::Holder| holder.joined && holder.draining.is_none();
+        self.slots.member(member).is_some_and(able)
+    }
+
+    fn feed_of(&mut self, members: &BTreeSet<Member>, workers: usize) {
         if !matches!(self.stage, Stage::Working) {
             return;
         }
-        let (workers, now, config) = (self.workers(), self.now.mono, self.config.clone());
+        let (now, config) = (self.now.mono, self.config.clone());
         let Work::Queue(queue) = &mut self.phase.work else {
             return;
         };
-        if workers.len() > 1 && queue.may_be_late() {
+        if workers > 1 && queue.may_be_late() {
             self.deadlines.at_latest(Purpose::Late, now + LATE_CHECK_MS);
         }
         let mut sends = Vec::new();
-        for &member in &workers {
-            let tasks = queue.grant(member, workers.len(), now, &config.limits);
+        for &member in members {
+            let tasks = queue.grant(member, workers, now, &config.limits);
             if !tasks.is_empty() {
                 sends.push((member, tasks));
             }

@@ -1,6 +1,6 @@
 //! When the next periodic cut is due, and at which step of a BSP phase.
 
-use heddle_protocol::ids::{Role, Step};
+use heddle_protocol::ids::Step;
 use heddle_protocol::spec::Every;
 
 use crate::core::{Core, Stage};
@@ -69,12 +69,7 @@ impl Core {
                 .steps_before
                 .saturating_add(self.phase.frontier().0);
         }
-        let now: u64 = self
-            .slots
-            .holders(Role::Trainer)
-            .map(|holder| holder.beat.steps)
-            .sum();
-        self.steps_before.saturating_add(now)
+        self.steps
     }
 
     /// `checkpoint.every` in steps: wants a cut when the step is near (BSP: named ahead) or reached (ASP).

@@ -170,7 +170,6 @@ impl Core {
             .unwrap_or_default();
         // What it had done counts however it went, at the job's end too.
         if let (Role::Trainer, Some(holder)) = (slot.role, &holder) {
-            self.steps_before = self.steps_before.saturating_add(holder.beat.steps);
             self.rows_before = self.rows_before.saturating_add(holder.beat.rows);
         }
         if matches!(self.stage, Stage::Stopping(_)) {

@@ -30,8 +30,13 @@ impl Core {
             // What seems to be missing may be about to register.
             return;
         }
-        let avoid = self.ledger.bad_nodes(self.slots.nodes());
-        for (slot, incarnation) in self.slots.ask(self.now.mono) {
+        let asks = self.slots.ask(self.now.mono);
+        let avoid = if asks.is_empty() {
+            Vec::new()
+        } else {
+            self.ledger.bad_nodes(self.slots.nodes())
+        };
+        for (slot, incarnation) in asks {
             self.out.push(Action::Ask {
                 slot,
                 incarnation,

@@ -21,7 +21,7 @@
 //! **Blame.** A task is blamed only for errors that a trainer reports on it, never for a trainer's death:
 //! random kills that hit one task three times say nothing about it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use heddle_protocol::control::{TaskGrant, TaskPosition};
 use heddle_protocol::ids::{Generation, Member, Step, TaskAttempt, TaskId};
@@ -70,13 +70,18 @@ struct Pace {
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     tasks: Vec<Task>,
-    /// The order in which todo tasks are handed out.
+    /// The order in which tasks are handed out, and each task's place in it.
     order: Vec<u32>,
+    places: Vec<u32>,
+    /// Places of the tasks that nobody holds and that are not done.
+    todo: BTreeSet<u32>,
+    /// By trainer, in the order of handing out.
+    held: BTreeMap<Member, Vec<TaskId>>,
     attempts_floor: u32,
     done: u32,
     paces: BTreeMap<Member, Pace>,
     /// Own computing times of finished tasks, the latest last.
-    samples: Vec<u64>,
+    samples: VecDeque<u64>,
 }
 
 /// Where every task stands: what a manifest says and what a restored queue starts from.
@@ -112,50 +117,57 @@ impl Queue {
         } else {
             (0..count).collect()
         };
+        let mut places = vec![0; count as usize];
+        for (place, task) in (0..).zip(&order) {
+            if let Some(entry) = places.get_mut(*task as usize) {
+                *entry = place;
+            }
+        }
         Self {
             tasks: vec![Task::default(); count as usize],
+            todo: (0..count).collect(),
             order,
+            places,
+            held: BTreeMap::new(),
             attempts_floor: generation
                 .0
                 .saturating_sub(1)
                 .saturating_mul(ATTEMPTS_PER_GENERATION),
             done: 0,
             paces: BTreeMap::new(),
-            samples: Vec::new(),
+            samples: VecDeque::new(),
         }
     }
 
     /// Takes over where tasks stand. Nobody holds any afterwards.
     pub(crate) fn restore(&mut self, standing: &Standing) {
-        for task in &mut self.tasks {
+        self.held.clear();
+        for (id, task) in (0..).map(TaskId).zip(&mut self.tasks) {
             task.grants.clear();
-            task.done = false;
-            task.step = Step(0);
+            task.done = standing.done.contains(&id);
+            task.step = standing.at.get(&id).copied().unwrap_or_default();
         }
-        for (task, step) in &standing.at {
-            if let Some(task) = self.tasks.get_mut(task.0 as usize) {
-                task.step = *step;
-            }
-        }
-        for task in &standing.done {
-            if let Some(task) = self.tasks.get_mut(task.0 as usize) {
-                task.done = true;
-            }
-        }
-        self.count_done();
-    }
-
-    fn count_done(&mut self) {
         self.done = self.tasks.iter().map(|task| u32::from(task.done)).sum();
+        let is_todo = |task: &u32| {
+            self.tasks
+                .get(*task as usize)
+                .is_some_and(|task| !task.done)
+        };
+        self.todo = (0..)
+            .zip(&self.order)
+            .filter(|(_, task)| is_todo(task))
+            .map(|(place, _)| place)
+            .collect();
     }
 
+    /// Where every task stands.
     pub(crate) fn standing(&self) -> Standing {
         let mut standing = Standing::default();
         for (id, task) in (0..).map(TaskId).zip(&self.tasks) {
             if task.done {
-                standing.done.insert(id);
-            } else if task.step > Step(0) {
-                standing.at.insert(id, task.step);
+                standing.finished(id);
+            } else {
+                standing.reached(id, task.step);
             }
         }
         standing
@@ -170,33 +182,33 @@ impl Queue {
         (self.done, self.tasks.len() as u32)
     }
 
-    /// Tasks that a trainer holds, in no order that matters.
+    fn task(&self, id: TaskId) -> Option<&Task> {
+        self.tasks.get(id.0 as usize)
+    }
+
+    fn held(&self, member: Member) -> &[TaskId] {
+        self.held.get(&member).map_or(&[], Vec::as_slice)
+    }
+
+    fn grant_of(&self, member: Member, id: TaskId) -> Option<&Grant> {
+        self.task(id)?
+            .grants
+            .iter()
+            .find(|grant| grant.member == member)
+    }
+
+    /// Tasks that a trainer holds, in the order in which they were handed out.
     pub(crate) fn held_by(&self, member: Member) -> Vec<TaskGrant> {
-        let grants = (0..).map(TaskId).zip(&self.tasks).flat_map(|(id, task)| {
-            task.grants
-                .iter()
-                .filter(move |grant| grant.member == member)
-                .map(move |grant| TaskGrant {
-                    task: id,
-                    attempt: grant.attempt,
-                    start: task.step,
-                })
-        });
-        grants.collect()
-    }
-
-    fn held(&self, member: Member) -> usize {
-        self.tasks
-            .iter()
-            .filter(|task| task.grants.iter().any(|grant| grant.member == member))
-            .count()
-    }
-
-    fn todo(&self) -> usize {
-        self.tasks
-            .iter()
-            .filter(|task| !task.done && task.grants.is_empty())
-            .count()
+        let grant = |id: &TaskId| {
+            let attempt = self.grant_of(member, *id)?.attempt;
+            let start = self.task(*id)?.step;
+            Some(TaskGrant {
+                task: *id,
+                attempt,
+                start,
+            })
+        };
+        self.held(member).iter().filter_map(grant).collect()
     }
 
     /// Hands tasks to a trainer up to its lease. `trainers` share what is left.
@@ -207,9 +219,7 @@ impl Queue {
         now: Mono,
         limits: &Limits,
     ) -> Vec<TaskGrant> {
-        let mut grants = Vec::new();
-        let todo = self.todo();
-        let held = self.held(member);
+        let (todo, held) = (self.todo.len(), self.held(member).len());
         let share = todo.div_ceil(2 * trainers.max(1)).max(1);
         // With few tasks nobody gets a second one before everybody has one.
         let first = if todo > trainers { HELD_FIRST } else { 1 };
@@ -218,42 +228,67 @@ impl Queue {
             .min(held + share)
             .max(first)
             .saturating_sub(held);
-        for id in self.order.clone() {
-            if grants.len() >= room {
-                break;
-            }
-            let task = &self.tasks[id as usize];
-            if !task.done && task.grants.is_empty() {
-                grants.push(self.hand(TaskId(id), member, now));
-            }
+        let next: Vec<u32> = self.todo.iter().take(room).copied().collect();
+        let mut tasks: Vec<TaskId> = next
+            .iter()
+            .filter_map(|place| self.order.get(*place as usize))
+            .map(|task| TaskId(*task))
+            .collect();
+        if held == 0 && todo == 0 {
+            tasks.extend(self.twin(member, limits));
         }
-        if grants.is_empty() && held == 0 && todo == 0 {
-            grants.extend(
-                self.twin(member, limits)
-                    .map(|task| self.hand(task, member, now)),
-            );
-        }
-        grants
+        tasks
+            .into_iter()
+            .filter_map(|task| self.hand(task, member, None, now))
+            .collect()
     }
 
-    fn hand(&mut self, id: TaskId, member: Member, now: Mono) -> TaskGrant {
+    /// Makes a trainer a holder of a task; `attempt`: of an earlier ApplicationMaster's numbering.
+    fn hand(
+        &mut self,
+        id: TaskId,
+        member: Member,
+        attempt: Option<TaskAttempt>,
+        now: Mono,
+    ) -> Option<TaskGrant> {
         let floor = self.attempts_floor;
-        let task = &mut self.tasks[id.0 as usize];
-        task.attempts = task.attempts.max(floor) + 1;
-        let attempt = TaskAttempt(task.attempts);
+        let place = *self.places.get(id.0 as usize)?;
+        let task = self.tasks.get_mut(id.0 as usize)?;
+        task.attempts = match attempt {
+            Some(attempt) => task.attempts.max(attempt.0),
+            None => task.attempts.max(floor) + 1,
+        };
+        let attempt = attempt.unwrap_or(TaskAttempt(task.attempts));
         task.grants.push(Grant {
             member,
             attempt,
             begun_compute_ms: None,
         });
+        let start = task.step;
+        self.todo.remove(&place);
+        self.held.entry(member).or_default().push(id);
         self.paces.entry(member).or_insert(Pace {
             first_grant: now,
             ..Pace::default()
         });
-        TaskGrant {
+        Some(TaskGrant {
             task: id,
             attempt,
-            start: task.step,
+            start,
+        })
+    }
+
+    /// Takes a task from a holder; the last one leaves it todo, unless it is done.
+    fn drop_grant(&mut self, id: TaskId, member: Member) {
+        if let Some(held) = self.held.get_mut(&member) {
+            held.retain(|task| *task != id);
+        }
+        let place = self.places.get(id.0 as usize).copied();
+        if let (Some(task), Some(place)) = (self.tasks.get_mut(id.0 as usize), place) {
+            task.grants.retain(|grant| grant.member != member);
+            if task.grants.is_empty() && !task.done {
+                self.todo.insert(place);
+            }
         }
     }
 
@@ -270,50 +305,34 @@ impl Queue {
 
     /// A task of somebody else that an idle trainer had better work on as well.
     fn twin(&self, idle: Member, limits: &Limits) -> Option<TaskId> {
-        let single =
-            |task: &&Task| !task.done && task.grants.len() == 1 && task.grants[0].member != idle;
-        let mut queues: BTreeMap<Member, usize> = BTreeMap::new();
-        for task in self.tasks.iter().filter(single) {
-            *queues.entry(task.grants[0].member).or_default() += 1;
+        let alone = |id: &TaskId| self.task(*id).is_some_and(|task| task.grants.len() == 1);
+        let others = || self.held.iter().filter(|(member, _)| **member != idle);
+        let (_, longest) = others().max_by_key(|(_, held)| held.len())?;
+        if longest.len() > 1 {
+            // The one handed out last is worked on last.
+            let last = longest.iter().rev().find(|id| alone(id));
+            if last.is_some() {
+                return last.copied();
+            }
         }
-        let (&member, &length) = queues.iter().max_by_key(|(_, length)| **length)?;
-        let of = |member: Member| {
-            let tasks = self
-                .order
-                .iter()
-                .map(|id| (TaskId(*id), &self.tasks[*id as usize]));
-            tasks.filter(move |(_, task)| single(task) && task.grants[0].member == member)
-        };
-        if length > 1 {
-            // The one handed out last: it is worked on last.
-            return of(member)
-                .max_by_key(|(_, task)| {
-                    (
-                        task.step == Step(0),
-                        task.grants[0].begun_compute_ms.is_none(),
-                    )
-                })
-                .map(|(id, _)| id);
-        }
-        queues
-            .keys()
-            .flat_map(|member| of(*member))
-            .find(|(_, task)| self.is_late(&task.grants[0], limits))
-            .map(|(id, _)| id)
+        others()
+            .flat_map(|(member, held)| held.iter().map(move |id| (member, id)))
+            .filter(|(_, id)| alone(id))
+            .find(|(member, id)| self.is_late(**member, **id, limits))
+            .map(|(_, id)| *id)
     }
 
-    fn is_late(&self, grant: &Grant, limits: &Limits) -> bool {
-        let compute_ms = self
-            .paces
-            .get(&grant.member)
-            .map_or(0, |pace| pace.compute_ms);
-        let Some(begun) = grant.begun_compute_ms else {
+    fn is_late(&self, member: Member, id: TaskId, limits: &Limits) -> bool {
+        let begun = self
+            .grant_of(member, id)
+            .and_then(|grant| grant.begun_compute_ms);
+        let (Some(begun), Some(pace)) = (begun, self.paces.get(&member)) else {
             return false;
         };
-        let mut sorted = self.samples.clone();
+        let mut sorted: Vec<u64> = self.samples.iter().copied().collect();
         sorted.sort_unstable();
         let usual_ms = sorted.get(sorted.len() * 9 / 10).copied().unwrap_or(0);
-        compute_ms.saturating_sub(begun) > limits.late_ms.max(usual_ms.saturating_mul(3))
+        pace.compute_ms.saturating_sub(begun) > limits.late_ms.max(usual_ms.saturating_mul(3))
     }
 
     /// A trainer's own computing time so far, from its heartbeat.
@@ -322,20 +341,11 @@ impl Queue {
             pace.compute_ms = compute_ms;
         }
         // What it is at is what it has held longest; it began that no later than now.
-        let mut oldest: Option<&mut Grant> = None;
-        for grant in self
-            .tasks
-            .iter_mut()
-            .flat_map(|task| &mut task.grants)
-            .filter(|grant| grant.member == member)
+        let oldest = self.held(member).first().copied();
+        if let Some(task) = oldest.and_then(|id| self.tasks.get_mut(id.0 as usize))
+            && let Some(grant) = task.grants.iter_mut().find(|grant| grant.member == member)
         {
-            if grant.begun_compute_ms.is_some() {
-                return;
-            }
-            oldest.get_or_insert(grant);
-        }
-        if let Some(grant) = oldest {
-            grant.begun_compute_ms = Some(compute_ms);
+            grant.begun_compute_ms.get_or_insert(compute_ms);
         }
     }
 
@@ -343,49 +353,51 @@ impl Queue {
     /// nothing and are ignored.
     pub(crate) fn progress(&mut self, member: Member, positions: &[TaskPosition]) {
         for position in positions {
-            let Some(task) = self.tasks.get_mut(position.task.0 as usize) else {
-                continue;
-            };
-            let mut grants = task.grants.iter();
-            if grants.any(|grant| grant.member == member && grant.attempt == position.attempt) {
+            let current = self
+                .grant_of(member, position.task)
+                .is_some_and(|grant| grant.attempt == position.attempt);
+            if let (true, Some(task)) = (current, self.tasks.get_mut(position.task.0 as usize)) {
                 task.step = task.step.max(position.step);
             }
         }
     }
 
     /// A task's last step is acknowledged by every shard. False: the hand-out is over already, nothing is finished by it.
-    pub(crate) fn finished(&mut self, member: Member, task: TaskId, attempt: TaskAttempt) -> bool {
-        let Some(entry) = self.tasks.get_mut(task.0 as usize) else {
+    pub(crate) fn finished(&mut self, member: Member, id: TaskId, attempt: TaskAttempt) -> bool {
+        let grant = self.grant_of(member, id).cloned();
+        let Some(grant) = grant.filter(|grant| grant.attempt == attempt) else {
             return false;
         };
-        let of = |grant: &&Grant| grant.member == member && grant.attempt == attempt;
-        let Some(grant) = entry.grants.iter().find(of).cloned() else {
-            return false;
-        };
-        entry.done = true;
-        entry.grants.clear();
-        self.done += 1;
+        if let Some(task) = self.tasks.get_mut(id.0 as usize) {
+            task.done = true;
+            self.done += 1;
+            let holders: Vec<Member> = task.grants.iter().map(|grant| grant.member).collect();
+            for holder in holders {
+                self.drop_grant(id, holder);
+            }
+        }
         if let Some(pace) = self.paces.get_mut(&member) {
             pace.finished += 1;
             if let Some(begun) = grant.begun_compute_ms {
                 if self.samples.len() == SAMPLES {
-                    self.samples.remove(0);
+                    self.samples.pop_front();
                 }
-                self.samples.push(pace.compute_ms.saturating_sub(begun));
+                self.samples
+                    .push_back(pace.compute_ms.saturating_sub(begun));
             }
         }
         true
     }
 
     /// Ends a hand-out without result: todo again, unless somebody else holds it too. False: it was over already.
-    pub(crate) fn take_back(&mut self, member: Member, task: TaskId, attempt: TaskAttempt) -> bool {
-        let Some(task) = self.tasks.get_mut(task.0 as usize) else {
-            return false;
-        };
-        let before = task.grants.len();
-        task.grants
-            .retain(|grant| grant.member != member || grant.attempt != attempt);
-        task.grants.len() < before
+    pub(crate) fn take_back(&mut self, member: Member, id: TaskId, attempt: TaskAttempt) -> bool {
+        let current = self
+            .grant_of(member, id)
+            .is_some_and(|grant| grant.attempt == attempt);
+        if current {
+            self.drop_grant(id, member);
+        }
+        current
     }
 
     /// A trainer could not work on a task: back to todo. Returns how many errors the task has had; none if the
@@ -393,13 +405,13 @@ impl Queue {
     pub(crate) fn failed(
         &mut self,
         member: Member,
-        task: TaskId,
+        id: TaskId,
         attempt: TaskAttempt,
     ) -> Option<u32> {
-        if !self.take_back(member, task, attempt) {
+        if !self.take_back(member, id, attempt) {
             return None;
         }
-        let task = self.tasks.get_mut(task.0 as usize)?;
+        let task = self.tasks.get_mut(id.0 as usize)?;
         task.errors += 1;
         Some(task.errors)
     }
@@ -407,38 +419,31 @@ impl Queue {
     /// A trainer is gone or has handed everything back: what it held is todo again, at the first step that not
     /// every shard acknowledged.
     pub(crate) fn release(&mut self, member: Member) {
-        for task in &mut self.tasks {
-            task.grants.retain(|grant| grant.member != member);
+        for id in self.held(member).to_vec() {
+            self.drop_grant(id, member);
         }
+        self.held.remove(&member);
         self.paces.remove(&member);
     }
 
     /// A trainer that an earlier attempt gave this task goes on with it.
     pub(crate) fn adopt(&mut self, member: Member, position: &TaskPosition, now: Mono) {
-        let Some(task) = self.tasks.get_mut(position.task.0 as usize) else {
-            return;
-        };
-        if task.done
-            || task.grants.len() > 1
-            || task.grants.iter().any(|grant| grant.member == member)
-        {
-            return;
+        let free = self
+            .task(position.task)
+            .is_some_and(|task| !task.done && task.grants.len() < 2);
+        if free && self.grant_of(member, position.task).is_none() {
+            self.hand(position.task, member, Some(position.attempt), now);
         }
-        task.attempts = task.attempts.max(position.attempt.0);
-        task.grants.push(Grant {
-            member,
-            attempt: position.attempt,
-            begun_compute_ms: None,
-        });
-        self.paces.entry(member).or_insert(Pace {
-            first_grant: now,
-            ..Pace::default()
-        });
     }
 
-    /// Whether a trainer's tasks are worth a look now and then because one may be late.
+    /// Whether a look now and then is worth it, because a task may be late.
     pub(crate) fn may_be_late(&self) -> bool {
-        !self.is_done() && self.todo() == 0
+        !self.is_done() && self.todo.is_empty()
+    }
+
+    /// Whether some task waits for a trainer.
+    pub(crate) fn has_todo(&self) -> bool {
+        !self.todo.is_empty()
     }
 }
 

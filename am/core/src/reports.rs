@@ -141,7 +141,7 @@ impl Core {
                 {
                     self.cut_finished(member, cut, task);
                     self.add_metrics(phase, task, *metrics);
-                    self.feed();
+                    self.feed_after(member);
                 }
             }
             Up::TaskSteps {
@@ -221,6 +221,9 @@ impl Core {
             if span_ms > 0 {
                 holder.per_second = after.saturating_sub(before) as f64 * 1000.0 / span_ms as f64;
             }
+            self.steps = self
+                .steps
+                .saturating_add(beat.steps.saturating_sub(holder.beat.steps));
             holder.beat = beat;
             holder.beat_at = now;
         }
