@@ -1,5 +1,8 @@
 //! Whole jobs under seeded faults: see `heddle_tests::simulation`.
 //!
+//! The same with the shards' once-only memory switched off must fail, which shows that the counting would notice:
+//! `cargo test -p heddle-tests --test simulation --features no-once-only-memory`.
+//!
 //! A failing run prints its seed and its faults. `HEDDLE_SEED=… HEDDLE_JOB=… cargo test -p heddle-tests --test simulation replay`
 //! runs it again and prints every event; `HEDDLE_SEEDS=100000 cargo test … explore` looks at more seeds.
 
@@ -73,63 +76,78 @@ fn at_every_event(name: &str, fault: Fault) {
     }
 }
 
-#[test]
-fn a_trainer_may_die_before_any_event() {
-    at_every_event("bsp", Fault::KillTrainer);
-    at_every_event("asp", Fault::KillTrainer);
-}
+#[cfg(not(feature = "no-once-only-memory"))]
+mod promises {
+    use super::*;
 
-#[test]
-fn a_pserver_may_die_before_any_event() {
-    at_every_event("bsp", Fault::KillPserver);
-    at_every_event("asp", Fault::KillPserver);
-}
+    #[test]
+    fn a_trainer_may_die_before_any_event() {
+        at_every_event("bsp", Fault::KillTrainer);
+        at_every_event("asp", Fault::KillTrainer);
+    }
 
-#[test]
-fn the_applicationmaster_may_die_before_any_event_and_containers_live_on() {
-    at_every_event("bsp", Fault::KillAm);
-    at_every_event("asp", Fault::KillAm);
-}
+    #[test]
+    fn a_pserver_may_die_before_any_event() {
+        at_every_event("bsp", Fault::KillPserver);
+        at_every_event("asp", Fault::KillPserver);
+    }
 
-#[test]
-fn everything_may_die_before_any_event() {
-    at_every_event("bsp", Fault::KillAll);
-    at_every_event("asp", Fault::KillAll);
-}
+    #[test]
+    fn the_applicationmaster_may_die_before_any_event_and_containers_live_on() {
+        at_every_event("bsp", Fault::KillAm);
+        at_every_event("asp", Fault::KillAm);
+    }
 
-#[test]
-fn a_cut_may_be_ordered_before_any_event() {
-    at_every_event("bsp-uneven", Fault::Cut);
-    at_every_event("asp-evaluated", Fault::Cut);
-}
+    #[test]
+    fn everything_may_die_before_any_event() {
+        at_every_event("bsp", Fault::KillAll);
+        at_every_event("asp", Fault::KillAll);
+    }
 
-#[test]
-fn a_zombie_changes_nothing_from_any_event_on() {
-    for fault in [Fault::LoseTrainer, Fault::LosePserver] {
-        at_every_event("bsp", fault);
-        at_every_event("asp", fault);
+    #[test]
+    fn a_cut_may_be_ordered_before_any_event() {
+        at_every_event("bsp-uneven", Fault::Cut);
+        at_every_event("asp-evaluated", Fault::Cut);
+    }
+
+    #[test]
+    fn a_zombie_changes_nothing_from_any_event_on() {
+        for fault in [Fault::LoseTrainer, Fault::LosePserver] {
+            at_every_event("bsp", fault);
+            at_every_event("asp", fault);
+        }
+    }
+
+    #[test]
+    fn a_connection_may_break_before_any_event() {
+        for fault in [Fault::BreakData, Fault::BreakControl, Fault::Pause] {
+            at_every_event("bsp", fault);
+            at_every_event("asp", fault);
+        }
+    }
+
+    #[test]
+    fn explore_bsp() {
+        explore("bsp");
+        explore("bsp-uneven");
+        explore("bsp-evaluated");
+    }
+
+    #[test]
+    fn explore_asp() {
+        explore("asp");
+        explore("asp-evaluated");
     }
 }
 
+#[cfg(feature = "no-once-only-memory")]
 #[test]
-fn a_connection_may_break_before_any_event() {
-    for fault in [Fault::BreakData, Fault::BreakControl, Fault::Pause] {
-        at_every_event("bsp", fault);
-        at_every_event("asp", fault);
-    }
-}
-
-#[test]
-fn explore_bsp() {
-    explore("bsp");
-    explore("bsp-uneven");
-    explore("bsp-evaluated");
-}
-
-#[test]
-fn explore_asp() {
-    explore("asp");
-    explore("asp-evaluated");
+fn without_the_once_only_memory_some_step_is_counted_twice() {
+    let explorer = explorer("asp");
+    let failure = explorer
+        .explore(0..seeds(), &Fault::ALL, 4)
+        .expect_err("the counting must notice");
+    assert!(failure.what.contains("counted"), "{failure}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Mono, Now, Outcome, Record,
+    Action, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Mono, Now, Record,
     Recovered, StoreCall, Stored,
 };
 use heddle_protocol::control::{Command, Down, Up, UpLine};
@@ -83,8 +83,6 @@ pub struct Am {
     sessions: BTreeMap<ConnectionId, (Member, bool)>,
     /// The highest report of each container that was taken in.
     heard: BTreeMap<Member, u64>,
-    /// How the job ended.
-    pub outcome: Option<Outcome>,
 }
 
 impl Am {
@@ -104,7 +102,6 @@ impl Am {
             generation,
             sessions: BTreeMap::new(),
             heard: BTreeMap::new(),
-            outcome: None,
         };
         let recovered = Recovered {
             attempt,
