@@ -123,6 +123,7 @@ fn start_thread(
     std::thread::Builder::new()
         .name(format!("data-{index}"))
         .spawn(move || {
+            let _whole = Whole;
             if let Err(error) = data::run(setup) {
                 // Without it the shards cannot be served: better gone and replaced than half alive.
                 tracing::error!(index, %error, "a data thread ended");
@@ -130,6 +131,19 @@ fn start_thread(
             }
         })?;
     Ok(thread)
+}
+
+/// Ends the process if its thread panics: without that thread the rest would wait for ever, and a container
+/// that is gone is replaced.
+pub(crate) struct Whole;
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a thread of the pserver panicked");
+            std::process::exit(10);
+        }
+    }
 }
 
 fn hooks(

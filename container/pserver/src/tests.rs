@@ -557,3 +557,49 @@ fn the_file_shows_the_cut_whatever_is_pushed_meanwhile() {
     let query = peer.header(Kind::Query, 0);
     assert_eq!(peer.ask(query, &[]).0.step, Step(16));
 }
+
+/// Told again of the epoch that it is in, a pserver only answers; nothing is dropped.
+#[test]
+fn a_hold_that_is_repeated_is_only_answered() {
+    let rig = Rig::start(2, 2, 10, 1, SGD);
+    rig.members(&[trainer(0, 1)]);
+    rig.hold(1, 2, LANES, None, 0);
+    rig.holding();
+    let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
+    peer.step(0, 0, 0, 0, &[-1.0]);
+    rig.hold(1, 2, LANES, None, 0);
+    rig.holding();
+    assert_eq!(peer.pull(0, 1, 0, 1), [1.0]);
+}
+
+/// Trainers may be told of a cut when all data threads know of it: no shard says it has snapped before that.
+#[test]
+fn a_cut_is_armed_before_any_shard_has_snapped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rig = Rig::start(3, 6, 100, 1, SGD);
+    rig.hold(1, 6, Sharing::Queue, None, 0);
+    rig.holding();
+    for number in 1..20 {
+        rig.cut(number, CutAt::Barriers(vec![]), dir.path());
+        let mut armed = false;
+        let mut snapped = 0;
+        while snapped < 6 {
+            rig.wait(|up| match up {
+                Up::CutArmed { cut, .. } => {
+                    armed = cut.number == number;
+                    Some(())
+                }
+                Up::Snapped { cut, .. } if cut.number == number => {
+                    assert!(armed);
+                    snapped += 1;
+                    Some(())
+                }
+                _ => None,
+            });
+        }
+        rig.command(Command::CutEnd {
+            cut: cut(number),
+            committed: false,
+        });
+    }
+}

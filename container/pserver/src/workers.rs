@@ -6,6 +6,7 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 
 use crate::command::Input;
 use crate::load::{self, LoadJob};
+use crate::process::Whole;
 use crate::save::{self, Failed, SaveJob};
 
 /// Shards that are saved or loaded at once. Each saver has a thread for its sum besides; more would
@@ -37,7 +38,10 @@ impl Workers {
                 .build()?;
             let (queue, results) = (queue.clone(), results.clone());
             let thread = std::thread::Builder::new().name(format!("worker-{n}"));
-            thread.spawn(move || work(&runtime, &queue, &results))?;
+            thread.spawn(move || {
+                let _whole = Whole;
+                work(&runtime, &queue, &results);
+            })?;
         }
         Ok(Self { jobs })
     }

@@ -4,6 +4,7 @@ use super::*;
 
 /// Schedule 1: a trainer dies between its push to A and its push to B.
 #[test]
+#[cfg(not(feature = "no-once-only-memory"))]
 fn a_step_that_one_shard_lacks_is_applied_by_none() {
     let (mut a, mut b) = (Node::bsp(2), Node::bsp(2));
     let (a0, b0, a1) = (a.connect(0), b.connect(0), a.connect(1));

@@ -238,3 +238,23 @@ fn a_push_without_room_for_copies_waits_and_stops_no_pull() {
         Some(0.0)
     );
 }
+
+/// Schedule 11: what is copied after a cut is the kilobyte around a row, once.
+#[test]
+fn a_write_after_a_cut_copies_a_kilobyte_once() {
+    let mut large = config(SGD);
+    large.tables[0].rows = 100_000;
+    let mut node = Node::with(Sharing::Queue, large);
+    let conn = node.connect(0);
+    let copied = |node: &Node| node.host.shard(ShardId(0)).map(Shard::copy_bytes);
+    node.push_keys(conn, whole(0, 0), &[5, 50_000], &[1.0, 1.0]);
+    assert_eq!(copied(&node), Some(0));
+    node.cut(1, CutAt::Barriers(vec![]));
+    assert_eq!(copied(&node), Some(0), "the cut itself copies nothing");
+    for step in 1..4 {
+        node.push_keys(conn, whole(0, step), &[5, 6, 50_000], &[1.0; 3]);
+        assert_eq!(copied(&node), Some(2 * 1024));
+    }
+    node.cut_end(1, false);
+    assert_eq!(copied(&node), Some(0));
+}

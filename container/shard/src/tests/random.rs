@@ -82,7 +82,6 @@ fn finish(node: &mut Node, conn: Conn) -> Vec<u32> {
 
 proptest! {
     #[test]
-    #[cfg(not(feature = "no-once-only-memory"))]
     fn a_disturbed_run_ends_with_the_bytes_of_the_undisturbed_one(events in prop::collection::vec(event(), 1..150)) {
         let sharing = Sharing::Lanes { lanes: LANES };
         let ftrl = Optimizer::Ftrl { alpha: 0.3, beta: 1.0, l1: 1e-3, l2: 0.1 };
