@@ -155,6 +155,7 @@ fn world(rows: u64, cols: u32, break_after: usize) -> World {
             incarnation: Incarnation(1),
         },
         secret: secret(),
+        watch: None,
     })
     .expect("a thread");
     client.handle().work(

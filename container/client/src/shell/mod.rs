@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
 use heddle_protocol::control::{Phase, ShardPlace, TaskGrant};
+use heddle_protocol::frame::Header;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{CutId, Epoch, Lane, Member, RunId, TaskId};
 use tokio::sync::{Notify, mpsc};
@@ -47,6 +48,19 @@ pub struct Settings {
     pub member: Member,
     /// The job's secret.
     pub secret: Secret,
+    /// Sees every frame on its way out; none but tests of failures want that.
+    pub watch: Option<FrameWatch>,
+}
+
+/// Is told of each frame right before it is taken for a connection's next write: what it was told of before for
+/// other connections has been handed to their sockets as far as those had room. Called on the client's thread.
+#[derive(Clone)]
+pub struct FrameWatch(pub Arc<dyn Fn(SocketAddr, &Header) + Send + Sync>);
+
+impl std::fmt::Debug for FrameWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FrameWatch")
+    }
 }
 
 /// A running client: a thread with its connections. Dropping it closes them and ends the thread.

@@ -61,6 +61,9 @@ impl Outgoing {
             && self.bytes < BYTES_MAX
             && let Some(frame) = machine.next_frame(endpoint)
         {
+            if let Some(watch) = &shell.settings.watch {
+                (watch.0)(endpoint, &frame.header);
+            }
             self.bytes += HEADER_BYTES + frame.header.payload_bytes();
             self.frames
                 .push_back((frame.header.encode(), frame.payload));
