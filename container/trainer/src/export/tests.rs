@@ -4,7 +4,9 @@ use std::io::Write;
 use std::ops::Range;
 
 use bytes::Bytes;
-use heddle_protocol::ids::{Epoch, Generation, Incarnation, PhaseNo, ShardId, Slot, Step};
+use heddle_protocol::ids::{
+    CutId, Epoch, Generation, Incarnation, PhaseNo, RunId, ShardId, Slot, Step,
+};
 use heddle_protocol::manifest::{
     FORMAT_VERSION, InputPlan, Manifest, Md5, Progress, Salt, ShardFile, Work,
 };

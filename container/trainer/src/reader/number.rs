@@ -20,6 +20,12 @@ pub(super) fn decimal(text: &[u8]) -> Option<(f32, usize)> {
         return Some((f32::from(digit - b'0'), 1));
     }
     let negative = text.first() == Some(&b'-');
+    if let Some((value, len)) = usual(&text[usize::from(negative)..]) {
+        return Some((
+            if negative { -value } else { value },
+            len + usize::from(negative),
+        ));
+    }
     let start = usize::from(negative || text.first() == Some(&b'+'));
     let mut mantissa = 0u64;
     let whole = digits(&text[start..], &mut mantissa);
@@ -35,22 +41,65 @@ pub(super) fn decimal(text: &[u8]) -> Option<(f32, usize)> {
     if !plain || count == 0 || count > DIGITS_MAX || mantissa > 1 << 53 {
         return by_std(text);
     }
+    match exact(mantissa, fraction) {
+        Some(value) => Some((if negative { -value } else { value }, at)),
+        None => by_std(text),
+    }
+}
+
+/// Up to seven digits with or without a point among them, before a blank or the line's end: the form of nearly
+/// all numbers, in one look at eight bytes.
+#[inline(always)]
+pub(super) fn usual(text: &[u8]) -> Option<(f32, usize)> {
+    let word = text.first_chunk::<8>()?;
+    let text = u64::from_le_bytes(*word);
+    let (nibbles, other) = split(text);
+    let first = first_of(other);
+    let (digits, count, places, end) = match word[first & 7] {
+        b'.' => {
+            // The point is taken out: what is above it moves down by a byte.
+            let below = (1 << (8 * (first & 7))) - 1;
+            let digits = (nibbles & below) | ((nibbles >> 8) & !below);
+            let second = first_of(other & !(0xff << (8 * (first & 7))));
+            (digits, second - 1, second - 1 - first, second)
+        }
+        _ => (nibbles, first, 0, first),
+    };
+    if count == 0 || end > 7 || !matches!(word[end & 7], b' ' | b'\n') {
+        return None;
+    }
+    // Seven digits are below 2²⁴ and powers up to 10¹⁰ have no rounding either: the quotient of two exact f32 is
+    // the f32 nearest to the decimal.
+    Some((join(digits, count) as f32 / SMALL_TENS[places & 7], end))
+}
+
+/// Powers of ten in f32, all exact.
+const SMALL_TENS: [f32; 8] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7];
+
+/// The f32 nearest to `mantissa` / 10^`places`, if that can be told fast. The mantissa is at most 2⁵³, the
+/// places at most [`DIGITS_MAX`].
+#[inline]
+fn exact(mantissa: u64, places: usize) -> Option<f32> {
     // Clinger's fast path: both are exact, so the quotient is the f64 nearest to the decimal.
-    let value = mantissa as f64 / TENS[fraction];
+    let value = mantissa as f64 / TENS[places];
     // Rounding twice (to f64, then to f32) differs from rounding once only when the f64 lies exactly
     // between two f32. The smallest value here is 10⁻¹⁸, far from where f32 gets coarser.
-    if value.to_bits() & 0x1fff_ffff == 0x1000_0000 {
-        return by_std(text);
-    }
-    let value = value as f32;
-    Some((if negative { -value } else { value }, at))
+    (value.to_bits() & 0x1fff_ffff != 0x1000_0000).then_some(value as f32)
 }
 
 /// Adds leading digits to `value` (which wraps beyond [`DIGITS_MAX`]) and counts them.
 #[inline]
 fn digits(text: &[u8], value: &mut u64) -> usize {
     let mut count = 0;
-    for byte in text {
+    while let Some(eight) = text[count..].first_chunk::<8>() {
+        let (some, found) = eight_digits(*eight);
+        *value = value.wrapping_mul(POWERS[found]).wrapping_add(some);
+        count += found;
+        if found < 8 {
+            return count;
+        }
+    }
+    for byte in &text[count..] {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             break;
@@ -59,6 +108,55 @@ fn digits(text: &[u8], value: &mut u64) -> usize {
         count += 1;
     }
     count
+}
+
+const POWERS: [u64; 9] = [
+    1,
+    10,
+    100,
+    1_000,
+    10_000,
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+];
+
+/// The number in the leading digits of eight bytes, and how many they are. Without a branch: how long
+/// numbers are is what a processor cannot guess.
+#[inline]
+pub(super) fn eight_digits(bytes: [u8; 8]) -> (u64, usize) {
+    let (nibbles, other) = split(u64::from_le_bytes(bytes));
+    let count = first_of(other);
+    (join(nibbles, count), count)
+}
+
+/// Eight bytes as digits, and a mask of bits in those that are none. Right up to the first byte that is none, and
+/// beyond it if that is a point, blank or line feed.
+#[inline(always)]
+fn split(text: u64) -> (u64, u64) {
+    // A digit is 0x30 to 0x39: its upper half becomes 0, and stays 0 when 6 is added. A carry into the next byte
+    // comes only from 0xca and above.
+    let nibbles = text ^ 0x3030_3030_3030_3030;
+    let sixes = nibbles.wrapping_add(0x0606_0606_0606_0606);
+    (nibbles, (nibbles | sixes) & 0xf0f0_f0f0_f0f0_f0f0)
+}
+
+/// The first byte with a bit, 8 if there is none.
+#[inline(always)]
+fn first_of(mask: u64) -> usize {
+    (mask.trailing_zeros() / 8) as usize
+}
+
+/// The number that the first `count` digits make, at most 8.
+#[inline(always)]
+fn join(digits: u64, count: usize) -> u64 {
+    // Moved to the upper end, so that zeros stand before the first digit. (In two steps: 64 is no shift.)
+    let value = (digits << (4 * (8 - count))) << (4 * (8 - count));
+    // Pairs of digits, then pairs of pairs, then both halves (Lemire, "Parsing series of integers with SIMD", 2018).
+    let value = (value.wrapping_mul(10).wrapping_add(value >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let value = (value.wrapping_mul(100).wrapping_add(value >> 16)) & 0x0000_ffff_0000_ffff;
+    value.wrapping_mul(10_000).wrapping_add(value >> 32) & 0xffff_ffff
 }
 
 #[cold]
@@ -114,6 +212,15 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn eight_bytes_are_read_as_one_by_one(bytes in any::<[u8; 8]>(), digits in "[0-9]{0,8}") {
+            let mut bytes = bytes;
+            bytes[..digits.len()].copy_from_slice(digits.as_bytes());
+            let count = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let value = bytes[..count].iter().fold(0, |value, byte| value * 10 + u64::from(byte - b'0'));
+            prop_assert_eq!(eight_digits(bytes), (value, count));
+        }
+
         #[test]
         fn decimals_are_as_std_reads_them(text in "[-+]?[0-9]{0,20}(\\.[0-9]{0,24})?([eE][-+]?[0-9]{1,2})?") {
             let expected = text.parse::<f32>().ok().filter(|value| value.is_finite());

@@ -1,16 +1,24 @@
-//! Faults on order, for tests: environment variable `HEDDLE_TEST_HOOK`. Without it, nothing here does anything.
+//! Faults on order, for tests: environment variable `HEDDLE_TEST_HOOK`, orders with commas between them. Without it,
+//! nothing here does anything.
 //!
-//! | value | effect |
+//! | order | effect |
 //! | --- | --- |
 //! | `slow:FACTOR` | a step takes FACTOR times its computing time |
-//! | `die:before-push:step=N` or `…:step=N:lane=L` | the process exits at once (137) instead of pushing step N |
-//! | `die:after-push:step=N` or `…:step=N:lane=L` | … just after step N was handed to the client |
+//! | `die:before-push:step=N` | the process exits at once (137) instead of pushing step N |
+//! | `die:after-push:step=N` | … just after step N was handed to the client |
+//! | `die:between-shards:step=N` | … when one pserver was sent its part of step N and the next was not |
+//! | `die:before-done:step=N` | … when all have acknowledged step N and none was told that it is done |
 //!
-//! Only a container's first incarnation obeys `die`, so that its successor lives.
+//! `:lane=L` behind an order to die means that lane (or task) alone. Only a container's first incarnation obeys
+//! `die`, so that its successor lives.
 
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use heddle_client::machine::Unit;
+use heddle_client::shell::FrameWatch;
+use heddle_protocol::frame::{Header, Kind};
 use heddle_protocol::ids::{Incarnation, Member, Step};
 
 /// The variable's name.
@@ -25,11 +33,20 @@ pub(super) struct TestHooks {
     die: Option<Die>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Die {
-    after: bool,
+    when: When,
     step: u64,
     unit: Option<u32>,
+}
+
+/// Where in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    BeforePush,
+    AfterPush,
+    BetweenShards,
+    BeforeDone,
 }
 
 impl TestHooks {
@@ -47,25 +64,31 @@ impl TestHooks {
     fn parse(text: &str) -> Self {
         let mut hooks = Self::default();
         for order in text.split(',') {
-            if let Some(factor) = order.strip_prefix("slow:") {
-                hooks.slow = factor.parse().ok();
-            }
-            let after = match order {
-                _ if order.starts_with("die:before-push:") => false,
-                _ if order.starts_with("die:after-push:") => true,
-                _ => continue,
-            };
-            let number = |name: &str| {
-                order
-                    .split(':')
-                    .find_map(|word| word.strip_prefix(name)?.parse().ok())
-            };
-            if let Some(step) = number("step=") {
-                hooks.die = Some(Die {
-                    after,
-                    step,
-                    unit: number("lane=").map(|lane| lane as u32),
-                });
+            let mut words = order.split(':');
+            match (words.next(), words.next()) {
+                (Some("slow"), factor) => {
+                    hooks.slow = factor.and_then(|factor| factor.parse().ok())
+                }
+                (Some("die"), Some(when)) => {
+                    let when = match when {
+                        "before-push" => When::BeforePush,
+                        "after-push" => When::AfterPush,
+                        "between-shards" => When::BetweenShards,
+                        "before-done" => When::BeforeDone,
+                        _ => continue,
+                    };
+                    let words: Vec<&str> = words.collect();
+                    let number = |name| {
+                        words
+                            .iter()
+                            .find_map(|word| word.strip_prefix(name)?.parse::<u64>().ok())
+                    };
+                    if let Some(step) = number("step=") {
+                        let unit = number("lane=").and_then(|unit| u32::try_from(unit).ok());
+                        hooks.die = Some(Die { when, step, unit });
+                    }
+                }
+                _ => {}
             }
         }
         hooks
@@ -79,41 +102,92 @@ impl TestHooks {
     }
 
     /// To be called before and after a step is pushed.
-    pub(super) fn pushing(&self, unit: Unit, step: Step, after: bool) {
-        if let Some(die) = &self.die
-            && die.after == after
-            && die.step == step.0
-            && die.unit.is_none_or(|number| number == unit.number())
+    pub(super) fn pushing(&self, when: When, unit: Unit, step: Step) {
+        if self
+            .die
+            .is_some_and(|die| die.is(when, unit.number(), step))
         {
-            if after {
+            if when == When::AfterPush {
                 // Give the client's thread the time to send some of it.
                 std::thread::sleep(Duration::from_micros(200));
             }
             std::process::exit(KILLED);
         }
     }
+
+    /// What the client is to watch its frames for, if for anything.
+    pub(super) fn watch(&self) -> Option<FrameWatch> {
+        let die = self
+            .die
+            .filter(|die| matches!(die.when, When::BetweenShards | When::BeforeDone))?;
+        let first = Mutex::new(None);
+        let watch = move |endpoint: SocketAddr, frame: &Header| {
+            let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
+            if die.strikes(endpoint, frame, &mut first) {
+                std::process::exit(KILLED);
+            }
+        };
+        Some(FrameWatch(Arc::new(watch)))
+    }
+}
+
+impl Die {
+    fn is(&self, when: When, unit: u32, step: Step) -> bool {
+        self.when == when && self.step == step.0 && self.unit.is_none_or(|number| number == unit)
+    }
+
+    /// Whether this frame is one too many. `first` is where the step's first frame went.
+    fn strikes(
+        &self,
+        endpoint: SocketAddr,
+        frame: &Header,
+        first: &mut Option<SocketAddr>,
+    ) -> bool {
+        match frame.kind {
+            Kind::Push if self.is(When::BetweenShards, frame.unit, frame.step) => {
+                *first.get_or_insert(endpoint) != endpoint
+            }
+            Kind::Done => self.is(When::BeforeDone, frame.unit, frame.step),
+            _ => false,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::ids::Epoch;
+
     use super::*;
 
     #[test]
     fn orders_are_read_and_others_are_left_alone() {
         assert_eq!(TestHooks::parse(""), TestHooks::default());
-        assert_eq!(
-            TestHooks::parse("die:between-shards:step=3"),
-            TestHooks::default()
-        );
+        assert_eq!(TestHooks::parse("die:staged:step=3"), TestHooks::default());
         let hooks = TestHooks::parse("slow:100,die:before-push:step=7:lane=2");
         assert_eq!(hooks.slow, Some(100.0));
-        assert_eq!(
-            hooks.die,
-            Some(Die {
-                after: false,
-                step: 7,
-                unit: Some(2)
-            })
-        );
+        let die = Die {
+            when: When::BeforePush,
+            step: 7,
+            unit: Some(2),
+        };
+        assert_eq!(hooks.die, Some(die));
+        assert!(hooks.watch().is_none());
+    }
+
+    #[test]
+    fn death_strikes_between_the_frames_for_two_pservers() {
+        let die = TestHooks::parse("die:between-shards:step=3:lane=1")
+            .die
+            .expect("an order");
+        let endpoint = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let mut frame = Header::new(Kind::Push, Epoch::default());
+        (frame.step, frame.unit) = (Step(3), 1);
+        let mut first = None;
+        let other = Header { unit: 0, ..frame };
+        assert!(!die.strikes(endpoint(1), &other, &mut first));
+        assert!(!die.strikes(endpoint(2), &frame, &mut first));
+        assert!(!die.strikes(endpoint(2), &frame, &mut first));
+        assert!(!die.strikes(endpoint(1), &other, &mut first));
+        assert!(die.strikes(endpoint(1), &frame, &mut first));
     }
 }

@@ -103,11 +103,13 @@ fn run_with(
             error: error.to_string(),
         });
     }
+    let hooks = TestHooks::from_process(environment.member);
     let client = Client::start(Settings {
         layout: Layout::of(&welcome.spec)?,
         run: welcome.run,
         member: environment.member,
         secret: environment.secret.clone(),
+        watch: hooks.watch(),
     })
     .map_err(TrainerError::Thread)?;
     let (items, read) = bounded(ITEMS_MAX);
@@ -122,7 +124,7 @@ fn run_with(
         client.handle(),
         Box::new(move |report| reports.send(report)),
         status,
-        TestHooks::from_process(environment.member),
+        hooks,
         quarantine,
         items,
     );

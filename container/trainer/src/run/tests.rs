@@ -572,6 +572,20 @@ fn a_lane_taken_away_is_computed_no_more() {
 }
 
 #[test]
+fn a_lane_taken_again_hears_nothing_of_its_old_feed() {
+    let mut rig = Rig::new(&[30], true);
+    rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 1 });
+    rig.lanes(EPOCH, &[0], &[]);
+    rig.until(|shards, _| shards.log.len() > 2);
+    rig.lanes(EPOCH, &[], &[]);
+    let applied = rig.counts(30).iter().filter(|count| **count > 0.0).count();
+    rig.shards.lock().unwrap().stand = applied as u64 / 2;
+    rig.lanes(EPOCH, &[0], &[]);
+    rig.until(|shards, _| shards.lanes[&Lane(0)].ended);
+    assert_eq!(rig.counts(30), [1.0; 30]);
+}
+
+#[test]
 fn a_bad_record_fails_its_task_by_name() {
     for sharing in [Sharing::Lanes { lanes: 1 }, Sharing::Queue] {
         let mut rig = Rig::new(&[2], true);

@@ -7,7 +7,7 @@
 //! - What is reported as finished or reached is what *every* shard has acknowledged, never more.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{JobSpec, NanPolicy, phase_kind};
 
-use super::hooks::TestHooks;
+use super::hooks::{TestHooks, When};
 use super::pipeline::{Pipeline, Want};
 use super::plane::DataPlane;
 use super::status::Status;
@@ -52,8 +52,6 @@ pub(super) struct Trainer<P> {
     quarantine: PathBuf,
     items: Sender<(FeedId, FeedItem)>,
     feeds: u64,
-    /// Whose feeds they are; those of dropped pipelines are not in it.
-    owners: HashMap<FeedId, Unit>,
     work: Option<Work>,
     /// The last era that the data plane has begun. Until it is that of `work`, events are old.
     begun: Option<Era>,
@@ -91,7 +89,6 @@ impl<P: DataPlane> Trainer<P> {
             quarantine,
             items,
             feeds: 0,
-            owners: HashMap::new(),
             work: None,
             begun: None,
             cut: CutId::default(),
@@ -146,7 +143,6 @@ impl<P: DataPlane> Trainer<P> {
         if known == Some(era) {
             return;
         }
-        self.owners.clear();
         let Some(kind) = phase_kind(&self.spec, phase.no) else {
             self.work = None;
             return self.fatal(EXIT_INTERNAL, format!("the job has no phase {}", phase.no));
@@ -342,13 +338,12 @@ impl<P: DataPlane> Trainer<P> {
         let Some(place) = work.lanes.get_mut(&lane) else {
             return;
         };
-        if let Some(old) = place.take() {
-            self.owners.remove(&old.feed().id());
-        }
+        // The old one's thread ends with it, whatever comes of the new one.
+        *place = None;
         let tasks = lane_tasks(&work.order, lane, lanes);
         let known = work.known_steps.clone();
         let (settings, unit) = (work.settings.clone(), Unit::Lane(lane));
-        let Some(feed) = self.feed(unit, settings, tasks, step, known) else {
+        let Some(feed) = self.feed(settings, tasks, step, known) else {
             return;
         };
         if let Some(place) = self
@@ -362,7 +357,6 @@ impl<P: DataPlane> Trainer<P> {
 
     fn feed(
         &mut self,
-        unit: Unit,
         settings: FeedSettings,
         tasks: Vec<TaskId>,
         start: Step,
@@ -371,10 +365,7 @@ impl<P: DataPlane> Trainer<P> {
         self.feeds += 1;
         let id = FeedId(self.feeds);
         match Feed::start(id, settings, tasks, start.0, known, self.items.clone()) {
-            Ok(feed) => {
-                self.owners.insert(id, unit);
-                Some(feed)
-            }
+            Ok(feed) => Some(feed),
             Err(error) => {
                 self.fatal(
                     EXIT_FAILED,
@@ -405,13 +396,8 @@ impl<P: DataPlane> Trainer<P> {
             let read_only = work.sharing == Sharing::ReadOnly;
             let settings = work.settings.clone();
             let unit = Unit::Task(grant.task);
-            let Some(feed) = self.feed(
-                unit,
-                settings,
-                vec![grant.task],
-                grant.start,
-                BTreeMap::new(),
-            ) else {
+            let Some(feed) = self.feed(settings, vec![grant.task], grant.start, BTreeMap::new())
+            else {
                 return;
             };
             let pipeline = Pipeline::new(unit, feed, grant.start, read_only);
@@ -529,12 +515,14 @@ impl<P: DataPlane> Trainer<P> {
 
     /// A parser thread sent something.
     pub(super) fn item(&mut self, feed: FeedId, item: FeedItem) {
-        let Some(unit) = self.owners.get(&feed).copied() else {
-            return;
-        };
-        let pipeline = self.work.as_mut().and_then(|work| work.pipeline(unit));
+        let Some(work) = &mut self.work else { return };
+        // Feeds that were dropped may still have something in the channel.
+        let pipeline = work
+            .pipelines()
+            .find(|pipeline| pipeline.feed().id() == feed);
         let Some(pipeline) = pipeline else { return };
         pipeline.item(item);
+        let unit = pipeline.unit;
         self.advance(unit);
         self.publish();
     }
@@ -571,9 +559,9 @@ impl<P: DataPlane> Trainer<P> {
                 }
                 Some(Want::Push(push)) => {
                     let step = push.step;
-                    self.hooks.pushing(unit, step, false);
+                    self.hooks.pushing(When::BeforePush, unit, step);
                     self.plane.push_step(era, unit, push);
-                    self.hooks.pushing(unit, step, true);
+                    self.hooks.pushing(When::AfterPush, unit, step);
                 }
                 Some(Want::Computed) => self.stepped(),
                 Some(Want::TaskEnd {
@@ -606,7 +594,6 @@ impl<P: DataPlane> Trainer<P> {
             }
             Unit::Task(_) if work.sharing == Sharing::ReadOnly => {
                 if let Some(run) = work.running.remove(&task) {
-                    self.owners.remove(&run.pipeline.feed().id());
                     let (attempt, cut) = (run.grant.attempt, self.cut);
                     (self.report)(Up::TaskFinished {
                         epoch,
@@ -638,7 +625,6 @@ impl<P: DataPlane> Trainer<P> {
         if let Unit::Task(_) = unit {
             if let Some(run) = work.running.remove(&task) {
                 attempt = run.grant.attempt;
-                self.owners.remove(&run.pipeline.feed().id());
             }
             if work.sharing != Sharing::ReadOnly {
                 self.plane.drop_task(work.era, task);
