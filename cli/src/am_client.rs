@@ -87,7 +87,9 @@ pub async fn operate(run: &Run, operation: &Operation) -> Result<(), Failure> {
             return Err(Trouble::Refused(status, text));
         };
         hex::decode_to_slice(header.as_bytes(), &mut answer)?;
-        let proof = hello.client_proof(&secret, Channel::Operator, &answer)?;
+        let proof = hello
+            .client_proof(&secret, Channel::Operator, &answer)
+            .map_err(|error| Trouble::Refused(StatusCode::UNAUTHORIZED, error.to_string()))?;
         let request = Request::post("/v1/operator")
             .header(hyper::header::HOST, "heddle")
             .header(HEADER_PROOF, hex::encode(proof))

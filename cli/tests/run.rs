@@ -225,6 +225,42 @@ fn status_logs_and_kill_take_the_first_digits_of_the_run() {
 }
 
 #[test]
+fn only_who_holds_the_secret_commands_a_run() {
+    let bench = Bench::new();
+    let running = bench.start(&[]);
+    let listed = bench.list();
+    let run = listed[0]["run"].as_str().unwrap();
+    let secret = Path::new(listed[0]["dir"].as_str().unwrap()).join("secret");
+    let right = std::fs::read(&secret).unwrap();
+    std::fs::write(&secret, "0".repeat(64)).unwrap();
+    let output = bench.heddle(&["kill", run]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
+    assert!(stderr.contains("secret"), "{stderr}");
+    assert_eq!(bench.list()[0]["state"], "running");
+    std::fs::write(&secret, right).unwrap();
+    assert_eq!(bench.heddle(&["kill", run]).status.code(), Some(0));
+    assert_eq!(running.end(), Some(3));
+}
+
+#[test]
+fn followed_logs_end_with_the_run() {
+    let bench = Bench::new();
+    let running = bench.start(&[]);
+    let run = bench.list()[0]["run"].as_str().unwrap().to_owned();
+    let follow = bench
+        .command(&["logs", "--follow", "--slot", "am", &run])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert_eq!(bench.heddle(&["kill", &run]).status.code(), Some(0));
+    running.end();
+    let output = follow.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("am.log"));
+}
+
+#[test]
 fn the_processes_of_a_run_end_with_its_command_line() {
     let bench = Bench::new();
     let mut running = bench.start(&[]);
