@@ -143,9 +143,9 @@ mod promises {
 #[cfg(feature = "no-once-only-memory")]
 #[test]
 fn without_the_once_only_memory_some_step_is_counted_twice() {
-    let explorer = explorer("asp");
-    let failure = explorer
-        .explore(0..seeds(), &Fault::ALL, 4)
+    // A task handed to a second trainer near the end of a pass is enough: no fault is needed.
+    let failure = Explorer::new(job("asp"))
+        .and_then(|explorer| explorer.explore(0..seeds(), &Fault::ALL, 4))
         .expect_err("the counting must notice");
     assert!(failure.what.contains("counted"), "{failure}");
 }
