@@ -55,7 +55,10 @@ pub struct Settings {
 /// Is told of each frame right before it is taken for a connection's next write: what it was told of before for
 /// other connections has been handed to their sockets as far as those had room. Called on the client's thread.
 #[derive(Clone)]
-pub struct FrameWatch(pub Arc<dyn Fn(SocketAddr, &Header) + Send + Sync>);
+pub struct FrameWatch(pub Arc<Watch>);
+
+/// The connection's other end, and the frame's header.
+pub type Watch = dyn Fn(SocketAddr, &Header) + Send + Sync;
 
 impl std::fmt::Debug for FrameWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
