@@ -48,14 +48,21 @@ impl Bench {
         }
         let output = self.heddle(&arguments);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
     }
 }
 
 #[test]
 fn a_record_that_cannot_be_read_is_exit_7_with_file_line_and_column() {
     for (record, message) in [
-        ("1 1:x", "train.libsvm:3:5: expected a finite number, found \"x\""),
+        (
+            "1 1:x",
+            "train.libsvm:3:5: expected a finite number, found \"x\"",
+        ),
         ("1 3:1", "train.libsvm:3:3: index 3 is above the highest, 2"),
         ("7 1:1", "train.libsvm:3:1: label 7"),
     ] {
@@ -64,8 +71,15 @@ fn a_record_that_cannot_be_read_is_exit_7_with_file_line_and_column() {
         assert_eq!(exit, Some(7), "{stderr}");
         assert!(stderr.contains(message), "{message} in {stderr}");
         assert_eq!(stdout, "");
-        let out = std::fs::read_dir(bench.path().join("out")).unwrap().next().unwrap().unwrap();
-        assert!(!out.path().join("model").exists(), "no part of a model is left behind");
+        let out = std::fs::read_dir(bench.path().join("out"))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap();
+        assert!(
+            !out.path().join("model").exists(),
+            "no part of a model is left behind"
+        );
     }
 }
 
@@ -74,7 +88,10 @@ fn bad_records_may_be_left_out_up_to_a_number() {
     let bench = Bench::new(Some("1 1:x"));
     let (exit, stdout, stderr) = bench.run(&["data.bad-records=skip:1"]);
     assert_eq!(exit, Some(0), "{stderr}");
-    assert!(stdout.contains("bad records  1\n") && stdout.contains(" 39 in "), "{stdout}");
+    assert!(
+        stdout.contains("bad records  1\n") && stdout.contains(" 39 in "),
+        "{stdout}"
+    );
     let (exit, _, stderr) = bench.run(&["data.bad-records=skip:0"]);
     assert_eq!(exit, Some(7), "{stderr}");
 }
@@ -84,19 +101,39 @@ fn the_scores_are_told_once_on_stdout_and_the_model_scores_in_input_order() {
     let bench = Bench::new(None);
     let (exit, stdout, stderr) = bench.run(&["data.test=train.libsvm", "data.passes=2"]);
     assert_eq!(exit, Some(0), "{stderr}");
-    let told: Vec<_> = stdout.lines().filter(|line| line.starts_with("test  log-loss ")).collect();
+    let told: Vec<_> = stdout
+        .lines()
+        .filter(|line| line.starts_with("test  log-loss "))
+        .collect();
     assert_eq!(told.len(), 1, "{stdout}");
     assert_eq!(stdout.lines().next(), Some(told[0]));
-    for row in ["passes  ", "rows  ", "checkpoints  ", "model  ", "logs  ", "next  "] {
-        assert!(stdout.lines().any(|line| line.starts_with(row)), "{row} in {stdout}");
+    for row in [
+        "passes  ",
+        "rows  ",
+        "checkpoints  ",
+        "model  ",
+        "logs  ",
+        "next  ",
+    ] {
+        assert!(
+            stdout.lines().any(|line| line.starts_with(row)),
+            "{row} in {stdout}"
+        );
     }
-    let next = stdout.lines().find_map(|line| line.strip_prefix("next")).unwrap();
+    let next = stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("next"))
+        .unwrap();
     let next: Vec<_> = next.split_whitespace().skip(1).collect();
     let scores = bench.heddle(&next);
     assert_eq!(scores.status.code(), Some(0));
     let scores = String::from_utf8(scores.stdout).unwrap();
     assert_eq!(scores.lines().count(), 40);
-    assert!(scores.lines().all(|score| (0.0..=1.0).contains(&score.parse::<f64>().unwrap())));
+    assert!(
+        scores
+            .lines()
+            .all(|score| (0.0..=1.0).contains(&score.parse::<f64>().unwrap()))
+    );
 }
 
 #[test]
@@ -114,7 +151,10 @@ fn a_finished_job_with_a_folder_of_its_own_trains_anew_only_when_told() {
         }
         arguments.extend(more);
         let output = bench.heddle(&arguments);
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
     };
     let (exit, stderr) = again(&[]);
     assert_eq!(exit, Some(7), "{stderr}");

@@ -261,6 +261,66 @@ fn followed_logs_end_with_the_run() {
 }
 
 #[test]
+fn a_killed_application_master_takes_its_processes_along_and_the_next_run_continues() {
+    let bench = Bench::new();
+    let running = bench.start(&[]);
+    let listed = bench.list();
+    let dir = Path::new(listed[0]["dir"].as_str().unwrap());
+    let am: Value = serde_json::from_slice(&std::fs::read(dir.join("am.json")).unwrap()).unwrap();
+    let pservers = pserver_pids(&bench);
+
+    kill(pid_of(am["pid"].as_i64().unwrap()), Signal::SIGKILL).unwrap();
+    assert_eq!(running.end(), Some(10));
+    assert_eq!(bench.list()[0]["state"], "died");
+    let begun = Instant::now();
+    while pservers.iter().any(|&pid| alive(pid)) {
+        assert!(
+            begun.elapsed() < LIMIT,
+            "parameter servers outlive their ApplicationMaster"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    let running = bench.start(&[]);
+    assert!(!bench.events()[0]["resumed_from"].is_null());
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.end(), Some(130));
+}
+
+/// Processes of both parameter servers, as soon as the view shows them: it is renewed now and then.
+fn pserver_pids(bench: &Bench) -> Vec<i64> {
+    let begun = Instant::now();
+    loop {
+        let output = bench.heddle(&["status", "--json"]);
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let slots = status["view"]["slots"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let pids: Vec<i64> = slots
+            .iter()
+            .filter(|slot| slot["slot"].as_str().unwrap().starts_with("pserver"))
+            .filter_map(|slot| slot["pid"].as_i64().filter(|&pid| pid > 0))
+            .collect();
+        if pids.len() == 2 {
+            return pids;
+        }
+        assert!(begun.elapsed() < LIMIT, "no parameter servers in {status}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn pid_of(number: i64) -> Pid {
+    Pid::from_raw(i32::try_from(number).unwrap())
+}
+
+/// Whether the process runs; one that waits to be reaped does not.
+fn alive(number: i64) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{number}/status")).unwrap_or_default();
+    status.contains("Name:\theddle") && !status.contains("State:\tZ")
+}
+
+#[test]
 fn the_processes_of_a_run_end_with_its_command_line() {
     let bench = Bench::new();
     let mut running = bench.start(&[]);
