@@ -319,8 +319,73 @@ async fn checkpoints_are_committed_restored_and_retained() {
     place.end().await;
 }
 
+/// Kill and restart NameNode and DataNodes while this runs, as often as you like.
+#[tokio::test]
+#[ignore = "needs a cluster, and somebody who disturbs it"]
+async fn no_disturbance_of_the_daemons_costs_a_committed_checkpoint() {
+    let place = place("disturbed").await;
+    let (root, salt, generation) = (place.at("ckpt"), Salt(Uuid::new_v4()), Generation(1));
+    let dir = patiently(async || {
+        CheckpointDir::open_or_create(place.storage.clone(), root.clone()).await
+    })
+    .await;
+    let mut late = 0;
+    for number in 1..=10 {
+        let cut = CutId { generation, number };
+        // As the ApplicationMaster and the pservers do it: each piece again until it is done.
+        let staging = patiently(async || dir.stage(cut, salt).await).await;
+        let mut shards = Vec::new();
+        for shard in 0..2 {
+            shards.push(patiently(async || try_save(&dir, &staging, cut, shard).await).await);
+        }
+        let manifest = manifest(cut, RunId(Uuid::nil()), shards);
+        patiently(async || {
+            let result = dir.commit(manifest.clone(), salt, &|| Ok(())).await;
+            late += u32::from(result.is_err());
+            result
+        })
+        .await;
+        let _leaks = dir.retain(2, generation, Some(cut)).await;
+        eprintln!("{cut} is committed");
+    }
+    eprintln!("{late} tries to commit failed");
+    let names = patiently(async || dir.names().await).await;
+    assert_eq!(
+        names.last(),
+        Some(&CutId {
+            generation,
+            number: 10
+        })
+    );
+    for cut in names {
+        patiently(async || dir.load(cut, Depth::Full).await).await;
+    }
+    place.end().await;
+}
+
+/// Again until it succeeds, for five minutes.
+async fn patiently<T, E: std::fmt::Debug>(mut call: impl AsyncFnMut() -> Result<T, E>) -> T {
+    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(300);
+    loop {
+        match call().await {
+            Ok(value) => return value,
+            Err(error) => assert!(std::time::Instant::now() < give_up, "{error:?}"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
 /// A shard of two blocks and a bit.
 async fn save(dir: &CheckpointDir, staging: &StorePath, cut: CutId, shard: u32) -> ShardFile {
+    try_save(dir, staging, cut, shard).await.expect("saved")
+}
+
+async fn try_save(
+    dir: &CheckpointDir,
+    staging: &StorePath,
+    cut: CutId,
+    shard: u32,
+) -> Result<ShardFile, heddle_storage::shard_file::SaveError> {
     let data = bytes(2 * BLOCK + 12_345);
     let header = Header {
         run: RunId(Uuid::nil()),
@@ -339,11 +404,9 @@ async fn save(dir: &CheckpointDir, staging: &StorePath, cut: CutId, shard: u32) 
         }],
     };
     let storage = &**dir.storage();
-    let mut writer = ShardWriter::create(storage, staging, header)
-        .await
-        .expect("created");
-    writer.write(Bytes::from(data)).await.expect("written");
-    writer.finish(storage).await.expect("durable")
+    let mut writer = ShardWriter::create(storage, staging, header).await?;
+    writer.write(Bytes::from(data)).await?;
+    writer.finish(storage).await
 }
 
 fn manifest(cut: CutId, run: RunId, shards: Vec<ShardFile>) -> Manifest {

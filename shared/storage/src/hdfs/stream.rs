@@ -15,10 +15,11 @@ use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 use crate::store::{Reader, Writer};
 
-/// How long a run of bytes may take: the pipeline's own patience is 60 s, and it may replace a DataNode.
-const WRITE: Duration = Duration::from_secs(180);
+/// How long a run of bytes may take. hdfs-native can wait without end for a pipeline whose DataNode died at the
+/// wrong moment; the file is then written again under another name.
+const WRITE: Duration = Duration::from_secs(60);
 /// How long the next bytes of a stream may take: hdfs-native goes on to another replica after 60 s.
-const READ: Duration = Duration::from_secs(180);
+const READ: Duration = Duration::from_secs(90);
 /// Packets that wait for the reader. At 64 KiB each, 1 MiB.
 const PACKETS_AHEAD: usize = 16;
 
