@@ -6,9 +6,12 @@
 //! touches a file system: text comes in, paths are only joined.
 
 pub mod keys;
+mod parameters;
+mod paths;
 pub mod problem;
 pub mod raw;
 pub mod read;
+mod scalar;
 mod take;
 pub mod template;
 #[cfg(test)]

@@ -2,25 +2,24 @@
 //! origins, and what each value comes to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::super::job::DataFormat;
-use super::super::location::Location;
 use super::super::value::ValueError;
 use super::keys::{self, Fallback, KEYS, Key};
 use super::problem::Problem;
 use super::raw::{self, Origin, Raw, RawValue};
-use super::read::{Context, Shown, list_of, real_of, text_of};
+use super::read::{Context, Shown};
+use super::scalar::{real_of, text_of};
 
 /// Takes keys; every method notes a problem and returns nothing where the value will not do.
 pub(super) struct Take<'c> {
-    context: &'c Context,
+    pub(super) context: &'c Context,
     given: BTreeMap<&'static str, Raw>,
-    name: String,
+    pub(super) name: String,
     shown: BTreeMap<&'static str, Shown>,
     problems: Vec<Problem>,
-    defaulted: BTreeSet<&'static str>,
+    pub(super) defaulted: BTreeSet<&'static str>,
 }
 
 /// What taking left behind.
@@ -76,7 +75,7 @@ impl<'c> Take<'c> {
         self.given.contains_key(path)
     }
 
-    fn problem(&mut self, path: &str, raw: Option<&Raw>, what: String) {
+    pub(super) fn problem(&mut self, path: &str, raw: Option<&Raw>, what: String) {
         let (place, value) = match raw {
             Some(raw) => (raw.origin.to_string(), shorten(raw.to_string())),
             None => (self.context.file.clone(), String::new()),
@@ -91,7 +90,7 @@ impl<'c> Take<'c> {
 
     /// The value given or else the default; notes it for people. Nothing, and a problem, where a
     /// required key is missing.
-    fn raw(&mut self, path: &'static str) -> Option<Raw> {
+    pub(super) fn raw(&mut self, path: &'static str) -> Option<Raw> {
         let raw = match self.given.get(path) {
             Some(raw) => raw.clone(),
             None => match keys::find(path).map(|key| key.fallback) {
@@ -265,130 +264,6 @@ impl<'c> Take<'c> {
         })?;
         self.resolved("data.index-base", &base.to_string());
         Some(base)
-    }
-
-    /// The folder that a value's relative paths start from.
-    fn base(&self, origin: &Origin) -> PathBuf {
-        match origin {
-            Origin::File { .. } => self.context.job_dir.clone(),
-            Origin::Set(_) | Origin::Default => self.context.working_dir.clone(),
-        }
-    }
-
-    fn location(&self, raw: &Raw) -> Result<Location, String> {
-        let text = text_of(raw)?;
-        let location =
-            Location::resolve(text, &self.base(&raw.origin)).map_err(|e| e.to_string())?;
-        match location.as_local() {
-            Some(_) => Ok(location),
-            None => Err(format!("{}:// is not available yet", location.scheme())),
-        }
-    }
-
-    /// A path or a list of paths; the empty text is the empty list.
-    pub(super) fn locations(&mut self, path: &'static str) -> Option<Vec<Location>> {
-        let raw = self.raw(path)?;
-        let items: &[Raw] = match &raw.value {
-            RawValue::Text(text) if text.is_empty() => &[],
-            RawValue::Text(_) => std::slice::from_ref(&raw),
-            _ => match list_of(&raw) {
-                Ok(items) => items,
-                Err(_) => {
-                    let what = format!("expected a path or a list of paths, not {}", raw.kind());
-                    self.problem(path, Some(&raw), what);
-                    return None;
-                }
-            },
-        };
-        let locations: Result<Vec<_>, _> = items.iter().map(|item| self.location(item)).collect();
-        match locations {
-            Ok(locations) => {
-                let texts: Vec<_> = locations.iter().map(Location::to_string).collect();
-                self.resolved(path, &texts.join(" "));
-                Some(locations)
-            }
-            Err(what) => {
-                self.problem(path, Some(&raw), what);
-                None
-            }
-        }
-    }
-
-    /// An output folder; the empty text stands for one that carries the job's name and the run.
-    pub(super) fn output(&mut self, path: &'static str, folder: &str) -> Option<Location> {
-        let raw = self.raw(path)?;
-        let location = match &raw.value {
-            RawValue::Text(text) if text.is_empty() => {
-                self.defaulted.insert(path);
-                let run = format!("{}-{}", self.name, self.context.run_label);
-                let below = self.context.working_dir.join("out").join(run).join(folder);
-                Location::local(&below).map_err(|error| error.to_string())
-            }
-            _ => self.location(&raw),
-        };
-        match location {
-            Ok(location) => {
-                self.resolved(path, &location.to_string());
-                Some(location)
-            }
-            Err(what) => {
-                self.problem(path, Some(&raw), what);
-                None
-            }
-        }
-    }
-
-    /// A path on this machine, or nothing for the empty text.
-    pub(super) fn local_path(&mut self, path: &'static str) -> Option<Option<PathBuf>> {
-        let raw = self.raw(path)?;
-        if raw.value == RawValue::Text(String::new()) {
-            return Some(None);
-        }
-        let local = self
-            .location(&raw)
-            .map(|at| at.as_local().map(PathBuf::from));
-        match local {
-            Ok(local) => {
-                if let Some(local) = &local {
-                    self.resolved(path, &local.to_string_lossy());
-                }
-                Some(local)
-            }
-            Err(what) => {
-                self.problem(path, Some(&raw), what);
-                None
-            }
-        }
-    }
-
-    /// A program and its arguments; a name with a slash becomes absolute.
-    pub(super) fn command(&mut self, path: &'static str) -> Option<Vec<String>> {
-        let raw = self.raw(path)?;
-        let words: Result<Vec<String>, String> = list_of(&raw).and_then(|items| {
-            items
-                .iter()
-                .map(|item| text_of(item).map(str::to_owned))
-                .collect()
-        });
-        let mut words = match words {
-            Ok(words) if words.first().is_none_or(|program| !program.is_empty()) => words,
-            _ => {
-                let what = "expected a list of texts, such as [\"./my-loop\", \"--fast\"]";
-                self.problem(path, Some(&raw), what.to_owned());
-                return None;
-            }
-        };
-        if let Some(program) = words.first_mut()
-            && program.contains('/')
-        {
-            let absolute = self.base(&raw.origin).join(&*program);
-            if let Ok(clean) = Location::local(&absolute) {
-                *program = clean.path().to_owned();
-            }
-            let shown = words.join(" ");
-            self.resolved(path, &shown);
-        }
-        Some(words)
     }
 }
 
