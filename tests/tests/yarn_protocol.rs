@@ -6,16 +6,12 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use heddle_hadoop::configuration::Environment;
-use heddle_hadoop::{Configuration, Token, User};
-use heddle_tests::hadoop::{Cluster, Daemon, Lossy, Options};
-use heddle_yarn::am::{DEFAULT_RACK, NodeName, Update, UpdateKind};
-use heddle_yarn::client::FinalApplicationStatus;
+use anyhow::{Result, bail, ensure};
+use heddle_tests::hadoop::{Cluster, Daemon, Lossy, Options, Unmanaged};
+use heddle_yarn::am::{Constraint, DEFAULT_RACK, NodeName, Update, UpdateKind};
 use heddle_yarn::{
-    AmError, ApplicationId, ApplicationMaster, ApplicationState, Ask, AskId, Client, Container,
-    ContainerState, Event, ExitStatus, FinalStatus, LaunchContext, Memory, NodeError, NodeManagers,
-    Place, Placement, Resources, Signal, Started, Submission, VCores,
+    ApplicationMaster, Ask, AskId, Container, ContainerState, Event, ExecutionType, ExitStatus,
+    LaunchContext, Memory, NodeError, Place, Placement, Resources, Signal, Started, VCores,
 };
 
 const A: AskId = AskId(1);
@@ -41,151 +37,11 @@ fn cluster() -> Result<&'static Cluster> {
 }
 
 fn yarn() -> Result<heddle_yarn::Cluster> {
-    yarn_by(None)
+    cluster()?.yarn_with("alice", &[])
 }
 
-/// `scheduler`: another address for the ApplicationMaster's calls.
-fn yarn_by(scheduler: Option<SocketAddr>) -> Result<heddle_yarn::Cluster> {
-    let conf = cluster()?.conf_dir();
-    let environment = Environment::empty().with_variable("HADOOP_CONF_DIR", conf.to_string_lossy());
-    let mut configuration = Configuration::load(environment)?;
-    if let Some(address) = scheduler {
-        configuration.set(
-            "yarn.resourcemanager.scheduler.address",
-            address.to_string(),
-            "the test",
-        );
-    }
-    Ok(heddle_yarn::Cluster::new(
-        &configuration,
-        User::new("alice"),
-    )?)
-}
-
-/// An application of which we are the ApplicationMaster.
-struct App {
-    id: ApplicationId,
-    client: Client,
-    token: Token,
-    am: ApplicationMaster,
-    nodes: NodeManagers,
-}
-
-impl App {
-    async fn new() -> Result<Self> {
-        let app = Self::unregistered(yarn()?).await?;
-        app.registered().await
-    }
-
-    async fn unregistered(yarn: heddle_yarn::Cluster) -> Result<Self> {
-        let client = Client::new(&yarn);
-        let id = client.new_application().await?.id;
-        let submission = Submission {
-            unmanaged: true,
-            ..Submission::new(
-                id,
-                "unmanaged",
-                small().resources,
-                LaunchContext::raw("true"),
-            )
-        };
-        client.submit(&submission).await?;
-        let token = client.am_token(id).await?;
-        let am = ApplicationMaster::new(&yarn, token.clone());
-        let nodes = NodeManagers::new(&yarn, am.node_tokens());
-        Ok(Self {
-            id,
-            client,
-            token,
-            am,
-            nodes,
-        })
-    }
-
-    async fn registered(mut self) -> Result<Self> {
-        let registered = self
-            .am
-            .register(Place::default())
-            .await?
-            .context("the first registration")?;
-        ensure!(
-            registered.maximum.memory == Memory::mib(4096),
-            "{registered:?}"
-        );
-        ensure!(
-            registered.resource_types.0.contains_key("memory-mb"),
-            "{registered:?}"
-        );
-        Ok(self)
-    }
-
-    /// Beats until `found` finds something in the events, and returns it with all events so far.
-    async fn until<T>(
-        &mut self,
-        what: &str,
-        mut found: impl FnMut(&[Event]) -> Option<T>,
-    ) -> Result<T> {
-        let mut events = Vec::new();
-        for _ in 0..300 {
-            events.extend(self.am.allocate(0.5).await?);
-            if let Some(found) = found(&events) {
-                return Ok(found);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        bail!("no {what} in {events:?}")
-    }
-
-    async fn grants(&mut self, count: usize) -> Result<Vec<Container>> {
-        self.until("grants", |events| {
-            let granted = events.iter().filter_map(|event| match event {
-                Event::Allocated { container, .. } => Some(container.clone()),
-                _ => None,
-            });
-            let granted: Vec<_> = granted.collect();
-            (granted.len() >= count).then_some(granted)
-        })
-        .await
-    }
-
-    /// How the container ended.
-    async fn end_of(&mut self, container: &Container) -> Result<ExitStatus> {
-        let id = container.id;
-        self.until("end", |events| {
-            events.iter().find_map(|event| match event {
-                Event::Completed { status, .. } | Event::Released(status) if status.id == id => {
-                    Some(status.exit)
-                }
-                _ => None,
-            })
-        })
-        .await
-    }
-
-    async fn finish(mut self) -> Result<()> {
-        self.am
-            .finish(FinalStatus::Succeeded, "all seen", "")
-            .await?;
-        let mut report = self.client.report(self.id).await?;
-        for _ in 0..100 {
-            if report.state == Some(ApplicationState::Finished) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            report = self.client.report(self.id).await?;
-        }
-        ensure!(
-            report.final_status == FinalApplicationStatus::Succeeded
-                && report.diagnostics == "all seen",
-            "{report:?}"
-        );
-        let after = self.am.allocate(1.0).await;
-        ensure!(
-            matches!(&after, Err(AmError::Fenced(_))),
-            "the attempt is over: {after:?}"
-        );
-        Ok(())
-    }
+async fn app() -> Result<Unmanaged> {
+    Unmanaged::new(&yarn()?, Place::default()).await
 }
 
 fn small() -> Ask {
@@ -222,7 +78,7 @@ fn sleeper() -> Result<LaunchContext> {
 
 #[tokio::test]
 async fn a_container_starts_once_is_signalled_and_stopped() -> Result<()> {
-    let mut app = App::new().await?;
+    let mut app = app().await?;
     app.am.want(A, small(), 2);
     let granted = app.grants(2).await?;
     let context = sleeper()?;
@@ -262,7 +118,7 @@ async fn a_container_starts_once_is_signalled_and_stopped() -> Result<()> {
 
 #[tokio::test]
 async fn a_grant_that_is_not_used_in_time_expires() -> Result<()> {
-    let mut app = App::new().await?;
+    let mut app = app().await?;
     app.am.want(A, small(), 1);
     let container = app.grants(1).await?.remove(0);
     app.am.want(A, small(), 0);
@@ -278,7 +134,7 @@ async fn a_grant_that_is_not_used_in_time_expires() -> Result<()> {
 
 #[tokio::test]
 async fn bad_asks_are_taken_out_and_good_ones_served() -> Result<()> {
-    let mut app = App::new().await?;
+    let mut app = app().await?;
     let too_big = Ask {
         resources: Resources::new(Memory::mib(99_999), VCores(1)),
         ..small()
@@ -288,7 +144,7 @@ async fn bad_asks_are_taken_out_and_good_ones_served() -> Result<()> {
         ..small()
     };
     let tagged = Ask {
-        placement: Placement::Tagged(vec!["ps".into()]),
+        placement: Placement::Tagged(Constraint::at_most_per_node("ps", 1)),
         ..small()
     };
     app.am.want(A, small(), 1);
@@ -319,7 +175,7 @@ async fn bad_asks_are_taken_out_and_good_ones_served() -> Result<()> {
 
 #[tokio::test]
 async fn nodes_are_hit_when_wanted_and_missed_when_excluded() -> Result<()> {
-    let mut app = App::new().await?;
+    let mut app = app().await?;
     let nodes = vec![NodeName {
         host: host(2)?,
         rack: DEFAULT_RACK.into(),
@@ -362,7 +218,7 @@ async fn nodes_are_hit_when_wanted_and_missed_when_excluded() -> Result<()> {
 
 #[tokio::test]
 async fn a_change_of_mind_leaves_nothing_behind() -> Result<()> {
-    let mut app = App::new().await?;
+    let mut app = app().await?;
     for round in 0..6_u32 {
         app.am.want(A, small(), round % 3 * 2);
         app.am.allocate(0.1).await?;
@@ -393,7 +249,7 @@ async fn a_change_of_mind_leaves_nothing_behind() -> Result<()> {
 
 #[tokio::test]
 async fn a_second_speaker_of_one_attempt_finds_the_response_id() -> Result<()> {
-    let mut app = App::new().await?;
+    let mut app = app().await?;
     app.am.want(A, small(), 1);
     app.grants(1).await?;
     let mut other = ApplicationMaster::new(&yarn()?, app.token.clone());
@@ -417,7 +273,7 @@ async fn a_second_speaker_of_one_attempt_finds_the_response_id() -> Result<()> {
 
 #[tokio::test]
 async fn a_container_grows() -> Result<()> {
-    let mut app = App::new().await?;
+    let mut app = app().await?;
     app.am.want(A, small(), 1);
     let container = app.grants(1).await?.remove(0);
     app.nodes.start(&container, &sleeper()?).await?;
@@ -460,7 +316,12 @@ async fn a_container_grows() -> Result<()> {
 async fn lost_replies_are_asked_for_again_and_nothing_is_doubled() -> Result<()> {
     let scheduler = SocketAddr::new(cluster()?.host(Daemon::ResourceManager(1)).parse()?, 8030);
     let lossy = Lossy::before(scheduler)?;
-    let mut app = App::unregistered(yarn_by(Some(lossy.address()))?).await?;
+    let address = lossy.address().to_string();
+    let yarn = cluster()?.yarn_with(
+        "alice",
+        &[("yarn.resourcemanager.scheduler.address", &address)],
+    )?;
+    let mut app = Unmanaged::unregistered(&yarn).await?;
     app.am.register(Place::default()).await?;
     let mut events = Vec::new();
     for round in 0..40_u32 {
@@ -497,5 +358,82 @@ async fn lost_replies_are_asked_for_again_and_nothing_is_doubled() -> Result<()>
         "the ResourceManager counts what we hold: {usage:?}"
     );
     lossy.lose(1);
+    app.finish().await
+}
+
+/// Tags and opportunistic containers exist only where the administrator switched them on.
+#[tokio::test]
+async fn tags_spread_containers_and_opportunistic_ones_are_promoted() -> Result<()> {
+    let keys = [
+        (
+            "yarn.resourcemanager.placement-constraints.handler",
+            "scheduler",
+        ),
+        (
+            "yarn.resourcemanager.opportunistic-container-allocation.enabled",
+            "true",
+        ),
+        (
+            "yarn.nodemanager.opportunistic-containers-max-queue-length",
+            "10",
+        ),
+    ];
+    let cluster = Cluster::start(Options {
+        nodemanagers: 2,
+        properties: keys
+            .map(|(key, value)| ("yarn-site.xml".into(), key.into(), value.into()))
+            .into(),
+        ..Options::default()
+    })?;
+    let mut app = Unmanaged::new(&cluster.yarn_with("alice", &[])?, Place::default()).await?;
+    let tagged = Ask {
+        placement: Placement::Tagged(Constraint::at_most_per_node("ps", 1)),
+        ..small()
+    };
+    app.am.want(A, tagged, 3);
+    let granted = app.grants(2).await?;
+    let hosts: BTreeSet<_> = granted
+        .iter()
+        .map(|container| container.node.host.clone())
+        .collect();
+    ensure!(
+        granted.len() == 2 && hosts.len() == 2,
+        "one for each node, and no third: {granted:?}"
+    );
+    app.am.want(A, small(), 2);
+
+    let opportunistic = Ask {
+        execution_type: ExecutionType::Opportunistic,
+        ..small()
+    };
+    app.am.want(B, opportunistic, 1);
+    let container = app.grants(1).await?.remove(0);
+    ensure!(
+        container.execution_type == ExecutionType::Opportunistic && container.ask == Some(B),
+        "{container:?}"
+    );
+    app.nodes.start(&container, &sleeper()?).await?;
+    let update = Update {
+        kind: UpdateKind::Promote,
+        version: container.version,
+        resources: None,
+    };
+    app.am.update(container.id, update);
+    let promoted = app
+        .until("the promotion", |events| {
+            events.iter().find_map(|event| match event {
+                Event::Updated {
+                    kind: UpdateKind::Promote,
+                    container,
+                } => Some(container.clone()),
+                _ => None,
+            })
+        })
+        .await?;
+    ensure!(
+        promoted.execution_type == ExecutionType::Guaranteed && promoted.id == container.id,
+        "{promoted:?}"
+    );
+    app.nodes.update(&promoted).await?;
     app.finish().await
 }

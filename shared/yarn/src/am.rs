@@ -3,6 +3,7 @@
 //! What to say and what an answer means is decided without sockets in `session` and `table`; this file makes the calls.
 
 mod ask;
+mod constraint;
 mod environment;
 mod error;
 mod event;
@@ -18,6 +19,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 pub use ask::{Ask, DEFAULT_RACK, NodeName, Placement};
+pub use constraint::{Constraint, Scope};
 pub use environment::{AmEnvironment, EnvironmentError};
 pub use error::AmError;
 pub use event::{Event, Excess, Preemption, UpdateKind};
@@ -79,8 +81,6 @@ pub struct Place {
     pub port: u16,
     /// Its pages, `http://host:port`; empty for none. YARN's proxy forwards people there.
     pub tracking_url: String,
-    /// Placement constraints by allocation tag, for [`Placement::Tagged`] asks.
-    pub constraints: Vec<proto::PlacementConstraintMapEntryProto>,
 }
 
 /// One attempt's conversation with the ResourceManager.
@@ -281,7 +281,7 @@ impl ApplicationMaster {
             host: Some(place.host),
             rpc_port: Some(place.port.into()),
             tracking_url: Some(place.tracking_url),
-            placement_constraints: place.constraints,
+            placement_constraints: Vec::new(),
         };
         let answer: Result<proto::RegisterApplicationMasterResponseProto, RpcError> = self
             .proxy

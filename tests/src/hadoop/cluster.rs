@@ -119,11 +119,22 @@ impl Cluster {
     /// # Errors
     /// The configuration does not read.
     pub fn yarn(&self, user: &str) -> Result<heddle_yarn::Client> {
-        let environment = Environment::empty()
-            .with_variable("HADOOP_CONF_DIR", self.conf_dir().to_string_lossy());
-        let configuration = Configuration::load(environment)?;
-        let cluster = heddle_yarn::Cluster::new(&configuration, User::new(user))?;
-        Ok(heddle_yarn::Client::new(&cluster))
+        Ok(heddle_yarn::Client::new(&self.yarn_with(user, &[])?))
+    }
+
+    /// The cluster as `user` sees it, with other values of some keys.
+    ///
+    /// # Errors
+    /// The configuration does not read.
+    pub fn yarn_with(&self, user: &str, values: &[(&str, &str)]) -> Result<heddle_yarn::Cluster> {
+        let conf = self.conf_dir();
+        let environment =
+            Environment::empty().with_variable("HADOOP_CONF_DIR", conf.to_string_lossy());
+        let mut configuration = Configuration::load(environment)?;
+        for (key, value) in values {
+            configuration.set(key, *value, "the test");
+        }
+        Ok(heddle_yarn::Cluster::new(&configuration, User::new(user))?)
     }
 
     /// `hdfs://127.90.0.1:8020`.

@@ -33,6 +33,7 @@ mod lossy;
 mod net;
 mod options;
 mod reaper;
+mod unmanaged;
 pub mod wait;
 
 pub use cluster::Cluster;
@@ -40,4 +41,5 @@ pub use daemon::Daemon;
 pub use hello::Hello;
 pub use lossy::Lossy;
 pub use options::Options;
+pub use unmanaged::Unmanaged;
 pub use wait::wait_until;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::constraint::Constraint;
 use crate::container::{AskId, ExecutionType, Priority};
 use crate::proto;
 use crate::resource::Resources;
@@ -36,9 +37,9 @@ pub enum Placement {
         /// After some scheduling rounds take any node (`relax_locality` of the `*` row). `false`: these or none.
         relax: bool,
     },
-    /// By placement constraint, in a scheduling request. **Only where `yarn.resourcemanager.placement-constraints.handler`
-    /// is on**: a default cluster refuses the whole heartbeat. Constraints themselves are given at registration, by tag.
-    Tagged(Vec<String>),
+    /// Where the constraint allows; the container gets its tag. Sent as a scheduling request. **Only where
+    /// `yarn.resourcemanager.placement-constraints.handler` is on**: a default cluster refuses it.
+    Tagged(Constraint),
 }
 
 /// A node as asks name it.
@@ -71,35 +72,36 @@ pub(super) struct Row {
     pub(super) relax: bool,
     pub(super) label: Option<String>,
     pub(super) execution_type: ExecutionType,
-    /// Tags make it a scheduling request.
-    pub(super) tags: Option<Vec<String>>,
+    /// A constraint makes it a scheduling request.
+    pub(super) constraint: Option<Constraint>,
 }
 
 /// The rows that say "`count` more of this".
 pub(super) fn rows(id: AskId, ask: &Ask, count: u32) -> BTreeMap<RowKey, Row> {
     let mut rows = BTreeMap::new();
-    let mut add = |name: &str, relax: bool, label: Option<String>, tags: Option<Vec<String>>| {
-        let key = RowKey {
-            ask: id,
-            priority: ask.priority,
-            name: name.to_owned(),
+    let mut add =
+        |name: &str, relax: bool, label: Option<String>, constraint: Option<Constraint>| {
+            let key = RowKey {
+                ask: id,
+                priority: ask.priority,
+                name: name.to_owned(),
+            };
+            let (resources, execution_type) = (ask.resources.clone(), ask.execution_type);
+            rows.insert(
+                key,
+                Row {
+                    count,
+                    resources,
+                    relax,
+                    label,
+                    execution_type,
+                    constraint,
+                },
+            );
         };
-        let (resources, execution_type) = (ask.resources.clone(), ask.execution_type);
-        rows.insert(
-            key,
-            Row {
-                count,
-                resources,
-                relax,
-                label,
-                execution_type,
-                tags,
-            },
-        );
-    };
     match &ask.placement {
         Placement::Any => add(ANY, true, ask.label.clone(), None),
-        Placement::Tagged(tags) => add(ANY, true, None, Some(tags.clone())),
+        Placement::Tagged(constraint) => add(ANY, true, None, Some(constraint.clone())),
         Placement::Near {
             nodes,
             racks,
@@ -139,17 +141,18 @@ pub(super) fn to_proto(
             enforce_execution_type: Some(false),
         });
         let resources = proto::ResourceProto::from(&row.resources);
-        if let Some(tags) = &row.tags {
+        if let Some(constraint) = &row.constraint {
             scheduling.push(proto::SchedulingRequestProto {
                 allocation_request_id: Some(key.ask.0),
                 priority,
                 execution_type,
-                allocation_tags: tags.clone(),
+                allocation_tags: vec![constraint.tag.clone()],
                 resource_sizing: Some(proto::ResourceSizingProto {
                     num_allocations: count,
                     resources: Some(resources),
                 }),
-                placement_constraint: None,
+                // Never without: the ResourceManager compares it with the last one's and fails on none.
+                placement_constraint: Some(constraint.into()),
             });
         } else {
             asks.push(proto::ResourceRequestProto {
@@ -225,7 +228,7 @@ mod tests {
     #[test]
     fn a_tagged_ask_is_a_scheduling_request() {
         let ask = Ask {
-            placement: Placement::Tagged(vec!["ps".into()]),
+            placement: Placement::Tagged(Constraint::at_most_per_node("ps", 1)),
             ..Ask::default()
         };
         let (asks, scheduling) = to_proto(&rows(AskId(7), &ask, 3));

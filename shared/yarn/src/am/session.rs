@@ -202,7 +202,7 @@ impl Session {
         }
         for rejected in &response.rejected_scheduling_requests {
             let ask = AskId(rejected.request.allocation_request_id());
-            self.table.refused(ask);
+            self.table.refused(ask, &Changes::default());
             self.events.push(Event::Rejected(ask));
         }
         if let Some(preempt) = &response.preempt {
@@ -273,13 +273,14 @@ impl Session {
                 match asks.iter().next() {
                     Some(&bad) if asks.len() == 1 => {
                         self.suspects.remove(&bad);
-                        self.table.refused(bad);
+                        self.table.refused(bad, &frozen.changes);
                         self.events.push(Event::Refused {
                             ask: bad,
                             message: message.to_owned(),
                         });
                     }
-                    Some(_) => self.suspects = asks,
+                    // Earlier suspects stay: with one of them and new asks in a request it would never end.
+                    Some(_) => self.suspects.extend(asks),
                     None => return self.drop_updates(&frozen.updates, message),
                 }
             }

@@ -108,7 +108,8 @@ impl AskTable {
         true
     }
 
-    /// What the next heartbeat says. Of `suspects`, asks that one of was refused, only the first is among it.
+    /// What the next heartbeat says. Of `suspects`, asks of which one was
+    /// refused, only one is among it.
     pub(super) fn changes(&self, suspects: &BTreeSet<AskId>) -> Changes {
         let mut wanted = BTreeMap::new();
         for (id, want) in &self.wants {
@@ -116,7 +117,6 @@ impl AskTable {
                 wanted.extend(rows(*id, &want.ask, want.outstanding()));
             }
         }
-        let skipped: BTreeSet<AskId> = suspects.iter().skip(1).copied().collect();
         let mut changed = BTreeMap::new();
         for (key, row) in &wanted {
             if self.again.contains(&key.ask) || self.believed.get(key) != Some(row) {
@@ -134,7 +134,12 @@ impl AskTable {
                 );
             }
         }
-        changed.retain(|key, _| !skipped.contains(&key.ask));
+        // The rows are in the order of their asks.
+        let tried = changed
+            .keys()
+            .map(|key: &RowKey| key.ask)
+            .find(|ask| suspects.contains(ask));
+        changed.retain(|key, _| !suspects.contains(&key.ask) || Some(key.ask) == tried);
         let releases = self
             .releasing
             .iter()
@@ -260,10 +265,16 @@ impl AskTable {
         }
     }
 
-    /// Takes an ask out of play: nothing more is wanted of it, and the refused rows were never processed.
-    pub(super) fn refused(&mut self, ask: AskId) {
+    /// Takes an ask out of play: nothing more is wanted of it. `changes` is the request that was refused because of it.
+    pub(super) fn refused(&mut self, ask: AskId, changes: &Changes) {
         if let Some(want) = self.wants.get_mut(&ask) {
             want.target = 0;
+        }
+        let mut said = changes.rows.iter().filter(|(key, _)| key.ask == ask);
+        if said.all(|(_, row)| row.count == 0) {
+            // Not even the cancellation is taken. Saying it again and again would help nobody; grants are released.
+            self.believed.retain(|key, _| key.ask != ask);
+            self.again.remove(&ask);
         }
     }
 
