@@ -23,7 +23,7 @@ fn main() {
             .warm_up_time(Duration::from_millis(100))
             .measurement_time(Duration::from_millis(300));
     }
-    let server = pserver(4 << 20, 0);
+    let server = pserver(4 << 20, 0, 1);
     let mut peer = Peer::connect(server.endpoints()[0], 0);
     for (name, bytes) in SIZES {
         let mut values = vec![1e-6f32; bytes / 4];

@@ -19,7 +19,7 @@ const KEYS: usize = 10_000;
 fn main() {
     let bytes: u64 = if is_quick() { 64 << 20 } else { 1 << 30 };
     let rows = bytes / 4;
-    let server = pserver(rows, bytes / 4);
+    let server = pserver(rows, bytes / 4, 1);
     let mut peer = Peer::connect(server.endpoints()[0], 0);
     let pushes = if is_quick() { 50 } else { 400 };
     let mut random = Random(1);
@@ -47,6 +47,7 @@ fn main() {
     report("1 MiB dense, no cut", &calm_dense);
 
     let dir = tempfile::tempdir().expect("a directory");
+    saved_alone(bytes, dir.path());
     for (number, name) in [(1, "10,000 random rows"), (2, "1 MiB dense")] {
         let taken = take_cut(&server, number, dir.path());
         let first = if number == 1 {
@@ -91,6 +92,22 @@ fn main() {
             .collect();
         report(&format!("{name}, while it is kept for a rollback"), &after);
     }
+}
+
+/// How fast a snapshot of eight shards is saved while nobody pushes.
+fn saved_alone(bytes: u64, dir: &std::path::Path) {
+    const SHARDS: u32 = 8;
+    let server = pserver(bytes / 4, 0, SHARDS);
+    let started = Instant::now();
+    take_cut(&server, 99, dir);
+    for _ in 0..SHARDS {
+        wait(&server, |up| matches!(up, Up::Saved { .. }));
+    }
+    let took = started.elapsed().as_secs_f64();
+    println!(
+        "eight shards, saved while nobody pushes: {took:.2} s, {:.2} GB/s\n",
+        bytes as f64 / took / 1e9
+    );
 }
 
 fn take_cut(server: &Standalone, number: u32, dir: &std::path::Path) -> Duration {

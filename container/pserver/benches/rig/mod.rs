@@ -48,8 +48,8 @@ fn secret() -> Secret {
     Secret::from_hex(&"2a".repeat(32)).expect("64 digits")
 }
 
-/// A pserver with one shard of one table, in ASP.
-pub fn pserver(rows: u64, copy_bytes: u64) -> Standalone {
+/// A pserver with all shards of one table, in ASP.
+pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> Standalone {
     let table = TableSpec {
         id: TableId(0),
         name: "w".into(),
@@ -63,7 +63,7 @@ pub fn pserver(rows: u64, copy_bytes: u64) -> Standalone {
         run: run(),
         secret: secret(),
         tables: vec![table],
-        shards: 1,
+        shards,
         copy_bytes,
         options: Options::default(),
     };
@@ -77,7 +77,7 @@ pub fn pserver(rows: u64, copy_bytes: u64) -> Standalone {
     });
     pserver.command(Command::Hold {
         epoch: EPOCH,
-        shards: vec![ShardId(0)],
+        shards: (0..shards).map(ShardId).collect(),
         base: None,
         phase,
         step: Step(0),
