@@ -54,31 +54,31 @@ fn seeds() -> u64 {
         .unwrap_or(SEEDS)
 }
 
-fn explore(name: &str) {
-    let restores = explorer(name)
-        .explore(0..seeds(), &Fault::ALL, 4)
-        .unwrap_or_else(|failure| panic!("job {name}: {failure}"));
-    assert!(
-        restores > seeds() / 10,
-        "too few of these faults cost anything: {restores} rollbacks"
-    );
-}
-
-/// One fault right before each event of a run.
-fn at_every_event(name: &str, fault: Fault) {
-    let explorer = explorer(name);
-    for at in 0..explorer.length {
-        if explorer.run(at % 3, &[(at, fault)]).is_err()
-            && let Err(failure) = explorer.replay(at % 3, &[(at, fault)])
-        {
-            panic!("job {name}: {failure}");
-        }
-    }
-}
-
 #[cfg(not(feature = "no-once-only-memory"))]
 mod promises {
     use super::*;
+
+    fn explore(name: &str) {
+        let restores = explorer(name)
+            .explore(0..seeds(), &Fault::ALL, 4)
+            .unwrap_or_else(|failure| panic!("job {name}: {failure}"));
+        assert!(
+            restores > seeds() / 10,
+            "too few of these faults cost anything: {restores} rollbacks"
+        );
+    }
+
+    /// One fault right before each event of a run.
+    fn at_every_event(name: &str, fault: Fault) {
+        let explorer = explorer(name);
+        for at in 0..explorer.length {
+            if explorer.run(at % 3, &[(at, fault)]).is_err()
+                && let Err(failure) = explorer.replay(at % 3, &[(at, fault)])
+            {
+                panic!("job {name}: {failure}");
+            }
+        }
+    }
 
     #[test]
     fn a_trainer_may_die_before_any_event() {

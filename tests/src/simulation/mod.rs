@@ -14,10 +14,12 @@ mod chance;
 mod explorer;
 mod job;
 mod pserver;
+mod scene;
 mod trainer;
 mod world;
 
 pub use chance::Chance;
 pub use explorer::{Explorer, Failure};
 pub use job::Job;
+pub use scene::{A, B, Scene};
 pub use world::{Bits, Fault, Report, World};

@@ -1,0 +1,528 @@
+//! Two shards on two pservers and a few clients, moved frame by frame: for schedules that are known to break the obvious
+//! protocol. No ApplicationMaster; what it would say is said by the script.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use heddle_client::machine::{
+    Closed, Era, Event, Frame, Machine, PullAt, PullId, PullItem, StepPush, Unit,
+};
+use heddle_protocol::control::{CutAt, Phase, ShardPlace, Sharing, TaskGrant};
+use heddle_protocol::frame::{Header, Kind, Status};
+use heddle_protocol::ids::{
+    CutId, Epoch, Generation, Incarnation, Lane, Member, PhaseNo, ShardId, Slot, Step, TaskAttempt,
+    TaskId,
+};
+use heddle_protocol::spec::Consistency;
+use heddle_shard::{Conn, Effect, Host, Report, Rows, Shard};
+
+use super::job::{COUNTS, Job, WEIGHTS};
+use super::world::Bits;
+
+/// The first shard and the second: A and B.
+pub const A: usize = 0;
+/// See [`A`].
+pub const B: usize = 1;
+
+struct Client {
+    machine: Machine,
+    member: Member,
+    conns: [Option<Conn>; 2],
+    /// Replies on their way, by shard.
+    replies: [VecDeque<Effect>; 2],
+    events: VecDeque<Event>,
+    pulls: u64,
+}
+
+/// The stage on which a schedule is played.
+pub struct Scene {
+    job: Job,
+    hosts: [Host; 2],
+    clients: BTreeMap<usize, Client>,
+    era: Era,
+    phase: Phase,
+    /// What shards told the ApplicationMaster, oldest first.
+    pub reports: Vec<(usize, Report)>,
+}
+
+fn endpoint(shard: usize) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 7000 + shard as u16))
+}
+
+impl Scene {
+    /// Both shards at their initial values in phase 0, and nobody connected.
+    #[must_use]
+    pub fn new(job: Job) -> Self {
+        let sharing = match job.consistency {
+            Consistency::Bsp => Sharing::Lanes { lanes: job.lanes },
+            Consistency::Asp => Sharing::Queue,
+        };
+        let mut scene = Self {
+            job,
+            hosts: [Host::new(), Host::new()],
+            clients: BTreeMap::new(),
+            era: Era {
+                epoch: Epoch::default(),
+                phase: PhaseNo(0),
+            },
+            phase: Phase {
+                no: PhaseNo(0),
+                sharing,
+            },
+            reports: Vec::new(),
+        };
+        scene.roll_back(None);
+        scene
+    }
+
+    /// All shards go back: to a snapshot in memory, or to the start. Clients are not told ([`Scene::tell_work`]).
+    pub fn roll_back(&mut self, base: Option<(CutId, Step)>) {
+        let epoch = match self.era.epoch {
+            none if none == Epoch::default() => Epoch::first(Generation(1)),
+            known => known.next(),
+        };
+        self.era.epoch = epoch;
+        for shard in [A, B] {
+            self.hold(shard, base);
+        }
+    }
+
+    /// One pserver is told the epoch (again).
+    pub fn hold(&mut self, shard: usize, base: Option<(CutId, Step)>) {
+        let mut out = Vec::new();
+        let step = base.map_or(Step(0), |(_, step)| step);
+        let host = &mut self.hosts[shard];
+        let ids = [ShardId(shard as u32)];
+        let missing = host.hold(
+            self.era.epoch,
+            self.phase,
+            step,
+            &ids,
+            base.map(|(cut, _)| cut),
+            &mut out,
+        );
+        // A host that is in the epoch already says so and changes nothing.
+        for id in missing.unwrap_or_default() {
+            let installed = host.install(self.era.epoch, Shard::new(&self.job.shard(id)), &mut out);
+            assert_eq!(installed, Ok(()), "initial values fit");
+        }
+        self.take(shard, out);
+    }
+
+    /// A trainer joins, connects to both shards and is told to work.
+    pub fn join(&mut self, number: usize) {
+        let member = Member {
+            slot: Slot::trainer(number as u32),
+            incarnation: Incarnation(1),
+        };
+        let client = Client {
+            machine: Machine::new(self.job.layout()),
+            member,
+            conns: [None, None],
+            replies: Default::default(),
+            events: VecDeque::new(),
+            pulls: 0,
+        };
+        self.clients.insert(number, client);
+        self.tell_members();
+        self.tell_work(number);
+        for shard in [A, B] {
+            self.connect(number, shard);
+        }
+    }
+
+    fn tell_members(&mut self) {
+        let members: Vec<_> = self.clients.values().map(|client| client.member).collect();
+        for shard in [A, B] {
+            let mut out = Vec::new();
+            self.hosts[shard].members(&members, &mut out);
+            self.take(shard, out);
+        }
+    }
+
+    /// Tells a trainer epoch and phase.
+    pub fn tell_work(&mut self, number: usize) {
+        let place = |shard: usize| ShardPlace {
+            shard: ShardId(shard as u32),
+            holder: Member {
+                slot: Slot::pserver(shard as u32),
+                incarnation: Incarnation(1),
+            },
+            endpoint: endpoint(shard),
+        };
+        let (epoch, phase) = (self.era.epoch, self.phase);
+        self.client(number)
+            .machine
+            .work(epoch, phase, &[place(A), place(B)], 0);
+        while self.client(number).machine.next_connect(0).is_some() {}
+        self.listen(number);
+    }
+
+    fn connect(&mut self, number: usize, shard: usize) {
+        let member = self.client(number).member;
+        let mut out = Vec::new();
+        let conn = self.hosts[shard].connect(member, &mut out).ok();
+        self.take(shard, out);
+        let client = self.client(number);
+        client.conns[shard] = conn;
+        client.machine.opened(endpoint(shard));
+    }
+
+    /// A connection breaks, with all that is on it, and is opened again.
+    pub fn reconnect(&mut self, number: usize, shard: usize) {
+        if let Some(conn) = self.client(number).conns[shard].take() {
+            self.hosts[shard].disconnect(conn);
+        }
+        let client = self.client(number);
+        client.replies[shard].clear();
+        client.machine.closed(endpoint(shard), Closed::Broke, 0);
+        self.connect(number, shard);
+    }
+
+    /// A trainer is dead: what it had not sent is gone, shards know it no more.
+    pub fn kill(&mut self, number: usize) {
+        if let Some(client) = self.clients.remove(&number) {
+            for shard in [A, B] {
+                if let Some(conn) = client.conns[shard] {
+                    self.hosts[shard].disconnect(conn);
+                }
+            }
+        }
+        self.tell_members();
+    }
+
+    fn client(&mut self, number: usize) -> &mut Client {
+        self.clients
+            .get_mut(&number)
+            .expect("the script speaks of a trainer that joined")
+    }
+
+    /// Puts effects of a shard where they belong.
+    fn take(&mut self, shard: usize, effects: Vec<Effect>) {
+        for effect in effects {
+            match &effect {
+                Effect::Reply { conn, .. } | Effect::Values { conn, .. } => {
+                    let asked = self
+                        .clients
+                        .values_mut()
+                        .find(|client| client.conns[shard] == Some(*conn));
+                    if let Some(client) = asked {
+                        client.replies[shard].push_back(effect);
+                    }
+                }
+                Effect::Close { conn } => {
+                    for client in self
+                        .clients
+                        .values_mut()
+                        .filter(|client| client.conns[shard] == Some(*conn))
+                    {
+                        client.conns[shard] = None;
+                    }
+                }
+                Effect::Report(report) => self.reports.push((shard, report.clone())),
+            }
+        }
+    }
+
+    /// The next frames of a trainer reach a shard. Returns what they were; fewer if there are no more.
+    pub fn send(&mut self, number: usize, shard: usize, count: usize) -> Vec<Header> {
+        let mut sent = Vec::new();
+        while sent.len() < count {
+            let Some(conn) = self.client(number).conns[shard] else {
+                break;
+            };
+            let Some(Frame { header, payload }) =
+                self.client(number).machine.next_frame(endpoint(shard))
+            else {
+                break;
+            };
+            let mut out = Vec::new();
+            let _ = self.hosts[shard].on_frame(
+                conn,
+                &header,
+                payload.row_keys(),
+                payload.values(),
+                &mut out,
+            );
+            self.take(shard, out);
+            sent.push(header);
+        }
+        sent
+    }
+
+    /// All replies of a shard reach the trainer.
+    pub fn hear(&mut self, number: usize, shard: usize) {
+        while let Some(effect) = self.client(number).replies[shard].pop_front() {
+            let (header, values) = match effect {
+                Effect::Reply { header, .. } => (header, Vec::new()),
+                Effect::Values { header, rows, .. } => self.values(shard, &header, &rows),
+                Effect::Close { .. } | Effect::Report(_) => continue,
+            };
+            self.client(number)
+                .machine
+                .frame_with(endpoint(shard), &header, &values, 0);
+        }
+        self.listen(number);
+    }
+
+    fn values(&self, shard: usize, header: &Header, rows: &Rows) -> (Header, Vec<f32>) {
+        let host = &self.hosts[shard];
+        let mut values = Vec::new();
+        let there = match rows {
+            Rows::Range => host
+                .range(header)
+                .map(|range| values.extend_from_slice(range)),
+            Rows::Keys(keys) => host.gather(header, keys, &mut values),
+        };
+        match there {
+            Some(()) => (*header, values),
+            None => (header.reply(Kind::Refused, Status::Stale), Vec::new()),
+        }
+    }
+
+    fn listen(&mut self, number: usize) {
+        let client = self.client(number);
+        while let Some(event) = client.machine.next_event() {
+            client.events.push_back(event);
+        }
+    }
+
+    /// Everything of these trainers arrives, both ways, until nothing moves.
+    pub fn settle(&mut self, numbers: &[usize]) {
+        loop {
+            let mut moved = 0;
+            for &number in numbers {
+                for shard in [A, B] {
+                    moved += self.send(number, shard, usize::MAX).len();
+                    moved += self.client(number).replies[shard].len();
+                    self.hear(number, shard);
+                }
+            }
+            if moved == 0 {
+                return;
+            }
+        }
+    }
+
+    /// What a trainer was told since it was asked last.
+    pub fn events(&mut self, number: usize) -> Vec<Event> {
+        std::mem::take(&mut self.client(number).events).into()
+    }
+
+    /// A trainer takes a lane over; where it is to compute, or nothing if it does not yet know or need not.
+    pub fn take_over(&mut self, number: usize, lane: u32) -> Option<u64> {
+        let era = self.era;
+        self.client(number).machine.take_over(era, Lane(lane));
+        self.settle(&[number]);
+        self.events(number)
+            .into_iter()
+            .find_map(|event| match event {
+                Event::Compute { lane: of, step } if of == Lane(lane) => Some(step.0),
+                _ => None,
+            })
+    }
+
+    /// A trainer pulls what a lane's step needs (all of which arrives), computes, and pushes (none of which arrives yet).
+    /// False: the pull was not answered.
+    pub fn compute(&mut self, number: usize, lane: u32, step: u64) -> bool {
+        let (task, own) = self
+            .job
+            .lane_step(Lane(lane), step)
+            .expect("the lane has this step");
+        let keys = self.job.weight_keys(self.era.phase, task, own);
+        let Some(values) = self.pull(number, PullAt::Before(Lane(lane), Step(step)), keys) else {
+            return false;
+        };
+        let end = self.job.lane_step(Lane(lane), step + 1).is_none();
+        let gradient = self.job.gradient(self.era.phase, task, own, &values);
+        let push = StepPush {
+            step: Step(step),
+            gradient,
+            rows: self.job.rows(task, own),
+            end,
+        };
+        let era = self.era;
+        self.client(number)
+            .machine
+            .push_step(era, Unit::Lane(Lane(lane)), push);
+        true
+    }
+
+    /// A trainer holds a task from this step on.
+    pub fn grant(&mut self, number: usize, task: u32, start: u64) {
+        let (era, grant) = (
+            self.era,
+            TaskGrant {
+                task: TaskId(task),
+                attempt: TaskAttempt(1),
+                start: Step(start),
+            },
+        );
+        self.client(number).machine.hold_task(era, grant);
+    }
+
+    /// As [`Scene::compute`], for a step of a task.
+    pub fn compute_task(&mut self, number: usize, task: u32, step: u64) {
+        let task = TaskId(task);
+        let keys = self.job.weight_keys(self.era.phase, task, step);
+        let values = self
+            .pull(number, PullAt::Now, keys)
+            .expect("a free pull is served at once");
+        let gradient = self.job.gradient(self.era.phase, task, step, &values);
+        let push = StepPush {
+            step: Step(step),
+            gradient,
+            rows: self.job.rows(task, step),
+            end: false,
+        };
+        let era = self.era;
+        self.client(number)
+            .machine
+            .push_step(era, Unit::Task(task), push);
+    }
+
+    /// A task has no more steps.
+    pub fn task_done(&mut self, number: usize, task: u32) {
+        let era = self.era;
+        self.client(number).machine.task_done(era, TaskId(task));
+    }
+
+    /// First step of a task that not every shard has acknowledged, as the trainer would report it.
+    pub fn position(&mut self, number: usize, task: u32) -> Option<u64> {
+        let positions = self.client(number).machine.positions();
+        positions
+            .iter()
+            .find(|position| position.task == TaskId(task))
+            .map(|position| position.step.0)
+    }
+
+    fn pull(&mut self, number: usize, at: PullAt, keys: Vec<u32>) -> Option<Vec<f32>> {
+        let era = self.era;
+        let client = self.client(number);
+        client.pulls += 1;
+        let pull = PullId(client.pulls);
+        let item = PullItem {
+            table: WEIGHTS,
+            rows: heddle_client::layout::Rows::Keys(keys),
+            values: Vec::new(),
+        };
+        client.machine.pull(era, pull, at, vec![item]);
+        self.settle(&[number]);
+        let events = &mut self.client(number).events;
+        let at = events
+            .iter()
+            .position(|event| matches!(event, Event::Pulled { pull: of, .. } if *of == pull))?;
+        match events.remove(at) {
+            Some(Event::Pulled { items, .. }) => {
+                Some(items.into_iter().flat_map(|item| item.values).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// Shards hear of a cut.
+    pub fn cut(&mut self, shard: usize, number: u32, at: &CutAt) {
+        let mut out = Vec::new();
+        let (cut, epoch, phase) = (self.cut_id(number), self.era.epoch, self.era.phase);
+        let told =
+            self.hosts[shard].cut(cut, epoch, phase, at, std::time::Duration::ZERO, &mut out);
+        assert_eq!(told, Ok(()));
+        self.take(shard, out);
+    }
+
+    /// The cut became a checkpoint, or not.
+    pub fn end_cut(&mut self, number: u32, committed: bool) {
+        for shard in [A, B] {
+            let mut out = Vec::new();
+            let cut = self.cut_id(number);
+            self.hosts[shard].cut_end(cut, committed, &mut out);
+            self.take(shard, out);
+        }
+    }
+
+    /// The name of a cut.
+    #[must_use]
+    pub fn cut_id(&self, number: u32) -> CutId {
+        CutId {
+            generation: Generation(1),
+            number,
+        }
+    }
+
+    /// A trainer is told of a cut's barrier.
+    pub fn barrier(&mut self, number: usize, cut: u32) {
+        let (cut, epoch) = (self.cut_id(cut), self.era.epoch);
+        self.client(number).machine.barrier(cut, epoch);
+        self.listen(number);
+    }
+
+    /// The members of trainers, for a cut's set.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        self.clients.values().map(|client| client.member).collect()
+    }
+
+    /// Job steps that a shard has applied.
+    #[must_use]
+    pub fn applied(&self, shard: usize) -> u64 {
+        self.hosts[shard]
+            .states()
+            .first()
+            .map_or(0, |state| state.step.0)
+    }
+
+    /// Where a shard stands with a task: its next step, and whether it is done.
+    #[must_use]
+    pub fn task_on(&self, shard: usize, task: u32) -> Option<(u64, bool)> {
+        let states = self.hosts[shard].states();
+        let position = states
+            .first()?
+            .tasks
+            .iter()
+            .find(|position| position.task == TaskId(task))?;
+        Some((position.step.0, position.done))
+    }
+
+    /// Shards that have snapped this cut.
+    #[must_use]
+    pub fn snapped(&self, number: u32) -> Vec<usize> {
+        let cut = self.cut_id(number);
+        let is = |report: &Report| matches!(report, Report::Snapped { cut: of, .. } if *of == cut);
+        self.reports
+            .iter()
+            .filter(|(_, report)| is(report))
+            .map(|(shard, _)| *shard)
+            .collect()
+    }
+
+    /// Values of both tables, by bits.
+    #[must_use]
+    pub fn bits(&self) -> Bits {
+        let mut bits = Vec::new();
+        for table in [WEIGHTS, COUNTS] {
+            for (index, host) in self.hosts.iter().enumerate() {
+                let values = host
+                    .shard(ShardId(index as u32))
+                    .and_then(|shard| shard.table_values(table));
+                bits.extend(
+                    values
+                        .unwrap_or_default()
+                        .iter()
+                        .map(|value| value.to_bits()),
+                );
+            }
+        }
+        bits
+    }
+
+    /// How often each step was counted.
+    #[must_use]
+    pub fn counts(&self) -> Vec<f32> {
+        let bits = self.bits();
+        let weights = self.job.tables()[0].values() as usize;
+        bits[weights..]
+            .iter()
+            .map(|bits| f32::from_bits(*bits))
+            .collect()
+    }
+}

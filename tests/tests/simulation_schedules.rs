@@ -1,0 +1,460 @@
+//! Schedules that break the obvious protocol, played on two shards (A and B) and the clients of a few trainers, frame by
+//! frame. Each test is named after what must hold; what the obvious protocol does instead is said in it.
+
+#![cfg(not(feature = "no-once-only-memory"))]
+
+use heddle_client::machine::Event;
+use heddle_protocol::control::CutAt;
+use heddle_protocol::frame::Kind;
+use heddle_protocol::ids::Step;
+use heddle_protocol::spec::Consistency;
+use heddle_tests::simulation::{A, B, Bits, Job, Scene};
+
+/// Two lanes of four steps, or four tasks of two steps.
+fn job(consistency: Consistency) -> Job {
+    Job {
+        tasks: vec![2, 2, 2, 2],
+        ..Job::small(consistency)
+    }
+}
+
+/// Trainer 1 runs lane 0, trainer 2 lane 1, both about to compute step 0.
+fn bsp() -> Scene {
+    let mut scene = Scene::new(job(Consistency::Bsp));
+    for number in [1, 2] {
+        scene.join(number);
+        assert_eq!(scene.take_over(number, number as u32 - 1), Some(0));
+    }
+    scene
+}
+
+/// Trainers 1 and 2 with nothing to do.
+fn asp() -> Scene {
+    let mut scene = Scene::new(job(Consistency::Asp));
+    scene.join(1);
+    scene.join(2);
+    scene
+}
+
+/// A step of both lanes without anything in its way.
+fn whole_step(scene: &mut Scene, step: u64) {
+    for number in [1, 2] {
+        assert!(scene.compute(number, number as u32 - 1, step));
+    }
+    scene.settle(&[1, 2]);
+}
+
+/// The state after so many job steps that nothing disturbed.
+fn undisturbed(steps: u64) -> Bits {
+    let mut scene = bsp();
+    (0..steps).for_each(|step| whole_step(&mut scene, step));
+    assert_eq!([scene.applied(A), scene.applied(B)], [steps; 2]);
+    scene.bits()
+}
+
+/// Everything that two trainers have to do for a task from this step on.
+fn whole_task(scene: &mut Scene, number: usize, task: u32, start: u64) {
+    scene.grant(number, task, start);
+    for step in start..2 {
+        scene.compute_task(number, task, step);
+        scene.settle(&[number]);
+    }
+    scene.task_done(number, task);
+    scene.settle(&[number]);
+    let finished = scene
+        .events(number)
+        .iter()
+        .any(|event| matches!(event, Event::Finished { .. }));
+    assert!(finished, "task {task} is acknowledged by every shard");
+}
+
+// ---- BSP ----
+
+#[test]
+fn a_death_between_the_pushes_to_two_shards_costs_no_bit() {
+    // Applying on arrival, A would be at step 1 with all lanes and B would wait for a gradient of values that are gone.
+    let mut scene = bsp();
+    assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
+    scene.settle(&[1]);
+    scene.send(2, A, usize::MAX);
+    scene.kill(2);
+    assert_eq!(
+        [scene.applied(A), scene.applied(B)],
+        [0; 2],
+        "nobody left step 0"
+    );
+    assert_eq!(
+        scene.take_over(1, 1),
+        Some(0),
+        "so computing again is exact"
+    );
+    assert!(scene.compute(1, 1, 0));
+    scene.settle(&[1]);
+    assert_eq!(scene.bits(), undisturbed(1));
+}
+
+#[test]
+fn a_death_between_the_dones_to_two_shards_leaves_only_the_missing_one_to_send() {
+    let mut scene = bsp();
+    assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
+    scene.settle(&[1]);
+    for shard in [A, B] {
+        scene.send(2, shard, usize::MAX);
+        scene.hear(2, shard);
+    }
+    assert_eq!(scene.send(2, A, 1)[0].kind, Kind::Done);
+    scene.kill(2);
+    assert_eq!([scene.applied(A), scene.applied(B)], [1, 0]);
+    assert_eq!(
+        scene.take_over(1, 1),
+        Some(1),
+        "the successor does not compute step 0 again"
+    );
+    assert_eq!(
+        scene.bits(),
+        undisturbed(1),
+        "the mean is over the dead trainer's records too"
+    );
+}
+
+#[test]
+fn a_lane_that_dies_between_staging_its_last_step_and_its_dones_is_ended_by_its_successor() {
+    let mut scene = bsp();
+    (0..3).for_each(|step| whole_step(&mut scene, step));
+    assert!(scene.compute(1, 0, 3) && scene.compute(2, 1, 3));
+    for shard in [A, B] {
+        scene.send(1, shard, usize::MAX);
+        scene.hear(1, shard);
+    }
+    let reached = scene
+        .events(1)
+        .iter()
+        .any(|event| matches!(event, Event::Reached { step: Step(3), .. }));
+    assert!(
+        !reached,
+        "staged everywhere is not reached, else nobody would inherit the lane"
+    );
+    scene.kill(1);
+    scene.settle(&[2]);
+    assert_eq!(scene.take_over(2, 0), Some(3));
+    assert!(scene.compute(2, 0, 3));
+    scene.settle(&[2]);
+    assert_eq!(scene.bits(), undisturbed(4));
+}
+
+#[test]
+fn a_zombie_that_finishes_a_step_beside_its_successor_tears_no_gradient() {
+    let mut scene = bsp();
+    scene.join(3);
+    assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
+    scene.settle(&[2]);
+    scene.send(1, A, usize::MAX);
+    // Believed dead: trainer 3 computes the same step, and holds what it pulled.
+    assert_eq!(scene.take_over(3, 0), Some(0));
+    assert!(scene.compute(3, 0, 0));
+    scene.send(3, A, 1);
+    scene.settle(&[1]);
+    assert_eq!(
+        [scene.applied(A), scene.applied(B)],
+        [1; 2],
+        "the zombie was faster"
+    );
+    scene.settle(&[3]);
+    assert_eq!(
+        scene.bits(),
+        undisturbed(1),
+        "the first copy of each part stays"
+    );
+    assert!(scene.compute(3, 0, 1), "the successor goes on from there");
+}
+
+#[test]
+fn a_successor_that_was_overtaken_while_it_pulled_starts_at_the_next_step() {
+    let mut scene = bsp();
+    scene.join(3);
+    assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
+    scene.settle(&[2]);
+    assert_eq!(scene.take_over(3, 0), Some(0));
+    scene.settle(&[1]);
+    assert!(!scene.compute(3, 0, 0), "those values are gone");
+    let goes_on = scene
+        .events(3)
+        .iter()
+        .any(|event| matches!(event, Event::Compute { step: Step(1), .. }));
+    assert!(
+        goes_on,
+        "it asks the shards and learns that the step is done"
+    );
+    assert_eq!(scene.bits(), undisturbed(1));
+}
+
+#[test]
+fn a_cut_at_a_job_step_holds_nothing_of_the_next_one() {
+    // With barriers in the streams, one lane's half of step 1 would be in the snapshot and refuse its own repeat.
+    let mut scene = bsp();
+    scene.cut(A, 1, &CutAt::Steps(Step(1)));
+    whole_step(&mut scene, 0);
+    assert!(scene.compute(1, 0, 1));
+    scene.send(1, B, usize::MAX);
+    scene.cut(B, 1, &CutAt::Steps(Step(1)));
+    assert_eq!(
+        scene.snapped(1),
+        [A, B],
+        "B stands exactly there and snaps at once"
+    );
+    scene.end_cut(1, true);
+    scene.settle(&[1]);
+    assert!(scene.compute(2, 1, 1));
+    scene.settle(&[1, 2]);
+    assert_eq!(scene.bits(), undisturbed(2));
+    let cut = scene.cut_id(1);
+    scene.roll_back(Some((cut, Step(1))));
+    assert_eq!(scene.bits(), undisturbed(1));
+    assert_ne!(undisturbed(1), undisturbed(2), "the comparison can tell");
+    for number in [1, 2] {
+        scene.tell_work(number);
+        assert_eq!(scene.take_over(number, number as u32 - 1), Some(1));
+    }
+    whole_step(&mut scene, 1);
+    assert_eq!(
+        scene.bits(),
+        undisturbed(2),
+        "what was staged before is taken again"
+    );
+}
+
+#[test]
+fn a_cut_beyond_the_end_of_the_phase_is_taken_at_its_end() {
+    let mut scene = bsp();
+    for shard in [A, B] {
+        scene.cut(shard, 1, &CutAt::Steps(Step(9)));
+    }
+    (0..4).for_each(|step| whole_step(&mut scene, step));
+    assert_eq!(scene.snapped(1).len(), 2);
+    for shard in [A, B] {
+        scene.cut(shard, 2, &CutAt::Steps(Step(4)));
+    }
+    assert_eq!(
+        scene.snapped(2).len(),
+        2,
+        "the final cut finds everybody there already"
+    );
+}
+
+#[test]
+fn a_rollback_that_is_heard_twice_drops_nothing_the_second_time() {
+    let mut scene = bsp();
+    whole_step(&mut scene, 0);
+    scene.roll_back(None);
+    for number in [1, 2] {
+        scene.tell_work(number);
+        assert_eq!(scene.take_over(number, number as u32 - 1), Some(0));
+    }
+    assert!(scene.compute(1, 0, 0));
+    scene.settle(&[1]);
+    scene.hold(A, None);
+    assert!(scene.compute(2, 1, 0));
+    scene.settle(&[1, 2]);
+    assert_eq!(scene.bits(), undisturbed(1));
+}
+
+#[test]
+fn a_reply_of_the_epoch_before_is_not_part_of_a_gradient() {
+    let mut scene = bsp();
+    whole_step(&mut scene, 0);
+    // Both lanes have pulled the values after step 0 when the job goes back to its start.
+    assert!(scene.compute(1, 0, 1) && scene.compute(2, 1, 1));
+    scene.roll_back(None);
+    scene.settle(&[1]);
+    assert_eq!(
+        scene.bits(),
+        Scene::new(job(Consistency::Bsp)).bits(),
+        "shards refuse the old epoch"
+    );
+    for number in [1, 2] {
+        scene.tell_work(number);
+        assert_eq!(scene.take_over(number, number as u32 - 1), Some(0));
+    }
+    whole_step(&mut scene, 0);
+    assert_eq!(scene.bits(), undisturbed(1));
+}
+
+#[test]
+fn a_broken_connection_costs_no_bit_wherever_it_breaks() {
+    let mut frames = 0;
+    loop {
+        let mut scene = bsp();
+        assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
+        scene.settle(&[2]);
+        let sent = scene.send(1, A, frames).len();
+        scene.reconnect(1, A);
+        scene.settle(&[1, 2]);
+        assert_eq!(scene.bits(), undisturbed(1), "broken behind frame {frames}");
+        if sent < frames {
+            return;
+        }
+        frames += 1;
+    }
+}
+
+// ---- ASP ----
+
+#[test]
+fn a_step_torn_by_a_death_is_finished_and_every_part_counts_once() {
+    // "Last step applied" alone would refuse the second part of the step, or take the first twice.
+    for frames in 0..4 {
+        let mut scene = asp();
+        scene.grant(1, 0, 0);
+        scene.compute_task(1, 0, 0);
+        scene.send(1, A, frames);
+        scene.kill(1);
+        whole_task(&mut scene, 2, 0, 0);
+        assert_eq!(
+            scene.counts()[..2],
+            [1.0, 1.0],
+            "killed behind frame {frames}"
+        );
+    }
+}
+
+#[test]
+fn what_is_reported_is_what_every_shard_acknowledged() {
+    let mut scene = asp();
+    scene.grant(1, 0, 0);
+    scene.compute_task(1, 0, 0);
+    scene.settle(&[1]);
+    scene.compute_task(1, 0, 1);
+    scene.send(1, A, usize::MAX);
+    scene.hear(1, A);
+    assert_eq!(scene.position(1, 0), Some(1), "B lacks step 1");
+    scene.kill(1);
+    whole_task(&mut scene, 2, 0, 1);
+    assert_eq!(scene.counts()[..2], [1.0, 1.0]);
+}
+
+#[test]
+fn frames_of_a_twin_behind_the_end_of_a_task_change_nothing() {
+    let mut scene = asp();
+    scene.grant(2, 0, 0);
+    scene.compute_task(2, 0, 0);
+    scene.send(2, B, 1);
+    whole_task(&mut scene, 1, 0, 0);
+    scene.settle(&[2]);
+    scene.compute_task(2, 0, 1);
+    scene.settle(&[2]);
+    scene.task_done(2, 0);
+    scene.settle(&[2]);
+    assert_eq!(scene.counts()[..2], [1.0, 1.0]);
+}
+
+#[test]
+fn a_task_restarts_at_the_lowest_step_that_a_shard_names() {
+    let mut scene = asp();
+    scene.grant(1, 0, 0);
+    scene.compute_task(1, 0, 0);
+    scene.send(1, B, usize::MAX);
+    scene.hear(1, B);
+    scene.compute_task(1, 0, 1);
+    scene.send(1, B, usize::MAX);
+    scene.kill(1);
+    let named = [A, B].map(|shard| scene.task_on(shard, 0).map_or(0, |(step, _)| step));
+    assert_ne!(named[A], named[B], "the shards do not stand together");
+    whole_task(&mut scene, 2, 0, named[A].min(named[B]));
+    assert_eq!(scene.counts()[..2], [1.0, 1.0]);
+}
+
+#[test]
+fn a_task_is_done_only_when_every_shard_marks_it() {
+    let mut scene = asp();
+    scene.grant(1, 0, 0);
+    for step in 0..2 {
+        scene.compute_task(1, 0, step);
+        scene.settle(&[1]);
+    }
+    scene.task_done(1, 0);
+    scene.send(1, B, usize::MAX);
+    scene.hear(1, B);
+    assert!(
+        !scene
+            .events(1)
+            .iter()
+            .any(|event| matches!(event, Event::Finished { .. }))
+    );
+    scene.kill(1);
+    assert_eq!(
+        [A, B].map(|shard| scene.task_on(shard, 0)),
+        [Some((2, false)), Some((0, true))]
+    );
+    whole_task(&mut scene, 2, 0, 0);
+    assert_eq!(
+        scene.counts()[..2],
+        [1.0, 1.0],
+        "shards refuse what they have"
+    );
+}
+
+#[test]
+fn a_barrier_holds_back_pushes_behind_it_and_no_pull() {
+    let mut scene = asp();
+    let set = CutAt::Barriers(scene.members());
+    for shard in [A, B] {
+        scene.cut(shard, 1, &set);
+    }
+    scene.grant(1, 0, 0);
+    scene.compute_task(1, 0, 0);
+    scene.barrier(1, 1);
+    scene.settle(&[1]);
+    // A pull behind the barrier is answered while the other trainer has not heard of the cut.
+    scene.compute_task(1, 0, 1);
+    scene.settle(&[1]);
+    assert_eq!(
+        scene.counts()[..2],
+        [1.0, 0.0],
+        "step 1 is behind the barrier"
+    );
+    assert_eq!(scene.snapped(1), [] as [usize; 0]);
+    scene.barrier(2, 1);
+    scene.settle(&[1, 2]);
+    assert_eq!(scene.snapped(1).len(), 2);
+    assert_eq!(
+        scene.counts()[..2],
+        [1.0, 1.0],
+        "held frames follow the snapshot"
+    );
+    scene.end_cut(1, true);
+    let cut = scene.cut_id(1);
+    scene.roll_back(Some((cut, Step(0))));
+    assert_eq!(scene.counts()[..2], [1.0, 0.0]);
+}
+
+#[test]
+fn a_trainer_that_dies_in_a_cut_counts_with_what_every_shard_had_and_the_cut_goes_on() {
+    let mut scene = asp();
+    let set = CutAt::Barriers(scene.members());
+    for shard in [A, B] {
+        scene.cut(shard, 1, &set);
+    }
+    scene.grant(1, 0, 0);
+    scene.compute_task(1, 0, 0);
+    scene.settle(&[1]);
+    scene.compute_task(1, 0, 1);
+    // Step 1 and the barrier reach A alone.
+    scene.barrier(1, 1);
+    scene.send(1, A, usize::MAX);
+    assert_eq!(scene.position(1, 0), Some(1));
+    scene.barrier(2, 1);
+    scene.settle(&[2]);
+    assert_eq!(scene.snapped(1), [A]);
+    scene.kill(1);
+    assert_eq!(scene.snapped(1), [A, B], "a death shrinks the set");
+    scene.end_cut(1, true);
+    let cut = scene.cut_id(1);
+    scene.roll_back(Some((cut, Step(0))));
+    scene.tell_work(2);
+    whole_task(&mut scene, 2, 0, 1);
+    assert_eq!(
+        scene.counts()[..2],
+        [1.0, 1.0],
+        "A refuses what its snapshot has, B takes it"
+    );
+}
