@@ -363,7 +363,9 @@ pub fn am_pid(dir: &Path) -> Result<Pid> {
     let mut newest = None;
     for entry in std::fs::read_dir(dir.join("state/heddle/runs"))? {
         let path = entry?.path().join("am.json");
-        let Ok(modified) = std::fs::metadata(&path).and_then(|data| data.modified()) else { continue };
+        let Ok(modified) = std::fs::metadata(&path).and_then(|data| data.modified()) else {
+            continue;
+        };
         if newest.as_ref().is_none_or(|(time, _)| modified > *time) {
             newest = Some((modified, path));
         }

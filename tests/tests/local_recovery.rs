@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(240);
 const FILES: u32 = 4;
 const ROWS: u32 = 600;
-const PASSES: u32 = 4;
+const PASSES: u32 = 8;
 const LANES: u32 = 4;
 const BATCH: u32 = 8;
 
@@ -31,7 +31,7 @@ fn folder() -> TempDir {
 fn job(dir: &Path, name: &str, trainers: u32) -> String {
     let file = format!("{name}.toml");
     let text = format!(
-        "name = \"{name}\"\n\
+        "name = \"bytes\"\n\
          [data]\ntrain = \"data/train-*.libsvm\"\ntest = \"data/test-*.libsvm\"\npasses = {PASSES}\n\
          [model]\nalgorithm = \"logistic-regression\"\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n\
          optimizer = {{ kind = \"ftrl\", alpha = 0.1 }}\n\
@@ -96,7 +96,11 @@ fn one_two_and_three_trainers_give_the_same_bytes() {
 /// Kills one slot's process while steps are taken; returns once it is replaced and steps are taken again.
 fn kill_in_a_step(run: &mut Run, slot: Slot) -> (JobView, Duration) {
     let before = running(run);
-    let pids: Vec<_> = before.slots.iter().map(|place| (place.slot, place.pid)).collect();
+    let pids: Vec<_> = before
+        .slots
+        .iter()
+        .map(|place| (place.slot, place.pid))
+        .collect();
     let pid = pid_of(&before, slot).expect("it runs");
     let kill = Instant::now();
     kill9(pid).expect("it was alive");
@@ -105,22 +109,35 @@ fn kill_in_a_step(run: &mut Run, slot: Slot) -> (JobView, Duration) {
         .wait_for("recovered", LIMIT, |view| {
             view.recoveries.len() > known
                 && view.recoveries.iter().all(|recovery| recovery.done)
-                && view.slots.iter().any(|place| place.slot == slot && place.pid > 0 && place.pid != pid.as_raw().cast_unsigned())
+                && view.slots.iter().any(|place| {
+                    place.slot == slot && place.pid > 0 && place.pid != pid.as_raw().cast_unsigned()
+                })
         })
         .expect("it recovers");
     let took = kill.elapsed();
     for (other, pid) in pids {
         if other != slot {
-            let now = after.slots.iter().find(|place| place.slot == other).expect("slots stay");
+            let now = after
+                .slots
+                .iter()
+                .find(|place| place.slot == other)
+                .expect("slots stay");
             assert_eq!(now.pid, pid, "{other} survives a kill of {slot}");
         }
     }
     let recovery = after.recoveries.last().expect("one more").clone();
     assert_eq!(recovery.slot, slot);
     let raised = u32::from(slot.role == Role::Pserver);
-    assert_eq!(recovery.epoch_after.count, recovery.epoch_before.count + raised, "{recovery:?}");
+    assert_eq!(
+        recovery.epoch_after.count,
+        recovery.epoch_before.count + raised,
+        "{recovery:?}"
+    );
     if slot.role == Role::Pserver {
-        assert!(recovery.base.is_some_and(|base| base.number > 0), "{recovery:?}");
+        assert!(
+            recovery.base.is_some_and(|base| base.number > 0),
+            "{recovery:?}"
+        );
     }
     (after, took)
 }
@@ -129,7 +146,9 @@ fn kill_in_a_step(run: &mut Run, slot: Slot) -> (JobView, Duration) {
 fn running(run: &mut Run) -> JobView {
     let first = run
         .wait_for("training", LIMIT, |view| {
-            view.state == JobState::Running && view.phase_text.starts_with("pass") && view.checkpoints_taken > 1
+            view.state == JobState::Running
+                && view.phase_text.starts_with("pass")
+                && view.checkpoints_taken > 1
         })
         .expect("it trains");
     run.wait_for("a step is taken", LIMIT, |view| {
@@ -145,7 +164,7 @@ fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
     let dir = folder();
     let (expected, calm) = undisturbed(dir.path());
     let file = job(dir.path(), "killed", 3);
-    let slow = [("HEDDLE_TEST_HOOK", "slow:20ms")];
+    let slow = [("HEDDLE_TEST_HOOK", "slow:300")];
     let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
     let mut lot = Lot(20);
     let mut rollbacks = 0;
@@ -156,16 +175,27 @@ fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
         };
         rollbacks += u32::from(slot.role == Role::Pserver);
         let (after, took) = kill_in_a_step(&mut run, slot);
-        println!("kill {kill} of {slot}: {took:?}, now phase {} step {}", after.phase, after.step);
+        println!(
+            "kill {kill} of {slot}: {took:?}, now phase {} step {}",
+            after.phase, after.step
+        );
         std::thread::sleep(Duration::from_millis(lot.below(200)));
     }
     let (view, _) = finished(run);
     assert_eq!(model(dir.path(), "killed"), expected);
-    assert_eq!(view.epoch.count, rollbacks, "the epoch counts rollbacks and nothing else");
+    assert_eq!(
+        view.epoch.count, rollbacks,
+        "the epoch counts rollbacks and nothing else"
+    );
     assert_eq!(view.recoveries.len(), 20);
     // A kill costs at most the rows since the last checkpoint (20 steps and what was under way meanwhile).
     let since_checkpoint = 3 * 20 * u64::from(LANES * BATCH);
-    assert!(view.rows >= calm.rows, "{} rows, undisturbed {}", view.rows, calm.rows);
+    assert!(
+        view.rows >= calm.rows,
+        "{} rows, undisturbed {}",
+        view.rows,
+        calm.rows
+    );
     assert!(
         view.rows <= calm.rows + 20 * since_checkpoint,
         "{} rows, undisturbed {}",
@@ -186,7 +216,10 @@ fn deaths_between_the_frames_of_a_step_change_no_byte() {
         let file = job(dir.path(), name, 2);
         let run = Run::start_with(dir.path(), &file, &[], &[("HEDDLE_TEST_HOOK", hook)]);
         let (view, _) = finished(run.expect("it starts"));
-        assert!(!view.recoveries.is_empty(), "{name}: the hook did not strike");
+        assert!(
+            !view.recoveries.is_empty(),
+            "{name}: the hook did not strike"
+        );
         assert_eq!(model(dir.path(), name), expected, "{name}");
     }
 }
@@ -196,7 +229,7 @@ fn both_roles_at_once_and_the_master_may_die() {
     let dir = folder();
     let (expected, _) = undisturbed(dir.path());
     let file = job(dir.path(), "master", 2);
-    let slow = [("HEDDLE_TEST_HOOK", "slow:20ms")];
+    let slow = [("HEDDLE_TEST_HOOK", "slow:300")];
     let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
     let view = running(&mut run);
     kill9(pid_of(&view, Slot::pserver(0)).expect("runs")).expect("alive");
@@ -206,12 +239,20 @@ fn both_roles_at_once_and_the_master_may_die() {
     })
     .expect("it recovers");
     let view = running(&mut run);
-    let children: Vec<_> =
-        view.slots.iter().map(|place| nix::unistd::Pid::from_raw(place.pid.cast_signed())).collect();
+    let children: Vec<_> = view
+        .slots
+        .iter()
+        .map(|place| nix::unistd::Pid::from_raw(place.pid.cast_signed()))
+        .collect();
     let am = heddle_tests::local::am_pid(dir.path()).expect("the ApplicationMaster's address");
     kill9(am).expect("alive");
     heddle_tests::hadoop::wait::wait_until("children stop by themselves", LIMIT, || {
-        anyhow::ensure!(!children.iter().any(|pid| heddle_tests::local::is_alive(*pid)), "some live");
+        anyhow::ensure!(
+            !children
+                .iter()
+                .any(|pid| heddle_tests::local::is_alive(*pid)),
+            "some live"
+        );
         Ok(())
     })
     .expect("children end with the ApplicationMaster");

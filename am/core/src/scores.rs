@@ -17,6 +17,11 @@ impl Core {
         }
         self.bad_records = self.bad_records.saturating_add(bad);
         let in_phase = self.phase.metrics.summary().bad_records;
+        if bad > 0 && in_phase == bad {
+            // The first task of the phase that has some; the end report has their number.
+            let examples: Vec<&str> = self.phase.metrics.bad_examples(3).collect();
+            self.warn(format!("bad records are left out: {}", examples.join("; ")));
+        }
         if bad > 0
             && let BadRecords::Skip(most) = self.config.spec.data.bad_records
             && in_phase > most

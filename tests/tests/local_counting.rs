@@ -1,0 +1,166 @@
+//! Counting: sample i adds 1 to row i. After kills of trainers and rollbacks of pservers every row equals the number
+//! of passes exactly, in ASP and in BSP. With the once-only memory switched off the same test fails.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use heddle_protocol::ids::Slot;
+use heddle_protocol::view::{Event, JobState, JobView};
+use heddle_tests::local::{Lot, Run, heddle, kill9, pid_of, program};
+
+const LIMIT: Duration = Duration::from_secs(240);
+const FILES: u64 = 8;
+const SAMPLES: u64 = 250;
+const PASSES: u32 = 3;
+
+fn folder(consistency: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    for file in 0..FILES {
+        let mut text = String::new();
+        for sample in 0..SAMPLES {
+            writeln!(text, "1 {}", file * SAMPLES + sample).expect("a string takes it");
+        }
+        std::fs::write(dir.path().join(format!("samples-{file}.dummy")), text).expect("data");
+    }
+    let trainer = program("counting-trainer").expect("built before");
+    let text = format!(
+        "name = \"count\"\n\
+         [data]\ntrain = \"samples-*.dummy\"\nformat = \"dummy\"\npasses = {PASSES}\n\
+         [model]\nalgorithm = \"custom\"\n\
+         [[model.table]]\nname = \"counts\"\nrows = {}\ncols = 1\noptimizer = {{ kind = \"add\" }}\n\
+         [training]\nconsistency = \"{consistency}\"\nlanes = 3\nbatch = 5\nseed = 3\n\
+         [pservers]\ncount = 2\nshards = 4\n\
+         [trainers]\nmin = 1\nmax = 2\ncommand = [\"{}\"]\n\
+         [checkpoint]\ndir = \"ckpt\"\nevery = \"15 steps\"\n\
+         [output]\nmodel = \"model\"\nformats = [\"safetensors\"]\n",
+        FILES * SAMPLES,
+        trainer.display(),
+    );
+    std::fs::write(dir.path().join("job.toml"), text).expect("a job file");
+    dir
+}
+
+/// The table of the published model: a safetensors file has a length, a JSON header, then the values.
+fn counts(dir: &Path) -> Vec<f32> {
+    let published = std::fs::read(dir.join("model/MODEL.json")).expect("a published model");
+    let published = heddle_protocol::model::ModelFile::from_json(&published).expect("a model file");
+    let file = published
+        .files
+        .iter()
+        .find(|file| file.name.ends_with(".safetensors"))
+        .expect("written");
+    let bytes =
+        std::fs::read(dir.join("model").join(&published.dir).join(&file.name)).expect("a file");
+    let header_bytes = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+    let header: serde_json::Value =
+        serde_json::from_slice(&bytes[8..8 + header_bytes]).expect("JSON");
+    let offsets = &header["counts"]["data_offsets"];
+    let at = |index: usize| 8 + header_bytes + offsets[index].as_u64().expect("an offset") as usize;
+    bytes[at(0)..at(1)]
+        .chunks_exact(4)
+        .map(|value| f32::from_le_bytes(value.try_into().expect("four bytes")))
+        .collect()
+}
+
+fn ended(events: &[Event]) -> JobView {
+    events
+        .iter()
+        .find_map(|event| match event {
+            Event::Ended { view, .. } => Some((**view).clone()),
+            _ => None,
+        })
+        .expect("the end is told")
+}
+
+/// Runs the job, kills `kills` processes in running steps, and returns the rows and the last view.
+fn count_with_kills(consistency: &str, kills: u32) -> (Vec<f32>, JobView) {
+    let dir = folder(consistency);
+    let slow = [("HEDDLE_TEST_HOOK", "slow:200")];
+    let mut run = Run::start_with(dir.path(), "job.toml", &[], &slow).expect("it starts");
+    let mut lot = Lot(u64::from(kills));
+    for _ in 0..kills {
+        let rows = run.view().map(|view| view.rows).unwrap_or(0);
+        let view = run
+            .wait_for("work goes on", LIMIT, |view| {
+                view.state == JobState::Running
+                    && view.rows > rows
+                    && view.checkpoints_taken > 1
+                    && view.slots.iter().all(|place| place.pid > 0)
+                    && view.recoveries.iter().all(|recovery| recovery.done)
+            })
+            .expect("a running step");
+        let slot = match lot.below(3) {
+            0 => Slot::pserver(lot.below(2) as u32),
+            _ => Slot::trainer(lot.below(2) as u32),
+        };
+        kill9(pid_of(&view, slot).expect("it runs")).expect("it was alive");
+        let known = view.recoveries.len();
+        run.wait_for("the loss is noticed", LIMIT, |view| {
+            view.recoveries.len() > known
+        })
+        .expect("noticed");
+        std::thread::sleep(Duration::from_millis(lot.below(100)));
+    }
+    let (code, events, stderr) = run.finish(LIMIT).expect("the run ends");
+    assert_eq!(code, Some(0), "{stderr}");
+    (counts(dir.path()), ended(&events))
+}
+
+fn exact(consistency: &str) {
+    let (rows, view) = count_with_kills(consistency, 12);
+    assert_eq!(rows.len() as u64, FILES * SAMPLES);
+    let wrong: Vec<_> = rows
+        .iter()
+        .enumerate()
+        .filter(|(_, count)| **count != PASSES as f32)
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "{} rows are wrong: {:?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(10)]
+    );
+    assert!(view.recoveries.len() >= 12, "{}", view.recoveries.len());
+    assert!(view.epoch.count > 0, "no pserver was rolled back");
+}
+
+#[test]
+fn asp_counts_exactly_through_kills() {
+    exact("asp");
+}
+
+#[test]
+fn bsp_counts_exactly_through_kills() {
+    exact("bsp");
+}
+
+#[test]
+fn an_undisturbed_count_is_exact_and_its_checkpoints_pass_md5sum() {
+    let dir = folder("asp");
+    let ended = heddle(dir.path(), &["run", "job.toml"]).expect("heddle starts");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        counts(dir.path())
+            .iter()
+            .all(|count| *count == PASSES as f32)
+    );
+    let mut checked = 0;
+    for entry in std::fs::read_dir(dir.path().join("ckpt")).expect("checkpoints") {
+        let path = entry.expect("readable").path();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        if name.starts_with('g') {
+            let output = std::process::Command::new("sh")
+                .args(["-c", "md5sum --strict -c *.md5"])
+                .current_dir(&path)
+                .output()
+                .expect("md5sum runs");
+            assert!(output.status.success(), "{output:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 2, "{checked} checkpoints");
+}
