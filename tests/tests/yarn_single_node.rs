@@ -6,10 +6,8 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, ensure};
 use heddle_tests::local::program;
 
-/// A network that the harness does not hand out, and hardly another run of this test.
-fn net() -> String {
-    format!("127.91.{}", std::process::id() % 256)
-}
+/// A network that the harness does not hand out.
+const NET: &str = "127.91.0";
 
 fn run(command: &mut Command) -> Result<String> {
     let Output {
@@ -44,18 +42,18 @@ fn start_prints_where_it_is_a_job_runs_and_stop_ends_it() -> Result<()> {
         let mut command = Command::new(scripts.join("start.sh"));
         command
             .arg(dir)
-            .env("NET", net())
+            .env("NET", NET)
             .env("HADOOP_USER_NAME", "alice");
         command
     };
-    let (said, net) = (run(&mut start(dir.path()))?, net());
+    let said = run(&mut start(dir.path()))?;
     let conf = said
         .lines()
         .find_map(|line| line.strip_prefix("HADOOP_CONF_DIR="))
         .context("a configuration")?;
     ensure!(
-        said.contains(&format!("http://{net}.1:8088/"))
-            && said.contains(&format!("http://{net}.1:9870/")),
+        said.contains(&format!("http://{NET}.1:8088/"))
+            && said.contains(&format!("http://{NET}.1:9870/")),
         "{said}"
     );
     ensure!(
