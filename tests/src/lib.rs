@@ -2,3 +2,4 @@
 
 pub mod hadoop;
 pub mod local;
+pub mod simulation;
