@@ -21,7 +21,7 @@ pub fn line(text: &str) -> Result<(), Failure> {
 /// Writes an object as a line of JSON to stdout.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn json(object: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(object)
         .map_err(|error| Failure::caused(Exit::Internal, "the output has no JSON form", &error))?;

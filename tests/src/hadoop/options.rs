@@ -7,7 +7,7 @@ pub struct Options {
     pub datanodes: u8,
     /// 1 … 4, default 3. Each has 4096 MiB and 8 vcores.
     pub nodemanagers: u8,
-    /// 1 or 2, default 1. Two are a pair without ZooKeeper: [`Cluster::activate`] says who is active, at first `rm1`.
+    /// 1 or 2, default 1. Two are a pair without ZooKeeper: `Cluster::activate` says who is active, at first `rm1`.
     pub resourcemanagers: u8,
     /// Resources of type `yarn.io/gpu` that each NodeManager claims to have, default 0: then the type is unknown.
     pub gpus_per_node: u32,

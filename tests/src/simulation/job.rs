@@ -105,14 +105,14 @@ impl Job {
         1 + (task.0 + step as u32) % 3
     }
 
-    /// The row of [`COUNTS`] that this step adds to.
+    /// The row of `COUNTS` that this step adds to.
     #[must_use]
     pub fn count_row(&self, task: TaskId, step: u64) -> u32 {
         let before: u64 = self.tasks[..task.0 as usize].iter().sum();
         (before + step) as u32
     }
 
-    /// The rows of [`WEIGHTS`] that a step needs: differ from step to step and may lie on one shard.
+    /// The rows of `WEIGHTS` that a step needs: differ from step to step and may lie on one shard.
     #[must_use]
     pub fn weight_keys(&self, phase: PhaseNo, task: TaskId, step: u64) -> Vec<u32> {
         let draw = mix(u64::from(phase.0) << 40 | u64::from(task.0) << 20 | step);
@@ -159,7 +159,7 @@ impl Job {
         self.tasks.iter().sum::<u64>().max(1)
     }
 
-    /// What every row of [`COUNTS`] holds in the end.
+    /// What every row of `COUNTS` holds in the end.
     #[must_use]
     pub fn counts(&self) -> Vec<f32> {
         vec![self.passes as f32; self.tasks.iter().sum::<u64>() as usize]
