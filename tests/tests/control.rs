@@ -131,11 +131,18 @@ impl Server {
         )
     }
 
+    /// What comes next besides heartbeats, which come when they like.
     async fn next(&mut self) -> Input {
-        tokio::time::timeout(LIMIT, self.inputs.recv())
-            .await
-            .expect("in time")
-            .expect("the server lives")
+        loop {
+            let input = tokio::time::timeout(LIMIT, self.inputs.recv())
+                .await
+                .expect("in time")
+                .expect("the server lives");
+            match input {
+                Input::SessionLine { line, .. } if matches!(line.report, Up::Heartbeat(_)) => {}
+                other => return other,
+            }
+        }
     }
 }
 
