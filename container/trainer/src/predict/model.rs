@@ -19,6 +19,11 @@ const MODEL_JSON_BYTES_MAX: usize = 1 << 20;
 /// Longest model that is read: 2³² weights.
 const MODEL_BYTES_MAX: usize = 1 << 34;
 
+/// Features that a text model may have however short it is: 256 MiB of weights.
+const FEATURES_FREE: usize = 1 << 26;
+/// Beyond that, how many for each of its bytes.
+const FEATURES_PER_BYTE: usize = 64;
+
 /// Why a file is no model that records can be scored with.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -150,8 +155,12 @@ impl LinearModel {
                 "features" => {
                     let features: u32 =
                         number(value).ok_or_else(|| wrong("expected a number of features"))?;
-                    // Weights are told one a line and may be few, so memory is taken as they come.
-                    weights.reserve((features as usize).min(text.len()));
+                    // A short text must not fill the memory by naming a large number.
+                    if features as usize > FEATURES_FREE.max(FEATURES_PER_BYTE * text.len()) {
+                        return Err(wrong(
+                            "too many features for so few weights; use safetensors",
+                        ));
+                    }
                     weights.resize(features as usize, 0.0);
                 }
                 "bias" => bias = Some(number(value).ok_or_else(|| wrong("expected a number"))?),
@@ -244,4 +253,80 @@ fn index_base(word: &str) -> Result<u32, ModelError> {
 
 fn number<T: FromStr>(text: &str) -> Option<T> {
     text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TEXT: &str = "# heddle linear model, version 1: score = …\nmodel logistic-regression\nformat libsvm\n\
+                        index-base 1\nfeatures 3\n1 0.5\n3 -1e-3\nbias 0.25\n";
+
+    fn read(bytes: &[u8]) -> Result<LinearModel, ModelError> {
+        LinearModel::from_bytes(&Bytes::copy_from_slice(bytes))
+    }
+
+    #[test]
+    fn text_models_say_where_they_are_wrong() {
+        assert_eq!(
+            read(TEXT.as_bytes()).expect("sound").weights,
+            [0.5, 0.0, -1e-3]
+        );
+        for (from, to, error) in [
+            (
+                "3 -1e-3",
+                "4 -1e-3",
+                "line 7: the index is not one of the features",
+            ),
+            (
+                "1 0.5",
+                "0 0.5",
+                "line 6: the index is not one of the features",
+            ),
+            ("1 0.5", "1 x", "line 6: expected a weight"),
+            (
+                "features 3",
+                "features 4000000000",
+                "line 5: too many features for so few weights; use safetensors",
+            ),
+            (
+                "bias 0.25\n",
+                "",
+                "not a linear model: the last line, bias, is missing: the file was cut short",
+            ),
+            (
+                "format libsvm",
+                "format csv",
+                "not a linear model: unknown format of records \"csv\"",
+            ),
+        ] {
+            let text = TEXT.replace(from, to);
+            assert_eq!(read(text.as_bytes()).expect_err(to).to_string(), error);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_model_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read(&bytes);
+        }
+
+        #[test]
+        fn any_damage_is_a_model_or_an_error(at in 0..TEXT.len(), byte: u8, end in 0..TEXT.len()) {
+            let mut bytes = TEXT.as_bytes().to_vec();
+            bytes[at] = byte;
+            let _ = read(&bytes);
+            let _ = read(&bytes[..end]);
+        }
+
+        #[test]
+        fn any_header_is_a_model_or_an_error(json in "\\{\"(bias|weights)\":\\{\"dtype\":\"F32\",\"shape\":\\[[0-9]{0,20}\\],\"data_offsets\":\\[[0-9]{1,20},[0-9]{1,20}\\]\\}\\}", data in 0usize..64) {
+            let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
+            bytes.extend_from_slice(json.as_bytes());
+            bytes.resize(bytes.len() + data, 0);
+            prop_assert!(read(&bytes).is_err());
+        }
+    }
 }
