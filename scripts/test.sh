@@ -15,6 +15,7 @@ need python3 python3
 need setsid util-linux
 need ps procps
 need md5sum coreutils
+need curl curl
 python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || missing+=(python3-venv)
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ]; then
@@ -42,8 +43,10 @@ say "programs"
 cargo build --workspace --bins --locked --quiet
 say "tests"
 cargo test --workspace --locked
+say "without the once-only memory the counts must come out wrong"
+cargo test --locked -p heddle-tests --test simulation --features no-once-only-memory
 say "the release binary runs on old systems"
 scripts/test-release.sh
 say "benchmarks, a quick round"
-HEDDLE_BENCH_QUICK=1 cargo bench --workspace --locked --quiet -- --quick 
+HEDDLE_BENCH_QUICK=1 cargo bench --workspace --locked --quiet
 say "all passed"
