@@ -77,7 +77,7 @@ async fn a_job_outlives_restarts_of_the_resourcemanager_a_new_key_and_a_lost_nod
     let am = hello
         .logs()
         .into_iter()
-        .find(|(name, _)| name.ends_with("_000001"))
+        .find(|(name, _)| Hello::is_am(name))
         .context("the AM's logs")?
         .1;
     let of_node = |n: u8| cluster.dir().join(format!("nm{n}"));

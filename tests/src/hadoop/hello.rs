@@ -73,7 +73,9 @@ impl<'c> Hello<'c> {
     pub fn am_log(&self, attempt: u32) -> String {
         let suffix = format!("_{attempt:02}_000001");
         let logs = self.containers("logs");
-        let log = logs.iter().find(|(name, _)| name.ends_with(&suffix));
+        let log = logs
+            .iter()
+            .find(|(name, _)| Self::is_am(name) && name.ends_with(&suffix));
         log.and_then(|(_, path)| fs::read_to_string(path.join("stderr")).ok())
             .unwrap_or_default()
     }
@@ -93,10 +95,18 @@ impl<'c> Hello<'c> {
         })
     }
 
+    /// Whether a container is the ApplicationMaster's: the first of its attempt. After a restart of the
+    /// ResourceManager the numbers of an attempt's containers begin again at 1, with the restarts (`e02`) before
+    /// them; the first attempt was there before any restart.
+    pub fn is_am(name: &str) -> bool {
+        name.ends_with("_000001")
+            && !(name.starts_with("container_e") && name.ends_with("_01_000001"))
+    }
+
     /// The processes of its containers that live, by container id; the ApplicationMaster's is not among them.
     pub fn workers(&self) -> BTreeMap<String, i32> {
         let mut workers = self.processes();
-        workers.retain(|name, _| !name.ends_with("_000001"));
+        workers.retain(|name, _| !Self::is_am(name));
         workers
     }
 
@@ -105,7 +115,7 @@ impl<'c> Hello<'c> {
         let suffix = format!("_{attempt:02}_000001");
         self.processes()
             .into_iter()
-            .find(|(name, _)| name.ends_with(&suffix))
+            .find(|(name, _)| Self::is_am(name) && name.ends_with(&suffix))
             .map(|(_, pid)| pid)
     }
 
