@@ -1,6 +1,6 @@
 //! From input files to minibatches.
 //!
-//! [`line`] turns one line of text into a row; [`bytes`] turns a task's file into runs of whole lines,
+//! [`mod@line`] turns one line of text into a row; [`bytes`] turns a task's file into runs of whole lines,
 //! unpacking gzip; [`task`] puts both together and minds bad records. None of them knows how tasks
 //! are shared out: that is [`crate::feed`].
 
