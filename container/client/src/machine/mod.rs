@@ -11,7 +11,7 @@
 //! - An answer of another epoch or phase is nothing; a refused epoch never counts as acknowledged.
 //! - A BSP step is *reached* when every shard has acknowledged the lane's `Done`, which goes out when every shard
 //!   has acknowledged every part. An ASP step is reached when every shard has acknowledged every part.
-//! - Whoever takes a lane over asks all shards first ([`lane`]).
+//! - Whoever takes a lane over asks all shards first (`lane.rs`).
 //! - All parts of a step enter their queues at once, so a barrier can always follow and never splits one.
 
 mod backoff;

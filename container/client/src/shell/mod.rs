@@ -7,7 +7,7 @@
 //! Queues. Calls: a training loop has at most a pull and a step under way for each lane, or
 //! [`crate::machine::UNREACHED_STEPS_MAX`] steps for each task, so the channel of calls needs no bound of its own and a
 //! call never blocks; a loop that must take a new epoch's orders is never stuck in an old push. Events: one or two for
-//! each call, a few for each outage. Sockets: [`connection`] states its buffers.
+//! each call, a few for each outage. Sockets: `connection.rs` states its buffers.
 
 #![expect(
     clippy::disallowed_types,
