@@ -164,7 +164,7 @@ fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
     let dir = folder();
     let (expected, calm) = undisturbed(dir.path());
     let file = job(dir.path(), "killed", 3);
-    let slow = [("HEDDLE_TEST_HOOK", "slow:300")];
+    let slow = [("HEDDLE_TEST_HOOK", "pause:25")];
     let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
     let mut lot = Lot(20);
     let mut rollbacks = 0;
@@ -229,7 +229,7 @@ fn both_roles_at_once_and_the_master_may_die() {
     let dir = folder();
     let (expected, _) = undisturbed(dir.path());
     let file = job(dir.path(), "master", 2);
-    let slow = [("HEDDLE_TEST_HOOK", "slow:300")];
+    let slow = [("HEDDLE_TEST_HOOK", "pause:25")];
     let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
     let view = running(&mut run);
     kill9(pid_of(&view, Slot::pserver(0)).expect("runs")).expect("alive");

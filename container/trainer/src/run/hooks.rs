@@ -4,6 +4,7 @@
 //! | order | effect |
 //! | --- | --- |
 //! | `slow:FACTOR` | a step takes FACTOR times its computing time |
+//! | `pause:MS` | a step takes MS milliseconds longer |
 //! | `die:before-push:step=N` | the process exits at once (137) instead of pushing step N |
 //! | `die:after-push:step=N` | … just after step N was handed to the client |
 //! | `die:between-shards:step=N` | … when one pserver was sent its part of step N and the next was not |
@@ -30,6 +31,7 @@ const KILLED: i32 = 137;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TestHooks {
     slow: Option<f64>,
+    pause: Duration,
     die: Option<Die>,
 }
 
@@ -69,6 +71,9 @@ impl TestHooks {
                 (Some("slow"), factor) => {
                     hooks.slow = factor.and_then(|factor| factor.parse().ok())
                 }
+                (Some("pause"), Some(ms)) => {
+                    hooks.pause = Duration::from_millis(ms.parse().unwrap_or(0));
+                }
                 (Some("die"), Some(when)) => {
                     let when = match when {
                         "before-push" => When::BeforePush,
@@ -99,6 +104,7 @@ impl TestHooks {
         if let Some(factor) = self.slow {
             std::thread::sleep(took.mul_f64((factor - 1.0).clamp(0.0, 1e6)));
         }
+        std::thread::sleep(self.pause);
     }
 
     /// To be called before and after a step is pushed.
