@@ -17,6 +17,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
+use heddle_storage::chain;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -448,16 +449,4 @@ impl Journal {
 fn payloads_of(records: &[Record]) -> Vec<Vec<u8>> {
     let json = |record| serde_json::to_vec(record).expect("records are plain data with text keys");
     records.iter().map(json).collect()
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }

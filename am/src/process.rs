@@ -19,7 +19,7 @@ use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
 use heddle_protocol::spec::{self, JobSpec};
 use heddle_protocol::view::{self, JobState, JobView};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, Depth, Health};
-use heddle_storage::{Location, Reason, StorageError, connect};
+use heddle_storage::{Location, Reason, StorageError, chain, connect};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
@@ -31,7 +31,7 @@ use crate::driver::{Driver, Sources, Workers, notice, wall_ms};
 use crate::input::{self, InputError};
 use crate::journal::{self, Journal, JournalError};
 use crate::run_dir::{Earlier, RunDir, RunDirError, RunFile};
-use crate::store::{Store, chain};
+use crate::store::Store;
 
 /// Inputs on their way to the driver. Containers that report faster than it takes them in are held up by TCP.
 const INPUTS_IN_FLIGHT: usize = 4096;

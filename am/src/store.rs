@@ -9,6 +9,7 @@ use heddle_protocol::control::ExportedFile;
 use heddle_protocol::ids::{CutId, RunId};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile};
+use heddle_storage::chain;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, CommitError, Depth, OnCorrupt};
 use heddle_storage::{
     Location, Mode, Storage, StorageError, WriteError, connect, make_dirs, read_small,
@@ -224,17 +225,4 @@ fn failed(error: &CheckpointError) -> Stored {
             error: chain(error),
         }
     }
-}
-
-/// An error with its causes, in one line.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }

@@ -1,5 +1,6 @@
 //! `heddle checkpoint`: looking at checkpoints, checking them, taking one, removing one.
 
+use heddle_storage::chain;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -261,16 +262,6 @@ fn row(line: &CheckpointLine, depth: Depth) -> Vec<String> {
         output::time(content.at_ms),
         state,
     ]
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut at = error.source();
-    while let Some(cause) = at {
-        text.push_str(&format!(": {cause}"));
-        at = cause.source();
-    }
-    text
 }
 
 async fn remove(remove: &Remove, json: bool) -> Outcome {

@@ -1,5 +1,6 @@
 //! Threads that save and load shards, several at once, so that data threads never wait for storage.
 
+use heddle_storage::chain;
 use std::io;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
@@ -82,16 +83,4 @@ fn work(runtime: &tokio::runtime::Runtime, queue: &Receiver<Job>, results: &Send
             return;
         }
     }
-}
-
-/// An error with all its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

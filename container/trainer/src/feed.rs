@@ -17,9 +17,9 @@ use heddle_protocol::spec::BadRecords;
 use heddle_storage::{Location, Storage, connect};
 
 use crate::algorithm::StepWork;
-use crate::reader::error::chain;
 use crate::reader::task::BadCount;
 use crate::reader::{BadPolicy, ReadError, RecordFormat, TaskReader};
+use heddle_storage::chain;
 
 /// Steps of one feed: one being read, one held back until it is known whether another follows, and two for the
 /// training loop (one under way, one that waits).

@@ -222,3 +222,17 @@ impl From<WriteError> for StorageError {
         }
     }
 }
+
+/// An error with its causes, in one line: what a log, a report or a refusal shows. Errors here say their
+/// own part and leave their cause to their source.
+#[must_use]
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}

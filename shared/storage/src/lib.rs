@@ -27,7 +27,7 @@ mod summed;
 
 use std::sync::Arc;
 
-pub use error::{Op, Reason, StorageError, WriteError};
+pub use error::{Op, Reason, StorageError, WriteError, chain};
 pub use glob::find_files;
 #[cfg(feature = "hdfs")]
 pub use hdfs::HdfsStorage;

@@ -9,7 +9,9 @@ use heddle_shard::{HostError, Shard};
 use super::{Coordinator, Hold};
 use crate::command::ToData;
 use crate::load::{LoadError, LoadJob};
-use crate::workers::{self, chain};
+use heddle_storage::chain;
+
+use crate::workers;
 
 impl Coordinator {
     pub(super) fn hold(

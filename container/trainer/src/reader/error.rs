@@ -75,16 +75,3 @@ impl ReadError {
         }
     }
 }
-
-/// An error with all its causes, in one line: reports to the ApplicationMaster are text.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
-}

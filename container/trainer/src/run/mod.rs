@@ -25,7 +25,7 @@ pub use plane::DataPlane;
 
 use crate::algorithm::{Algorithm, built_in};
 use crate::export;
-use crate::reader::error::chain;
+use heddle_storage::chain;
 use hooks::TestHooks;
 use status::Status;
 use trainer::Trainer;

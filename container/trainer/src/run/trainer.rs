@@ -294,7 +294,7 @@ impl<P: DataPlane> Trainer<P> {
                 return (self.report)(Up::Unreachable { member, refused });
             }
             Event::Fault(fault) => {
-                return self.fatal(EXIT_INTERNAL, crate::reader::error::chain(&fault));
+                return self.fatal(EXIT_INTERNAL, heddle_storage::chain(&fault));
             }
             // Whoever is told of the same barrier twice ignores it.
             Event::AtBarrier { cut, epoch, tasks } => {

@@ -6,6 +6,7 @@
 //! checkpoint in, loudly. And when there were checkpoints and none is usable, that is an error and
 //! never a start from initial values.
 
+use crate::error::chain;
 use heddle_protocol::ids::CutId;
 use tracing::{error, warn};
 use uuid::Uuid;
@@ -225,16 +226,4 @@ impl CheckpointDir {
             error => StorageError::from(error).into(),
         })
     }
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }
