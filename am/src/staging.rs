@@ -1,0 +1,67 @@
+//! What `heddle submit` leaves for an ApplicationMaster on YARN, and where things of an application lie
+//! on the cluster's file system.
+//!
+//! ```text
+//! <home>/.heddle/                     0700, <home> is the user's home on fs.defaultFS
+//!   bin/heddle-<hash>                 the binary, named by its content, shared by all jobs of the user
+//!   tokens/<hash of a submit token>   the application that was submitted with it
+//!   staging/<application id>/         gone after every end
+//!     run.json spec.json yarn.json    also localised into the ApplicationMaster's work directory
+//!     conf/ files/ data/              configuration, files and small local data of the submission
+//!     am/<attempt>.json               where attempt n of the ApplicationMaster is found, each written once
+//!   reports/<application id>/         stays
+//!     report.json report.txt
+//!     logs/<slot>-<incarnation>/…     last bytes of the logs of containers that failed
+//! ```
+//!
+//! In a container's work directory the resources have the names that [`YarnFile::resources`] gives them;
+//! the job's secret is in the container's credentials under [`SECRET_ALIAS`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Directory below the user's home.
+pub const HOME_DIR: &str = ".heddle";
+/// Alias of the job's secret (its 64 hexadecimal digits) in a container's credentials.
+pub const SECRET_ALIAS: &str = "heddle.job.secret";
+/// Name of the binary in a work directory.
+pub const PROGRAM: &str = "heddle";
+/// Directory of Hadoop's configuration in a work directory; `HADOOP_CONF_DIR` points there.
+pub const CONF_DIR: &str = "conf";
+/// Name of [`YarnFile`] in the ApplicationMaster's work directory.
+pub const YARN_FILE: &str = "yarn.json";
+
+/// `yarn.json`: what an ApplicationMaster on YARN has to know besides run and spec.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct YarnFile {
+    /// The application's id, as YARN writes it.
+    pub application: String,
+    /// The submitting user: `HADOOP_USER_NAME` of every container.
+    pub user: String,
+    /// The staging directory, as a URL.
+    pub staging: String,
+    /// The directory of the report, as a URL.
+    pub reports: String,
+    /// How many attempts were asked for; the ResourceManager may allow fewer and need not count all.
+    pub max_attempts: u32,
+    /// What every container gets in its work directory, by name there.
+    pub resources: BTreeMap<String, StagedFile>,
+    /// Variables that every container gets (`yarn.env`).
+    pub env: BTreeMap<String, String>,
+}
+
+/// A file on the cluster's file system that NodeManagers copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagedFile {
+    /// Where it is.
+    pub url: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its modification time, ms since 1970, as its file system says; another one fails localisation.
+    pub modified_ms: u64,
+    /// Whether it is unpacked.
+    pub archive: bool,
+    /// Whether one copy per node serves all of the user's applications (else one per application).
+    pub shared: bool,
+}
