@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use heddle_am_core::{
-    Action, ConnectionId, Core, Event, Mono, Now, OperationId, Outcome, Probe, RecordId,
+    Action, ConnectionId, ContainerId, Core, Event, Mono, Now, OperationId, Outcome, Probe,
+    RecordId,
 };
 use heddle_protocol::control::{Command, Down, Up, UpLine};
 use heddle_protocol::ids::{Attempt, Member};
@@ -19,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::api::{self, Input, Lines};
-use crate::cluster::Cluster;
+use crate::cluster::{Ask, Cluster};
 
 /// How often people's view is renewed at the most; making it walks every slot.
 const VIEW_EVERY: Duration = Duration::from_millis(200);
@@ -198,6 +199,7 @@ impl<C: Cluster> Driver<C> {
                 member: named,
                 pid,
                 host,
+                container,
                 endpoints,
                 held,
                 busy,
@@ -211,7 +213,7 @@ impl<C: Cluster> Driver<C> {
                 self.on(Event::Registered {
                     connection,
                     member,
-                    container: None,
+                    container: container.map(ContainerId),
                     pid,
                     host,
                     endpoints,
@@ -274,7 +276,15 @@ impl<C: Cluster> Driver<C> {
                 slot,
                 incarnation,
                 avoid,
-            } => self.cluster.ask(slot, incarnation, &avoid),
+                prefer,
+                memory,
+            } => self.cluster.ask(Ask {
+                slot,
+                incarnation,
+                avoid,
+                prefer,
+                memory,
+            }),
             Action::CancelAsk { slot, incarnation } => self.cluster.cancel(slot, incarnation),
             Action::Release { container } => self.cluster.release(&container),
             Action::Launch { container, member } => self.cluster.launch(&container, member),

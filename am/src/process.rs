@@ -290,6 +290,7 @@ async fn lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView), Refusa
             ..Limits::default()
         },
         cluster_lease_ms: None,
+        locality: Arc::default(),
         output: Some(output),
     });
 

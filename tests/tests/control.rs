@@ -112,6 +112,7 @@ impl Server {
                 member,
                 pid: 42,
                 host: "localhost".into(),
+                container: None,
                 endpoints: Vec::new(),
                 held: None,
                 busy: None,

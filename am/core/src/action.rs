@@ -6,6 +6,7 @@ use std::sync::Arc;
 use heddle_protocol::control::{Command, ExportedFile};
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot};
 use heddle_protocol::manifest::Manifest;
+use heddle_protocol::spec::Bytes;
 use heddle_protocol::view;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,10 @@ pub enum Action {
         incarnation: Incarnation,
         /// Nodes not to take, because containers failed there.
         avoid: Vec<String>,
+        /// Hosts that hold most of the data it is to work on, the best first; another one will do.
+        prefer: Vec<String>,
+        /// Memory to ask for in place of the spec's, because containers of this slot ran out of theirs.
+        memory: Option<Bytes>,
     },
     /// The ask is not wanted any more.
     CancelAsk {

@@ -24,8 +24,23 @@ pub struct Config {
     /// Nothing is committed while the ResourceManager has not been heard for this long. None where there
     /// is none to be heard (local runs).
     pub cluster_lease_ms: Option<u64>,
+    /// Where the input lies; empty where all of it is equally far.
+    pub locality: Arc<Locality>,
     /// Directory for the exported model, as a URL; none: no model is exported.
     pub output: Option<String>,
+}
+
+/// Where the input lies: by task, the hosts that hold it. Hosts are numbered, since there are few of them and
+/// up to a million tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Locality {
+    /// Host names, written as the cluster writes those of its nodes, each once.
+    pub hosts: Vec<String>,
+    /// By training task: indices into `hosts`, who holds most of its bytes first. Shorter than the plan: nothing is
+    /// known of the rest.
+    pub train: Vec<Vec<u32>>,
+    /// By test task.
+    pub test: Vec<Vec<u32>>,
 }
 
 /// Patience and counts. The defaults are those of the documentation; tests and `[yarn]` change some.

@@ -229,7 +229,16 @@ impl Core {
             }
             // The registration says more; the cluster's word about the process alone changes nothing.
             Event::Started { container: _ } | Event::Timer => {}
-            Event::Exited { container, exit } => self.exited(&container, &exit),
+            Event::Exited {
+                container,
+                exit,
+                text,
+            } => self.exited(&container, &exit, &text),
+            Event::Preempting {
+                container,
+                deadline_ms,
+            } => self.preempting(&container, deadline_ms),
+            Event::NodeLeaving { node } => self.node_leaving(&node),
             Event::Registered {
                 connection,
                 member,

@@ -22,7 +22,8 @@ pub enum Event {
         slot: Slot,
         /// The ask's incarnation.
         incarnation: Incarnation,
-        /// The node it is on, for people and for blame.
+        /// Host name of the node it is on, as the cluster writes it, without a port: for people, for blame, and
+        /// to know whose data is near.
         node: String,
     },
     /// Its process runs.
@@ -36,6 +37,20 @@ pub enum Event {
         container: ContainerId,
         /// How.
         exit: Exit,
+        /// What it said last (the end of its stderr), at most some lines; empty if that is not known.
+        text: String,
+    },
+    /// The cluster is about to take this container for another job. It need not come to that.
+    Preempting {
+        /// The container.
+        container: ContainerId,
+        /// How long it will be left, ms; none if the cluster does not say.
+        deadline_ms: Option<u64>,
+    },
+    /// This node will be gone soon (it is unhealthy or being decommissioned): what runs there had better run elsewhere.
+    NodeLeaving {
+        /// The node, written as in `Allocated`.
+        node: String,
     },
 
     /// A container proved that it has the secret and sent its first line. Answered with
@@ -137,7 +152,16 @@ pub struct Recovered {
     /// All complete checkpoints, oldest first, for people: name and directory.
     pub checkpoints: Vec<Checkpoint>,
     /// Containers that an earlier attempt left running, as the cluster tells. Empty where children die with it.
-    pub kept: Vec<ContainerId>,
+    pub kept: Vec<Kept>,
+}
+
+/// A container that an earlier attempt left running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The container.
+    pub container: ContainerId,
+    /// Host name of its node, as in [`Event::Allocated`].
+    pub node: String,
 }
 
 /// How a container ended.

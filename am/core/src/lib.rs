@@ -47,8 +47,8 @@ pub use action::{
     Action, CallId, Checkpoint, ConnectionId, ContainerId, OperationId, Outcome, RecordId,
     StoreCall,
 };
-pub use config::{Config, Limits};
+pub use config::{Config, Limits, Locality};
 pub use core::Core;
-pub use event::{Event, Exit, Probe, Recovered, Stored};
+pub use event::{Event, Exit, Kept, Probe, Recovered, Stored};
 pub use record::Record;
 pub use time::{Mono, Now};

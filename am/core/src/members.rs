@@ -41,6 +41,8 @@ impl Core {
                 slot,
                 incarnation,
                 avoid: avoid.clone(),
+                prefer: Vec::new(),
+                memory: None,
             });
         }
         match self.slots.next_ask() {
@@ -83,7 +85,13 @@ impl Core {
         }
     }
 
-    pub(crate) fn exited(&mut self, container: &ContainerId, exit: &Exit) {
+    /// The cluster is about to take a container.
+    pub(crate) fn preempting(&mut self, _container: &ContainerId, _deadline_ms: Option<u64>) {}
+
+    /// A node will be gone soon.
+    pub(crate) fn node_leaving(&mut self, _node: &str) {}
+
+    pub(crate) fn exited(&mut self, container: &ContainerId, exit: &Exit, _text: &str) {
         // Told twice, or of a container that was never ours: no news.
         let Some(life) = self.slots.containers.remove(container) else {
             return;

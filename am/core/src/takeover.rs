@@ -20,7 +20,7 @@ use heddle_protocol::view::{CheckpointView, EvaluationView, JobState};
 use crate::action::{Checkpoint, ConnectionId, Outcome};
 use crate::core::{Core, Stage};
 use crate::deadlines::Purpose;
-use crate::event::Recovered;
+use crate::event::{Kept, Recovered};
 use crate::phases::{PhaseState, Then, Work};
 use crate::queue::Standing;
 use crate::record::Record;
@@ -155,10 +155,10 @@ impl Core {
             {
                 (self.epoch, self.map) = (epoch, holders);
                 self.adopting = true;
-                for container in kept {
+                for Kept { container, node } in kept {
                     let life = Life {
                         member: None,
-                        node: String::new(),
+                        node,
                         ours: false,
                         given_up: false,
                     };

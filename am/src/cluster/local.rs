@@ -20,7 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use super::{Cluster, Events};
+use super::{Ask, Cluster, Events};
 
 /// How local containers are started.
 #[derive(Clone, Debug)]
@@ -144,7 +144,10 @@ impl LocalCluster {
 }
 
 impl Cluster for LocalCluster {
-    fn ask(&mut self, slot: Slot, incarnation: Incarnation, _avoid: &[String]) {
+    fn ask(&mut self, ask: Ask) {
+        let Ask {
+            slot, incarnation, ..
+        } = ask;
         let container = ContainerId(format!("{slot}-{incarnation}"));
         self.send(Event::Allocated {
             container,
@@ -162,6 +165,7 @@ impl Cluster for LocalCluster {
         let not_started = |error: String| Event::Exited {
             container: container.clone(),
             exit: Exit::NotStarted { error },
+            text: String::new(),
         };
         let command = match self.command(member) {
             Ok(command) => command,
@@ -247,6 +251,7 @@ fn launch_one(order: Order, events: &Events) {
         let _ending = events.send(Event::Exited {
             container: container.clone(),
             exit,
+            text: String::new(),
         });
     };
     let child = match command.spawn() {
@@ -295,7 +300,11 @@ fn wait(mut child: Child, pid: Pid, container: ContainerId, alive: &Alive, event
             error: error.to_string(),
         },
     };
-    let _ending = events.send(Event::Exited { container, exit });
+    let _ending = events.send(Event::Exited {
+        container,
+        exit,
+        text: String::new(),
+    });
 }
 
 fn exit_of(status: ExitStatus) -> Exit {

@@ -7,12 +7,28 @@ pub mod local;
 
 use heddle_am_core::{ContainerId, Event};
 use heddle_protocol::ids::{Incarnation, Member, Slot};
+use heddle_protocol::spec::Bytes;
 use tokio::sync::mpsc;
+
+/// A container that is wanted.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The place.
+    pub slot: Slot,
+    /// The filling it is for.
+    pub incarnation: Incarnation,
+    /// Nodes not to take.
+    pub avoid: Vec<String>,
+    /// Hosts that would suit best, the best first; another one will do.
+    pub prefer: Vec<String>,
+    /// Memory in place of the spec's.
+    pub memory: Option<Bytes>,
+}
 
 /// A source of containers. Calls return at once; what comes of them arrives as events.
 pub trait Cluster {
-    /// Get a container for this filling of the slot, not on one of these nodes. Answered by `Allocated`.
-    fn ask(&mut self, slot: Slot, incarnation: Incarnation, avoid: &[String]);
+    /// Get a container. Answered by `Allocated`.
+    fn ask(&mut self, ask: Ask);
     /// The ask is not wanted any more.
     fn cancel(&mut self, slot: Slot, incarnation: Incarnation);
     /// Give a container back unused.

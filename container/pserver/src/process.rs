@@ -166,6 +166,7 @@ fn hooks(
             member,
             pid: std::process::id(),
             host: host.to_string(),
+            container: None,
             endpoints: endpoints.clone(),
             held: held(&of_register),
             busy: None,

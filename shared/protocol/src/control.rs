@@ -334,6 +334,10 @@ pub enum Up {
         pid: u32,
         /// Host name or address of its node.
         host: String,
+        /// The cluster's name of its container, where it has one: an ApplicationMaster that did not start it learns
+        /// so which one it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        container: Option<String>,
         /// Pserver: one address per data thread.
         endpoints: Vec<SocketAddr>,
         /// Pserver: what it holds already.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Mono, Now, Record,
+    Action, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Kept, Mono, Now, Record,
     Recovered, StoreCall, Stored,
 };
 use heddle_protocol::control::{Command, Down, Up, UpLine};
@@ -90,7 +90,7 @@ impl Am {
     pub fn start(
         config: Config,
         durable: &mut Durable,
-        kept: Vec<ContainerId>,
+        kept: Vec<Kept>,
         now_ms: u64,
     ) -> (Self, Vec<Action>) {
         durable.generation += 1;
@@ -145,6 +145,7 @@ impl Am {
             member,
             pid,
             host,
+            container: _,
             endpoints,
             held,
             busy,

@@ -294,6 +294,7 @@ impl Job {
                 max: self.trainers,
                 memory: Bytes::mib(256),
                 vcores: 1,
+                resources: std::collections::BTreeMap::new(),
                 command: Vec::new(),
             },
             checkpoint: CheckpointSpec {
@@ -303,6 +304,7 @@ impl Job {
                 timeout: DurationMs::secs(60),
                 on_corrupt: OnCorrupt::Previous,
                 memory: Share::Percent(25),
+                bandwidth: None,
             },
             output: OutputSpec {
                 model: at("/model"),
@@ -317,6 +319,8 @@ impl Job {
                 work_dir: None,
                 orphan_timeout: None,
             },
+            submit: heddle_protocol::spec::SubmitSpec::default(),
+            yarn: heddle_protocol::spec::YarnSpec::default(),
         }
     }
 
@@ -335,6 +339,7 @@ impl Job {
                 ..Limits::default()
             },
             cluster_lease_ms: None,
+            locality: Arc::default(),
             output: None,
         }
     }

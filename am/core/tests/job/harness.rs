@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Limits, Mono,
-    Now, OperationId, Outcome, Probe, Record, RecordId, Recovered, StoreCall, Stored,
+    Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Kept, Limits,
+    Mono, Now, OperationId, Outcome, Probe, Record, RecordId, Recovered, StoreCall, Stored,
 };
 use heddle_protocol::control::{
     Beat, Busy, Command, CutAt, ExportedFile, Held, Operation, Phase, ShardState, TaskGrant,
@@ -69,6 +69,7 @@ pub fn spec(consistency: Consistency) -> JobSpec {
             max: 2,
             memory: Bytes::mib(64),
             vcores: 1,
+            resources: std::collections::BTreeMap::new(),
             command: Vec::new(),
         },
         checkpoint: CheckpointSpec {
@@ -78,6 +79,7 @@ pub fn spec(consistency: Consistency) -> JobSpec {
             timeout: DurationMs::secs(60),
             on_corrupt: OnCorrupt::Previous,
             memory: Share::Percent(25),
+            bandwidth: None,
         },
         output: OutputSpec {
             model: location("/out"),
@@ -92,6 +94,8 @@ pub fn spec(consistency: Consistency) -> JobSpec {
             work_dir: None,
             orphan_timeout: None,
         },
+        submit: heddle_protocol::spec::SubmitSpec::default(),
+        yarn: heddle_protocol::spec::YarnSpec::default(),
     }
 }
 
@@ -206,6 +210,7 @@ impl Job {
             started_ms: 0,
             limits: Limits::default(),
             cluster_lease_ms: None,
+            locality: Arc::default(),
             output: Some("file:///out".to_owned()),
         };
         Self::with(config)
@@ -260,13 +265,17 @@ impl Job {
 
     /// An attempt begins with what is recorded and committed so far.
     pub fn recover(&mut self, attempt: u32, generation: u32, kept: Vec<ContainerId>) {
+        let on_node = |container| Kept {
+            container,
+            node: "node".to_owned(),
+        };
         let recovered = Recovered {
             attempt: Attempt(attempt),
             generation: Generation(generation),
             journal: self.records[..self.durable].to_vec(),
             base: self.checkpoints.last().cloned(),
             checkpoints: self.checkpoints.clone(),
-            kept,
+            kept: kept.into_iter().map(on_node).collect(),
         };
         self.on(Event::Recovered(Box::new(recovered)));
     }
@@ -387,6 +396,7 @@ impl Job {
             self.on(Event::Exited {
                 container,
                 exit: Exit::Signal(9),
+                text: String::new(),
             });
         }
     }
@@ -397,7 +407,11 @@ impl Job {
             .remove(&member)
             .and_then(|process| process.container)
         {
-            self.on(Event::Exited { container, exit });
+            self.on(Event::Exited {
+                container,
+                exit,
+                text: String::new(),
+            });
         }
     }
 
@@ -461,6 +475,8 @@ impl Job {
                 slot,
                 incarnation,
                 avoid: _,
+                prefer: _,
+                memory: _,
             } => {
                 assert!(
                     self.asks.insert((slot, incarnation)),
@@ -498,6 +514,7 @@ impl Job {
                     self.events.push_back(Event::Exited {
                         container,
                         exit: Exit::Signal(15),
+                        text: String::new(),
                     });
                 }
             }

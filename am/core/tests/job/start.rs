@@ -89,11 +89,13 @@ fn the_end_of_a_container_told_twice_is_one_failure_and_one_replacement() {
     job.on(Event::Exited {
         container,
         exit: Exit::Code(1),
+        text: String::new(),
     });
     assert_eq!(job.trainer(0), again, "nothing was replaced a second time");
     job.on(Event::Exited {
         container: ContainerId("never seen".to_owned()),
         exit: Exit::Code(1),
+        text: String::new(),
     });
     assert!(job.outcome.is_none());
 }
@@ -476,6 +478,7 @@ fn a_crash_that_the_port_told_before_the_cluster_did_counts_too() {
         job.on(Event::Exited {
             container,
             exit: Exit::Code(101),
+            text: String::new(),
         });
         if job.core.view().state == JobState::Failed {
             return;

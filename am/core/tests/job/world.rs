@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Mono, Now,
-    OperationId, Probe, Record, RecordId, Recovered, StoreCall, Stored,
+    Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Kept, Mono,
+    Now, OperationId, Probe, Record, RecordId, Recovered, StoreCall, Stored,
 };
 use heddle_protocol::control::{Beat, Command, Operation, Up};
 use heddle_protocol::ids::{
@@ -116,7 +116,14 @@ impl World {
             journal: self.records.clone(),
             base: self.committed.last().cloned(),
             checkpoints: self.committed.clone(),
-            kept: self.live.keys().cloned().collect(),
+            kept: self
+                .live
+                .keys()
+                .map(|container| Kept {
+                    container: container.clone(),
+                    node: "node".to_owned(),
+                })
+                .collect(),
         };
         self.on(Event::Recovered(Box::new(recovered)));
     }
@@ -178,6 +185,7 @@ impl World {
                     self.cluster.push(Event::Exited {
                         container,
                         exit: Exit::Signal(9),
+                        text: String::new(),
                     });
                 }
             }
@@ -201,6 +209,7 @@ impl World {
                 self.cluster.push(Event::Exited {
                     container,
                     exit: Exit::Signal(9),
+                    text: String::new(),
                 });
             }
             Action::Send {
@@ -523,6 +532,7 @@ impl World {
             self.cluster.push(Event::Exited {
                 container,
                 exit: Exit::Signal(9),
+                text: String::new(),
             });
         }
         if let Some(connection) = process.connection {

@@ -161,6 +161,7 @@ fn control_hooks(
             member,
             pid: std::process::id(),
             host: heddle_agent_host(),
+            container: None,
             endpoints: Vec::new(),
             held: None,
             busy: busy.lock().busy.clone(),

@@ -87,6 +87,7 @@ impl World {
                     let event = Event::Exited {
                         container: ContainerId(number.to_string()),
                         exit: Exit::NodeLost,
+                        text: String::new(),
                     };
                     self.push(Wire::Am(CLUSTER), Item::Event(Box::new(event)));
                 }

@@ -1,6 +1,6 @@
 //! The ApplicationMaster's end: its events, and its actions on journal, store and cluster.
 
-use heddle_am_core::{Action, ContainerId, Event, Exit, Probe, StoreCall, Stored};
+use heddle_am_core::{Action, ContainerId, Event, Exit, Kept, Probe, StoreCall, Stored};
 
 use super::super::am::Am;
 use super::{Body, CLUSTER, Item, JOURNAL, PROBES, STORE, Wire, World};
@@ -8,7 +8,12 @@ use super::{Body, CLUSTER, Item, JOURNAL, PROBES, STORE, Wire, World};
 impl World {
     pub(super) fn start_am(&mut self) {
         let alive = self.containers.keys().filter(|n| !self.lost.contains(n));
-        let kept = alive.map(|n| ContainerId(n.to_string())).collect();
+        let kept = alive
+            .map(|n| Kept {
+                container: ContainerId(n.to_string()),
+                node: "node".to_owned(),
+            })
+            .collect();
         let (am, actions) = Am::start(self.job.config(), &mut self.durable, kept, self.now_ms);
         self.tell(format!("ApplicationMaster {} starts", am.generation));
         self.am = Some(am);

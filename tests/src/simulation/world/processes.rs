@@ -68,6 +68,7 @@ impl World {
             let event = Event::Exited {
                 container: ContainerId(number.to_string()),
                 exit,
+                text: String::new(),
             };
             self.push(Wire::Am(CLUSTER), Item::Event(Box::new(event)));
         }
@@ -256,6 +257,7 @@ fn register(number: u64, container: &Container) -> Up {
         member: container.member,
         pid: number as u32,
         host: "node".to_owned(),
+        container: None,
         endpoints,
         held,
         busy,
