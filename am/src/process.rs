@@ -14,7 +14,7 @@ use std::sync::Arc;
 use heddle_am_core::{Config, Core, Event, Limits, Outcome, Record, Recovered};
 use heddle_protocol::control::Operation;
 use heddle_protocol::environment::{AM_FILE, AmAddress, DATA_THREADS, PORTS, RUN, SECRET_FILE};
-use heddle_protocol::ids::{Attempt, CutId, Epoch, PhaseNo, RunId, Step};
+use heddle_protocol::ids::{Attempt, CutId, RunId};
 use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
 use heddle_protocol::spec::{self, JobSpec};
 use heddle_protocol::view::{self, JobState, JobView};
@@ -176,29 +176,13 @@ fn refused(dir: &RunDir, refusal: Refusal) -> (Outcome, JobView) {
 }
 
 fn empty_view(file: Option<&RunFile>, message: String) -> JobView {
+    let (run, name, started_ms) = file.map_or((RunId(Uuid::nil()), "", 0), |file| {
+        (file.run, file.name.as_str(), file.started_ms)
+    });
     JobView {
-        run: file.map_or(RunId(Uuid::nil()), |file| file.run),
-        name: file.map_or_else(String::new, |file| file.name.clone()),
         state: JobState::Failed,
-        attempt: Attempt(1),
-        epoch: Epoch::default(),
-        phase: PhaseNo(0),
-        phase_text: String::new(),
-        step: Step(0),
-        tasks_done: 0,
-        tasks: 0,
-        rows: 0,
-        rows_per_second: 0.0,
-        training_loss: None,
-        started_ms: file.map_or(0, |file| file.started_ms),
-        slots: Vec::new(),
-        checkpoints: Vec::new(),
-        checkpoints_taken: 0,
-        recoveries: Vec::new(),
-        evaluations: Vec::new(),
-        bad_records: 0,
-        tasks_set_aside: 0,
         message,
+        ..JobView::starting(run, name, Attempt(1), started_ms)
     }
 }
 
@@ -299,7 +283,12 @@ async fn lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView), Refusa
     let (stops, stopped) = mpsc::unbounded_channel();
     let (records, journaled) = mpsc::unbounded_channel();
     let (calls, called) = mpsc::unbounded_channel();
-    let (viewer, view) = watch::channel(Arc::new(empty_view(Some(&file), String::new())));
+    let (viewer, view) = watch::channel(Arc::new(JobView::starting(
+        file.run,
+        &file.name,
+        attempt,
+        file.started_ms,
+    )));
     let cluster = LocalCluster::start(local_launch(dir, &file, &spec, program), events.clone())
         .map_err(|error| Refusal::new(10, format!("no thread to start containers: {error}")))?;
     watch_for_stops(stops);

@@ -20,28 +20,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 fn view(run: RunId) -> JobView {
     JobView {
-        run,
-        name: "<b>job</b>".into(),
         state: JobState::Running,
-        attempt: Attempt(1),
-        epoch: Epoch::default(),
-        phase: Default::default(),
-        phase_text: String::new(),
-        step: Default::default(),
-        tasks_done: 0,
-        tasks: 0,
-        rows: 0,
-        rows_per_second: 0.0,
-        training_loss: None,
-        started_ms: 0,
-        slots: Vec::new(),
-        checkpoints: Vec::new(),
-        checkpoints_taken: 0,
-        recoveries: Vec::new(),
-        evaluations: Vec::new(),
-        bad_records: 0,
-        tasks_set_aside: 0,
-        message: String::new(),
+        ..JobView::starting(run, "<b>job</b>", Attempt(1), 0)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::spec::Consistency;
-use heddle_protocol::view::{JobState, JobView, SlotState, SlotView};
+use heddle_protocol::view::{History, JobState, JobView, SlotState, SlotView};
 
 use crate::core::{Core, Stage};
 use crate::phases::{Work, phase_text};
@@ -59,6 +59,9 @@ impl Core {
             bad_records: self.bad_records,
             tasks_set_aside: 0,
             message: self.message.clone(),
+            // What the cluster knows besides is added by whoever drives this.
+            application: None,
+            history: History::default(),
         }
     }
 
@@ -121,6 +124,7 @@ fn slot_view(slot: Slot, entry: &Entry) -> SlotView {
         per_second: 0.0,
         rss_bytes: 0,
         total: 0,
+        placement: None,
     };
     match &entry.place {
         Place::Empty { .. } => empty(SlotState::Empty),

@@ -8,6 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
 
+mod history;
+mod placement;
+
+pub use history::{EndedView, History, LateCheckpointView};
+pub use placement::{ApplicationView, Placement};
+
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -65,6 +71,9 @@ pub struct SlotView {
     pub rss_bytes: u64,
     /// Records computed (trainer) or push frames taken (pserver) by this container.
     pub total: u64,
+    /// Which container of the cluster it is; none locally, and while it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
 }
 
 /// One checkpoint that exists.
@@ -185,6 +194,50 @@ pub struct JobView {
     pub tasks_set_aside: u32,
     /// What it waits for or why it ended.
     pub message: String,
+    /// The application on YARN; none locally.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<ApplicationView>,
+    /// What went wrong in this attempt and is over.
+    #[serde(default)]
+    pub history: History,
+}
+
+impl JobView {
+    /// A job that has not begun: nothing is known of it but what it is called.
+    #[must_use]
+    pub fn starting(
+        run: RunId,
+        name: impl Into<String>,
+        attempt: Attempt,
+        started_ms: u64,
+    ) -> Self {
+        Self {
+            run,
+            name: name.into(),
+            state: JobState::Starting,
+            attempt,
+            epoch: Epoch::default(),
+            phase: PhaseNo(0),
+            phase_text: String::new(),
+            step: Step(0),
+            tasks_done: 0,
+            tasks: 0,
+            rows: 0,
+            rows_per_second: 0.0,
+            training_loss: None,
+            started_ms,
+            slots: Vec::new(),
+            checkpoints: Vec::new(),
+            checkpoints_taken: 0,
+            recoveries: Vec::new(),
+            evaluations: Vec::new(),
+            bad_records: 0,
+            tasks_set_aside: 0,
+            message: String::new(),
+            application: None,
+            history: History::default(),
+        }
+    }
 }
 
 /// Something that happened, in the order it did. One JSON object a line on the ApplicationMaster's standard output.

@@ -1,0 +1,80 @@
+//! What YARN calls things: the application, and the container behind a slot.
+
+use serde::{Deserialize, Serialize};
+
+/// The application that a run is to YARN.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplicationView {
+    /// Its id, as YARN writes it: `application_1700000000000_0005`.
+    pub id: String,
+    /// Who submitted it.
+    pub user: String,
+    /// Its queue; empty while it is not known.
+    #[serde(default)]
+    pub queue: String,
+}
+
+/// The container that fills, or filled, a slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Its id, as YARN writes it: `container_1700000000000_0005_01_000002`.
+    pub container: String,
+    /// Host name of its node.
+    pub node: String,
+    /// `host:port` of that node's web server; empty while it is not known.
+    #[serde(default)]
+    pub node_http: String,
+}
+
+impl Placement {
+    /// Page of the node's web server that lists the container's logs, as long as the node keeps them:
+    /// `http://<node>/node/containerlogs/<container>/<user>` (Hadoop's `ContainerLogsPage`). None when the
+    /// node's web server is not known, or a part is nothing that belongs into a URL.
+    #[must_use]
+    pub fn log_url(&self, user: &str) -> Option<String> {
+        let plain = |text: &str, besides: &str| {
+            !text.is_empty()
+                && text
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || besides.contains(c))
+        };
+        let fits = plain(&self.node_http, ".:-_[]")
+            && plain(&self.container, "_")
+            && plain(user, "._-")
+            && !user.starts_with('.');
+        fits.then(|| {
+            format!(
+                "http://{}/node/containerlogs/{}/{user}",
+                self.node_http, self.container
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_logs_is_linked_only_when_every_part_is_what_it_should_be() {
+        let placement = Placement {
+            container: "container_e17_1700000000000_0005_01_000002".into(),
+            node: "n1".into(),
+            node_http: "n1.example.com:8042".into(),
+        };
+        assert_eq!(
+            placement.log_url("alice").as_deref(),
+            Some(
+                "http://n1.example.com:8042/node/containerlogs/container_e17_1700000000000_0005_01_000002/alice"
+            )
+        );
+        assert_eq!(placement.log_url(""), None);
+        assert_eq!(placement.log_url("../x"), None);
+        let hostile = Placement {
+            node_http: "n1/\"><script>".into(),
+            ..placement
+        };
+        assert_eq!(hostile.log_url("alice"), None);
+        assert_eq!(Placement::default().log_url("alice"), None);
+    }
+}
