@@ -59,6 +59,7 @@ impl JobArgs {
             job_dir: self.job_dir()?,
             working_dir: working_dir()?,
             sets: self.set.clone(),
+            outputs: None,
             run_label: run_label.to_owned(),
         };
         read(&text, &context).map_err(|problems| {

@@ -296,6 +296,7 @@ fn quickstart(dir: &Path) -> JobSpec {
         job_dir: dir.clone(),
         working_dir: dir,
         sets: Vec::new(),
+        outputs: None,
         run_label: "00000000".to_owned(),
     };
     read(&text, &context).expect("a sound job file").spec

@@ -679,6 +679,7 @@ pub(crate) fn sample() -> JobSpec {
             max: 2,
             memory: Bytes::mib(256),
             vcores: 1,
+            resources: std::collections::BTreeMap::new(),
             command: Vec::new(),
         },
         checkpoint: CheckpointSpec {
@@ -688,6 +689,7 @@ pub(crate) fn sample() -> JobSpec {
             timeout: DurationMs::secs(300),
             on_corrupt: OnCorrupt::Previous,
             memory: Share::Percent(25),
+            bandwidth: None,
         },
         output: OutputSpec {
             model: at("/out/model"),
@@ -702,5 +704,7 @@ pub(crate) fn sample() -> JobSpec {
             work_dir: None,
             orphan_timeout: None,
         },
+        submit: heddle_protocol::spec::SubmitSpec::default(),
+        yarn: heddle_protocol::spec::YarnSpec::default(),
     }
 }

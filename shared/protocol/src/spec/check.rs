@@ -54,6 +54,7 @@ impl JobSpec {
         self.check_training()?;
         self.check_containers()?;
         self.check_outputs()?;
+        self.check_yarn()?;
         self.check_memory()
     }
 
@@ -215,6 +216,13 @@ impl JobSpec {
             checkpoint.timeout >= DurationMs::secs(1),
             "checkpoint.timeout",
             || format!("is {}, must be at least 1s", checkpoint.timeout),
+        )?;
+        rule(
+            checkpoint
+                .bandwidth
+                .is_none_or(|rate| rate >= Bytes(1 << 10)),
+            "checkpoint.bandwidth",
+            || "must be at least 1KiB (a second), or empty".to_owned(),
         )?;
         let mut formats = BTreeSet::new();
         rule(!output.formats.is_empty(), "output.formats", || {

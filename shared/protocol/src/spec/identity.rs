@@ -41,9 +41,10 @@ pub enum Changeable {
 #[must_use]
 pub fn changeable(key: &str) -> Changeable {
     match key {
-        "checkpoint.dir" | "network.ports" | "run.work-dir" | "run.orphan-timeout" => {
-            Changeable::Freely
-        }
+        "checkpoint.dir" | "network.ports" | "run.work-dir" | "run.orphan-timeout"
+        // Where and how fast, not what: a job trained locally goes on on a cluster.
+        | "trainers.resources" | "checkpoint.bandwidth" => Changeable::Freely,
+        key if key.starts_with("yarn.") || key.starts_with("submit.") => Changeable::Freely,
         "data.passes" => Changeable::Upwards,
         "pservers.count" | "pservers.memory" | "pservers.vcores" | "trainers.min"
         | "trainers.max" | "trainers.memory" | "trainers.vcores" | "am.memory" | "am.vcores"
@@ -200,6 +201,7 @@ mod tests {
             changed(|spec| spec.run.work_dir = Some("/w".into())),
             (true, vec![])
         );
+        assert_eq!(changed(|spec| spec.yarn.queue.push('x')), (true, vec![]));
     }
 
     #[test]

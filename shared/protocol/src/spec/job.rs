@@ -1,5 +1,6 @@
 //! The job spec itself: sections and keys as in the job file, each value of its own type.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,7 @@ use super::check::SpecError;
 use super::location::Location;
 use super::table::{Optimizer, TableKind, TableSpec};
 use super::value::{Bytes, DurationMs, Every, PortRange, Share};
+use super::yarn::{SubmitSpec, YarnSpec};
 use crate::ids::TableId;
 
 /// A training job: what people write as a job file and all processes work from.
@@ -37,6 +39,12 @@ pub struct JobSpec {
     pub network: NetworkSpec,
     /// Local runs.
     pub run: RunSpec,
+    /// Submission to a cluster.
+    #[serde(default)]
+    pub submit: SubmitSpec,
+    /// What YARN is asked for.
+    #[serde(default)]
+    pub yarn: YarnSpec,
 }
 
 /// `[data]`: what is read.
@@ -196,6 +204,9 @@ pub struct TrainerSpec {
     pub memory: Bytes,
     /// Of each, 1 to [`VCORES_MAX`](super::check::VCORES_MAX).
     pub vcores: u32,
+    /// Other resources of YARN, of each, by name, such as `yarn.io/gpu`; in the unit that the cluster counts in.
+    #[serde(default)]
+    pub resources: BTreeMap<String, u64>,
     /// A program and its arguments instead of the built-in trainer; empty: the built-in one.
     pub command: Vec<String>,
 }
@@ -216,6 +227,9 @@ pub struct CheckpointSpec {
     pub on_corrupt: OnCorrupt,
     /// Of a pserver's memory, how much the copies of a snapshot may take.
     pub memory: Share,
+    /// Bytes a second that saving may write, all pservers together; nothing: no limit.
+    #[serde(default)]
+    pub bandwidth: Option<Bytes>,
 }
 
 /// What a checkpoint that is proven damaged leads to. (One that cannot be read just now never leads
@@ -368,6 +382,7 @@ pub fn sample() -> JobSpec {
             max: 2,
             memory: Bytes::mib(256),
             vcores: 1,
+            resources: BTreeMap::new(),
             command: Vec::new(),
         },
         checkpoint: CheckpointSpec {
@@ -377,6 +392,7 @@ pub fn sample() -> JobSpec {
             timeout: DurationMs::secs(300),
             on_corrupt: OnCorrupt::Previous,
             memory: Share::Percent(25),
+            bandwidth: None,
         },
         output: OutputSpec {
             model: at("/out/model"),
@@ -391,5 +407,7 @@ pub fn sample() -> JobSpec {
             work_dir: None,
             orphan_timeout: None,
         },
+        submit: SubmitSpec::default(),
+        yarn: YarnSpec::default(),
     }
 }

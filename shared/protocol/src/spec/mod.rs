@@ -16,6 +16,7 @@ pub mod location;
 pub mod phase;
 pub mod table;
 pub mod value;
+pub mod yarn;
 
 pub use check::SpecError;
 pub use identity::{Changeable, Difference, SpecDigest};
@@ -28,3 +29,4 @@ pub use location::Location;
 pub use phase::{PhaseKind, Stage, phase_count, phase_kind};
 pub use table::{Optimizer, TableKind, TableSpec, shard_of_row, shard_rows};
 pub use value::{Bytes, DurationMs, Every, PortRange, Share};
+pub use yarn::{FileSpec, MemoryRetry, SubmitSpec, YarnSpec};

@@ -82,11 +82,11 @@ pub const GROUPS: &[Group] = &[
     },
     Group {
         name: "submit",
-        doc: "Submission to a cluster (not available yet).",
+        doc: "Submission to a cluster.",
     },
     Group {
         name: "yarn",
-        doc: "What YARN is asked for (not available yet).",
+        doc: "What YARN is asked for; a run on this machine ignores it.",
     },
 ];
 
@@ -263,7 +263,7 @@ pub const KEYS: &[Key] = &[
     key(
         "trainers.resources",
         Fallback::Value("{}"),
-        "Other resources of YARN, of each, such as { \"yarn.io/gpu\" = 1 } (above 0 not available yet).",
+        "Other resources of YARN, of each, such as { \"yarn.io/gpu\" = 1 }. A run on this machine ignores them.",
     ),
     key(
         "trainers.command",
@@ -302,8 +302,8 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "checkpoint.bandwidth",
-        Fallback::NotYet("\"\""),
-        "Bytes a second that saving may use.",
+        Fallback::Value("\"\""),
+        "Bytes a second that saving may write, all pservers together, such as \"50MiB\". Empty: no limit.",
     ),
     key(
         "output.model",
@@ -334,56 +334,78 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "submit.upload-limit",
-        Fallback::NotYet("\"64MiB\""),
-        "Most local data that submit uploads.",
+        Fallback::Value("\"64MiB\""),
+        "Most local data that submit uploads for the job; more belongs on HDFS before.",
     ),
-    key("yarn.queue", Fallback::NotYet("\"default\""), "Queue."),
+    key(
+        "submit.binary",
+        Fallback::Value("\"\""),
+        "The program that containers run, such as the released one, which old systems can load. Empty: the one that submits.",
+    ),
+    key(
+        "yarn.queue",
+        Fallback::Value("\"default\""),
+        "Queue, by its name or its path.",
+    ),
     key(
         "yarn.priority",
-        Fallback::NotYet("0"),
-        "Priority within the queue.",
+        Fallback::Value("0"),
+        "Priority within the queue; higher is earlier.",
     ),
     key(
         "yarn.tags",
-        Fallback::NotYet("[]"),
-        "Tags of the application.",
+        Fallback::Value("[]"),
+        "Tags of the application, at most 10, each at most 100 ASCII characters; YARN keeps them in lower case.",
     ),
     key(
         "yarn.node-label",
-        Fallback::NotYet("\"\""),
-        "Only on nodes of this label.",
+        Fallback::Value("\"\""),
+        "Only on nodes of this label. Empty: the queue's default.",
     ),
     key(
         "yarn.max-attempts",
-        Fallback::NotYet("2"),
-        "How often the ApplicationMaster may be started.",
+        Fallback::Value("2"),
+        "How often the ApplicationMaster may be started; the cluster may allow fewer. Training goes on while it is started again.",
     ),
     key(
         "yarn.allocation-timeout",
-        Fallback::NotYet("\"10min\""),
-        "How long to wait for containers.",
+        Fallback::Value("\"10min\""),
+        "How long to wait for all pservers and trainers.min trainers; then the job ends with exit code 4 and gives back what it got.",
     ),
     key(
         "yarn.memory-overhead",
-        Fallback::NotYet("\"10%\""),
-        "Memory asked for beyond what a process may use.",
+        Fallback::Value("\"10%\""),
+        "Memory asked for beyond what a process may use: a percentage of that, or a size.",
     ),
-    key("yarn.view-acl", Fallback::NotYet("\"\""), "Who may look."),
-    key("yarn.modify-acl", Fallback::NotYet("\"\""), "Who may kill."),
+    key(
+        "yarn.memory-retry",
+        Fallback::Value("{ factor = 1.5, times = 1 }"),
+        "A container that was ended for its memory is asked for again with factor (1 to 10) times as much, so many times (at most 10; 0: never).",
+    ),
+    key(
+        "yarn.view-acl",
+        Fallback::Value("\"\""),
+        "Who may look besides you: \"user,user group,group\" or \"*\".",
+    ),
+    key(
+        "yarn.modify-acl",
+        Fallback::Value("\"\""),
+        "Who may kill besides you, likewise.",
+    ),
     key(
         "yarn.files",
-        Fallback::NotYet("[]"),
-        "Files that containers find in their work directory.",
+        Fallback::Value("[]"),
+        "Files that containers find in their work directory: \"path\", or \"path#name\" for another name there. Local ones are uploaded.",
     ),
     key(
         "yarn.archives",
-        Fallback::NotYet("[]"),
-        "Archives that containers find unpacked.",
+        Fallback::Value("[]"),
+        "Archives (.zip, .tar, .tar.gz, .tgz, .jar) that containers find unpacked in a folder of that name: \"path\" or \"path#name\".",
     ),
     key(
         "yarn.env",
-        Fallback::NotYet("{}"),
-        "Environment variables of containers.",
+        Fallback::Value("{}"),
+        "Environment variables of containers. Not for secrets: others on the cluster can read them.",
     ),
 ];
 

@@ -16,6 +16,7 @@ mod take;
 pub mod template;
 #[cfg(test)]
 mod tests;
+mod yarn;
 
 pub use keys::{Fallback, GROUPS, Group, KEYS, Key};
 pub use problem::{Problem, Problems};

@@ -9,7 +9,10 @@ use super::raw::{Raw, RawValue};
 use super::scalar::{list_of, real_of, text_of};
 
 /// The fields of an inline table, each of which must be among `known`.
-fn fields_of<'r>(raw: &'r Raw, known: &[&str]) -> Result<&'r BTreeMap<String, Raw>, String> {
+pub(super) fn fields_of<'r>(
+    raw: &'r Raw,
+    known: &[&str],
+) -> Result<&'r BTreeMap<String, Raw>, String> {
     let RawValue::Table(fields) = &raw.value else {
         return Err(format!("expected a table in braces, not {}", raw.kind()));
     };

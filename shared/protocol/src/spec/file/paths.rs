@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::super::location::Location;
+use super::super::yarn::FileSpec;
 use super::raw::{Origin, Raw, RawValue};
 use super::scalar::{list_of, text_of};
 use super::take::Take;
@@ -57,8 +58,13 @@ impl Take<'_> {
             RawValue::Text(text) if text.is_empty() => {
                 self.defaulted.insert(path);
                 let run = format!("{}-{}", self.name, self.context.run_label);
-                let below = self.context.working_dir.join("out").join(run).join(folder);
-                Location::local(&below).map_err(|error| error.to_string())
+                match &self.context.outputs {
+                    Some(outputs) => Ok(outputs.join(&run).join(folder)),
+                    None => {
+                        let out = self.context.working_dir.join("out");
+                        Location::local(&out.join(run).join(folder)).map_err(|e| e.to_string())
+                    }
+                }
             }
             _ => self.location(&raw),
         };
@@ -90,6 +96,26 @@ impl Take<'_> {
                     self.resolved(path, &local.to_string_lossy());
                 }
                 Some(local)
+            }
+            Err(what) => {
+                self.problem(path, Some(&raw), what);
+                None
+            }
+        }
+    }
+
+    /// Files with their names in a work directory.
+    pub(super) fn files(&mut self, path: &'static str) -> Option<Vec<FileSpec>> {
+        let raw = self.raw(path)?;
+        let base = self.base(&raw.origin);
+        let one = |item: &Raw| FileSpec::parse(text_of(item)?, &base);
+        match list_of(&raw).and_then(|items| items.iter().map(one).collect::<Result<Vec<_>, _>>()) {
+            Ok(files) => {
+                if !files.is_empty() {
+                    let texts: Vec<_> = files.iter().map(FileSpec::to_string).collect();
+                    self.resolved(path, &texts.join(" "));
+                }
+                Some(files)
             }
             Err(what) => {
                 self.problem(path, Some(&raw), what);

@@ -18,6 +18,7 @@ use super::problem::{Problem, Problems};
 use super::raw::{self, Origin, Raw, RawValue};
 use super::scalar::{list_of, text_of};
 use super::take::{Take, Taken};
+use super::yarn::{resources, submit, yarn};
 
 /// What the reading of a job file depends on besides its text.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct Context {
     pub working_dir: PathBuf,
     /// Overrides, `key=value`, the later winning.
     pub sets: Vec<String>,
+    /// Where default output folders lie: `<here>/<name>-<label>/…`; nothing: `out` in the working directory.
+    pub outputs: Option<Location>,
     /// What default output folders carry after the job's name: the first 8 digits of the run's uuid.
     pub run_label: String,
 }
@@ -205,6 +208,8 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
     let output = output(take, custom);
     let network = take.optional("network.ports", "");
     let run = run(take);
+    let submit = submit(take);
+    let yarn = yarn(take);
     let (pservers, trainers, am) = containers?;
     Some(JobSpec {
         name: name?,
@@ -218,6 +223,8 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
         am,
         network: NetworkSpec { ports: network? },
         run: run?,
+        submit: submit?,
+        yarn: yarn?,
     })
 }
 
@@ -345,13 +352,7 @@ fn containers(take: &mut Take<'_>) -> Option<(PserverSpec, TrainerSpec, AmSpec)>
     let max = take.number("trainers.max", 1, SLOTS_MAX);
     let trainer_memory = take.parse("trainers.memory");
     let trainer_vcores = take.number("trainers.vcores", 1, VCORES_MAX);
-    take.with("trainers.resources", |raw| match &raw.value {
-        RawValue::Table(fields) => match fields.values().find(|raw| !is_zero(raw)) {
-            Some(_) => Err("other resources than memory and vcores are not available yet".into()),
-            None => Ok(()),
-        },
-        _ => Err("expected a table such as { \"yarn.io/gpu\" = 0 }".to_owned()),
-    });
+    let resources = take.with("trainers.resources", resources);
     let command = take.command("trainers.command");
     let am_memory = take.parse("am.memory");
     let am_vcores = take.number("am.vcores", 1, VCORES_MAX);
@@ -366,6 +367,7 @@ fn containers(take: &mut Take<'_>) -> Option<(PserverSpec, TrainerSpec, AmSpec)>
         max: max?,
         memory: trainer_memory?,
         vcores: trainer_vcores?,
+        resources: resources?,
         command: command?,
     };
     let am = AmSpec {
@@ -386,6 +388,7 @@ fn checkpoint(take: &mut Take<'_>) -> Option<CheckpointSpec> {
         &[],
     );
     let memory = take.parse("checkpoint.memory");
+    let bandwidth = take.optional("checkpoint.bandwidth", "");
     Some(CheckpointSpec {
         dir: dir?,
         every: every?,
@@ -393,6 +396,7 @@ fn checkpoint(take: &mut Take<'_>) -> Option<CheckpointSpec> {
         timeout: timeout?,
         on_corrupt: on_corrupt?,
         memory: memory?,
+        bandwidth: bandwidth?,
     })
 }
 
@@ -428,8 +432,4 @@ fn run(take: &mut Take<'_>) -> Option<RunSpec> {
         work_dir: work_dir?,
         orphan_timeout: orphan_timeout?,
     })
-}
-
-fn is_zero(raw: &Raw) -> bool {
-    matches!(raw.value, RawValue::Integer(0))
 }

@@ -17,6 +17,7 @@ fn context(sets: &[&str]) -> Context {
         job_dir: "/jobs/ctr".into(),
         working_dir: "/home/u".into(),
         sets: sets.iter().map(|set| (*set).to_owned()).collect(),
+        outputs: None,
         run_label: "1a2b3c4d".to_owned(),
     }
 }
@@ -221,12 +222,28 @@ fn messages_name_file_line_key_value_and_expectation() {
             "job.toml:6: model.optimizer = { kind = \"adam\" }: kind \"adam\" is not available yet",
         ),
         (
-            "[trainers]\nresources = { \"yarn.io/gpu\" = 1 }",
-            "job.toml:7: trainers.resources = { \"yarn.io/gpu\" = 1 }: other resources than memory and vcores are not available yet",
+            "[trainers]\nresources = { \"yarn.io/gpu\" = -1 }",
+            "job.toml:7: trainers.resources = { \"yarn.io/gpu\" = -1 }: \"yarn.io/gpu\": expected a whole number of at least 0",
         ),
         (
-            "[yarn]\nqueue = \"ml\"",
-            "job.toml:7: yarn.queue = \"ml\": is not available yet",
+            "[yarn]\nfiles = [\"a#b/c\"]",
+            "job.toml:7: yarn.files = [\"a#b/c\"]: \"a#b/c\": expected a path, or path#name where name is one plain file name",
+        ),
+        (
+            "[yarn]\nmemory-retry = { factor = 0.5 }",
+            "job.toml:7: yarn.memory-retry = { factor = 0.5 }: factor is 0.5, must be from 1 to 10; times is 1, must be at most 10",
+        ),
+        (
+            "[yarn]\nmemory-retry = { time = 2 }",
+            "job.toml:7: yarn.memory-retry = { time = 2 }: unknown field \"time\"; here are factor, times",
+        ),
+        (
+            "[yarn]\nenv = { A = 1.5 }",
+            "job.toml:7: yarn.env = { A = 1.5 }: \"A\": expected a text in quotes, not a number",
+        ),
+        (
+            "[yarn]\nquue = \"ml\"",
+            "job.toml:7: yarn.quue: unknown key; did you mean yarn.queue?",
         ),
         (
             "[checkpoint]\ndir = \"s3://bucket/ck\"",
@@ -247,6 +264,52 @@ fn messages_name_file_line_key_value_and_expectation() {
     ] {
         assert_eq!(refused_with(more), message);
     }
+}
+
+#[test]
+fn what_a_cluster_is_asked_for_is_typed() {
+    let text = format!(
+        "{SMALL}[trainers]\nresources = {{ \"yarn.io/gpu\" = 2, fpga = 0 }}\n[submit]\nupload-limit = \"1GiB\"\nbinary = \"bin/heddle\"\n[yarn]\nqueue = \"ml\"\ntags = [\"A\"]\nfiles = [\"f.txt#g\"]\nenv = {{ OMP = 1 }}\n"
+    );
+    let sets = [
+        "yarn.memory-retry.times=0",
+        "yarn.archives=x.zip#d",
+        "yarn.env.N=007",
+        "yarn.node-label=gpu",
+        "yarn.allocation-timeout=30s",
+    ];
+    let spec = job(&text, &sets).spec;
+    assert_eq!(
+        spec.trainers.resources,
+        [("yarn.io/gpu".to_owned(), 2)].into()
+    );
+    assert_eq!(spec.submit.binary, Some("/jobs/ctr/bin/heddle".into()));
+    assert_eq!(spec.submit.upload_limit, Bytes(1 << 30));
+    let yarn = spec.yarn;
+    assert_eq!((yarn.queue.as_str(), yarn.priority), ("ml", 0));
+    assert_eq!(yarn.tags, ["a"]);
+    assert_eq!(yarn.files[0].to_string(), "/jobs/ctr/f.txt#g");
+    assert_eq!(yarn.archives[0].to_string(), "/home/u/x.zip#d");
+    let env: Vec<_> = yarn.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    assert_eq!(env, ["N=007", "OMP=1"]);
+    assert_eq!(yarn.node_label.as_deref(), Some("gpu"));
+    assert_eq!(
+        (yarn.memory_retry.factor, yarn.memory_retry.times),
+        (1.5, 0)
+    );
+    assert_eq!(yarn.allocation_timeout.to_string(), "30s");
+}
+
+#[test]
+fn default_outputs_lie_where_the_caller_says() {
+    let mut context = context(&[]);
+    context.outputs = Some("hdfs:///user/u/heddle".parse().unwrap());
+    let job = read(SMALL, &context).unwrap();
+    assert_eq!(
+        job.spec.output.model.to_string(),
+        "hdfs:///user/u/heddle/ctr-1a2b3c4d/model"
+    );
+    assert!(job.default_output);
 }
 
 #[test]
