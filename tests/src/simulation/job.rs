@@ -295,7 +295,6 @@ impl Job {
                 memory: Bytes::mib(256),
                 vcores: 1,
                 resources: std::collections::BTreeMap::new(),
-                resources: std::collections::BTreeMap::new(),
                 command: Vec::new(),
             },
             checkpoint: CheckpointSpec {
@@ -305,7 +304,6 @@ impl Job {
                 timeout: DurationMs::secs(60),
                 on_corrupt: OnCorrupt::Previous,
                 memory: Share::Percent(25),
-                bandwidth: None,
                 bandwidth: None,
             },
             output: OutputSpec {
@@ -321,8 +319,6 @@ impl Job {
                 work_dir: None,
                 orphan_timeout: None,
             },
-            submit: heddle_protocol::spec::SubmitSpec::default(),
-            yarn: heddle_protocol::spec::YarnSpec::default(),
             submit: heddle_protocol::spec::SubmitSpec::default(),
             yarn: heddle_protocol::spec::YarnSpec::default(),
         }
