@@ -52,7 +52,18 @@ pub struct Ended {
 /// # Errors
 /// When it cannot be started.
 pub fn heddle(dir: &Path, arguments: &[&str]) -> Result<Ended> {
-    let output = command(dir)?.args(arguments).output()?;
+    heddle_with(dir, arguments, &[])
+}
+
+/// As [`heddle`], with variables.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn heddle_with(dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Ended> {
+    let output = command(dir)?
+        .args(arguments)
+        .envs(variables.iter().copied())
+        .output()?;
     Ok(Ended {
         code: output.status.code(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

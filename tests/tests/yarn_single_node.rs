@@ -4,10 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
+use heddle_tests::hadoop::Net;
 use heddle_tests::local::program;
-
-/// A network that the harness does not hand out.
-const NET: &str = "127.91.0";
 
 fn run(command: &mut Command) -> Result<String> {
     let Output {
@@ -37,12 +35,13 @@ fn start_prints_where_it_is_a_job_runs_and_stop_ends_it() -> Result<()> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../yarn-conf/single-node");
     let dir = tempfile::tempdir()?;
     let stop_script = scripts.join("stop.sh");
+    let net = Net::take()?;
     let stop = Stop(&stop_script, dir.path());
     let start = |dir: &Path| {
         let mut command = Command::new(scripts.join("start.sh"));
         command
             .arg(dir)
-            .env("NET", NET)
+            .env("NET", &net.prefix)
             .env("HADOOP_USER_NAME", "alice");
         command
     };
@@ -52,8 +51,8 @@ fn start_prints_where_it_is_a_job_runs_and_stop_ends_it() -> Result<()> {
         .find_map(|line| line.strip_prefix("HADOOP_CONF_DIR="))
         .context("a configuration")?;
     ensure!(
-        said.contains(&format!("http://{NET}.1:8088/"))
-            && said.contains(&format!("http://{NET}.1:9870/")),
+        said.contains(&format!("http://{}.1:8088/", net.prefix))
+            && said.contains(&format!("http://{}.1:9870/", net.prefix)),
         "{said}"
     );
     ensure!(

@@ -65,7 +65,7 @@ for i in $(seq "$nodes"); do start "nm$i" 64 "$net.$((10 + i))" $yarn.nodemanage
 # A DataNode that meets a NameNode which is up but not ready sleeps 5 s; the web port is the sign.
 jmx="http://$net.1:9870/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 wait_for 60 NameNode fetch "$jmx" >/dev/null
-start dn1 64 "$net.1" $hadoop.hdfs.server.datanode.DataNode
+start dn1 64 "$net.11" $hadoop.hdfs.server.datanode.DataNode
 hdfs_ready() { local j; j=$(fetch "$jmx") && [[ $j == *'"FSState" : "Operational"'* && $j == *'"NumLiveDataNodes" : 1,'* ]]; }
 yarn_ready() { local j; j=$(fetch "http://$net.1:8088/ws/v1/cluster/metrics") && [[ $j == *"\"activeNodes\":$nodes"[,}]* ]]; }
 wait_for 60 HDFS hdfs_ready; wait_for 60 YARN yarn_ready

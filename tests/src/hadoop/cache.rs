@@ -109,13 +109,13 @@ impl Jars {
         // Hadoop resolves ${heddle.…} in values, and a path of the working directory is as good as any.
         conf::write(work.path(), "127.0.0", &self.folder(), &Options::default())?;
         let output = java(self, work.path(), 96, false)
-            .arg(format!("-Dheddle.dir={}/nn", work.path().display()))
+            .arg(format!("-Dheddle.dir={}/nn1", work.path().display()))
             .arg(format!("-Dhadoop.home.dir={}", work.path().display()))
             .args([
                 "-cp",
                 &format!("{}:{}/conf", self.class_path(), work.path().display()),
             ])
-            .args([Daemon::NameNode.class(), "-format", "-nonInteractive"])
+            .args([Daemon::NameNode(1).class(), "-format", "-nonInteractive"])
             .stdin(Stdio::null())
             .output()
             .context("java does not start: is a JDK 17 installed?")?;
@@ -124,7 +124,7 @@ impl Jars {
             "format of HDFS failed: {}",
             String::from_utf8_lossy(&output.stdout)
         );
-        fs::rename(work.path().join("nn/name"), self.name_dir())?;
+        fs::rename(work.path().join("nn1/name"), self.name_dir())?;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! A cluster: start, ask, break, stop.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -28,7 +28,7 @@ const READY: Duration = Duration::from_secs(120);
 pub struct Cluster {
     options: Options,
     jars: Jars,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     net: Net,
     running: Mutex<BTreeMap<Daemon, Running>>,
     // Last: what it waits for must have let go.
@@ -48,13 +48,12 @@ impl Cluster {
     /// As [`Cluster::start`]; `record` is where the lists of loaded classes go.
     pub(super) fn boot(options: Options, jars: Jars, record: Option<&Path>) -> Result<Self> {
         ensure!((1..=3).contains(&options.datanodes), "1 to 3 DataNodes");
+        ensure!((1..=2).contains(&options.namenodes), "1 or 2 NameNodes");
+        ensure!(options.nodemanagers <= 4, "at most 4 NodeManagers");
         ensure!(
-            (1..=4).contains(&options.nodemanagers),
-            "1 to 4 NodeManagers"
-        );
-        ensure!(
-            (1..=2).contains(&options.resourcemanagers),
-            "1 or 2 ResourceManagers"
+            options.resourcemanagers <= 2
+                && (options.resourcemanagers == 0) == (options.nodemanagers == 0),
+            "1 or 2 ResourceManagers, none when there are no NodeManagers"
         );
         let net = Net::take()?;
         // The directory goes to the reaper, which removes it: a TempDir would do so too early.
@@ -64,17 +63,12 @@ impl Cluster {
             .keep();
         let reaper = Reaper::start(&dir, &net)?;
         conf::write(&dir, &net.prefix, &jars.folder(), &options)?;
-        let copied = Command::new("cp")
-            .arg("-r")
-            .arg(jars.name_dir())
-            .arg(dir.join("nn-name"))
-            .status()?;
-        ensure!(
-            copied.success(),
-            "cannot copy the formatted NameNode directory"
-        );
-        fs::create_dir_all(dir.join("nn"))?;
-        fs::rename(dir.join("nn-name"), dir.join("nn/name"))?;
+        for n in 1..=options.namenodes {
+            copy(&jars.name_dir(), &dir.join(format!("nn{n}/name")))?;
+        }
+        if options.namenodes == 2 {
+            copy(&jars.name_dir(), &conf::shared_edits(&dir))?;
+        }
 
         let cluster = Self {
             options,
@@ -84,8 +78,11 @@ impl Cluster {
             running: Mutex::default(),
             reaper,
         };
-        cluster.run(Daemon::NameNode, record)?;
-        for daemon in cluster.resourcemanagers().chain(cluster.nodemanagers()) {
+        for daemon in cluster
+            .namenodes()
+            .chain(cluster.resourcemanagers())
+            .chain(cluster.nodemanagers())
+        {
             cluster.run(daemon, record)?;
         }
         if cluster.options.resourcemanagers == 2 {
@@ -95,9 +92,18 @@ impl Cluster {
             cluster.activate(1)?;
         }
         // A DataNode that meets a NameNode which listens but is not up yet sleeps 5 s; the web port is the sign.
-        cluster.wait("NameNode up", || cluster.namenode_state().map(|_| ()))?;
+        for namenode in cluster.namenodes() {
+            cluster.wait("NameNode up", || cluster.namenode_state(namenode))?;
+        }
         for n in 1..=cluster.options.datanodes {
             cluster.run(Daemon::DataNode(n), record)?;
+        }
+        if cluster.options.namenodes == 2 {
+            for namenode in cluster.namenodes() {
+                let address = cluster.address(namenode, 8020)?;
+                cluster.wait("NameNode listens", || Ok(TcpStream::connect(address)?))?;
+            }
+            cluster.haadmin(&["-transitionToActive", "nn1"])?;
         }
         cluster.wait_ready()?;
         cluster.make_homes()?;
@@ -137,12 +143,16 @@ impl Cluster {
         Ok(heddle_yarn::Cluster::new(&configuration, User::new(user))?)
     }
 
-    /// `hdfs://127.90.0.1:8020`.
+    /// `hdfs://127.90.0.1:8020`, or `hdfs://heddle` with two NameNodes.
     pub fn hdfs(&self) -> String {
-        format!("hdfs://{}.1:8020", self.net.prefix)
+        match self.options.namenodes {
+            2 => format!("hdfs://{}", conf::SERVICE),
+            _ => format!("hdfs://{}.1:8020", self.net.prefix),
+        }
     }
 
-    /// The address of a daemon's host, which for a NodeManager is the host of its `NodeId`. DataNodes do not have one.
+    /// The address of a daemon's host, which for a NodeManager is the host of its `NodeId`. A DataNode listens on
+    /// 127.0.0.1, but this is the host that the NameNode names for its blocks.
     pub fn host(&self, daemon: Daemon) -> String {
         format!("{}.{}", self.net.prefix, daemon.host_byte())
     }
@@ -232,6 +242,8 @@ impl Cluster {
     /// A Java client of the cluster, to which arguments can be added.
     pub fn java(&self, class: &str) -> Command {
         let mut command = java(&self.jars, &self.dir, 128, true);
+        let log = self.conf_dir().join("log4j.properties");
+        command.arg(format!("-Dlog4j.configuration=file:{}", log.display()));
         command.args([
             "-cp",
             &format!("{}:{}", self.jars.class_path(), self.conf_dir().display()),
@@ -250,27 +262,33 @@ impl Cluster {
     }
 
     /// Waits until HDFS is out of safe mode with every DataNode that runs, and every NodeManager that runs is active.
+    /// A killed DataNode counts as live for 14 s, so this waits for its death too.
     ///
     /// # Errors
     /// A daemon ended, or it takes more than 120 s.
     pub fn wait_ready(&self) -> Result<()> {
-        let count =
-            |is: fn(&Daemon) -> bool| self.lock().keys().filter(|daemon| is(daemon)).count();
+        let running: Vec<Daemon> = self.lock().keys().copied().collect();
+        let count = |is: fn(&Daemon) -> bool| running.iter().filter(|daemon| is(daemon)).count();
         let datanodes = count(|daemon| matches!(daemon, Daemon::DataNode(_)));
         let nodemanagers = count(|daemon| matches!(daemon, Daemon::NodeManager(_)));
+        let is_namenode = |daemon: &&Daemon| matches!(daemon, Daemon::NameNode(_));
         self.wait("cluster ready", || {
-            let hdfs = self.namenode_state()?;
-            let live = format!("\"NumLiveDataNodes\" : {datanodes},");
-            ensure!(
-                hdfs.contains("\"FSState\" : \"Operational\"") && hdfs.contains(&live),
-                "HDFS not ready: {hdfs}"
-            );
-            let yarn = self.rm_get("/ws/v1/cluster/metrics")?;
-            let active = &yarn["clusterMetrics"]["activeNodes"];
-            ensure!(
-                active == nodemanagers,
-                "{active} of {nodemanagers} NodeManagers active"
-            );
+            for namenode in running.iter().filter(is_namenode) {
+                let hdfs = self.namenode_state(*namenode)?;
+                let live = format!("\"NumLiveDataNodes\" : {datanodes},");
+                ensure!(
+                    hdfs.contains("\"FSState\" : \"Operational\"") && hdfs.contains(&live),
+                    "{namenode} not ready: {hdfs}"
+                );
+            }
+            if self.options.resourcemanagers > 0 {
+                let yarn = self.rm_get("/ws/v1/cluster/metrics")?;
+                let active = &yarn["clusterMetrics"]["activeNodes"];
+                ensure!(
+                    active == nodemanagers,
+                    "{active} of {nodemanagers} NodeManagers active"
+                );
+            }
             Ok(())
         })
     }
@@ -293,6 +311,14 @@ impl Cluster {
         Ok(())
     }
 
+    /// Where in its log a daemon's present life begins.
+    pub(super) fn log_start(&self, daemon: Daemon) -> Result<usize> {
+        self.lock()
+            .get(&daemon)
+            .map(|running| running.log_start)
+            .with_context(|| format!("{daemon} does not run"))
+    }
+
     fn take(&self, daemon: Daemon) -> Result<Running> {
         self.lock()
             .remove(&daemon)
@@ -310,6 +336,10 @@ impl Cluster {
         self.running.lock().expect("no holder of this lock panics")
     }
 
+    pub(super) fn namenodes(&self) -> impl Iterator<Item = Daemon> + use<> {
+        (1..=self.options.namenodes).map(Daemon::NameNode)
+    }
+
     fn resourcemanagers(&self) -> impl Iterator<Item = Daemon> + use<> {
         (1..=self.options.resourcemanagers).map(Daemon::ResourceManager)
     }
@@ -318,24 +348,24 @@ impl Cluster {
         (1..=self.options.nodemanagers).map(Daemon::NodeManager)
     }
 
-    fn web(&self, daemon: Daemon, port: u16, path: &str) -> Result<String> {
+    pub(super) fn web(&self, daemon: Daemon, port: u16, path: &str) -> Result<String> {
         http::request_ok(self.address(daemon, port)?, "GET", path)
     }
 
-    fn address(&self, daemon: Daemon, port: u16) -> Result<SocketAddr> {
+    pub(super) fn address(&self, daemon: Daemon, port: u16) -> Result<SocketAddr> {
         Ok((self.host(daemon).parse::<Ipv4Addr>()?, port).into())
     }
 
-    fn namenode_state(&self) -> Result<String> {
+    pub(super) fn namenode_state(&self, namenode: Daemon) -> Result<String> {
         self.web(
-            Daemon::NameNode,
+            namenode,
             9870,
             "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState",
         )
     }
 
     /// [`wait_until`] that gives up at once when a daemon has ended, and shows the logs.
-    fn wait<T>(&self, what: &str, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(super) fn wait<T>(&self, what: &str, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         let mut ended = None;
         let result = wait_until(what, READY, || {
             ended = self
@@ -370,27 +400,17 @@ impl Cluster {
         }
         text
     }
+}
 
-    /// /tmp for everybody, /user/alice for alice alone. mallory has no home.
-    fn make_homes(&self) -> Result<()> {
-        let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective())?
-            .context("this user has no name")?
-            .name;
-        let namenode = self.address(Daemon::NameNode, 9870)?;
-        for (path, operation) in [
-            ("/tmp", "MKDIRS&permission=1777"),
-            ("/user", "MKDIRS&permission=755"),
-            ("/user/alice", "MKDIRS&permission=700"),
-            ("/user/alice", "SETOWNER&owner=alice&group=alice"),
-        ] {
-            http::request_ok(
-                namenode,
-                "PUT",
-                &format!("/webhdfs/v1{path}?op={operation}&user.name={user}"),
-            )?;
-        }
-        Ok(())
-    }
+/// Copies a directory, whose parents are made.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(
+        to.parent()
+            .context("a path below the cluster's directory")?,
+    )?;
+    let copied = Command::new("cp").arg("-r").arg(from).arg(to).status()?;
+    ensure!(copied.success(), "cannot copy {}", from.display());
+    Ok(())
 }
 
 impl Drop for Cluster {

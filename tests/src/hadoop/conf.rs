@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::net::datanode_ports;
 use super::options::Options;
 
 /// `yarn-conf/single-node` of this source tree.
@@ -17,8 +18,16 @@ pub(super) fn single_node() -> PathBuf {
 /// Properties by file name.
 type Overrides = BTreeMap<String, Vec<(String, String)>>;
 
+/// Name service of a pair of NameNodes.
+pub(super) const SERVICE: &str = "heddle";
+
+/// Where a pair of NameNodes shares its edits.
+pub(super) fn shared_edits(dir: &Path) -> PathBuf {
+    dir.join("edits")
+}
+
 /// What the options add to the files. Names with `client-` are those of the client's directory.
-fn overrides(options: &Options, net: &str) -> Overrides {
+fn overrides(options: &Options, net: &str, dir: &Path) -> Overrides {
     let mut all = Overrides::new();
     let mut set = |file: &str, key: &str, value: String| {
         all.entry(file.to_owned())
@@ -45,6 +54,33 @@ fn overrides(options: &Options, net: &str) -> Overrides {
                 "false".into(),
             );
         }
+    }
+    if options.namenodes == 2 {
+        for file in ["hdfs-site.xml", "client-hdfs-site.xml"] {
+            let ns = SERVICE;
+            set(file, "dfs.nameservices", ns.into());
+            set(file, &format!("dfs.ha.namenodes.{ns}"), "nn1,nn2".into());
+            for n in 1..=2 {
+                let rpc = format!("dfs.namenode.rpc-address.{ns}.nn{n}");
+                set(file, &rpc, format!("{net}.{n}:8020"));
+                let http = format!("dfs.namenode.http-address.{ns}.nn{n}");
+                set(file, &http, format!("{net}.{n}:9870"));
+            }
+            let provider = "ha.ConfiguredFailoverProxyProvider";
+            set(
+                file,
+                &format!("dfs.client.failover.proxy.provider.{ns}"),
+                format!("org.apache.hadoop.hdfs.server.namenode.{provider}"),
+            );
+            // The test is the fence: it has killed the other one, or the other one obeys.
+            set(file, "dfs.ha.fencing.methods", "shell(/bin/true)".into());
+        }
+        set("core-site.xml", "fs.defaultFS", format!("hdfs://{SERVICE}"));
+        let hdfs = "hdfs-site.xml";
+        let edits = format!("file://{}", shared_edits(dir).display());
+        set(hdfs, "dfs.namenode.shared.edits.dir", edits);
+        // How far the standby is behind; the default is a minute.
+        set(hdfs, "dfs.ha.tail-edits.period", "1s".into());
     }
     if options.gpus_per_node > 0 {
         for file in ["resource-types.xml", "client-resource-types.xml"] {
@@ -78,7 +114,7 @@ fn overrides(options: &Options, net: &str) -> Overrides {
     all
 }
 
-/// Writes `dir/conf` (daemons), `dir/client-conf` and, for two ResourceManagers, `dir/conf-rm1` and `dir/conf-rm2`.
+/// Writes `dir/conf` (daemons), `dir/client-conf` and, what a daemon has for itself, such as `dir/conf-dn1`.
 pub(super) fn write(dir: &Path, net: &str, jars: &Path, options: &Options) -> Result<()> {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective())?
         .context("this user has no name")?;
@@ -112,25 +148,48 @@ pub(super) fn write(dir: &Path, net: &str, jars: &Path, options: &Options) -> Re
         let name = entry.file_name().to_string_lossy().into_owned();
         fs::write(place(&name), fill(fs::read_to_string(entry.path())?))?;
     }
-    for (name, properties) in overrides(options, net) {
+    for (name, properties) in overrides(options, net, dir) {
         let path = place(&name);
         let text = fs::read_to_string(&path)
             .unwrap_or_else(|_| "<configuration>\n</configuration>\n".to_owned());
         fs::write(&path, with(&text, &properties)?)?;
     }
-    for name in ["core-site.xml", "log4j.properties"] {
-        fs::copy(conf.join(name), client.join(name))?;
-    }
-    if options.resourcemanagers == 2 {
-        for n in 1..=2 {
-            let own = dir.join(format!("conf-rm{n}"));
-            fs::create_dir_all(&own)?;
-            let id = ("yarn.resourcemanager.ha.id".to_owned(), format!("rm{n}"));
-            fs::write(
-                own.join("yarn-site.xml"),
-                with(&fs::read_to_string(conf.join("yarn-site.xml"))?, &[id])?,
-            )?;
+    fs::copy(conf.join("core-site.xml"), client.join("core-site.xml"))?;
+    // What a client prints is not to stand between its log.
+    let log = fs::read_to_string(conf.join("log4j.properties"))?;
+    fs::write(
+        client.join("log4j.properties"),
+        log.replace("System.out", "System.err"),
+    )?;
+    let own = |daemon: String, file: &str, properties: &[(String, String)]| -> Result<()> {
+        let own = dir.join(format!("conf-{daemon}"));
+        fs::create_dir_all(&own)?;
+        let text = fs::read_to_string(conf.join(file))?;
+        Ok(fs::write(own.join(file), with(&text, properties)?)?)
+    };
+    // Each of a pair must be told which one it is: all addresses are this machine's.
+    let (rm_id, nn_id) = ("yarn.resourcemanager.ha.id", "dfs.ha.namenode.id");
+    for (count, name, file, key) in [
+        (options.resourcemanagers, "rm", "yarn-site.xml", rm_id),
+        (options.namenodes, "nn", "hdfs-site.xml", nn_id),
+    ] {
+        for n in (1..=count).filter(|_| count == 2) {
+            let id = format!("{name}{n}");
+            own(id.clone(), file, &[(key.to_owned(), id)])?;
         }
+    }
+    for n in 1..=options.datanodes {
+        let [data, web, ipc] = datanode_ports(net, n);
+        let address = |kind: &str, port| {
+            let key = format!("dfs.datanode.{kind}address");
+            (key, format!("127.0.0.1:{port}"))
+        };
+        let addresses = [
+            address("", data),
+            address("http.", web),
+            address("ipc.", ipc),
+        ];
+        own(format!("dn{n}"), "hdfs-site.xml", &addresses)?;
     }
     // Names without DNS. The machine's own must be there or every daemon ends; the first line makes the
     // ResourceManager write its address, not "localhost", into links.

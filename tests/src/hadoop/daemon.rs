@@ -15,8 +15,8 @@ use super::cache::Jars;
 /// Which daemon. Numbers start at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Daemon {
-    /// The NameNode; there is one.
-    NameNode,
+    /// The n-th NameNode; the second exists with [`super::Options::namenodes`] = 2.
+    NameNode(u8),
     /// The n-th DataNode.
     DataNode(u8),
     /// The n-th ResourceManager; the second exists with [`super::Options::resourcemanagers`] = 2.
@@ -29,7 +29,7 @@ impl Daemon {
     /// The main class.
     pub(super) fn class(self) -> &'static str {
         match self {
-            Self::NameNode => "org.apache.hadoop.hdfs.server.namenode.NameNode",
+            Self::NameNode(_) => "org.apache.hadoop.hdfs.server.namenode.NameNode",
             Self::DataNode(_) => "org.apache.hadoop.hdfs.server.datanode.DataNode",
             Self::ResourceManager(_) => {
                 "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
@@ -41,27 +41,27 @@ impl Daemon {
     /// Java heap, MiB: enough for some dozen applications.
     fn heap_mib(self) -> u32 {
         match self {
-            Self::NameNode => 96,
+            Self::NameNode(_) => 96,
             Self::DataNode(_) | Self::NodeManager(_) => 64,
             Self::ResourceManager(_) => 128,
         }
     }
 
-    /// Last byte of the address: NameNode and the first ResourceManager share .1, NodeManager i is .(10 + i).
+    /// Last byte of the address: the first NameNode and the first ResourceManager share .1, the second ones .2;
+    /// DataNode i and NodeManager i share .(10 + i), so that containers find data on their own node.
     pub(super) fn host_byte(self) -> u8 {
         match self {
-            Self::NameNode | Self::DataNode(_) => 1,
-            Self::ResourceManager(n) => n,
-            Self::NodeManager(n) => 10 + n,
+            Self::NameNode(n) | Self::ResourceManager(n) => n,
+            Self::DataNode(n) | Self::NodeManager(n) => 10 + n,
         }
     }
 }
 
-/// `nn`, `dn1`, `rm1`, `nm1`: also the name of its directory and log.
+/// `nn1`, `dn1`, `rm1`, `nm1`: also the name of its directory and log.
 impl fmt::Display for Daemon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NameNode => write!(f, "nn"),
+            Self::NameNode(n) => write!(f, "nn{n}"),
             Self::DataNode(n) => write!(f, "dn{n}"),
             Self::ResourceManager(n) => write!(f, "rm{n}"),
             Self::NodeManager(n) => write!(f, "nm{n}"),
@@ -73,6 +73,8 @@ impl fmt::Display for Daemon {
 pub(super) struct Running {
     child: Child,
     name: Daemon,
+    /// Length of its log when it was started.
+    pub(super) log_start: usize,
 }
 
 impl Running {
@@ -115,6 +117,7 @@ impl Running {
             .create(true)
             .append(true)
             .open(dir.join(format!("{name}.log")))?;
+        let log_start = usize::try_from(log.metadata()?.len())?;
         let child = command
             .current_dir(&own)
             .process_group(0)
@@ -124,7 +127,11 @@ impl Running {
             .spawn()
             .context("java does not start: is a JDK 17 installed?")?;
         fs::write(own.join(format!("{name}.pid")), child.id().to_string())?;
-        Ok(Self { child, name })
+        Ok(Self {
+            child,
+            name,
+            log_start,
+        })
     }
 
     /// The process id.

@@ -14,6 +14,9 @@
 //! - **What runs** is what `yarn-conf/single-node` says, with more nodes and with the overrides of [`Options`].
 //! - **Where**: each cluster has a /24 of 127/8 to itself with Hadoop's default ports (`net`), so several run side
 //!   by side, and NodeManagers are distinct hosts to the scheduler.
+//! - **HDFS** alone is [`Options::hdfs`]; two NameNodes behind a name service are [`Options::namenodes`]. `hdfs` has
+//!   Hadoop's own tools and an administrator's levers, `disk` damages blocks where they lie. A DataNode has the host
+//!   of the NodeManager with its number.
 //! - **Jars** come from Maven by `tests/hadoop/pom.xml`, once for each machine (`cache`); without Maven or a JDK
 //!   starting fails, it never skips.
 //! - **Who cleans up**: a watchdog process (`reaper`) that ends every daemon and container when the cluster is
@@ -27,6 +30,8 @@ mod cache;
 mod cluster;
 mod conf;
 mod daemon;
+mod disk;
+mod hdfs;
 mod hello;
 pub(crate) mod http;
 mod lossy;
@@ -38,8 +43,10 @@ pub mod wait;
 
 pub use cluster::Cluster;
 pub use daemon::Daemon;
+pub use disk::{Block, Replica};
 pub use hello::Hello;
 pub use lossy::Lossy;
+pub use net::Net;
 pub use options::Options;
 pub use unmanaged::Unmanaged;
 pub use wait::wait_until;

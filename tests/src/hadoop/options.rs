@@ -5,9 +5,13 @@
 pub struct Options {
     /// 1 … 3, default 1.
     pub datanodes: u8,
-    /// 1 … 4, default 3. Each has 4096 MiB and 8 vcores.
+    /// 1 or 2, default 1. Two are a pair behind the name service `heddle`, with a shared directory of edits and
+    /// without ZooKeeper: `Cluster::fail_over_to` says who is active, at first `nn1`.
+    pub namenodes: u8,
+    /// 0 … 4, default 3. Each has 4096 MiB and 8 vcores.
     pub nodemanagers: u8,
-    /// 1 or 2, default 1. Two are a pair without ZooKeeper: `Cluster::activate` says who is active, at first `rm1`.
+    /// 0 … 2, default 1. Two are a pair without ZooKeeper: `Cluster::activate` says who is active, at first `rm1`.
+    /// None, and no NodeManagers, is a cluster of HDFS alone.
     pub resourcemanagers: u8,
     /// Resources of type `yarn.io/gpu` that each NodeManager claims to have, default 0: then the type is unknown.
     pub gpus_per_node: u32,
@@ -23,10 +27,24 @@ pub struct Options {
     pub properties: Vec<(String, String, String)>,
 }
 
+impl Options {
+    /// HDFS alone, with three DataNodes: files have three copies.
+    #[must_use]
+    pub fn hdfs() -> Self {
+        Self {
+            datanodes: 3,
+            nodemanagers: 0,
+            resourcemanagers: 0,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
             datanodes: 1,
+            namenodes: 1,
             nodemanagers: 3,
             resourcemanagers: 1,
             gpus_per_node: 0,
