@@ -4,6 +4,7 @@ pub mod api;
 pub mod claim;
 pub mod cluster;
 pub mod driver;
+mod hook;
 pub mod input;
 pub mod journal;
 pub mod process;

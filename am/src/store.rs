@@ -17,6 +17,7 @@ use heddle_storage::{
 use tokio::sync::mpsc;
 
 use crate::driver::wall_ms;
+use crate::hook::{Point, strike};
 
 /// A model file has some hundred bytes a file.
 const MODEL_BYTES_MAX: usize = 4 << 20;
@@ -59,9 +60,18 @@ impl Store {
                 Err(error) => failed(&error),
             },
             StoreCall::Commit { manifest, .. } => {
+                let cut = manifest.cut;
+                strike(Point::BeforeManifest, cut);
                 // A local run has no cluster to lose touch with; the claim is checked by the commit itself.
-                match self.dir.commit(*manifest, self.salt, &|| Ok(())).await {
-                    Ok(checkpoint) => Stored::Committed(Box::new(self.checkpoint(checkpoint))),
+                let gate = || {
+                    strike(Point::BeforeRename, cut);
+                    Ok(())
+                };
+                match self.dir.commit(*manifest, self.salt, &gate).await {
+                    Ok(checkpoint) => {
+                        strike(Point::AfterRename, cut);
+                        Stored::Committed(Box::new(self.checkpoint(checkpoint)))
+                    }
                     Err(CommitError::Fenced(error)) => Stored::Fenced { error },
                     Err(error @ CommitError::Unknown(_)) => Stored::Unknown {
                         error: chain(&error),
@@ -76,7 +86,10 @@ impl Store {
                 keep,
                 generation,
                 base,
-            } => done(self.dir.retain(keep as usize, generation, Some(base)).await),
+            } => {
+                strike(Point::BeforeDelete, base);
+                done(self.dir.retain(keep as usize, generation, Some(base)).await)
+            }
             StoreCall::OlderBase { below, .. } => self.older_base(below).await,
             StoreCall::PublishModel {
                 dir,

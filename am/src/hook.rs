@@ -1,0 +1,98 @@
+//! Faults on order, for tests: environment variable `HEDDLE_TEST_HOOK`, orders with commas between them. Without it,
+//! nothing here does anything.
+//!
+//! | order | effect |
+//! | --- | --- |
+//! | `die:before-manifest:cut=N` | the ApplicationMaster exits at once (137) when the files of cut N are written and its manifest is not |
+//! | `die:before-rename:cut=N` | … when the manifest is written and the directory does not have its final name |
+//! | `die:after-rename:cut=N` | … when it has its final name and nobody was told |
+//! | `die:before-delete:cut=N` | … when that was told and older checkpoints are about to be deleted |
+//!
+//! `stop:` instead of `die:` stops the process (SIGSTOP) until somebody lets it go on. Only the first generation of
+//! a checkpoint directory obeys, so that its successor lives. Orders that are not known here are the containers'.
+
+use heddle_protocol::ids::{CutId, Generation};
+use nix::sys::signal::{Signal, raise};
+
+/// The variable's name.
+const TEST_HOOK: &str = "HEDDLE_TEST_HOOK";
+/// What a process ends with that was killed by signal 9.
+const KILLED: i32 = 137;
+
+/// Where in the making of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Point {
+    BeforeManifest,
+    BeforeRename,
+    AfterRename,
+    BeforeDelete,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Die,
+    Stop,
+}
+
+/// To be called at a point of a checkpoint's making.
+pub(crate) fn strike(point: Point, cut: CutId) {
+    let Ok(text) = std::env::var(TEST_HOOK) else {
+        return;
+    };
+    match ordered(&text, point, cut) {
+        Some(What::Die) => std::process::exit(KILLED),
+        Some(What::Stop) => {
+            let _goes_on_when_told = raise(Signal::SIGSTOP);
+        }
+        None => {}
+    }
+}
+
+fn ordered(text: &str, point: Point, cut: CutId) -> Option<What> {
+    if cut.generation != Generation(1) {
+        return None;
+    }
+    text.split(',').find_map(|order| {
+        let mut words = order.split(':');
+        let what = match words.next()? {
+            "die" => What::Die,
+            "stop" => What::Stop,
+            _ => return None,
+        };
+        let here = match words.next()? {
+            "before-manifest" => Point::BeforeManifest,
+            "before-rename" => Point::BeforeRename,
+            "after-rename" => Point::AfterRename,
+            "before-delete" => Point::BeforeDelete,
+            _ => return None,
+        };
+        let number: u32 = words.next()?.strip_prefix("cut=")?.parse().ok()?;
+        (here == point && number == cut.number).then_some(what)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_generation_obeys_at_the_point_of_the_cut() {
+        let cut = |generation, number| CutId {
+            generation: Generation(generation),
+            number,
+        };
+        let text = "pause:20,die:staged:step=3,stop:before-rename:cut=4,die:after-rename:cut=5";
+        assert_eq!(
+            ordered(text, Point::BeforeRename, cut(1, 4)),
+            Some(What::Stop)
+        );
+        assert_eq!(
+            ordered(text, Point::AfterRename, cut(1, 5)),
+            Some(What::Die)
+        );
+        assert_eq!(ordered(text, Point::AfterRename, cut(1, 4)), None);
+        assert_eq!(ordered(text, Point::BeforeDelete, cut(1, 4)), None);
+        assert_eq!(ordered(text, Point::AfterRename, cut(2, 5)), None);
+        assert_eq!(ordered("", Point::AfterRename, cut(1, 5)), None);
+    }
+}
