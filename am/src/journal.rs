@@ -18,25 +18,33 @@ mod segment;
 mod tests;
 
 use heddle_storage::chain;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use heddle_am_core::{Event, Record, RecordId};
 use heddle_protocol::ids::{CutId, Generation};
+use heddle_protocol::view;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
-use heddle_storage::{Mode, StorageError, StorePath, WriteError, publish_small, read_small};
+use heddle_storage::{
+    Mode, Reason, StorageError, StorePath, WriteError, publish_small, read_small,
+};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::driver::notice;
+use crate::late::Late;
+use crate::store::exit_code_of;
 pub use segment::{Flaw, JOURNAL_VERSION, SegmentError, TooLong};
 use segment::{Kind, Link, SEGMENT_BYTES_MAX, START};
 
 /// Segments after which a snapshot is written.
 const SNAPSHOT_EVERY: u64 = 32;
-/// How long a record is tried before the journal counts as broken. Longer than a NameNode needs to
-/// restart or to fail over.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long a record is tried before the journal counts as broken. Far longer than a NameNode needs to
+/// restart or to fail over: meanwhile training goes on, and only a rollback would have to wait.
+const PATIENCE: Duration = Duration::from_secs(1800);
+/// The same where a quota or a disk is full: files of a checkpoint that was given up are being deleted, which may
+/// make room; nothing else will.
+const PATIENCE_FULL: Duration = Duration::from_secs(20);
 /// First wait between two tries; doubled up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_LAST: Duration = Duration::from_secs(10);
@@ -111,6 +119,29 @@ impl JournalError {
         }
     }
 
+    /// How long it is worth trying again.
+    fn patience(&self) -> Duration {
+        match self {
+            Self::Checkpoint(CheckpointError::Storage(error))
+                if matches!(error.reason, Reason::Quota(_) | Reason::Full) =>
+            {
+                PATIENCE_FULL
+            }
+            error if error.is_retryable() => PATIENCE,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The exit code of a run that cannot go on because of it.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            error if error.is_fenced() => 9,
+            Self::Checkpoint(CheckpointError::Storage(error)) => exit_code_of(error),
+            Self::Unknown { .. } => 6,
+            _ => 8,
+        }
+    }
+
     /// Whether another ApplicationMaster owns the directory.
     pub fn is_fenced(&self) -> bool {
         match self {
@@ -135,6 +166,7 @@ pub struct Journal {
     snapshot: u64,
     /// Payloads of all records, for the next snapshot. Some hundred bytes a checkpoint.
     payloads: Vec<Vec<u8>>,
+    late: Late,
 }
 
 /// All records of the lineage: those of the newest journal that has any. `below` bounds the
@@ -325,6 +357,7 @@ impl Journal {
             tip: START,
             snapshot: 0,
             payloads: payloads_of(carried),
+            late: Late::new("the journal"),
         };
         journal.write_snapshot().await?;
         Ok(journal)
@@ -417,8 +450,11 @@ impl Journal {
                 batch.push(*record);
             }
             if let Err(error) = self.append_patiently(&batch).await {
-                let (fenced, error) = (error.is_fenced(), chain(&error));
-                let _driver_is_gone = events.send(Event::JournalFailed { error, fenced });
+                let _driver_is_gone = events.send(Event::JournalFailed {
+                    exit_code: error.exit_code(),
+                    fenced: error.is_fenced(),
+                    error: chain(&error),
+                });
                 return;
             }
             for record in ids {
@@ -431,12 +467,23 @@ impl Journal {
 
     /// Appends, and tries again while that may help.
     async fn append_patiently(&mut self, records: &[Record]) -> Result<(), JournalError> {
-        let give_up = Instant::now() + PATIENCE;
+        let begun = Instant::now();
         let mut wait = RETRY_FIRST;
         loop {
-            match self.append(records).await {
-                Err(error) if error.is_retryable() && Instant::now() < give_up => {
-                    warn!(error = %chain(&error), "the journal is late");
+            let result = self.append(records).await;
+            let told = match &result {
+                Err(error) if begun.elapsed() < error.patience() => {
+                    let error = chain(error);
+                    debug!(error, "the journal is late");
+                    self.late.failed(Instant::now(), &error)
+                }
+                _ => self.late.over(Instant::now()),
+            };
+            if let Some(text) = told {
+                notice(&view::Event::Warning { text });
+            }
+            match result {
+                Err(error) if begun.elapsed() < error.patience() => {
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(RETRY_LAST);
                 }

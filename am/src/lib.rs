@@ -7,6 +7,7 @@ pub mod driver;
 mod hook;
 pub mod input;
 pub mod journal;
+mod late;
 pub mod process;
 pub mod run_dir;
 pub mod staging;

@@ -3,24 +3,45 @@
 //! Every call's outcome is told as one event; retries are the core's decision. Work here never holds
 //! up the driver's loop, so heartbeats go on while a store hangs.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use heddle_am_core::{CallId, Checkpoint, Event, StoreCall, Stored};
 use heddle_protocol::control::ExportedFile;
 use heddle_protocol::ids::{CutId, RunId};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile};
+use heddle_protocol::view;
 use heddle_storage::chain;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, CommitError, Depth, OnCorrupt};
 use heddle_storage::{
-    Location, Mode, Storage, StorageError, WriteError, connect, make_dirs, read_small,
+    Location, Mode, Reason, Storage, StorageError, StorePath, WriteError, connect, make_dirs,
+    read_small,
 };
 use tokio::sync::mpsc;
 
-use crate::driver::wall_ms;
+use crate::driver::{notice, wall_ms};
 use crate::hook::{Point, strike};
+use crate::late::Late;
 
 /// A model file has some hundred bytes a file.
 const MODEL_BYTES_MAX: usize = 4 << 20;
+
+/// How long the directory of a checkpoint is tried before the checkpoint is given up for now.
+const STAGE_PATIENCE: Duration = Duration::from_secs(60);
+/// From one try to the next.
+const STAGE_AGAIN: Duration = Duration::from_secs(2);
+
+/// The exit code of a run that cannot go on because of a storage: 5 refused, 6 unreachable, 7 another place is
+/// needed.
+#[must_use]
+pub fn exit_code_of(error: &StorageError) -> u8 {
+    match &error.reason {
+        Reason::Denied | Reason::Quota(_) => 5,
+        Reason::Unavailable => 6,
+        _ => 7,
+    }
+}
 
 /// What the store needs to know.
 pub struct Store {
@@ -45,17 +66,18 @@ impl Store {
         mut calls: mpsc::UnboundedReceiver<(CallId, Box<StoreCall>)>,
         events: mpsc::UnboundedSender<Event>,
     ) {
+        let mut late = Late::new("the next checkpoint");
         while let Some((call, what)) = calls.recv().await {
-            let outcome = self.perform(*what).await;
+            let outcome = self.perform(*what, &mut late).await;
             if events.send(Event::Stored { call, outcome }).is_err() {
                 return;
             }
         }
     }
 
-    async fn perform(&self, call: StoreCall) -> Stored {
+    async fn perform(&self, call: StoreCall, late: &mut Late) -> Stored {
         match call {
-            StoreCall::Stage { cut } => match self.dir.stage(cut, self.salt).await {
+            StoreCall::Stage { cut } => match self.stage(cut, late).await {
                 Ok(path) => Stored::Staged(self.location.with_path(path).to_string()),
                 Err(error) => failed(&error),
             },
@@ -103,6 +125,28 @@ impl Store {
                 },
                 Err(Publish::Taken(error)) => Stored::Fenced { error },
             },
+        }
+    }
+
+    /// Makes the directory of a cut, again and again while the storage cannot be written just now: the
+    /// checkpoint is late then, and nothing else.
+    async fn stage(&self, cut: CutId, late: &mut Late) -> Result<StorePath, CheckpointError> {
+        let begun = Instant::now();
+        loop {
+            let result = self.dir.stage(cut, self.salt).await;
+            let again =
+                |error: &CheckpointError| error.is_retryable() && begun.elapsed() < STAGE_PATIENCE;
+            let told = match &result {
+                Err(error) if error.is_retryable() => late.failed(Instant::now(), &chain(error)),
+                _ => late.over(Instant::now()),
+            };
+            if let Some(text) = told {
+                notice(&view::Event::Warning { text });
+            }
+            match result {
+                Err(error) if again(&error) => tokio::time::sleep(STAGE_AGAIN).await,
+                result => return result,
+            }
         }
     }
 
@@ -212,7 +256,7 @@ impl From<WriteError> for Publish {
 
 async fn write_whole(
     storage: &dyn Storage,
-    path: &heddle_storage::StorePath,
+    path: &StorePath,
     content: Vec<u8>,
 ) -> Result<(), WriteError> {
     let mut writer = storage.create(path, Mode::FILE).await?;

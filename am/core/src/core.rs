@@ -120,8 +120,6 @@ pub struct Core {
     pub(crate) bad_records: u64,
     /// Figures of the run before the checkpoint that this attempt started from.
     pub(crate) figures_before: manifest::Progress,
-    /// BSP: errors that trainers reported on tasks of this phase.
-    pub(crate) lane_task_errors: BTreeMap<TaskId, u32>,
     pub(crate) ended: Option<Outcome>,
     pub(crate) message: String,
 }
@@ -166,7 +164,6 @@ impl Core {
             rows_before: 0,
             bad_records: 0,
             figures_before: manifest::Progress::default(),
-            lane_task_errors: BTreeMap::new(),
             ended: None,
             message: String::new(),
             config: Arc::new(config),
@@ -259,12 +256,14 @@ impl Core {
             Event::JournalFailed {
                 error,
                 fenced: true,
+                ..
             }
             | Event::Fenced { reason: error } => self.fenced(&error),
             Event::JournalFailed {
                 error,
                 fenced: false,
-            } => self.journal_failed(&error),
+                exit_code,
+            } => self.journal_failed(exit_code, &error),
             Event::Stored { call, outcome } => self.stored(call, outcome),
             Event::ClusterHeard => self.cluster_heard = self.now.mono,
             Event::Rejected { reason } => {

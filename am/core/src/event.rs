@@ -104,6 +104,8 @@ pub enum Event {
         error: String,
         /// Whether another ApplicationMaster has taken the directory over.
         fenced: bool,
+        /// The exit code of such a failure: 5 where it was refused, 6 where it could not be reached.
+        exit_code: u8,
     },
     /// A store call is over.
     Stored {

@@ -373,13 +373,13 @@ impl Core {
     }
 
     /// What is decided cannot be recorded any more, so nothing may be decided.
-    pub(crate) fn journal_failed(&mut self, error: &str) {
+    pub(crate) fn journal_failed(&mut self, exit_code: u8, error: &str) {
         self.out.abandon();
         let message = format!("the journal cannot be written: {error}; run it again to continue");
         let exit_code = match &self.stage {
             // The job was ending for another reason; that one is told.
             Stage::Stopping(outcome) if outcome.exit_code != 0 => outcome.exit_code,
-            _ => 6,
+            _ => exit_code,
         };
         self.stage = Stage::Stopping(Outcome {
             state: JobState::Failed,

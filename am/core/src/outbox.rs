@@ -1,10 +1,16 @@
 //! Where actions wait for the journal: the one place that orders effects.
 //!
-//! The rule: **what others can see waits until every record asked for before it is durable.** If the
+//! The rule: **what others can see waits until every decision recorded before it is durable.** If the
 //! ApplicationMaster dies in between, nobody has heard of a decision that its successor does not know.
 //! Waiting is first in, first out, so that the order on a connection never changes. What only the
 //! cluster or people see (asks, launches, stops, notices) and the journal itself do not wait: they
 //! decide nothing that a successor would have to know.
+//!
+//! A record that only notes what is true without it (a checkpoint that its directory shows, scores)
+//! is [no decision](Record::is_decision), and only store calls wait for it: they would fail where the
+//! journal cannot be written, and an old checkpoint goes when the newer one is recorded. So while a
+//! file system cannot be written training goes on without checkpoints, and a rollback's record, which
+//! comes later in the same journal, waits for both.
 
 use std::collections::VecDeque;
 
@@ -15,25 +21,37 @@ use crate::record::Record;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outbox {
     ready: Vec<Action>,
-    /// Each with the last record asked for before it.
-    waiting: VecDeque<(RecordId, Action)>,
+    /// Messages, each with the last decision before it.
+    messages: VecDeque<(RecordId, Action)>,
+    /// Store calls, each with the last record before it.
+    calls: VecDeque<(RecordId, Action)>,
     asked: RecordId,
+    /// The last of them that is a decision.
+    decided: RecordId,
     durable: RecordId,
 }
 
 impl Outbox {
-    /// Adds an action; it leaves when the records before it are durable.
+    /// Adds an action; it leaves when the decisions before it are durable, a store call when all
+    /// records before it are.
     pub(crate) fn push(&mut self, action: Action) {
-        if waits(&action) && (self.durable < self.asked) {
-            self.waiting.push_back((self.asked, action));
-        } else {
-            self.ready.push(action);
+        match wait(&action) {
+            Wait::Decisions if self.durable < self.decided => {
+                self.messages.push_back((self.decided, action));
+            }
+            Wait::Records if self.durable < self.asked => {
+                self.calls.push_back((self.asked, action));
+            }
+            Wait::Decisions | Wait::Records | Wait::Nothing => self.ready.push(action),
         }
     }
 
     /// Asks for a record; returns its number.
     pub(crate) fn journal(&mut self, record: Record) -> RecordId {
         self.asked = RecordId(self.asked.0 + 1);
+        if record.is_decision() {
+            self.decided = self.asked;
+        }
         self.ready.push(Action::Journal {
             id: self.asked,
             record: Box::new(record),
@@ -45,20 +63,22 @@ impl Outbox {
     pub(crate) fn durable(&mut self, record: RecordId) {
         // One that was never asked for must not free what waits for a later one.
         self.durable = self.durable.max(record.min(self.asked));
-        while self
-            .waiting
-            .front()
-            .is_some_and(|(after, _)| *after <= self.durable)
-        {
-            self.ready
-                .extend(self.waiting.pop_front().map(|(_, action)| action));
+        for queue in [&mut self.messages, &mut self.calls] {
+            while queue
+                .front()
+                .is_some_and(|(after, _)| *after <= self.durable)
+            {
+                self.ready.extend(queue.pop_front().map(|(_, action)| action));
+            }
         }
     }
 
     /// Forgets what waits and what was just decided: the journal is lost, so nobody may hear of it.
     pub(crate) fn abandon(&mut self) {
-        self.waiting.clear();
-        self.ready.retain(|action| !waits(action));
+        self.messages.clear();
+        self.calls.clear();
+        self.ready
+            .retain(|action| matches!(wait(action), Wait::Nothing));
         self.durable = self.asked;
     }
 
@@ -73,13 +93,18 @@ impl Outbox {
     }
 }
 
+/// What an action waits for.
+enum Wait {
+    Nothing,
+    Decisions,
+    Records,
+}
+
 /// Whether an action tells others of a decision. All variants by name, so that a new one makes its author choose.
-fn waits(action: &Action) -> bool {
+fn wait(action: &Action) -> Wait {
     match action {
-        Action::Send { .. }
-        | Action::Disconnect { .. }
-        | Action::Store { .. }
-        | Action::Finish(_) => true,
+        Action::Send { .. } | Action::Disconnect { .. } | Action::Finish(_) => Wait::Decisions,
+        Action::Store { .. } => Wait::Records,
         Action::Ask { .. }
         | Action::CancelAsk { .. }
         | Action::Release { .. }
@@ -88,14 +113,15 @@ fn waits(action: &Action) -> bool {
         | Action::Journal { .. }
         | Action::ProbePort { .. }
         | Action::Notice(_)
-        | Action::Answer { .. } => false,
+        | Action::Answer { .. } => Wait::Nothing,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::{ConnectionId, ContainerId, Outcome};
+    use crate::action::{CallId, ConnectionId, ContainerId, Outcome, StoreCall};
+    use heddle_protocol::ids::{CutId, Generation, PhaseNo, Step};
     use heddle_protocol::view::JobState;
 
     fn record() -> Record {
@@ -141,6 +167,47 @@ mod tests {
         outbox.durable(second);
         assert_eq!(outbox.take().len(), 1);
         assert!(outbox.is_settled());
+    }
+
+    #[test]
+    fn a_note_holds_up_store_calls_alone_and_a_decision_after_it_waits_for_both() {
+        let note = Record::Commit {
+            cut: CutId {
+                generation: Generation(1),
+                number: 1,
+            },
+            dir: String::new(),
+            phase: PhaseNo(0),
+            step: Step(0),
+            at_ms: 0,
+        };
+        let mut outbox = Outbox::default();
+        let first = outbox.journal(note);
+        outbox.push(visible());
+        let keep = StoreCall::Retain {
+            keep: 2,
+            generation: Generation(1),
+            base: CutId::default(),
+        };
+        outbox.push(Action::Store {
+            id: CallId(1),
+            call: Box::new(keep),
+        });
+        assert_eq!(outbox.take().len(), 2, "the record and the message");
+        assert!(!outbox.is_settled(), "the end waits for notes too");
+        let second = outbox.journal(record());
+        outbox.push(visible());
+        outbox.durable(first);
+        let ready = outbox.take();
+        assert!(
+            matches!(
+                ready.as_slice(),
+                [Action::Journal { .. }, Action::Store { .. }]
+            ),
+            "{ready:?}"
+        );
+        outbox.durable(second);
+        assert_eq!(outbox.take().len(), 1);
     }
 
     #[test]

@@ -69,3 +69,15 @@ pub enum Record {
     /// The job is over. One that finished is never run again.
     Outcome(Outcome),
 }
+
+impl Record {
+    /// Whether others must not see what follows from it before it is durable. False for what a successor
+    /// finds out without it or can do without: a committed checkpoint (its directory shows it) and scores.
+    #[must_use]
+    pub fn is_decision(&self) -> bool {
+        match self {
+            Self::Claim { .. } | Self::Restore { .. } | Self::Outcome(_) => true,
+            Self::Commit { .. } | Self::Evaluated { .. } => false,
+        }
+    }
+}

@@ -251,11 +251,9 @@ impl Core {
         }
         let errors = match &mut self.phase.work {
             Work::Queue(queue) => queue.failed(member, task, attempt),
-            Work::Lanes(_) => {
-                let errors = self.lane_task_errors.entry(task).or_default();
-                *errors += 1;
-                Some(*errors)
-            }
+            // Its trainer has tried for minutes, and a lane's tasks cannot go to another: without this one
+            // every lane would wait for ever.
+            Work::Lanes(_) => return self.fail(6, format!("task {task} cannot be read: {error}")),
         };
         let Some(errors) = errors else { return };
         if errors >= self.config.limits.task_errors {

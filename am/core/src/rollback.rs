@@ -170,7 +170,6 @@ impl Core {
         state.starts(step, self.now.mono);
         self.phase = state;
         self.evaluations.retain(|(of, _)| *of < phase);
-        self.lane_task_errors.clear();
         self.cuts.roll_back();
     }
 

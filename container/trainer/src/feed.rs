@@ -6,6 +6,7 @@
 //! feed, the way back closes and the thread ends at its next batch.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::iter::repeat;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +25,10 @@ use heddle_storage::chain;
 /// Steps of one feed: one being read, one held back until it is known whether another follows, and two for the
 /// training loop (one under way, one that waits).
 const WORKS: usize = 4;
-/// Waits before a task is opened again after a failure of storage, beyond which the failure is reported.
+/// Waits before a task is opened again after a failure of storage; then the last one again and again.
 const RETRIES_MS: [u64; 5] = [100, 300, 1_000, 3_000, 10_000];
+/// Failures after which one is reported, some five minutes: longer than DataNodes or a NameNode take to restart.
+const TRIES_MAX: usize = 34;
 
 /// What feeds of one phase have in common.
 #[derive(Clone, Debug)]
@@ -241,7 +244,8 @@ impl Thread {
         task: TaskId,
     ) -> Result<Result<(), ReadError>, Abandoned> {
         let first = self.step;
-        let mut retries = RETRIES_MS.iter();
+        let last = RETRIES_MS[RETRIES_MS.len() - 1];
+        let mut retries = RETRIES_MS.into_iter().chain(repeat(last)).take(TRIES_MAX);
         loop {
             let error = match runtime.block_on(self.read(task, first)) {
                 Ok(()) => return Ok(Ok(())),
@@ -252,7 +256,7 @@ impl Thread {
                 return Ok(Err(error));
             };
             tracing::warn!(%task, error = chain(&error), wait_ms = wait, "task could not be read, trying again");
-            std::thread::sleep(Duration::from_millis(*wait));
+            std::thread::sleep(Duration::from_millis(wait));
         }
     }
 

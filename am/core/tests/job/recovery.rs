@@ -585,8 +585,9 @@ fn a_journal_that_fails_ends_the_job_before_anybody_hears_more() {
     job.on(Event::JournalFailed {
         error: "disk full".to_owned(),
         fenced: false,
+        exit_code: 5,
     });
-    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 6);
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 5);
     assert_eq!(job.sent.len(), from);
     job.on(Event::RecordDurable {
         record: RecordId(99),

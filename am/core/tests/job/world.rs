@@ -281,9 +281,9 @@ impl World {
                 cut: told,
                 committed: true,
             } => self
-                .known()
+                .committed
                 .iter()
-                .any(|record| matches!(record, Record::Commit { cut, .. } if cut == told)),
+                .any(|checkpoint| checkpoint.manifest.cut == *told),
             Command::Stop { reason } if reason.contains("finished") => self
                 .known()
                 .iter()
