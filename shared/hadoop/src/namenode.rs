@@ -1,5 +1,5 @@
 //! The calls of the NameNode that a scheduler and a token keeper need, and file clients mostly lack: block locations,
-//! delegation tokens, quotas and sizes of directories, server defaults.
+//! delegation tokens, quotas and sizes of directories, erasure coding, safe mode, server defaults.
 //!
 //! All of them are marked `@Idempotent` by Hadoop, so they are repeated within their time whatever happened to a try.
 //! Reading and writing files is not here. Source: `hdfs.protocol.ClientProtocol`, `ClientNamenodeProtocol.proto`.
@@ -12,12 +12,14 @@ use crate::proto::common::{
     RenewDelegationTokenRequestProto, RenewDelegationTokenResponseProto,
 };
 use crate::proto::hdfs::{
-    DatanodeInfoProto, FsServerDefaultsProto, GetBlockLocationsRequestProto,
-    GetBlockLocationsResponseProto, GetContentSummaryRequestProto, GetContentSummaryResponseProto,
-    GetFsStatsResponseProto, GetFsStatusRequestProto, GetQuotaUsageRequestProto,
-    GetQuotaUsageResponseProto, GetServerDefaultsRequestProto, GetServerDefaultsResponseProto,
-    IsFileClosedRequestProto, IsFileClosedResponseProto, LocatedBlockProto, LocatedBlocksProto,
-    SetQuotaRequestProto, SetQuotaResponseProto,
+    DatanodeInfoProto, ErasureCodingPolicyProto, FsServerDefaultsProto,
+    GetBlockLocationsRequestProto, GetBlockLocationsResponseProto, GetContentSummaryRequestProto,
+    GetContentSummaryResponseProto, GetErasureCodingPolicyRequestProto,
+    GetErasureCodingPolicyResponseProto, GetFsStatsResponseProto, GetFsStatusRequestProto,
+    GetQuotaUsageRequestProto, GetQuotaUsageResponseProto, GetServerDefaultsRequestProto,
+    GetServerDefaultsResponseProto, IsFileClosedRequestProto, IsFileClosedResponseProto,
+    LocatedBlockProto, LocatedBlocksProto, SetQuotaRequestProto, SetQuotaResponseProto,
+    SetSafeModeRequestProto, SetSafeModeResponseProto,
 };
 use crate::rpc::{CallOptions, Login, Proxy, RpcClient, RpcError};
 use crate::token::Token;
@@ -27,6 +29,9 @@ use crate::{HostPort, proto};
 const QUOTA_KEEP: u64 = i64::MAX.cast_unsigned();
 /// `HdfsConstants.QUOTA_RESET`, Java's -1: takes a quota away, and stands for none in answers.
 const QUOTA_NONE: u64 = u64::MAX;
+
+/// `SafeModeActionProto.SAFEMODE_GET`: asks, for everybody, and changes nothing.
+const SAFE_MODE_GET: u32 = 3;
 
 /// One file system's NameNodes.
 #[derive(Debug)]
@@ -263,6 +268,37 @@ impl NameNode {
             src: path.to_owned(),
         };
         let reply: IsFileClosedResponseProto = self.call("isFileClosed", &request).await?;
+        Ok(reply.result)
+    }
+
+    /// Name of the erasure coding policy that new files in a directory get; `None` where they are replicated. Such
+    /// files cannot be synced while they are written.
+    ///
+    /// # Errors
+    /// See [`RpcError`]; `FileNotFoundException` when it does not exist.
+    pub async fn erasure_coding_policy(&self, path: &str) -> Result<Option<String>, RpcError> {
+        let request = GetErasureCodingPolicyRequestProto {
+            src: path.to_owned(),
+        };
+        let reply: GetErasureCodingPolicyResponseProto =
+            self.call("getErasureCodingPolicy", &request).await?;
+        let name = |policy: ErasureCodingPolicyProto| {
+            policy.name.unwrap_or_else(|| format!("id {}", policy.id))
+        };
+        Ok(reply.ec_policy.map(name))
+    }
+
+    /// Whether the NameNode takes no changes just now: it starts, too many blocks are missing, or an administrator
+    /// has ordered it.
+    ///
+    /// # Errors
+    /// See [`RpcError`].
+    pub async fn is_in_safe_mode(&self) -> Result<bool, RpcError> {
+        let request = SetSafeModeRequestProto {
+            action: SAFE_MODE_GET,
+            checked: None,
+        };
+        let reply: SetSafeModeResponseProto = self.call("setSafeMode", &request).await?;
         Ok(reply.result)
     }
 

@@ -232,3 +232,35 @@ pub struct GetFsStatsResponseProto {
     #[prost(uint64, required, tag = "6")]
     pub missing_blocks: u64,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetErasureCodingPolicyRequestProto {
+    #[prost(string, required, tag = "1")]
+    pub src: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetErasureCodingPolicyResponseProto {
+    /// Absent where files are replicated.
+    #[prost(message, optional, tag = "1")]
+    pub ec_policy: ::core::option::Option<ErasureCodingPolicyProto>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ErasureCodingPolicyProto {
+    /// Absent for a policy that comes with Hadoop: its id names it.
+    #[prost(string, optional, tag = "1")]
+    pub name: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(uint32, required, tag = "4")]
+    pub id: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetSafeModeRequestProto {
+    /// SafeModeActionProto: 1 leave, 2 enter, 3 get.
+    #[prost(uint32, required, tag = "1")]
+    pub action: u32,
+    #[prost(bool, optional, tag = "2", default = "false")]
+    pub checked: ::core::option::Option<bool>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetSafeModeResponseProto {
+    #[prost(bool, required, tag = "1")]
+    pub result: bool,
+}
