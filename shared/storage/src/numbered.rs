@@ -1,0 +1,77 @@
+//! Files named by a number, of which the highest counts: each writer takes the next one and nobody
+//! writes a file twice.
+
+use bytes::Bytes;
+
+use crate::error::StorageError;
+use crate::location::{Location, LocationError};
+use crate::store::Kind;
+use crate::{connect, read_small};
+
+/// Why a numbered file could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum NumberedError {
+    /// The directory is no place of a storage.
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    /// The storage did not give it.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// The content of the file `<digits>.<extension>` with the highest number in the directory with this URL; none when
+/// there is no such file or no directory. Other names are passed over.
+///
+/// # Errors
+/// What the storage says, and as [`read_small`].
+pub async fn read_highest(
+    dir: &str,
+    extension: &str,
+    bytes_max: usize,
+) -> Result<Option<Bytes>, NumberedError> {
+    let location = Location::parse(dir)?;
+    let storage = connect(&location)?;
+    let entries = match storage.list(location.path()).await {
+        Ok(entries) => entries,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let highest = entries
+        .iter()
+        .filter(|entry| entry.kind == Kind::File)
+        .filter_map(|entry| Some((number(entry.name(), extension)?, &entry.path)))
+        .max();
+    match highest {
+        None => Ok(None),
+        Some((_, path)) => Ok(Some(read_small(&*storage, path, bytes_max).await?)),
+    }
+}
+
+fn number(name: &str, extension: &str) -> Option<u64> {
+    let digits = name.strip_suffix(extension)?.strip_suffix('.')?;
+    let all = digits.bytes().all(|byte| byte.is_ascii_digit());
+    all.then(|| digits.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_highest_number_counts_and_other_names_do_not() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let url = format!("file://{}", dir.path().display());
+        let read = || read_highest(&url, "json", 100);
+        assert_eq!(read().await.expect("an empty folder"), None);
+        for name in ["000009.json", "000010.json", "000011.json.tmp", "x.json", "+12.json", "13.txt"] {
+            std::fs::write(dir.path().join(name), name).expect("written");
+        }
+        std::fs::create_dir(dir.path().join("000014.json")).expect("made");
+        let found = read().await.expect("readable");
+        assert_eq!(found.as_deref(), Some(&b"000010.json"[..]));
+        let none = read_highest(&format!("{url}/nowhere"), "json", 100).await;
+        assert_eq!(none.expect("no folder is no file"), None);
+        let long = read_highest(&url, "json", 3).await.expect_err("longer than allowed");
+        assert!(long.to_string().contains("000010.json"), "{long}");
+    }
+}
