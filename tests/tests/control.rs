@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use heddle_agent::{Agent, Environment, Exit, Hooks};
+use heddle_agent::{Agent, AmPlace, Environment, Exit, Hooks};
 use heddle_am::api::{self, Input, Shared};
 use heddle_protocol::control::{Beat, Command, Down, Up};
 use heddle_protocol::environment::AmAddress;
@@ -82,8 +82,10 @@ impl Server {
         let environment = Environment {
             run: self.run,
             member,
-            am_file,
+            am: AmPlace::File(am_file),
             secret,
+            host: "localhost".into(),
+            container: None,
         };
         let (commands, commanded) = std_mpsc::channel();
         let (exits, exited) = std_mpsc::channel();

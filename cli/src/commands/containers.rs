@@ -1,10 +1,16 @@
 //! The hidden commands: what containers run. They are started by Heddle and never by hand.
+//!
+//! The job's secret comes from a file (`heddle run`) or from the container's credentials (YARN), which is the one
+//! thing that the crates below cannot do by themselves: they know nothing of Hadoop.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 
 use heddle_agent::Environment;
-use heddle_protocol::environment::{BIND_HOST, DATA_THREADS, LOG_DIR, PORTS};
+use heddle_am::staging::SECRET_ALIAS;
+use heddle_hadoop::token::Credentials;
+use heddle_protocol::environment::{AM_DIR, BIND_HOST, DATA_THREADS, PORTS};
+use heddle_protocol::handshake::Secret;
 use heddle_protocol::spec::PortRange;
 use heddle_telemetry::logs;
 use heddle_trainer::TrainerError;
@@ -27,7 +33,7 @@ pub struct AmArgs {
 fn init_logs(process: &'static str) -> Result<(), Failure> {
     let setup = logs::Setup {
         process,
-        dir: std::env::var_os(LOG_DIR).map(PathBuf::from),
+        dir: heddle_agent::log_dir(),
         stderr: "error",
         ..logs::Setup::default()
     };
@@ -60,23 +66,78 @@ fn variable<T: std::str::FromStr>(name: &'static str, absent: T) -> Result<T, Fa
     }
 }
 
+/// Where a NodeManager puts a container's credentials. (ApplicationConstants.CONTAINER_TOKEN_FILE_ENV_NAME)
+const TOKEN_FILE: &str = "HADOOP_TOKEN_FILE_LOCATION";
+
 fn environment() -> Result<Environment, Failure> {
-    Environment::from_process().map_err(|error| {
+    let read = if std::env::var_os(AM_DIR).is_some() {
+        let file = std::env::var_os(TOKEN_FILE).ok_or_else(|| {
+            Failure::new(
+                Exit::Usage,
+                format!("environment variable {TOKEN_FILE} is not set: this command is started by a NodeManager, not by hand"),
+            )
+        })?;
+        Environment::with_secret(secret_of_credentials(Path::new(&file))?)
+    } else {
+        Environment::from_process()
+    };
+    read.map_err(|error| {
         Failure::caused(Exit::Usage, "a container without its environment", &error)
     })
 }
 
-/// Ends the process with a container's exit code, which are more than the command line has.
-fn exit(exit: &heddle_agent::Exit) -> ! {
-    tracing::info!(?exit, "container ends");
-    std::process::exit(i32::from(exit.code()))
+/// The job's secret among a container's credentials. No message has any of it.
+fn secret_of_credentials(file: &Path) -> Result<Secret, Failure> {
+    let credentials = Credentials::read_file(file).map_err(|error| {
+        Failure::caused(Exit::Denied, "the container's credentials", &error)
+    })?;
+    let missing = || {
+        Failure::new(
+            Exit::Denied,
+            format!("{}: no secret {SECRET_ALIAS} of 64 hexadecimal digits", file.display()),
+        )
+    };
+    let text = credentials.secret(SECRET_ALIAS).ok_or_else(missing)?;
+    let text = std::str::from_utf8(text).map_err(|_| missing())?;
+    Secret::from_hex(text).map_err(|_| missing())
+}
+
+/// The address of this node, which may be given by its name.
+fn address_of(host: &str) -> Result<IpAddr, Failure> {
+    if let Ok(address) = host.parse() {
+        return Ok(address);
+    }
+    if host == "localhost" {
+        // A resolver may put ::1 first.
+        return Ok(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    let named = |error: &std::io::Error| {
+        Failure::caused(
+            Exit::Input,
+            format!("{BIND_HOST}, else NM_HOST, is {host}, which has no address on this node"),
+            error,
+        )
+        .next("let every node resolve its own name")
+    };
+    let found: Vec<IpAddr> = (host, 0)
+        .to_socket_addrs()
+        .map_err(|error| named(&error))?
+        .map(|address| address.ip())
+        .collect();
+    // All nodes have IPv4 where one has it; not all have both.
+    let first = found.iter().find(|address| address.is_ipv4());
+    first
+        .or(found.first())
+        .copied()
+        .ok_or_else(|| named(&std::io::ErrorKind::NotFound.into()))
 }
 
 pub fn pserver() -> Outcome {
     init_logs("pserver")?;
+    let environment = environment()?;
     let options = heddle_pserver::Options {
         threads: variable(DATA_THREADS, 1)?,
-        host: variable(BIND_HOST, IpAddr::V4(Ipv4Addr::LOCALHOST))?,
+        host: address_of(&environment.host)?,
         ports: match variable(PORTS, String::new())?.as_str() {
             "" => None,
             text => Some(text.parse::<PortRange>().map_err(|error| {
@@ -88,8 +149,11 @@ pub fn pserver() -> Outcome {
             })?),
         },
     };
-    match heddle_pserver::run(environment()?, options) {
-        Ok(end) => exit(&end),
+    match heddle_pserver::run(environment, options) {
+        Ok(end) => {
+            tracing::info!(%end, "container ends");
+            heddle_agent::leave(&end)
+        }
         Err(error) => {
             tracing::error!(%error, "pserver cannot run");
             Err(Failure::caused(
@@ -103,7 +167,7 @@ pub fn pserver() -> Outcome {
 
 pub fn trainer() -> Outcome {
     init_logs("trainer")?;
-    match heddle_trainer::run() {
+    match heddle_trainer::run(environment()?) {
         Ok(()) => Ok(Exit::Ok),
         Err(error @ TrainerError::Environment(_)) => Err(Failure::caused(
             Exit::Usage,
@@ -118,5 +182,43 @@ pub fn trainer() -> Outcome {
                 &error,
             ))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_is_found_in_the_credentials_and_never_shown() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("container_tokens");
+        let digits = "c0".repeat(32);
+        let mut credentials = Credentials::new();
+        credentials.insert_secret(SECRET_ALIAS, digits.as_bytes().to_vec());
+        credentials.write_file(&file).expect("written");
+        let secret = secret_of_credentials(&file).expect("there");
+        assert_eq!(secret.to_hex(), digits);
+
+        credentials.insert_secret(SECRET_ALIAS, digits[1..].as_bytes().to_vec());
+        credentials.write_file(&file).expect("written");
+        let failure = secret_of_credentials(&file).expect_err("a digit is missing");
+        assert!(failure.fact.contains(SECRET_ALIAS), "{failure:?}");
+        assert!(!format!("{failure:?}").contains("c0c0"), "{failure:?}");
+
+        Credentials::new().write_file(&file).expect("written");
+        let failure = secret_of_credentials(&file).expect_err("none");
+        assert!(failure.fact.contains(SECRET_ALIAS), "{failure:?}");
+        let failure = secret_of_credentials(&dir.path().join("nowhere")).expect_err("no file");
+        assert!(failure.causes.iter().any(|cause| cause.contains("nowhere")), "{failure:?}");
+    }
+
+    #[test]
+    fn a_node_may_be_given_by_address_or_by_name() {
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        assert_eq!(address_of("127.0.0.1").ok(), Some(loopback));
+        assert_eq!(address_of("localhost").ok(), Some(loopback));
+        let failure = address_of("no such host").expect_err("no address");
+        assert!(failure.fact.contains("no such host"), "{failure:?}");
     }
 }

@@ -7,12 +7,15 @@
 //!      └──────────────────────────────┴─────────────────────────┘
 //! ```
 //!
-//! Rules. Whoever speaks with a lower attempt than the highest seen is a zombie and is not obeyed.
+//! Rules. Whoever speaks with a lower attempt than the highest seen is a zombie and is not obeyed; so is one
+//! whose successor has been found: attempts never go down. Who is silent is looked up (a node that is cut off
+//! closes no connection), ever more rarely, since ten thousand containers look at once.
 //! Reports are numbered and kept until confirmed; a new connection registers first, then repeats
 //! them in order. A container that has heard from no ApplicationMaster for the orphan time stops by
 //! itself: nobody else will stop it. Times are milliseconds of any monotonic clock.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use heddle_protocol::control::{Command, Down, Up, UpLine};
 use heddle_protocol::ids::Attempt;
@@ -25,6 +28,12 @@ pub const HEARTBEAT_MS_DEFAULT: u64 = 2_000;
 const RETRY_MS_MIN: u64 = 20;
 /// Longest wait: a container is back within a second of a new ApplicationMaster.
 const RETRY_MS_MAX: u64 = 1_000;
+/// Silence on an open connection, in heartbeats (each is answered), after which a successor is looked for.
+const SILENT_BEATS: u64 = 3;
+/// First wait before the ApplicationMaster is looked up; doubled up to [`LOOK_MS_MAX`].
+const LOOK_MS_MIN: u64 = 1_000;
+/// Longest wait between two look-ups.
+const LOOK_MS_MAX: u64 = 4_000;
 /// Unconfirmed reports kept at the most. A report is some hundred bytes; a container that has this many has not
 /// been heard for hours and its work will be done again anyway.
 const REPORTS_MAX: usize = 100_000;
@@ -43,6 +52,24 @@ pub enum Exit {
     },
     /// The ApplicationMaster does not share the secret.
     SecretRefused,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped(reason) => write!(f, "stopped: {reason}"),
+            Self::Refused(reason) => {
+                write!(f, "the ApplicationMaster refused this container: {reason}")
+            }
+            Self::Orphaned { silent_ms } => {
+                let silent_s = silent_ms / 1000;
+                write!(f, "no ApplicationMaster was heard for {silent_s} s")
+            }
+            Self::SecretRefused => f.write_str(
+                "the ApplicationMaster and this container do not share the job's secret",
+            ),
+        }
+    }
 }
 
 impl Exit {
@@ -71,6 +98,8 @@ pub enum Input {
     Closed,
     /// A line came.
     Line(Box<Down>),
+    /// A look-up found where this attempt is.
+    Found(Attempt),
     /// The application has something to report.
     Report(Box<Up>),
     /// A deadline passed.
@@ -80,8 +109,10 @@ pub enum Input {
 /// What is to be done outside.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Look up the address and connect.
+    /// Connect to the address known.
     Connect,
+    /// Look up where the ApplicationMaster is now.
+    Look,
     /// Send a registration made now; always the first line of a connection.
     Register,
     /// Send a heartbeat made now.
@@ -112,6 +143,8 @@ pub struct Machine {
     heartbeat_ms: u64,
     orphan_ms: u64,
     heard_at: u64,
+    look_at: u64,
+    look_ms: u64,
     next_seq: u64,
     unconfirmed: VecDeque<UpLine>,
 }
@@ -127,6 +160,8 @@ impl Machine {
             heartbeat_ms: HEARTBEAT_MS_DEFAULT,
             orphan_ms: ORPHAN_MS_DEFAULT,
             heard_at: now,
+            look_at: now + LOOK_MS_MIN,
+            look_ms: LOOK_MS_MIN,
             next_seq: 1,
             unconfirmed: VecDeque::new(),
         }
@@ -136,10 +171,21 @@ impl Machine {
     #[must_use]
     pub fn deadline(&self) -> u64 {
         let orphan_at = self.heard_at.saturating_add(self.orphan_ms);
+        let soonest = orphan_at.min(self.next_look());
         match self.state {
-            State::Disconnected { retry_at } => retry_at.min(orphan_at),
-            State::Connecting => orphan_at,
-            State::Connected { beat_at } => beat_at.min(orphan_at),
+            State::Disconnected { retry_at } => retry_at.min(soonest),
+            State::Connecting => soonest,
+            State::Connected { beat_at } => beat_at.min(soonest),
+        }
+    }
+
+    fn next_look(&self) -> u64 {
+        match self.state {
+            State::Disconnected { .. } | State::Connecting => self.look_at,
+            State::Connected { .. } => {
+                let silent_at = self.heard_at + SILENT_BEATS * self.heartbeat_ms;
+                self.look_at.max(silent_at)
+            }
         }
     }
 
@@ -150,6 +196,7 @@ impl Machine {
             Input::Failed | Input::Closed => self.closed(now),
             Input::SecretRefused => vec![Output::Exit(Exit::SecretRefused)],
             Input::Line(down) => self.line(*down, now),
+            Input::Found(attempt) => self.found(attempt, now),
             Input::Report(report) => self.report(*report),
             Input::Timer => self.timer(now),
         }
@@ -169,7 +216,22 @@ impl Machine {
         outputs
     }
 
+    /// A successor is followed at once, also from a connection that stands: whoever is at its other end leads no more.
+    fn found(&mut self, attempt: Attempt, now: u64) -> Vec<Output> {
+        if attempt <= self.attempt {
+            return Vec::new();
+        }
+        self.attempt = attempt;
+        self.retry_ms = RETRY_MS_MIN;
+        self.look_at = now + self.look_ms;
+        self.state = State::Disconnected { retry_at: now };
+        vec![Output::Close]
+    }
+
     fn closed(&mut self, now: u64) -> Vec<Output> {
+        if let State::Connected { .. } = self.state {
+            self.look_at = now + self.look_ms;
+        }
         self.state = State::Disconnected {
             retry_at: now + self.retry_ms,
         };
@@ -184,6 +246,8 @@ impl Machine {
         self.attempt = down.attempt;
         self.heard_at = now;
         self.retry_ms = RETRY_MS_MIN;
+        self.look_ms = LOOK_MS_MIN;
+        self.look_at = now;
         while self
             .unconfirmed
             .front()
@@ -229,17 +293,24 @@ impl Machine {
         if silent_ms >= self.orphan_ms {
             return vec![Output::Exit(Exit::Orphaned { silent_ms })];
         }
+        let mut outputs = Vec::new();
+        if now >= self.next_look() {
+            outputs.push(Output::Look);
+            self.look_at = now + self.look_ms;
+            self.look_ms = (self.look_ms * 2).min(LOOK_MS_MAX);
+        }
         match &mut self.state {
             State::Disconnected { retry_at } if now >= *retry_at => {
                 self.state = State::Connecting;
-                vec![Output::Connect]
+                outputs.push(Output::Connect);
             }
             State::Connected { beat_at } if now >= *beat_at => {
                 *beat_at = now + self.heartbeat_ms;
-                vec![Output::Heartbeat]
+                outputs.push(Output::Heartbeat);
             }
-            State::Disconnected { .. } | State::Connecting | State::Connected { .. } => Vec::new(),
+            State::Disconnected { .. } | State::Connecting | State::Connected { .. } => {}
         }
+        outputs
     }
 }
 
@@ -347,18 +418,88 @@ mod tests {
         let mut now = 0;
         for _ in 0..8 {
             machine.on(Input::Failed, now);
-            waits.push(machine.deadline() - now);
-            now = machine.deadline();
-            assert!(matches!(
-                machine.on(Input::Timer, now)[..],
-                [Output::Connect]
-            ));
+            let failed = now;
+            loop {
+                now = machine.deadline();
+                let outputs = machine.on(Input::Timer, now);
+                if outputs
+                    .iter()
+                    .any(|output| matches!(output, Output::Connect))
+                {
+                    break;
+                }
+            }
+            waits.push(now - failed);
         }
         assert_eq!(waits, [20, 40, 80, 160, 320, 640, 1000, 1000]);
         machine.on(Input::Opened, now);
         machine.on(line(1, 0, None), now);
         machine.on(Input::Closed, now);
         assert_eq!(machine.deadline() - now, 20);
+    }
+
+    /// When the machine looks, from `now` for so long, beating and connecting in vain meanwhile.
+    fn looks(machine: &mut Machine, now: u64, for_ms: u64) -> Vec<u64> {
+        let mut looks = Vec::new();
+        while machine.deadline() < now + for_ms {
+            let at = machine.deadline();
+            for output in machine.on(Input::Timer, at) {
+                match output {
+                    Output::Look => looks.push(at - now),
+                    Output::Connect => drop(machine.on(Input::Failed, at)),
+                    _ => {}
+                }
+            }
+        }
+        looks
+    }
+
+    #[test]
+    fn a_lost_application_master_is_looked_for_ever_more_rarely() {
+        let mut machine = connected(0);
+        machine.on(line(1, 0, None), 100_000);
+        machine.on(Input::Closed, 100_000);
+        assert_eq!(
+            looks(&mut machine, 100_000, 12_000),
+            [1_000, 2_000, 4_000, 8_000]
+        );
+    }
+
+    #[test]
+    fn silence_on_an_open_connection_is_looked_into_and_answered_beats_are_not() {
+        let mut machine = connected(0);
+        machine.on(line(1, 0, None), 100_000);
+        assert_eq!(looks(&mut machine, 100_000, 10_000), [6_000, 7_000, 9_000]);
+        for beat in 1..20 {
+            machine.on(line(1, 0, None), 110_000 + beat * HEARTBEAT_MS_DEFAULT);
+            let at = 110_000 + beat * HEARTBEAT_MS_DEFAULT;
+            assert!(looks(&mut machine, at, HEARTBEAT_MS_DEFAULT).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_successor_is_followed_and_its_predecessor_never_again() {
+        let mut machine = connected(0);
+        machine.on(line(1, 0, None), 1);
+        assert!(
+            machine.on(Input::Found(Attempt(1)), 2).is_empty(),
+            "it is the one at the other end"
+        );
+        assert!(matches!(
+            machine.on(Input::Found(Attempt(2)), 3)[..],
+            [Output::Close]
+        ));
+        assert!(matches!(machine.on(Input::Timer, 3)[..], [Output::Connect]));
+        machine.on(Input::Opened, 4);
+        assert!(
+            matches!(machine.on(line(1, 0, None), 5)[..], [Output::Close]),
+            "the old one answered in its place"
+        );
+        assert!(machine.on(Input::Found(Attempt(1)), 6).is_empty());
+        assert!(
+            machine.on(line(2, 0, None), 7).is_empty(),
+            "now it is the one that was found"
+        );
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! `heddle_protocol::handshake` in headers, `POST /v1/session` proves this side and then streams
 //! lines both ways until either side closes.
 
-use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::{
     Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES,
 };
+use heddle_protocol::ids::Attempt;
 use heddle_protocol::lines::{LineBuffer, encode_line};
 use http_body_util::BodyExt;
 use http_body_util::channel::Channel as BodyChannel;
@@ -25,8 +25,10 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
-use crate::environment::Environment;
+use crate::environment::{AmPlace, Environment};
+use crate::leader::{self, ReadHighest};
 use crate::machine::{Exit, Input, Machine, Output};
 
 /// A connection that does not come about in this time is given up and tried again.
@@ -44,6 +46,8 @@ pub struct Hooks {
     pub command: Box<dyn FnMut(Command) + Send>,
     /// Ends the process with this reason; what follows the call is of no account.
     pub exit: Box<dyn FnMut(Exit) + Send>,
+    /// Reads [`AmPlace::Directory`]; without it only the first ApplicationMaster is found.
+    pub read_highest: Option<ReadHighest>,
 }
 
 /// Sends reports to the ApplicationMaster, in order, each at least once while it lives. Clones share the order.
@@ -58,6 +62,15 @@ impl Reporter {
     pub fn send(&self, report: Up) {
         let _ended = self.reports.send(report);
     }
+}
+
+/// Ends the process. The reason of an end with an error is its last line on stderr: YARN shows the end of that file
+/// to people.
+pub fn leave(exit: &Exit) -> ! {
+    if exit.code() != 0 {
+        eprintln!("{exit}");
+    }
+    std::process::exit(i32::from(exit.code()))
 }
 
 /// The running control thread.
@@ -103,8 +116,15 @@ struct Shell {
     /// The way to the socket while a connection stands.
     lines: Option<Lines>,
     connection: u64,
+    /// The connection's task: one to a machine that is cut off would never end by itself.
+    task: Option<AbortHandle>,
     events: mpsc::UnboundedSender<(u64, ConnectionEvent)>,
     heard: mpsc::UnboundedReceiver<(u64, ConnectionEvent)>,
+    /// Where the ApplicationMaster is, as far as known. Attempts never go down.
+    leader: Option<AmAddress>,
+    looking: bool,
+    finds: mpsc::UnboundedSender<Option<AmAddress>>,
+    found: mpsc::UnboundedReceiver<Option<AmAddress>>,
 }
 
 enum ConnectionEvent {
@@ -117,7 +137,17 @@ enum ConnectionEvent {
 impl Shell {
     fn new(environment: Environment, hooks: Hooks) -> Self {
         let (events, heard) = mpsc::unbounded_channel();
+        let (finds, found) = mpsc::unbounded_channel();
+        let leader = match &environment.am {
+            AmPlace::File(_) => None,
+            AmPlace::Directory { first, .. } => first.clone(),
+        };
         Self {
+            leader,
+            looking: false,
+            finds,
+            found,
+            task: None,
             environment: Arc::new(environment),
             hooks,
             started: Instant::now(),
@@ -134,6 +164,9 @@ impl Shell {
     }
 
     async fn run(mut self, mut reports: mpsc::UnboundedReceiver<Up>) {
+        if let (None, AmPlace::Directory { .. }) = (&self.leader, &self.environment.am) {
+            self.look();
+        }
         loop {
             let wait = Duration::from_millis(self.machine.deadline().saturating_sub(self.now()));
             let timer = pin!(tokio::time::sleep(wait));
@@ -157,6 +190,10 @@ impl Shell {
                         }
                     }
                 }
+                Some(found) = self.found.recv() => match self.learn(found) {
+                    Some(attempt) => Input::Found(attempt),
+                    None => continue,
+                },
                 report = reports.recv() => match report {
                     Some(report) => Input::Report(Box::new(report)),
                     None => return,
@@ -170,15 +207,57 @@ impl Shell {
         }
     }
 
+    /// Looks where the ApplicationMaster is, beside everything else. On one machine its file is read with each
+    /// connection.
+    fn look(&mut self) {
+        if matches!(self.environment.am, AmPlace::File(_))
+            || std::mem::replace(&mut self.looking, true)
+        {
+            return;
+        }
+        let (environment, finds) = (Arc::clone(&self.environment), self.finds.clone());
+        let read_highest = self.hooks.read_highest.clone();
+        tokio::spawn(async move {
+            let found = leader::look(&environment.am, read_highest).await;
+            if let Err(error) = &found {
+                tracing::debug!(%error, "the ApplicationMaster was not found");
+            }
+            let _ended = finds.send(found.ok());
+        });
+    }
+
+    /// Takes in what a look-up found; its attempt, if it leads to another ApplicationMaster than the one known.
+    fn learn(&mut self, found: Option<AmAddress>) -> Option<Attempt> {
+        self.looking = false;
+        let found = found?;
+        let known = self.leader.as_ref().map(|leader| leader.attempt);
+        if known >= Some(found.attempt) {
+            return None;
+        }
+        tracing::info!(address = %found.address, attempt = found.attempt.0, "ApplicationMaster found");
+        let attempt = found.attempt;
+        self.leader = Some(found);
+        Some(attempt)
+    }
+
+    fn abort(&mut self) {
+        self.lines = None;
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+
     async fn perform(&mut self, output: Output) {
         match output {
+            Output::Look => self.look(),
             Output::Connect => {
+                self.abort();
                 self.connection += 1;
                 let events = self.events.clone();
                 let environment = Arc::clone(&self.environment);
-                let connection = self.connection;
-                tokio::spawn(async move {
-                    let why = match connect(&environment, connection, &events).await {
+                let (connection, leader) = (self.connection, self.leader.clone());
+                let task = tokio::spawn(async move {
+                    let why = match connect(&environment, leader, connection, &events).await {
                         Ok(()) => "closed by the ApplicationMaster".to_owned(),
                         Err(SessionError::SecretRefused) => {
                             let _gone = events.send((connection, ConnectionEvent::SecretRefused));
@@ -188,6 +267,7 @@ impl Shell {
                     };
                     let _gone = events.send((connection, ConnectionEvent::Ended(why)));
                 });
+                self.task = Some(task.abort_handle());
             }
             Output::Register => {
                 let report = (self.hooks.register)();
@@ -221,16 +301,8 @@ impl Shell {
 
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
-    #[error("cannot read the ApplicationMaster's address from {path}: {source}")]
-    Address {
-        path: String,
-        source: std::io::Error,
-    },
-    #[error("{path}: {source}")]
-    AddressForm {
-        path: String,
-        source: serde_json::Error,
-    },
+    #[error("{0}")]
+    Leader(#[from] leader::LeaderError),
     #[error("no answer within {} s", CONNECT_LIMIT.as_secs())]
     Slow,
     #[error("{0}")]
@@ -243,28 +315,19 @@ enum SessionError {
     SecretRefused,
 }
 
-async fn read_address(path: &Path) -> Result<AmAddress, SessionError> {
-    let shown = || path.display().to_string();
-    let text = tokio::fs::read(path)
-        .await
-        .map_err(|source| SessionError::Address {
-            path: shown(),
-            source,
-        })?;
-    serde_json::from_slice(&text).map_err(|source| SessionError::AddressForm {
-        path: shown(),
-        source,
-    })
-}
-
 /// One connection from its beginning to its end; lines that arrive go to `events`.
 async fn connect(
     environment: &Environment,
+    leader: Option<AmAddress>,
     connection: u64,
     events: &mpsc::UnboundedSender<(u64, ConnectionEvent)>,
 ) -> Result<(), SessionError> {
     let opening = async {
-        let am = read_address(&environment.am_file).await?;
+        let am = match (&environment.am, leader) {
+            (AmPlace::File(_), _) => leader::look(&environment.am, None).await?,
+            (AmPlace::Directory { .. }, Some(leader)) => leader,
+            (AmPlace::Directory { .. }, None) => return Err(leader::LeaderError::NotYet.into()),
+        };
         let stream = TcpStream::connect(am.address).await?;
         stream.set_nodelay(true)?;
         open(environment, stream).await

@@ -9,8 +9,9 @@ use crossbeam::channel::{Sender, bounded};
 use heddle_agent::{Agent, Environment, Exit, Hooks};
 use heddle_protocol::control::{Beat, Held, Up};
 use heddle_protocol::handshake::Secret;
-use heddle_protocol::ids::{Epoch, Member, RunId};
+use heddle_protocol::ids::{Epoch, RunId};
 use heddle_protocol::spec::PortRange;
+use heddle_storage::chain;
 use tokio::sync::Notify;
 
 use crate::command::{DataThread, Input, ThreadState, ToData};
@@ -26,6 +27,8 @@ pub(crate) const INPUTS_MAX: usize = 65_536;
 /// How long a registration waits for a data thread to say where it stands. One that is applying a
 /// step over a large shard takes a good part of a second.
 const STATE_LIMIT: Duration = Duration::from_secs(3);
+/// An address of the ApplicationMaster is some hundred bytes.
+const ADDRESS_BYTES_MAX: usize = 4096;
 
 /// Where and how wide to serve.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +64,7 @@ pub fn run(environment: Environment, options: Options) -> io::Result<Exit> {
     let workers = Workers::start(&inputs)?;
     let shown = Arc::new(Shown::default());
     let hooks = hooks(
-        environment.member,
-        options.host,
+        &environment,
         endpoints,
         threads.clone(),
         Arc::clone(&shown),
@@ -147,14 +149,15 @@ impl Drop for Whole {
 }
 
 fn hooks(
-    member: Member,
-    host: IpAddr,
+    environment: &Environment,
     endpoints: Vec<SocketAddr>,
     threads: Vec<DataThread>,
     shown: Arc<Shown>,
     inputs: Sender<Input>,
 ) -> Hooks {
     let (of_register, exits) = (threads.clone(), inputs.clone());
+    let (member, host) = (environment.member, environment.host.clone());
+    let container = environment.container.clone();
     let give = |inputs: &Sender<Input>, input| {
         if inputs.try_send(input).is_err() {
             tracing::error!("the coordinator takes no inputs any more");
@@ -165,8 +168,8 @@ fn hooks(
         register: Box::new(move || Up::Register {
             member,
             pid: std::process::id(),
-            host: host.to_string(),
-            container: None,
+            host: host.clone(),
+            container: container.clone(),
             endpoints: endpoints.clone(),
             held: held(&of_register),
             busy: None,
@@ -174,7 +177,19 @@ fn hooks(
         beat: Box::new(move || beat(&threads, &shown)),
         command: Box::new(move |command| give(&inputs, Input::Command(Box::new(command)))),
         exit: Box::new(move |exit| give(&exits, Input::Exit(exit))),
+        read_highest: Some(read_highest()),
     }
+}
+
+/// Reads the address of the highest attempt of the ApplicationMaster from where each writes its own.
+fn read_highest() -> heddle_agent::ReadHighest {
+    Arc::new(|dir| {
+        Box::pin(async move {
+            let found = heddle_storage::read_highest(&dir, "json", ADDRESS_BYTES_MAX).await;
+            let text = found.map_err(|error| chain(&error))?;
+            Ok(text.map(|text| text.to_vec()))
+        })
+    })
 }
 
 /// What this pserver holds: nothing unless every data thread is in an epoch and says so in time.

@@ -1,5 +1,6 @@
 //! The trainer process: control thread, data-plane thread, parser threads, and the training loop between them.
 
+mod command;
 mod hooks;
 mod pipeline;
 mod plane;
@@ -9,15 +10,14 @@ pub(crate) mod tests;
 mod trainer;
 mod work;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use crossbeam::channel::{Receiver, bounded, select, unbounded};
 use heddle_agent::{Agent, Environment, Exit, Hooks};
 use heddle_client::layout::Layout;
 use heddle_client::shell::{Client, Settings};
 use heddle_protocol::control::{Command, Up, Welcome};
-use heddle_protocol::environment::LOG_DIR;
 use heddle_protocol::spec::JobSpec;
 
 pub use hooks::TEST_HOOK;
@@ -35,6 +35,8 @@ use trainer::Trainer;
 const ITEMS_MAX: usize = 1024;
 /// Folder, below that of the logs, for files of malformed records.
 const QUARANTINE: &str = "bad-records";
+/// An address of the ApplicationMaster is some hundred bytes.
+const ADDRESS_BYTES_MAX: usize = 4096;
 
 /// Why a trainer could not run. A trainer that runs ends by [`Exit`].
 #[derive(Debug, thiserror::Error)]
@@ -48,20 +50,39 @@ pub enum TrainerError {
     /// The job's tables cannot be laid out, which a checked spec excludes.
     #[error("the job's tables are unsound")]
     Layout(#[from] heddle_client::error::RequestError),
+    /// The program of `trainers.command` cannot be started.
+    #[error(
+        "trainers.command: cannot start {program}: put it among yarn.files and name it ./{program}, or give a path that every node has"
+    )]
+    Command {
+        /// The program.
+        program: String,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The job wants an algorithm that this program does not have.
     #[error("the job's algorithm is custom: its program must be named in trainers.command")]
     NoAlgorithm,
 }
 
-/// Runs a trainer with the built-in algorithms until the job ends it. Logging is the caller's.
+/// Runs a trainer with the built-in algorithms until the job ends it; in a container of YARN whose job has
+/// `trainers.command`, that program in its place. Logging is the caller's.
 ///
 /// The process ends inside (`std::process::exit`) when the ApplicationMaster says so, or is not heard of for
 /// the orphan time.
 ///
 /// # Errors
 /// See [`TrainerError`].
-pub fn run() -> Result<(), TrainerError> {
-    run_with(|spec| built_in(spec).ok_or(TrainerError::NoAlgorithm))
+pub fn run(environment: Environment) -> Result<(), TrainerError> {
+    let place = environment.clone();
+    run_with(environment, move |spec| {
+        if let Some((program, arguments)) = command::in_place_of(&place, &spec.trainers.command) {
+            let source = command::become_program(&place, program, arguments);
+            let program = program.clone();
+            return Err(TrainerError::Command { program, source });
+        }
+        built_in(spec).ok_or(TrainerError::NoAlgorithm)
+    })
 }
 
 /// The `main` of a custom trainer, as `trainers.command` names it: runs the algorithm that `algorithm` makes
@@ -74,7 +95,10 @@ pub fn run() -> Result<(), TrainerError> {
 /// }
 /// ```
 pub fn main_with(algorithm: impl FnOnce(&JobSpec) -> Box<dyn Algorithm>) -> ExitCode {
-    match run_with(|spec| Ok(algorithm(spec))) {
+    let ran = Environment::from_process()
+        .map_err(TrainerError::from)
+        .and_then(|environment| run_with(environment, |spec| Ok(algorithm(spec))));
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{}", chain(&error));
@@ -84,9 +108,9 @@ pub fn main_with(algorithm: impl FnOnce(&JobSpec) -> Box<dyn Algorithm>) -> Exit
 }
 
 fn run_with(
+    environment: Environment,
     algorithm: impl FnOnce(&JobSpec) -> Result<Box<dyn Algorithm>, TrainerError>,
 ) -> Result<(), TrainerError> {
-    let environment = Environment::from_process()?;
     let status = Status::default();
     let (orders, ordered) = unbounded();
     let hooks = control_hooks(&environment, &status, orders);
@@ -100,7 +124,7 @@ fn run_with(
     if let Err(error) = &made {
         reporter.send(Up::Fatal {
             exit_code: 7,
-            error: error.to_string(),
+            error: chain(error),
         });
     }
     let hooks = TestHooks::from_process(environment.member);
@@ -113,10 +137,7 @@ fn run_with(
     })
     .map_err(TrainerError::Thread)?;
     let (items, read) = bounded(ITEMS_MAX);
-    let quarantine = std::env::var_os(LOG_DIR)
-        .map(PathBuf::from)
-        .unwrap_or_default()
-        .join(QUARANTINE);
+    let quarantine = heddle_agent::log_dir().unwrap_or_default().join(QUARANTINE);
     let reports = reporter.clone();
     let mut trainer = Trainer::new(
         &welcome,
@@ -156,12 +177,13 @@ fn control_hooks(
     orders: crossbeam::channel::Sender<Command>,
 ) -> Hooks {
     let (member, busy, beat) = (environment.member, status.clone(), status.clone());
+    let (host, container) = (environment.host.clone(), environment.container.clone());
     Hooks {
         register: Box::new(move || Up::Register {
             member,
             pid: std::process::id(),
-            host: heddle_agent_host(),
-            container: None,
+            host: host.clone(),
+            container: container.clone(),
             endpoints: Vec::new(),
             held: None,
             busy: busy.lock().busy.clone(),
@@ -174,17 +196,23 @@ fn control_hooks(
         exit: Box::new(|exit| {
             match &exit {
                 Exit::Stopped(reason) => tracing::info!(reason, "stopped"),
-                other => tracing::warn!(?other, "ending"),
+                other => tracing::warn!(%other, "ending"),
             }
-            std::process::exit(i32::from(exit.code()));
+            heddle_agent::leave(&exit)
         }),
+        read_highest: Some(read_highest()),
     }
 }
 
-/// Name or address of this node, for people.
-fn heddle_agent_host() -> String {
-    std::env::var(heddle_protocol::environment::BIND_HOST)
-        .unwrap_or_else(|_| "localhost".to_owned())
+/// Reads the address of the highest attempt of the ApplicationMaster from where each writes its own.
+fn read_highest() -> heddle_agent::ReadHighest {
+    Arc::new(|dir| {
+        Box::pin(async move {
+            let found = heddle_storage::read_highest(&dir, "json", ADDRESS_BYTES_MAX).await;
+            let text = found.map_err(|error| chain(&error))?;
+            Ok(text.map(|text| text.to_vec()))
+        })
+    })
 }
 
 fn wait_for_welcome(ordered: &Receiver<Command>) -> Option<Box<Welcome>> {

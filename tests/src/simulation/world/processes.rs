@@ -86,6 +86,8 @@ impl World {
             };
             match output {
                 agent::Output::Connect => self.push(Wire::Opening(number, None), Item::Open),
+                // Where the ApplicationMaster is, a connection knows by itself here.
+                agent::Output::Look => {}
                 agent::Output::Register => {
                     let report = register(number, container);
                     self.send_up(number, UpLine { seq: 0, report });
