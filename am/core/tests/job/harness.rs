@@ -70,7 +70,6 @@ pub fn spec(consistency: Consistency) -> JobSpec {
             memory: Bytes::mib(64),
             vcores: 1,
             resources: std::collections::BTreeMap::new(),
-            resources: std::collections::BTreeMap::new(),
             command: Vec::new(),
         },
         checkpoint: CheckpointSpec {
@@ -80,7 +79,6 @@ pub fn spec(consistency: Consistency) -> JobSpec {
             timeout: DurationMs::secs(60),
             on_corrupt: OnCorrupt::Previous,
             memory: Share::Percent(25),
-            bandwidth: None,
             bandwidth: None,
         },
         output: OutputSpec {
@@ -96,8 +94,6 @@ pub fn spec(consistency: Consistency) -> JobSpec {
             work_dir: None,
             orphan_timeout: None,
         },
-        submit: heddle_protocol::spec::SubmitSpec::default(),
-        yarn: heddle_protocol::spec::YarnSpec::default(),
         submit: heddle_protocol::spec::SubmitSpec::default(),
         yarn: heddle_protocol::spec::YarnSpec::default(),
     }
