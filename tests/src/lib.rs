@@ -1,5 +1,6 @@
 //! The whole system under test: real processes, fault injection, simulation.
 
+pub mod checkpoints;
 pub mod hadoop;
 pub mod local;
 pub mod simulation;
