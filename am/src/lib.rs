@@ -9,6 +9,7 @@ pub mod input;
 pub mod journal;
 mod late;
 pub mod process;
+pub mod report;
 pub mod run_dir;
 pub mod staging;
 pub mod store;

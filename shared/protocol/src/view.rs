@@ -11,7 +11,7 @@ use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step}
 mod history;
 mod placement;
 
-pub use history::{EndedView, History, LateCheckpointView};
+pub use history::{EndedView, FirstFigures, History, LateCheckpointView};
 pub use placement::{ApplicationView, Placement};
 
 /// Where a job stands.

@@ -41,6 +41,15 @@ pub struct LateCheckpointView {
     pub reason: String,
 }
 
+/// Where counting speed begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstFigures {
+    /// Records that had been computed then: by earlier runs too, when it continues from their checkpoint.
+    pub rows: u64,
+    /// When.
+    pub at_ms: u64,
+}
+
 /// What this attempt of the ApplicationMaster saw go wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
@@ -56,6 +65,9 @@ pub struct History {
     /// How many there were.
     #[serde(default)]
     pub checkpoints_late_total: u64,
+    /// The first figures of this attempt.
+    #[serde(default)]
+    pub first_figures: Option<FirstFigures>,
 }
 
 impl History {
@@ -92,10 +104,13 @@ impl History {
                 };
                 push_bounded(&mut self.checkpoints_late, late);
             }
+            Event::Progress { rows, .. } => {
+                self.first_figures
+                    .get_or_insert(FirstFigures { rows: *rows, at_ms });
+            }
             Event::Started { .. }
             | Event::Registered { .. }
             | Event::PhaseBegun { .. }
-            | Event::Progress { .. }
             | Event::Evaluated(_)
             | Event::CheckpointCommitted(_)
             | Event::Recovered(_)

@@ -1,0 +1,123 @@
+//! What the ResourceManager is told of the end: at most 8 KiB, whose first line says all by itself, because many
+//! pages and commands show no more.
+
+use heddle_protocol::view::JobState;
+
+use super::{Report, words};
+
+/// Of all of it, bytes. The ResourceManager keeps 64 KiB by default (`yarn.app.attempt.diagnostics.limit.kc`),
+/// which all attempts of the application share.
+pub const BYTES_MAX: usize = 8 * 1024;
+/// Of the first line, bytes: what `yarn application -status` and the list of applications still show well.
+const FIRST_LINE_BYTES_MAX: usize = 1024;
+
+impl Report {
+    /// The diagnostics for the ResourceManager: fact, cause and next step on the first line, the rest of the message
+    /// below. `report_url` is where the report is; empty when it could not be written.
+    #[must_use]
+    pub fn diagnostics(&self, report_url: &str) -> String {
+        let mut lines = self.message.lines().filter(|line| !line.trim().is_empty());
+        let fact = lines.next().unwrap_or_default();
+        let mut first = match (self.state, fact) {
+            (JobState::Finished, "") => "Heddle: finished".to_owned(),
+            (_, "") => format!(
+                "Heddle: {} with exit code {}",
+                words::word(&self.state),
+                self.exit_code
+            ),
+            (_, fact) => format!("Heddle: {} (exit code {})", fact.trim(), self.exit_code),
+        };
+        if let Some(test) = &self.test
+            && self.state == JobState::Finished
+        {
+            first.push_str(": ");
+            first.push_str(test);
+        }
+        let next = match (&self.model, report_url) {
+            (Some(model), "") => format!("; model in {model}"),
+            (Some(model), report) => format!("; model in {model}, report in {report}"),
+            (None, "") => format!("; {}", self.next_step()),
+            (None, report) => format!("; {}; report in {report}", self.next_step()),
+        };
+        // The fact may be cut, the next step not.
+        let room = FIRST_LINE_BYTES_MAX.saturating_sub(next.len());
+        let mut text = cut(&words::plain(&first).replace('\t', " "), room).to_owned();
+        text.push_str(&words::plain(&next).replace(['\n', '\t'], " "));
+        for line in lines {
+            text.push('\n');
+            text.push_str(&words::plain(line));
+        }
+        cut(&text, BYTES_MAX).to_owned()
+    }
+
+    /// What a person does next.
+    fn next_step(&self) -> String {
+        let application = self
+            .application
+            .as_ref()
+            .map_or("APPLICATION", |application| application.id.as_str());
+        match self.exit_code {
+            0 => "nothing is to be done".to_owned(),
+            3 => "submit the job again to continue from its newest checkpoint".to_owned(),
+            4 => "ask for less, another queue, or a longer yarn.allocation-timeout".to_owned(),
+            5 => "check the permissions of the user on the paths named".to_owned(),
+            6 => "submit the job again when the service named answers".to_owned(),
+            7 => "correct the job file or the paths named".to_owned(),
+            8 => "look at it with `heddle checkpoint verify`".to_owned(),
+            9 => "another run or attempt owns the checkpoint directory: let it end".to_owned(),
+            _ => format!("see `heddle logs --failed-first {application}`"),
+        }
+    }
+}
+
+/// The first `bytes_max` bytes of a text at the most, whole characters.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = bytes_max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::samples::{failed, finished};
+    use super::*;
+
+    #[test]
+    fn the_first_line_says_fact_and_next_step() {
+        let told = failed(
+            1,
+            "trainer-0 exits again and again\nlast words: no such file",
+        )
+        .diagnostics("http://nn:9870/r");
+        assert_eq!(
+            told,
+            "Heddle: trainer-0 exits again and again (exit code 1); see `heddle logs --failed-first \
+             application_1700000000000_0005`; report in http://nn:9870/r\nlast words: no such file"
+        );
+        assert_eq!(
+            finished().diagnostics(""),
+            "Heddle: finished: test  log-loss 0.2118  auc 0.9729; model in hdfs://nn/user/alice/model"
+        );
+        assert!(
+            failed(3, "")
+                .diagnostics("")
+                .starts_with("Heddle: failed with exit code 3; submit")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn it_fits_whatever_is_told(message in "\\PC{0,3}(ü|\n|\u{1b}|x|漢){0,9000}", url in "[a-z/]{0,200}") {
+            let told = failed(1, &message).diagnostics(&url);
+            prop_assert!(told.len() <= BYTES_MAX);
+            let first = told.lines().next().unwrap_or_default();
+            prop_assert!(first.len() <= FIRST_LINE_BYTES_MAX);
+            prop_assert!(first.ends_with(&url), "the next step is never cut");
+            prop_assert!(told.chars().all(|c| c != '\x1b'));
+        }
+    }
+}

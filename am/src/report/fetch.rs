@@ -1,0 +1,113 @@
+//! One GET of a plain HTTP server of the cluster, bounded in time and memory.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1::handshake;
+use hyper::header::{ACCEPT, CONNECTION, HOST};
+use hyper::{Request, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    /// The URL is none that this can ask: no plain HTTP, or no host.
+    #[error("{0} is no http:// URL with a host")]
+    Url(String),
+    /// Nobody answered in time.
+    #[error("no answer within {} s", .0.as_secs())]
+    Late(Duration),
+    /// No connection.
+    #[error("no connection")]
+    Connect(#[source] std::io::Error),
+    /// The exchange broke off.
+    #[error("the exchange broke off")]
+    Exchange(#[from] hyper::Error),
+    /// The request has no form.
+    #[error("not a request")]
+    Request(#[from] hyper::http::Error),
+    /// The answer is larger than was allowed for.
+    #[error("the answer has more than {0} bytes")]
+    Long(usize),
+}
+
+/// What of the answer is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Keep {
+    /// All of it; more bytes than this are an error.
+    Start(usize),
+    /// The last bytes, so many at the most.
+    End(usize),
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: Bytes,
+}
+
+/// Asks once; redirections are not followed.
+pub(super) async fn get(url: &str, keep: Keep, limit: Duration) -> Result<Answer, FetchError> {
+    tokio::time::timeout(limit, exchange(url, keep))
+        .await
+        .map_err(|_| FetchError::Late(limit))?
+}
+
+async fn exchange(url: &str, keep: Keep) -> Result<Answer, FetchError> {
+    let not_ours = || FetchError::Url(url.to_owned());
+    let uri: Uri = url.parse().map_err(|_| not_ours())?;
+    let authority = uri.authority().ok_or_else(not_ours)?;
+    if uri.scheme_str() != Some("http") {
+        return Err(not_ours());
+    }
+    let host = authority.host().trim_matches(['[', ']']);
+    let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80)))
+        .await
+        .map_err(FetchError::Connect)?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let request = Request::get(path)
+        .header(HOST, authority.as_str())
+        .header(ACCEPT, "*/*")
+        .header(CONNECTION, "close")
+        .body(Empty::<Bytes>::new())?;
+    let answer = sender.send_request(request).await?;
+    let status = answer.status().as_u16();
+    let body = body(answer.into_body(), keep).await;
+    // The connection is for this exchange alone.
+    driver.abort();
+    Ok(Answer {
+        status,
+        body: body?,
+    })
+}
+
+async fn body(mut body: hyper::body::Incoming, keep: Keep) -> Result<Bytes, FetchError> {
+    let mut kept = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
+        kept.extend_from_slice(&data);
+        match keep {
+            Keep::Start(bytes_max) if kept.len() > bytes_max => {
+                return Err(FetchError::Long(bytes_max));
+            }
+            // Cut at twice the size, so that each byte is moved once on average.
+            Keep::End(bytes_max) if kept.len() > bytes_max.saturating_mul(2) => {
+                kept = kept.split_off(kept.len() - bytes_max);
+            }
+            Keep::Start(_) | Keep::End(_) => {}
+        }
+    }
+    if let Keep::End(bytes_max) = keep
+        && kept.len() > bytes_max
+    {
+        kept = kept.split_off(kept.len() - bytes_max);
+    }
+    Ok(kept.freeze())
+}

@@ -1,0 +1,379 @@
+//! The last bytes of the logs of containers that failed, fetched from their NodeManagers while these still have
+//! them, and kept beside the report.
+//!
+//! ```text
+//! GET /ws/v1/node/containers/<container>/logs                          names, as JSON (Hadoop 2.9 and later)
+//! GET /ws/v1/node/containers/<container>/logs/<file>?size=-1048576     the last MiB, framed
+//! GET /ws/v1/node/containerlogs/<container>/<file>                     the same of older NodeManagers, all of it, bare
+//! ```
+//!
+//! Nothing here is worth failing for: a node may be dead, hidden behind TLS, or its logs gone. What could not be had
+//! is said in a word. Source: `NMWebServices`, `ContainerLogsInfo`, `LogToolUtils`.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use heddle_storage::{Mode, Storage, StorePath, chain, make_dirs, publish_small};
+
+use super::fetch::{self, FetchError, Keep};
+use super::{ContainerEnd, Report};
+
+/// What is kept of each file, bytes.
+pub const TAIL_BYTES_MAX: usize = 1 << 20;
+/// Files of one container: its output, its own rotated logs, and the NodeManager's.
+const FILES_MAX: usize = 8;
+/// Containers whose logs are kept, the newest. The rest tells the same story, and the end must not wait for it.
+const CONTAINERS_MAX: usize = 20;
+/// For one request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(5);
+/// Names of a container's logs, JSON.
+const LISTING_BYTES_MAX: usize = 1 << 20;
+/// What a NodeManager writes around a tail: its own head, foot and nothing else.
+const FRAME_BYTES_MAX: usize = 8 * 1024;
+/// Asked for where the NodeManager names no files.
+const USUAL: [&str; 2] = ["stderr", "stdout"];
+
+/// Logs of one container that were kept, or why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The container.
+    pub end: ContainerEnd,
+    /// Names and lengths of the files kept.
+    pub files: Vec<(String, usize)>,
+    /// What could not be had, in words; empty when all was.
+    pub problem: String,
+}
+
+/// Keeps the logs of the containers that failed, newest first, under `<dir>/logs/<slot>-<incarnation>/`, mode 0600.
+/// Begins with no further container after `limit`; takes some seconds more at the most. `user` is the application's,
+/// for clusters that believe names.
+pub async fn keep(
+    storage: &dyn Storage,
+    dir: &StorePath,
+    report: &Report,
+    user: &str,
+    limit: Duration,
+) -> Vec<Kept> {
+    let begun = Instant::now();
+    let mut all = Vec::new();
+    for (end, placement) in report.failed().take(CONTAINERS_MAX) {
+        if begun.elapsed() >= limit {
+            break;
+        }
+        let (files, problem) = match tails(&placement.node_http, &placement.container, user).await {
+            Ok(tails) => save(storage, dir, end, tails).await,
+            Err(problem) => (Vec::new(), problem),
+        };
+        all.push(Kept {
+            end: end.clone(),
+            files,
+            problem,
+        });
+    }
+    all
+}
+
+async fn save(
+    storage: &dyn Storage,
+    dir: &StorePath,
+    end: &ContainerEnd,
+    tails: Vec<(String, Vec<u8>)>,
+) -> (Vec<(String, usize)>, String) {
+    let mut files = Vec::new();
+    let name = format!("{}-{}", end.slot, end.incarnation);
+    let place = match dir.join("logs").and_then(|logs| logs.join(&name)) {
+        Ok(place) => place,
+        Err(error) => return (files, error.to_string()),
+    };
+    if let Err(error) = make_dirs(storage, &place, Mode::DIR).await {
+        return (files, chain(&error));
+    }
+    for (name, tail) in tails {
+        let bytes = tail.len();
+        let Ok(path) = place.join(&name) else {
+            continue;
+        };
+        match publish_small(storage, &path, tail.into()).await {
+            Ok(()) => files.push((name, bytes)),
+            // An earlier attempt kept them when they were fresher.
+            Err(error) if error.error().is_exists() => files.push((name, bytes)),
+            Err(error) => return (files, chain(&error)),
+        }
+    }
+    (files, String::new())
+}
+
+/// Names and last bytes of a container's log files; those without content are left out.
+async fn tails(
+    node_http: &str,
+    container: &str,
+    user: &str,
+) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let plain = |text: &str, besides: &str| {
+        !text.is_empty()
+            && text
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || besides.contains(c))
+    };
+    if !plain(node_http, ".:-_[]") || !plain(container, "_") {
+        return Err("the web server of its node is not known".to_owned());
+    }
+    // Only where the cluster believes names is one told; elsewhere it is ignored.
+    let name = match plain(user, "._-") {
+        true => format!("user.name={user}"),
+        false => String::new(),
+    };
+    let base = format!("http://{node_http}/ws/v1/node");
+    let listing = format!("{base}/containers/{container}/logs?{name}");
+    let told = |error: FetchError| chain(&error);
+    let listed = fetch::get(&listing, Keep::Start(LISTING_BYTES_MAX), REQUEST_LIMIT)
+        .await
+        .map_err(told)?;
+    let names = match listed.status {
+        200 => names(&listed.body),
+        404 => USUAL.map(str::to_owned).to_vec(),
+        status => {
+            return Err(format!(
+                "the NodeManager answered with HTTP status {status}"
+            ));
+        }
+    };
+    let mut tails = Vec::new();
+    for file in names {
+        let of_new =
+            format!("{base}/containers/{container}/logs/{file}?size=-{TAIL_BYTES_MAX}&{name}");
+        let of_old = format!("{base}/containerlogs/{container}/{file}?{name}");
+        for url in [of_new, of_old] {
+            let keep = Keep::End(TAIL_BYTES_MAX + FRAME_BYTES_MAX);
+            let answer = fetch::get(&url, keep, REQUEST_LIMIT).await.map_err(told)?;
+            if answer.status != 200 {
+                continue;
+            }
+            let tail = last(unframed(&answer.body, &file));
+            if !tail.is_empty() {
+                tails.push((file.clone(), tail.to_vec()));
+            }
+            break;
+        }
+    }
+    Ok(tails)
+}
+
+/// Names of log files in a NodeManager's listing. Its JSON has another shape for one entry than for several, and
+/// between versions, so every `fileName` in it counts.
+fn names(listing: &[u8]) -> Vec<String> {
+    fn gather(value: &serde_json::Value, found: &mut BTreeSet<String>) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (key, value) in fields {
+                    match value {
+                        serde_json::Value::String(name) if key == "fileName" && is_log(name) => {
+                            found.insert(name.clone());
+                        }
+                        other => gather(other, found),
+                    }
+                }
+            }
+            serde_json::Value::Array(values) => values.iter().for_each(|one| gather(one, found)),
+            _ => {}
+        }
+    }
+    let mut found = BTreeSet::new();
+    // The parser refuses nesting beyond 128, so the recursion ends.
+    if let Ok(value) = serde_json::from_slice(listing) {
+        gather(&value, &mut found);
+    }
+    let mut names: Vec<_> = found.into_iter().collect();
+    // What a process said at its death is worth more than what the NodeManager said at its start.
+    names.sort_by_key(|name| {
+        USUAL
+            .iter()
+            .position(|usual| usual == name)
+            .unwrap_or(USUAL.len())
+    });
+    names.truncate(FILES_MAX);
+    names
+}
+
+/// Whether a name from a NodeManager is one of a file, here and in a URL.
+fn is_log(name: &str) -> bool {
+    (1..=128).contains(&name.len())
+        && !name.starts_with('.')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+}
+
+/// The content without the head and foot that newer NodeManagers write around it.
+fn unframed<'a>(body: &'a [u8], file: &str) -> &'a [u8] {
+    let Some(contents) = find(
+        &body[..body.len().min(FRAME_BYTES_MAX)],
+        b"\nLogContents:\n",
+    )
+    .filter(|_| body.starts_with(b"Container: ")) else {
+        return body;
+    };
+    let content = &body[contents + b"\nLogContents:\n".len()..];
+    let foot = format!("End of LogType:{file}");
+    let at = content
+        .windows(foot.len())
+        .rposition(|window| window == foot.as_bytes());
+    at.map_or(content, |at| &content[..at])
+}
+
+fn last(content: &[u8]) -> &[u8] {
+    &content[content.len().saturating_sub(TAIL_BYTES_MAX)..]
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len())
+        .position(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use heddle_storage::LocalStorage;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::super::samples::finished;
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_every_shape_of_the_listing_and_only_those_of_files() {
+        let several = br#"[{"containerLogInfo":[{"fileName":"pserver.log","fileSize":"9"},{"fileName":"stderr","fileSize":"1"}],
+            "logAggregationType":"LOCAL","containerId":"c","nodeId":"n:1"}]"#;
+        assert_eq!(names(several), ["stderr", "pserver.log"]);
+        let one = br#"{"containerLogsInfo":{"containerLogInfo":{"fileName":"stdout"}}}"#;
+        assert_eq!(names(one), ["stdout"]);
+        let hostile = br#"[{"fileName":"../../etc/passwd"},{"fileName":".."},{"fileName":"a/b"},{"fileName":"a?b"},{"fileName":7}]"#;
+        assert!(names(hostile).is_empty());
+        assert!(names(b"<html>").is_empty());
+        let nested = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(names(nested.as_bytes()).is_empty());
+    }
+
+    const FRAMED: &str = "Container: container_1_0005_01_000002 on n1_45454\nLogAggregationType: LOCAL\n\
+        ==========\nLogType:stderr\nLogLastModifiedTime:Tue Nov 14\nLogLength:12\nLogContents:\nlast words!\n\
+        End of LogType:stderr.This log file belongs to a running container\n*******\n\n";
+
+    #[test]
+    fn the_frame_of_the_nodemanager_is_taken_off() {
+        assert_eq!(unframed(FRAMED.as_bytes(), "stderr"), b"last words!\n");
+        assert_eq!(
+            unframed(b"bare\nLogContents:\nx", "stderr"),
+            b"bare\nLogContents:\nx"
+        );
+        assert_eq!(unframed(b"", "stderr"), b"");
+    }
+
+    /// A NodeManager that answers each path by this table, in order of asking, and gives what it was asked.
+    async fn node(answers: Vec<(u16, String)>) -> (String, tokio::task::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let asked = tokio::spawn(async move {
+            let mut asked = Vec::new();
+            for (status, body) in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).await.unwrap();
+                    head.push(byte[0]);
+                }
+                let head = String::from_utf8(head).unwrap();
+                asked.push(head.lines().next().unwrap().to_owned());
+                let answer = format!(
+                    "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+            asked
+        });
+        (address, asked)
+    }
+
+    #[tokio::test]
+    async fn the_last_bytes_of_a_failed_container_are_kept_beside_the_report() {
+        let listing = r#"[{"containerLogInfo":[{"fileName":"stderr"},{"fileName":"stdout"}]}]"#;
+        let (address, asked) = node(vec![
+            (200, listing.into()),
+            (200, FRAMED.into()),
+            (404, String::new()),
+            (200, "x".repeat(3 * TAIL_BYTES_MAX) + "end"),
+        ])
+        .await;
+        let mut report = finished();
+        for end in &mut report.containers {
+            end.placement
+                .as_mut()
+                .unwrap()
+                .node_http
+                .clone_from(&address);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let place = StorePath::parse(dir.path().to_str().unwrap()).unwrap();
+        let kept = keep(
+            &LocalStorage,
+            &place,
+            &report,
+            "alice",
+            Duration::from_secs(10),
+        )
+        .await;
+        assert_eq!(kept.len(), 1, "only what failed: {kept:?}");
+        assert_eq!(kept[0].problem, "");
+        assert_eq!(
+            kept[0].files,
+            [
+                ("stderr".to_owned(), 12),
+                ("stdout".to_owned(), TAIL_BYTES_MAX)
+            ]
+        );
+        let read =
+            |name: &str| std::fs::read_to_string(dir.path().join("logs/pserver-0-1").join(name));
+        assert_eq!(read("stderr").unwrap(), "last words!\n");
+        assert!(read("stdout").unwrap().ends_with("xxend"));
+        let container = "container_1700000000000_0005_01_000002";
+        assert_eq!(
+            asked.await.unwrap(),
+            [
+                format!("GET /ws/v1/node/containers/{container}/logs?user.name=alice HTTP/1.1"),
+                format!(
+                    "GET /ws/v1/node/containers/{container}/logs/stderr?size=-1048576&user.name=alice HTTP/1.1"
+                ),
+                format!(
+                    "GET /ws/v1/node/containers/{container}/logs/stdout?size=-1048576&user.name=alice HTTP/1.1"
+                ),
+                format!(
+                    "GET /ws/v1/node/containerlogs/{container}/stdout?user.name=alice HTTP/1.1"
+                ),
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_gone_or_unknown_costs_a_word_and_no_more() {
+        let mut report = finished();
+        for end in &mut report.containers {
+            end.placement.as_mut().unwrap().node_http = "127.0.0.1:1".into();
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let place = StorePath::parse(dir.path().to_str().unwrap()).unwrap();
+        let kept = keep(
+            &LocalStorage,
+            &place,
+            &report,
+            "alice",
+            Duration::from_secs(10),
+        )
+        .await;
+        assert!(kept[0].problem.starts_with("no connection"), "{kept:?}");
+        for hostile in ["", "evil/..", "a@b:1"] {
+            let told = tails(hostile, "container_1", "alice").await;
+            assert_eq!(told.unwrap_err(), "the web server of its node is not known");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Where the report is written, so that nothing that was told before is lost.
+
+use heddle_storage::{
+    Mode, Reason, Storage, StorageError, StorePath, WriteError, make_dirs, publish_small,
+    read_small,
+};
+
+use super::Report;
+
+/// Of a report that is read back, bytes. The view of ten thousand slots takes some MB.
+const READ_BYTES_MAX: usize = 64 << 20;
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// The storage refused or did not answer.
+    #[error("the report cannot be written")]
+    Storage(#[from] StorageError),
+    /// It cannot be written as JSON.
+    #[error("the report has no JSON form")]
+    Form(#[from] serde_json::Error),
+}
+
+/// The two files of a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// For programs.
+    pub json: StorePath,
+    /// For people.
+    pub text: StorePath,
+}
+
+/// Writes the report into `dir`, which is made when it is missing; directories 0700, files 0600, each whole or not at
+/// all. Nothing is replaced: where another report is, this one gets its attempt into its names, unless the other tells
+/// the same end of the same run. Then that one counts, for it knows more of the containers.
+///
+/// # Errors
+/// What the storage says; the same call may be made again.
+pub async fn write(
+    storage: &dyn Storage,
+    dir: &StorePath,
+    report: &Report,
+) -> Result<Written, PlaceError> {
+    make_dirs(storage, dir, Mode::DIR).await?;
+    let own = format!("report-{:06}", report.attempt.0);
+    for name in ["report", own.as_str()] {
+        let files = Written {
+            json: dir
+                .join(&format!("{name}.json"))
+                .map_err(StorageError::from)?,
+            text: dir
+                .join(&format!("{name}.txt"))
+                .map_err(StorageError::from)?,
+        };
+        match publish(storage, &files.json, serde_json::to_vec_pretty(report)?).await {
+            Ok(()) => {}
+            Err(error) if is_taken(&error) => match read(storage, &files.json).await? {
+                // The text may have been on its way when its writer died.
+                Some(told) if told.tells_the_same_end(report) => {
+                    match publish(storage, &files.text, told.to_string().into()).await {
+                        Err(error) if !is_taken(&error) => {
+                            return Err(StorageError::from(error).into());
+                        }
+                        _ => return Ok(files),
+                    }
+                }
+                _ => continue,
+            },
+            Err(error) => return Err(StorageError::from(error).into()),
+        }
+        match publish(storage, &files.text, report.to_string().into()).await {
+            Err(error) if !is_taken(&error) => return Err(StorageError::from(error).into()),
+            _ => return Ok(files),
+        }
+    }
+    let taken = StorageError::new(
+        heddle_storage::Op::Create,
+        storage.show(dir),
+        Reason::Exists,
+    );
+    Err(taken.into())
+}
+
+/// A report that was written; nothing when there is none, or it is of a form that this version does not read.
+///
+/// # Errors
+/// What the storage says.
+pub async fn read(storage: &dyn Storage, json: &StorePath) -> Result<Option<Report>, StorageError> {
+    match read_small(storage, json, READ_BYTES_MAX).await {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn publish(
+    storage: &dyn Storage,
+    path: &StorePath,
+    content: Vec<u8>,
+) -> Result<(), WriteError> {
+    publish_small(storage, path, content.into()).await
+}
+
+fn is_taken(error: &WriteError) -> bool {
+    error.error().is_exists()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::os::unix::fs::PermissionsExt;
+
+    use heddle_protocol::ids::Attempt;
+    use heddle_storage::LocalStorage;
+
+    use super::super::samples::{failed, finished};
+    use super::*;
+
+    fn place() -> (tempfile::TempDir, StorePath) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = StorePath::parse(dir.path().to_str().unwrap()).unwrap();
+        let path = path.join("reports").unwrap().join("a").unwrap();
+        (dir, path)
+    }
+
+    #[tokio::test]
+    async fn a_report_is_for_its_owner_alone() {
+        let (_keep, dir) = place();
+        let files = write(&LocalStorage, &dir, &finished()).await.unwrap();
+        let mode = |path: &StorePath| {
+            std::fs::metadata(path.as_str())
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o7777
+        };
+        assert_eq!(
+            (mode(&dir), mode(&files.json), mode(&files.text)),
+            (0o700, 0o600, 0o600)
+        );
+        assert_eq!(
+            read(&LocalStorage, &files.json).await.unwrap(),
+            Some(finished())
+        );
+        assert_eq!(files.text.name(), "report.txt");
+    }
+
+    #[tokio::test]
+    async fn the_same_end_told_by_the_next_attempt_is_recognised() {
+        let (_keep, dir) = place();
+        let first = write(&LocalStorage, &dir, &finished()).await.unwrap();
+        std::fs::remove_file(first.text.as_str()).unwrap();
+        let again = Report {
+            attempt: Attempt(2),
+            ended_ms: 1_800_000_000_000,
+            ..finished()
+        };
+        assert_eq!(write(&LocalStorage, &dir, &again).await.unwrap(), first);
+        assert_eq!(
+            read(&LocalStorage, &first.json).await.unwrap(),
+            Some(finished())
+        );
+        assert_eq!(
+            std::fs::read_to_string(first.text.as_str()).unwrap(),
+            finished().to_string()
+        );
+    }
+
+    #[tokio::test]
+    async fn another_end_gets_a_name_of_its_own_and_replaces_nothing() {
+        let (_keep, dir) = place();
+        let first = write(&LocalStorage, &dir, &failed(6, "HDFS is away"))
+            .await
+            .unwrap();
+        let second = Report {
+            attempt: Attempt(2),
+            ..finished()
+        };
+        let written = write(&LocalStorage, &dir, &second).await.unwrap();
+        assert_eq!(written.text.name(), "report-000002.txt");
+        let kept = read(&LocalStorage, &first.json).await.unwrap().unwrap();
+        assert_eq!(kept.exit_code, 6);
+        assert_eq!(write(&LocalStorage, &dir, &second).await.unwrap(), written);
+    }
+}

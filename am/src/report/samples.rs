@@ -1,0 +1,146 @@
+//! A small job's end, for the tests of this module.
+
+use heddle_am_core::Outcome;
+use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
+use heddle_protocol::view::{
+    ApplicationView, CheckpointView, EndedView, EvaluationView, FirstFigures, JobState, JobView,
+    LateCheckpointView, Placement, RecoveryView, SlotState, SlotView,
+};
+
+use super::{Asked, Facts, Report};
+
+pub(crate) fn placement(n: u32) -> Placement {
+    Placement {
+        container: format!("container_1700000000000_0005_01_{n:06}"),
+        node: "n1".into(),
+        node_http: "n1:8042".into(),
+    }
+}
+
+pub(crate) fn lost_pserver() -> EndedView {
+    EndedView {
+        slot: Slot::pserver(0),
+        incarnation: Incarnation(1),
+        at_ms: 1_700_000_010_000,
+        cause: "was killed by signal 9 (by an operator or by the kernel)".into(),
+        placement: Some(placement(2)),
+    }
+}
+
+fn slot(slot: Slot, incarnation: u32, n: u32) -> SlotView {
+    SlotView {
+        slot,
+        incarnation: Incarnation(incarnation),
+        state: SlotState::Running,
+        host: "n1".into(),
+        pid: 100 + n,
+        per_second: 10.0,
+        rss_bytes: 5 << 20,
+        total: 1000,
+        placement: Some(placement(n)),
+    }
+}
+
+fn cut(number: u32) -> CutId {
+    serde_json::from_value(serde_json::json!({ "generation": 1, "number": number }))
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A view with one of everything.
+pub(crate) fn view() -> JobView {
+    let mut view = JobView::starting(
+        RunId(uuid::Uuid::from_u128(7)),
+        "quickstart",
+        Attempt(1),
+        1_700_000_000_000,
+    );
+    view.state = JobState::Finished;
+    view.rows = 10_000;
+    view.application = Some(ApplicationView {
+        id: "application_1700000000000_0005".into(),
+        user: "alice".into(),
+        queue: "default".into(),
+    });
+    view.slots = vec![slot(Slot::pserver(0), 2, 4), slot(Slot::trainer(0), 1, 3)];
+    view.history.ended.push_back(lost_pserver());
+    view.history.ended_total = 1;
+    view.history.checkpoints_late.push_back(LateCheckpointView {
+        cut: cut(2),
+        at_ms: 1_700_000_011_000,
+        reason: "pserver-0 was lost before its shards were saved".into(),
+    });
+    view.history.checkpoints_late_total = 1;
+    view.history.first_figures = Some(FirstFigures {
+        rows: 0,
+        at_ms: 1_700_000_005_000,
+    });
+    view.checkpoints_taken = 3;
+    view.checkpoints = vec![CheckpointView {
+        cut: cut(3),
+        phase: PhaseNo(2),
+        step: Step(7),
+        at_ms: 1_700_000_020_000,
+        took_ms: 120,
+        bytes: 4096,
+        dir: "hdfs://nn/user/alice/ckpt/1.3".into(),
+    }];
+    view.evaluations = vec![EvaluationView {
+        pass: 0,
+        rows: 100,
+        log_loss: 0.21184,
+        auc: 0.97291,
+        auc_error: 0.00001,
+        accuracy: 0.925,
+    }];
+    view.recoveries = vec![RecoveryView {
+        cause: "pserver-0 was killed by signal 9".into(),
+        slot: Slot::pserver(0),
+        at_ms: 1_700_000_010_000,
+        epoch_before: Epoch::default(),
+        epoch_after: Epoch::default(),
+        base: Some(cut(1)),
+        phase: PhaseNo(1),
+        step: Step(3),
+        base_step: None,
+        checkpoint_ms: Some(1200),
+        notice_ms: Some(9),
+        restart_ms: Some(700),
+        load_ms: Some(40),
+        resume_ms: Some(11),
+        done: true,
+    }];
+    view
+}
+
+/// The end of [`view`]'s job.
+pub(crate) fn finished() -> Report {
+    let outcome = Outcome {
+        state: JobState::Finished,
+        exit_code: 0,
+        message: String::new(),
+        model: Some("hdfs://nn/user/alice/model".into()),
+    };
+    let facts = Facts {
+        ended_ms: 1_700_000_025_000,
+        checkpoint_dir: "hdfs://nn/user/alice/ckpt".into(),
+        asked: vec![Asked {
+            kind: "pserver".into(),
+            containers: 1,
+            memory_mib: 512,
+            vcores: 1,
+            ..Asked::default()
+        }],
+    };
+    Report::new(&view(), &outcome, facts)
+}
+
+/// The same job, failed with these words.
+pub(crate) fn failed(exit_code: u8, message: &str) -> Report {
+    Report {
+        state: JobState::Failed,
+        exit_code,
+        message: message.into(),
+        model: None,
+        ..finished()
+    }
+}

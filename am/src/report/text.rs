@@ -1,0 +1,222 @@
+//! The report for people.
+
+use std::fmt;
+
+use heddle_protocol::view::JobState;
+use heddle_telemetry::recovery::seconds;
+
+use super::{Asked, ContainerEnd, Report, words};
+
+impl fmt::Display for Report {
+    /// Lines of plain text. What comes from outside has lost its control characters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (view, history) = (&self.view, &self.view.history);
+        let plain = |text: &str| words::plain(text);
+        writeln!(
+            f,
+            "{} {} (exit code {})",
+            one_line(&self.name),
+            words::word(&self.state),
+            self.exit_code
+        )?;
+        for line in self.message.lines() {
+            writeln!(f, "  {}", plain(line))?;
+        }
+        if let Some(test) = &self.test {
+            writeln!(f, "\n{test}")?;
+        }
+        writeln!(f)?;
+        row(f, "run", &self.run)?;
+        if let Some(application) = &self.application {
+            let queue = match application.queue.as_str() {
+                "" => String::new(),
+                queue => format!(", queue {}", one_line(queue)),
+            };
+            row(
+                f,
+                "application",
+                format_args!(
+                    "{}, attempt {}, user {}{queue}",
+                    one_line(&application.id),
+                    self.attempt,
+                    one_line(&application.user)
+                ),
+            )?;
+        }
+        row(f, "started", words::time(self.started_ms))?;
+        row(
+            f,
+            "ended",
+            format_args!(
+                "{}, after {}",
+                words::time(self.ended_ms),
+                seconds(self.ended_ms.saturating_sub(self.started_ms))
+            ),
+        )?;
+        let speed = self.rows_per_second.map_or_else(String::new, |speed| {
+            format!(", {} rows/s", words::rate(speed))
+        });
+        row(
+            f,
+            "rows",
+            format_args!("{}{speed}", words::thousands(view.rows)),
+        )?;
+        if view.bad_records > 0 {
+            row(f, "bad records", words::thousands(view.bad_records))?;
+        }
+        if view.tasks_set_aside > 0 {
+            row(f, "tasks set aside", view.tasks_set_aside)?;
+        }
+        let newest = view.checkpoints.last().map_or_else(String::new, |newest| {
+            format!(", newest {} in {}", newest.cut, one_line(&newest.dir))
+        });
+        row(
+            f,
+            "checkpoints",
+            format_args!(
+                "{} taken, {} given up{newest}",
+                view.checkpoints_taken, history.checkpoints_late_total
+            ),
+        )?;
+        row(f, "checkpoint dir", one_line(&self.checkpoint_dir))?;
+        match (&self.model, self.state) {
+            (Some(model), _) => row(f, "model", one_line(model))?,
+            (None, JobState::Finished) => row(f, "model", "none was to be exported")?,
+            (None, _) => row(f, "model", "none: the job did not finish")?,
+        }
+        for asked in &self.asked {
+            row(f, "asked for", asked)?;
+        }
+        section(f, "Evaluations", &view.evaluations, |scores| {
+            words::evaluation(scores)
+        })?;
+        section(f, "Recoveries", &view.recoveries, |recovery| {
+            plain(&words::recovery(recovery))
+        })?;
+        section(f, "Checkpoints", &view.checkpoints, |taken| {
+            format!("{}  {}", words::time(taken.at_ms), words::checkpoint(taken))
+        })?;
+        section(
+            f,
+            "Checkpoints given up",
+            &history.checkpoints_late,
+            |late| {
+                format!(
+                    "{}  {}  {}",
+                    words::time(late.at_ms),
+                    late.cut,
+                    plain(&late.reason)
+                )
+            },
+        )?;
+        section(f, "Containers", &self.containers, ToString::to_string)?;
+        let untold = history
+            .ended_total
+            .saturating_sub(history.ended.len() as u64);
+        if untold > 0 {
+            writeln!(f, "  and {untold} earlier ones that ended")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} × {}: {} MiB, {} vcores",
+            self.containers,
+            one_line(&self.kind),
+            self.memory_mib,
+            self.vcores
+        )?;
+        for (name, amount) in &self.other {
+            write!(f, ", {} {}", one_line(amount), one_line(name))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ContainerEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = format!("{}-{}", self.slot, self.incarnation);
+        write!(f, "{name:<16}")?;
+        if let Some(at) = &self.placement {
+            write!(f, "  {}  {}", one_line(&at.container), one_line(&at.node))?;
+        }
+        write!(f, "  {}", words::plain(&self.end))?;
+        match self.at_ms {
+            Some(at_ms) => write!(f, "  ({})", words::time(at_ms)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A name from outside on one line.
+fn one_line(text: &str) -> String {
+    words::plain(text).replace(['\n', '\t'], " ")
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {
+    writeln!(f, "{name:<16}{value}")
+}
+
+fn section<'a, T: 'a>(
+    f: &mut fmt::Formatter<'_>,
+    title: &str,
+    entries: impl IntoIterator<Item = &'a T>,
+    text: impl Fn(&T) -> String,
+) -> fmt::Result {
+    let mut entries = entries.into_iter().peekable();
+    if entries.peek().is_some() {
+        writeln!(f, "\n{title}")?;
+    }
+    for entry in entries {
+        for line in text(entry).lines() {
+            writeln!(f, "  {line}")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{failed, finished};
+
+    #[test]
+    fn the_text_holds_what_a_local_run_tells_and_what_the_cluster_adds() {
+        let text = finished().to_string();
+        for expected in [
+            "quickstart finished (exit code 0)\n",
+            "\ntest  log-loss 0.2118  auc 0.9729\n",
+            "application     application_1700000000000_0005, attempt 1, user alice, queue default\n",
+            "rows            10,000, 500 rows/s\n",
+            "checkpoints     3 taken, 1 given up, newest g1-c3 in hdfs://nn/user/alice/ckpt/1.3\n",
+            "model           hdfs://nn/user/alice/model\n",
+            "asked for       1 × pserver: 512 MiB, 1 vcores\n",
+            "    checkpoint     1.200 s  age of the state returned to\n",
+            "    resume         0.011 s  to training again\n",
+            "g1-c2  pserver-0 was lost before its shards were saved\n",
+            "  pserver-0-1       container_1700000000000_0005_01_000002  n1  was killed by signal 9",
+            "  trainer-0-1       container_1700000000000_0005_01_000003  n1  ran to the end\n",
+        ] {
+            assert!(
+                text.contains(expected),
+                "{expected:?} is missing in\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_with_line_ends_forges_no_line() {
+        let mut report = failed(1, "a fact\nits cause\u{1b}[31m");
+        report.name = "x\nmodel           hdfs://evil".into();
+        let text = report.to_string();
+        assert!(text.starts_with("x model "), "{text}");
+        assert!(
+            text.contains("\n  a fact\n  its cause\u{fffd}[31m\n"),
+            "{text}"
+        );
+        assert!(text.contains("model           none: the job did not finish\n"));
+    }
+}

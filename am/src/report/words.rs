@@ -1,0 +1,164 @@
+//! Lines in which a job's figures are told to people, the same in the report, in `run` and in `status`.
+
+use heddle_protocol::view::{CheckpointView, EvaluationView, RecoveryView};
+use heddle_telemetry::recovery::{RecoveryPhases, seconds};
+use serde::Serialize;
+
+/// The word of an enum, as in JSON.
+#[must_use]
+pub fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+/// A rate without digits after the point.
+#[must_use]
+pub fn rate(per_second: f64) -> String {
+    // Rates that were smoothed down to nothing may carry a minus sign.
+    format!("{:.0}", per_second.abs())
+}
+
+/// `1234567` as `1,234,567`.
+#[must_use]
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1536` as `1.5 KiB`.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{bytes} B"),
+        _ => format!("{value:.1} {}", units[unit]),
+    }
+}
+
+/// Milliseconds since 1970 as `2026-01-31 13:05:00Z`; empty when no calendar has that day.
+#[must_use]
+pub fn time(ms: u64) -> String {
+    let at = i64::try_from(ms)
+        .ok()
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(String::new, |at| {
+        at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+    })
+}
+
+/// `pass 3: log-loss 0.2118  auc 0.9729  accuracy 0.9250`.
+#[must_use]
+pub fn evaluation(scores: &EvaluationView) -> String {
+    format!(
+        "pass {}: log-loss {:.4}  auc {:.4}  accuracy {:.4}",
+        scores.pass.saturating_add(1),
+        scores.log_loss,
+        scores.auc,
+        scores.accuracy
+    )
+}
+
+/// The one line that ends a job with test data: `test  log-loss 0.2118  auc 0.9729`.
+#[must_use]
+pub fn final_scores(scores: &EvaluationView) -> String {
+    format!(
+        "test  log-loss {:.4}  auc {:.4}",
+        scores.log_loss, scores.auc
+    )
+}
+
+/// A committed checkpoint in a line.
+#[must_use]
+pub fn checkpoint(taken: &CheckpointView) -> String {
+    format!(
+        "checkpoint {}  phase {} step {}  {} in {}",
+        taken.cut,
+        taken.phase,
+        taken.step,
+        size(taken.bytes),
+        seconds(taken.took_ms)
+    )
+}
+
+/// The five rows of a recovery.
+#[must_use]
+pub fn phases(recovery: &RecoveryView) -> RecoveryPhases {
+    RecoveryPhases {
+        checkpoint_ms: recovery.checkpoint_ms,
+        notice_ms: recovery.notice_ms,
+        restart_ms: recovery.restart_ms,
+        load_ms: recovery.load_ms,
+        resume_ms: recovery.resume_ms,
+    }
+}
+
+/// A recovery: a headline and five rows.
+#[must_use]
+pub fn recovery(recovery: &RecoveryView) -> String {
+    let phases = phases(recovery);
+    let epoch = match recovery.epoch_before == recovery.epoch_after {
+        true => format!("epoch {} stays", recovery.epoch_before),
+        false => format!("epoch {} → {}", recovery.epoch_before, recovery.epoch_after),
+    };
+    let base = recovery
+        .base
+        .map_or_else(String::new, |base| format!(", back to checkpoint {base}"));
+    let over = match recovery.done {
+        true => format!("recovered in {}", seconds(phases.total_ms())),
+        false => "recovering".to_owned(),
+    };
+    format!("{}: {over} ({epoch}{base})\n{phases}", recovery.cause)
+}
+
+/// A text from outside as a line or lines of a terminal or a log: of control characters only line ends and
+/// tabs remain, so that nothing can paint over what stands before it.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\n' | '\t' => c,
+            c if c.is_control() => '\u{fffd}',
+            // Marks that turn the direction of writing around make a text read as what it is not.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_as_people_write_them() {
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(u64::MAX), "16.0 EiB");
+        assert_eq!(time(1_700_000_000_000), "2023-11-14 22:13:20Z");
+        assert_eq!(time(u64::MAX), "");
+        assert_eq!(rate(-0.001), "0");
+    }
+
+    #[test]
+    fn nothing_from_outside_steers_a_terminal() {
+        assert_eq!(
+            plain("a\u{1b}[2Jb\r\n\tc\u{202e}"),
+            "a\u{fffd}[2Jb\u{fffd}\n\tc\u{fffd}"
+        );
+    }
+}
