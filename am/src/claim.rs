@@ -20,7 +20,8 @@
 //!
 //! An owner is not asked, only looked for: on this machine by its process id *and* the time that
 //! process started, since ids are used again. One on another machine cannot be judged from here; a
-//! person can, and says so with `--take-over`. Whatever is decided here wrongly costs work and no
+//! person can, and says so with `--take-over`. An application of YARN is judged by its ResourceManager, not by its
+//! processes: one whose node is dead may live on. Whatever is decided here wrongly costs work and no
 //! model: what a zombie still commits lies outside the lineage.
 
 use std::fs;
@@ -77,6 +78,20 @@ pub enum Liveness {
     Gone,
     /// Cannot be told from here.
     Unknown,
+    /// Who could tell does not answer just now.
+    NoAnswer,
+}
+
+/// Who tells whether the owner of a claim lives.
+pub trait Judge: Sync {
+    /// Whether it does.
+    fn lives(&self, owner: &Owner) -> impl Future<Output = Liveness> + Send;
+}
+
+impl<F: Fn(&Owner) -> Liveness + Sync> Judge for F {
+    async fn lives(&self, owner: &Owner) -> Liveness {
+        self(owner)
+    }
 }
 
 /// Why the directory was not claimed.
@@ -106,6 +121,18 @@ pub enum ClaimError {
         /// Its owner.
         owner: Owner,
     },
+    /// Whether its owner runs could not be found out now; later it may. Exit code 6.
+    #[error(
+        "{dir} was claimed by run {run} ({owner}), and nobody answers who could tell whether that runs"
+    )]
+    NoAnswer {
+        /// The directory.
+        dir: String,
+        /// Its run.
+        run: RunId,
+        /// Its owner.
+        owner: Owner,
+    },
     /// A later attempt of the same application has claimed it. Exit code 9; no flag changes that.
     #[error("{dir} was claimed by {owner}, a later attempt of this application")]
     Superseded {
@@ -125,15 +152,16 @@ pub enum ClaimError {
     Checkpoint(#[from] CheckpointError),
 }
 
-/// Claims a checkpoint directory. `lives` says whether the owner of the highest claim does; for
-/// owners on this machine that is [`liveness`].
+/// Claims a checkpoint directory. `judge` says whether the owner of the highest claim lives; for
+/// owners on this machine that is [`liveness`]. An earlier attempt of the same application is continued, also where
+/// the application as a whole begins anew.
 ///
 /// # Errors
 /// See [`ClaimError`].
 pub async fn claim(
     dir: &CheckpointDir,
     request: &Request,
-    lives: &(dyn Fn(&Owner) -> Liveness + Sync),
+    judge: &impl Judge,
 ) -> Result<Claimed, ClaimError> {
     for _ in 0..TRIES {
         let claimed = dir.claimed().await?;
@@ -147,10 +175,14 @@ pub async fn claim(
             }
         }
         if let Some(before) = &predecessor {
-            may_follow(dir, before, request, lives)?;
+            may_follow(dir, before, request, judge).await?;
         }
         let from = predecessor.as_ref().map(|before| before.generation);
-        let base = newest(dir, request, from, &claimed).await?;
+        let continues = predecessor
+            .as_ref()
+            .is_some_and(|before| same_application(&before.owner, &request.owner));
+        let fresh = request.fresh && !continues;
+        let base = newest(dir, request, fresh, from, &claimed).await?;
         let generation = claimed
             .last()
             .map_or(Generation(1), |highest| highest.next());
@@ -166,7 +198,7 @@ pub async fn claim(
         if !dir.write_claim(&record).await? {
             continue;
         }
-        let again = newest(dir, request, from, &claimed).await?;
+        let again = newest(dir, request, fresh, from, &claimed).await?;
         if again.map(|base| base.manifest.cut) != record.base {
             continue;
         }
@@ -186,10 +218,11 @@ pub async fn claim(
 async fn newest(
     dir: &CheckpointDir,
     request: &Request,
+    fresh: bool,
     from: Option<Generation>,
     claimed: &[Generation],
 ) -> Result<Option<Checkpoint>, CheckpointError> {
-    if request.fresh {
+    if fresh {
         return Ok(None);
     }
     let lineage = dir.lineage_from(from, claimed).await?;
@@ -197,12 +230,28 @@ async fn newest(
         .await
 }
 
+/// Whether both are attempts of one application.
+#[must_use]
+pub fn same_application(one: &Owner, other: &Owner) -> bool {
+    match (one, other) {
+        (
+            Owner::Application {
+                application: one, ..
+            },
+            Owner::Application {
+                application: other, ..
+            },
+        ) => one == other,
+        _ => false,
+    }
+}
+
 /// Whether the owner of the highest claim leaves room for this one.
-fn may_follow(
+async fn may_follow(
     dir: &CheckpointDir,
     before: &ClaimRecord,
     request: &Request,
-    lives: &(dyn Fn(&Owner) -> Liveness + Sync),
+    judge: &impl Judge,
 ) -> Result<(), ClaimError> {
     let (shown, owner, run) = (dir.show(dir.root()), before.owner.clone(), before.run);
     if let (
@@ -224,9 +273,14 @@ fn may_follow(
             Err(ClaimError::Superseded { dir: shown, owner })
         };
     }
-    match lives(&before.owner) {
+    match judge.lives(&before.owner).await {
         Liveness::Gone => Ok(()),
         _ if request.take_over => Ok(()),
+        Liveness::NoAnswer => Err(ClaimError::NoAnswer {
+            dir: shown,
+            run,
+            owner,
+        }),
         Liveness::Alive => Err(ClaimError::Held {
             dir: shown,
             run,
@@ -353,7 +407,7 @@ mod tests {
         request: &Request,
         lives: Liveness,
     ) -> Result<u32, ClaimError> {
-        claim(dir, request, &|_| lives)
+        claim(dir, request, &|_: &Owner| lives)
             .await
             .map(|claimed| claimed.generation.0)
     }

@@ -47,6 +47,17 @@ pub struct Sources {
     pub stops: mpsc::UnboundedReceiver<heddle_protocol::control::Operation>,
 }
 
+/// What does not change while this process leads.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The ApplicationMaster's attempt, which every command names.
+    pub attempt: Attempt,
+    /// How many phases the job has.
+    pub phases: u32,
+    /// What the job is to YARN, for people; none locally.
+    pub application: Option<view::ApplicationView>,
+}
+
 struct Session {
     member: Member,
     lines: Lines,
@@ -57,7 +68,7 @@ struct Session {
 pub struct Driver<C> {
     core: Core,
     cluster: C,
-    attempt: Attempt,
+    about: About,
     workers: Workers,
     sources: Sources,
     view: watch::Sender<Arc<view::JobView>>,
@@ -69,6 +80,8 @@ pub struct Driver<C> {
     answers: HashMap<OperationId, oneshot::Sender<Result<(), String>>>,
     next_operation: u64,
     outcome: Option<Outcome>,
+    /// What went wrong and is over, for people.
+    history: view::History,
 }
 
 impl<C: Cluster> Driver<C> {
@@ -76,7 +89,7 @@ impl<C: Cluster> Driver<C> {
     pub fn new(
         core: Core,
         cluster: C,
-        attempt: Attempt,
+        about: About,
         workers: Workers,
         sources: Sources,
         view: watch::Sender<Arc<view::JobView>>,
@@ -85,7 +98,7 @@ impl<C: Cluster> Driver<C> {
         Self {
             core,
             cluster,
-            attempt,
+            about,
             workers,
             sources,
             view,
@@ -96,6 +109,7 @@ impl<C: Cluster> Driver<C> {
             answers: HashMap::new(),
             next_operation: 1,
             outcome: None,
+            history: view::History::default(),
         }
     }
 
@@ -129,7 +143,7 @@ impl<C: Cluster> Driver<C> {
                 self.renew_view();
             }
         }
-        let view = self.core.view();
+        let view = self.view();
         let outcome = self.outcome.take().unwrap_or_else(|| Outcome {
             state: view::JobState::Failed,
             exit_code: 10,
@@ -141,7 +155,23 @@ impl<C: Cluster> Driver<C> {
 
     fn renew_view(&mut self) {
         self.view_at = Instant::now();
-        self.view.send_replace(Arc::new(self.core.view()));
+        let view = self.view();
+        self.cluster.progress(done(&view, self.about.phases));
+        self.view.send_replace(Arc::new(view));
+    }
+
+    /// The job as the core sees it, with what the cluster knows besides.
+    fn view(&self) -> view::JobView {
+        let mut view = self.core.view();
+        view.application.clone_from(&self.about.application);
+        view.history.clone_from(&self.history);
+        for slot in &mut view.slots {
+            slot.placement = self.cluster.placement(Member {
+                slot: slot.slot,
+                incarnation: slot.incarnation,
+            });
+        }
+        view
     }
 
     fn on(&mut self, event: Event) {
@@ -210,10 +240,14 @@ impl<C: Cluster> Driver<C> {
                     return;
                 }
                 session.registered = true;
+                let container = container.map(ContainerId);
+                if let Some(container) = &container {
+                    self.cluster.known(container, member);
+                }
                 self.on(Event::Registered {
                     connection,
                     member,
-                    container: container.map(ContainerId),
+                    container,
                     pid,
                     host,
                     endpoints,
@@ -250,6 +284,7 @@ impl<C: Cluster> Driver<C> {
         if let Some(session) = self.sessions.remove(&connection)
             && session.registered
         {
+            self.cluster.look(session.member);
             self.on(Event::Closed { connection });
         }
     }
@@ -260,7 +295,7 @@ impl<C: Cluster> Driver<C> {
         };
         let heard = self.heard.get(&session.member).copied().unwrap_or(0);
         if !session.lines.send(&Down {
-            attempt: self.attempt,
+            attempt: self.about.attempt,
             heard,
             command,
         }) {
@@ -317,7 +352,13 @@ impl<C: Cluster> Driver<C> {
                     let _ending = events.send(Event::Probed { member, outcome });
                 });
             }
-            Action::Notice(event) => notice(&event),
+            Action::Notice(event) => {
+                let cluster = &self.cluster;
+                self.history.note(&event, wall_ms(), |slot, incarnation| {
+                    cluster.placement(Member { slot, incarnation })
+                });
+                notice(&event);
+            }
             Action::Answer { id, result } => {
                 if let Some(answer) = self.answers.remove(&id) {
                     let _gone = answer.send(result.map(drop));
@@ -335,6 +376,16 @@ pub fn wall_ms() -> u64 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How much of the job is done, 0 … 1: phases are taken for equally long.
+fn done(view: &view::JobView, phases: u32) -> f32 {
+    let phase = match view.tasks {
+        0 => 0.0,
+        tasks => f64::from(view.tasks_done) / f64::from(tasks),
+    };
+    let done = (f64::from(view.phase.0) + phase) / f64::from(phases.max(1));
+    done.clamp(0.0, 1.0) as f32
 }
 
 fn core_id(connection: api::ConnectionId) -> ConnectionId {

@@ -167,7 +167,7 @@ async fn successor(dir: CheckpointDir) -> (Claimed, Vec<CutId>) {
         fresh: false,
         on_corrupt: OnCorrupt::Fail,
     };
-    let claimed = claim(&dir, &request, &|_| Liveness::Unknown)
+    let claimed = claim(&dir, &request, &|_: &Owner| Liveness::Unknown)
         .await
         .expect("claimed");
     let mut parent = claimed.base.as_ref().map(|base| base.manifest.cut);

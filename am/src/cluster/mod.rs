@@ -4,10 +4,12 @@
 //! the core's events. It decides nothing about the job.
 
 pub mod local;
+pub mod yarn;
 
 use heddle_am_core::{ContainerId, Event};
 use heddle_protocol::ids::{Incarnation, Member, Slot};
 use heddle_protocol::spec::Bytes;
+use heddle_protocol::view::Placement;
 use tokio::sync::mpsc;
 
 /// A container that is wanted.
@@ -37,6 +39,17 @@ pub trait Cluster {
     fn launch(&mut self, container: &ContainerId, member: Member);
     /// Ask the container's process to end, kill it after `grace_ms`. Answered by `Exited`.
     fn stop(&mut self, container: &ContainerId, grace_ms: u64);
+
+    /// A container has said which one it is and who runs in it.
+    fn known(&mut self, _container: &ContainerId, _member: Member) {}
+    /// The connection of this member closed: find out whether its process ended, if that can be known before it is told.
+    fn look(&mut self, _member: Member) {}
+    /// How much of the job is done, 0 … 1, for people.
+    fn progress(&mut self, _done: f32) {}
+    /// The container of a member, as people know it; also after its end.
+    fn placement(&self, _member: Member) -> Option<Placement> {
+        None
+    }
 }
 
 /// Where a cluster's events go. Unbounded: they are a few per container in its life.

@@ -139,6 +139,12 @@ impl ApplicationMaster {
         self.session.want(id, ask, target);
     }
 
+    /// Nothing more is wanted of this ask, and its number will not be used again. A container that fills it stays ours;
+    /// what is still granted comes as [`Event::Excess`]. Keeps the table small where each container has an ask of its own.
+    pub fn forget(&mut self, id: AskId) {
+        self.session.table.forget(id);
+    }
+
     /// (target, held) of an ask.
     pub fn counts(&self, id: AskId) -> Option<(u32, u32)> {
         self.session.table.counts(id)

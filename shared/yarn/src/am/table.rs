@@ -64,6 +64,8 @@ pub(super) struct AskTable {
     believed: BTreeMap<RowKey, Row>,
     /// Asks whose rows are said again although they equal the belief.
     again: BTreeSet<AskId>,
+    /// Asks that go when their last row has been cancelled.
+    forgotten: BTreeSet<AskId>,
     held: BTreeMap<ContainerId, Option<AskId>>,
     /// `true`: an answered heartbeat has carried the release.
     releasing: BTreeMap<ContainerId, bool>,
@@ -75,6 +77,15 @@ impl AskTable {
     pub(super) fn want(&mut self, id: AskId, ask: Ask, target: u32) {
         let held = self.wants.get(&id).map_or(0, |want| want.held);
         self.wants.insert(id, Want { ask, target, held });
+    }
+
+    /// Drops an ask as soon as the ResourceManager believes nothing of it any more.
+    pub(super) fn forget(&mut self, id: AskId) {
+        if let Some(want) = self.wants.get_mut(&id) {
+            want.target = 0;
+            self.forgotten.insert(id);
+            self.drop_forgotten(id);
+        }
     }
 
     /// (target, held) of an ask.
@@ -167,6 +178,9 @@ impl AskTable {
                 self.believed.insert(key.clone(), row.clone());
             }
         }
+        for ask in changes.asks() {
+            self.drop_forgotten(ask);
+        }
         for id in &changes.releases {
             if let Some(sent) = self.releasing.get_mut(id) {
                 *sent = true;
@@ -248,6 +262,9 @@ impl AskTable {
     pub(super) fn forgotten(&mut self) {
         self.believed.clear();
         self.again.clear();
+        for id in std::mem::take(&mut self.forgotten) {
+            self.wants.remove(&id);
+        }
         for sent in self.releasing.values_mut() {
             *sent = false;
         }
@@ -284,6 +301,20 @@ impl AskTable {
             if let Some(sent) = self.releasing.get_mut(id) {
                 *sent = true;
             }
+        }
+    }
+
+    fn drop_forgotten(&mut self, id: AskId) {
+        let first = RowKey {
+            ask: id,
+            priority: Priority(i32::MIN),
+            name: String::new(),
+        };
+        let believed = self.believed.range(first..).next();
+        let has_rows = believed.is_some_and(|(key, _)| key.ask == id);
+        if !has_rows && self.forgotten.remove(&id) {
+            self.wants.remove(&id);
+            self.again.remove(&id);
         }
     }
 

@@ -1,0 +1,388 @@
+//! Who has been asked for, who is where: the bookkeeping between the core's slots and YARN's containers. No socket, no
+//! clock: times are handed in.
+//!
+//! Each filling of a slot is an ask of its own (allocation request id), so a grant names the place that it is for,
+//! whatever size came back and however late. An ask is answered once; what comes after that is given back.
+//!
+//! **Spreading.** Two pservers on one node die together, and share its memory and network. Intuition: while another
+//! node has room it costs a second or two to get it. Rule: a grant for a pserver on a node that has one already, or that
+//! is to be avoided, is given back while the cluster has a node without one, at most [`RETURNS_MAX`] times and
+//! for [`RETURNS_FOR`] for each ask; then it is accepted and said. Rejected: placement constraints, which a default cluster
+//! refuses, and asking for hosts by name, which starves where those are full.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
+use heddle_protocol::spec::{Bytes, JobSpec};
+use heddle_protocol::view::Placement as PlacementView;
+use heddle_yarn::am::{DEFAULT_RACK, NodeName};
+use heddle_yarn::{
+    Amount, AskId, Container, ContainerId, Memory, NodeId, Placement, Priority, Resources, VCores,
+};
+
+use crate::cluster::Ask;
+
+/// How often a grant of one ask is given back for its place.
+const RETURNS_MAX: u32 = 8;
+/// For how long.
+const RETURNS_FOR: Duration = Duration::from_secs(10);
+/// Hosts that an ask names at the most. Each is two rows of the ResourceManager's table.
+const PREFERRED_MAX: usize = 8;
+/// How long a node is not asked for after its NodeManager could not be reached.
+const UNREACHABLE_FOR: Duration = Duration::from_secs(60);
+
+/// What a job's containers have, and where they may be.
+#[derive(Clone, Debug)]
+pub struct Sizes {
+    pserver: Size,
+    trainer: Size,
+    label: Option<String>,
+    trainers_min: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Size {
+    resources: Resources,
+    /// What the process may use, before the overhead.
+    memory: Bytes,
+    overhead: Bytes,
+}
+
+impl Sizes {
+    /// What this job asks for.
+    #[must_use]
+    pub fn of(spec: &JobSpec) -> Self {
+        let size = |memory: Bytes, vcores: u32| {
+            let all = spec.container_memory(memory);
+            Size {
+                resources: Resources::new(mib(all), VCores(vcores)),
+                memory,
+                overhead: Bytes(all.0.saturating_sub(memory.0)),
+            }
+        };
+        let mut trainer = size(spec.trainers.memory, spec.trainers.vcores);
+        for (name, amount) in &spec.trainers.resources {
+            let amount = Amount {
+                value: i64::try_from(*amount).unwrap_or(i64::MAX),
+                unit: String::new(),
+            };
+            trainer.resources = trainer.resources.with(name.as_str(), amount);
+        }
+        Self {
+            pserver: size(spec.pservers.memory, spec.pservers.vcores),
+            trainer,
+            label: spec.yarn.node_label.clone(),
+            trainers_min: spec.trainers.min,
+        }
+    }
+
+    /// What each container of a role is asked for with at first, with the key of the job file that says so.
+    #[must_use]
+    pub fn all(&self) -> [(&'static str, &Resources); 2] {
+        [
+            ("pservers", &self.pserver.resources),
+            ("trainers", &self.trainer.resources),
+        ]
+    }
+
+    fn resources(&self, role: Role, memory: Option<Bytes>) -> Resources {
+        let size = match role {
+            Role::Pserver => &self.pserver,
+            Role::Trainer => &self.trainer,
+        };
+        let mut resources = size.resources.clone();
+        if let Some(memory) = memory {
+            // The overhead grows with it.
+            let share = u128::from(size.overhead.0) * u128::from(memory.0)
+                / u128::from(size.memory.0.max(1));
+            let overhead = u64::try_from(share).unwrap_or(0);
+            resources.memory = mib(Bytes(memory.0.saturating_add(overhead)));
+        }
+        resources
+    }
+
+    /// Lower is served first: without all pservers and the least trainers nothing begins.
+    fn priority(&self, slot: Slot) -> Priority {
+        match slot.role {
+            Role::Pserver => Priority(1),
+            Role::Trainer if slot.index < self.trainers_min => Priority(2),
+            Role::Trainer => Priority(3),
+        }
+    }
+}
+
+fn mib(bytes: Bytes) -> Memory {
+    Memory::mib(bytes.0.div_ceil(1 << 20))
+}
+
+/// An ask that has no container yet.
+#[derive(Clone, Debug)]
+struct Open {
+    slot: Slot,
+    incarnation: Incarnation,
+    avoid: Vec<String>,
+    since: Duration,
+    returns: u32,
+}
+
+/// A container that is ours.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    /// Whom it is for; none for one of an earlier attempt that has not said.
+    pub(super) member: Option<Member>,
+    /// Its node.
+    pub(super) node: NodeId,
+    /// `host:port` of its node's web server.
+    pub(super) node_http: String,
+    /// The grant, until it is used.
+    pub(super) grant: Option<Container>,
+    /// It is being ended.
+    pub(super) ending: bool,
+}
+
+/// What to do with a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is for this filling of this slot. `crowded`: two pservers share a node from now on.
+    Take { member: Member, crowded: bool },
+    /// Give it back; its ask stays open.
+    Return,
+    /// Give it back; nobody wants it.
+    Unwanted,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Book {
+    sizes: Sizes,
+    next_ask: i64,
+    open: BTreeMap<AskId, Open>,
+    held: BTreeMap<ContainerId, Held>,
+    /// The core's latest word on nodes to avoid.
+    avoid: BTreeSet<String>,
+    /// Hosts whose NodeManager could not be reached, and until when they are not asked for.
+    unreachable: BTreeMap<String, Duration>,
+    racks: BTreeMap<String, String>,
+}
+
+impl Book {
+    pub(super) fn new(sizes: Sizes) -> Self {
+        Self {
+            sizes,
+            next_ask: 0,
+            open: BTreeMap::new(),
+            held: BTreeMap::new(),
+            avoid: BTreeSet::new(),
+            unreachable: BTreeMap::new(),
+            racks: BTreeMap::new(),
+        }
+    }
+
+    /// Where nodes stand, by host.
+    pub(super) fn set_racks(&mut self, racks: BTreeMap<String, String>) {
+        self.racks = racks;
+    }
+
+    /// Notes an ask and says it in YARN's terms.
+    pub(super) fn ask(&mut self, ask: Ask, now: Duration) -> (AskId, heddle_yarn::Ask) {
+        let Ask {
+            slot,
+            incarnation,
+            avoid,
+            prefer,
+            memory,
+        } = ask;
+        self.next_ask += 1;
+        let id = AskId(self.next_ask);
+        self.avoid = avoid.iter().cloned().collect();
+        let placement = if prefer.is_empty() {
+            Placement::Any
+        } else {
+            let rack = |host: &String| {
+                self.racks
+                    .get(host)
+                    .map_or(DEFAULT_RACK, String::as_str)
+                    .to_owned()
+            };
+            let nodes = prefer.iter().take(PREFERRED_MAX).map(|host| NodeName {
+                host: host.clone(),
+                rack: rack(host),
+            });
+            Placement::Near {
+                nodes: nodes.collect(),
+                racks: Vec::new(),
+                relax: true,
+            }
+        };
+        let wanted = heddle_yarn::Ask {
+            resources: self.sizes.resources(slot.role, memory),
+            priority: self.sizes.priority(slot),
+            placement,
+            label: self.sizes.label.clone(),
+            ..heddle_yarn::Ask::default()
+        };
+        self.open.insert(
+            id,
+            Open {
+                slot,
+                incarnation,
+                avoid,
+                since: now,
+                returns: 0,
+            },
+        );
+        (id, wanted)
+    }
+
+    /// The ask of a filling, which is not wanted any more.
+    pub(super) fn cancel(&mut self, slot: Slot, incarnation: Incarnation) -> Option<AskId> {
+        let id = self.open.iter().find_map(|(id, open)| {
+            (open.slot == slot && open.incarnation == incarnation).then_some(*id)
+        })?;
+        self.open.remove(&id);
+        Some(id)
+    }
+
+    /// Judges a grant and, if it is taken, notes it. `nodes`: how many the cluster has.
+    pub(super) fn granted(
+        &mut self,
+        ask: AskId,
+        container: Container,
+        nodes: usize,
+        now: Duration,
+    ) -> Verdict {
+        let pserver_hosts = pserver_hosts(&self.held);
+        let Some(open) = self.open.get_mut(&ask) else {
+            return Verdict::Unwanted;
+        };
+        let host = container.node.host.as_str();
+        let crowded = open.slot.role == Role::Pserver && pserver_hosts.contains(host);
+        let room = nodes > pserver_hosts.len();
+        let avoided = open.avoid.iter().any(|avoid| avoid == host);
+        let patient = open.returns < RETURNS_MAX && now.saturating_sub(open.since) < RETURNS_FOR;
+        if (crowded && room || avoided) && patient {
+            open.returns += 1;
+            return Verdict::Return;
+        }
+        let member = Member {
+            slot: open.slot,
+            incarnation: open.incarnation,
+        };
+        self.open.remove(&ask);
+        self.held.insert(
+            container.id,
+            Held {
+                member: Some(member),
+                node: container.node.clone(),
+                node_http: container.node_http_address.clone(),
+                grant: Some(container),
+                ending: false,
+            },
+        );
+        Verdict::Take { member, crowded }
+    }
+
+    /// Notes a container that an earlier attempt left.
+    pub(super) fn kept(&mut self, container: &Container) {
+        self.held.entry(container.id).or_insert_with(|| Held {
+            member: None,
+            node: container.node.clone(),
+            node_http: container.node_http_address.clone(),
+            grant: None,
+            ending: false,
+        });
+    }
+
+    /// A container has said who it is.
+    pub(super) fn known(&mut self, id: ContainerId, member: Member) {
+        if let Some(held) = self.held.get_mut(&id) {
+            held.member.get_or_insert(member);
+        }
+    }
+
+    /// A container of ours.
+    pub(super) fn held(&self, id: ContainerId) -> Option<&Held> {
+        self.held.get(&id)
+    }
+
+    /// The grant of a container that is about to be started.
+    pub(super) fn take_grant(&mut self, id: ContainerId) -> Option<Container> {
+        self.held.get_mut(&id)?.grant.take()
+    }
+
+    /// The container of a member.
+    pub(super) fn of_member(&self, member: Member) -> Option<(ContainerId, &Held)> {
+        self.held
+            .iter()
+            .find(|(_, held)| held.member == Some(member))
+            .map(|(id, held)| (*id, held))
+    }
+
+    /// We end it; its completion is awaited.
+    pub(super) fn ending(&mut self, id: ContainerId) {
+        if let Some(held) = self.held.get_mut(&id) {
+            held.ending = true;
+        }
+    }
+
+    /// A container has ended. None: it was not ours, or was told before.
+    pub(super) fn ended(&mut self, id: ContainerId) -> Option<Held> {
+        self.held.remove(&id)
+    }
+
+    /// The NodeManager of a host does not answer: nothing is asked for there for a while.
+    pub(super) fn is_unreachable(&mut self, host: &str, now: Duration) {
+        self.unreachable
+            .insert(host.to_owned(), now + UNREACHABLE_FOR);
+    }
+
+    /// It does again.
+    pub(super) fn is_back(&mut self, host: &str) {
+        self.unreachable.remove(host);
+    }
+
+    /// Hosts to exclude now; never more than a third of `nodes`, so that the job cannot exclude itself from the cluster.
+    pub(super) fn exclusions(&mut self, nodes: usize, now: Duration) -> BTreeSet<String> {
+        self.unreachable.retain(|_, until| *until > now);
+        let unreachable = self.unreachable.keys();
+        let all = unreachable.chain(
+            self.avoid
+                .iter()
+                .filter(|host| !self.unreachable.contains_key(*host)),
+        );
+        all.take(nodes / 3).cloned().collect()
+    }
+
+    /// Whether a grant or a completion is awaited.
+    pub(super) fn awaits(&self) -> bool {
+        !self.open.is_empty() || self.held.values().any(|held| held.ending)
+    }
+
+    /// Who runs in a container, and where that is, as people see it.
+    pub(super) fn placement(&self, id: ContainerId) -> Option<(Member, PlacementView)> {
+        let held = self.held.get(&id)?;
+        let placement = PlacementView {
+            container: id.to_string(),
+            node: held.node.host.clone(),
+            node_http: held.node_http.clone(),
+        };
+        Some((held.member?, placement))
+    }
+}
+
+/// Distinct hosts that have a pserver which is not being ended.
+fn pserver_hosts(held: &BTreeMap<ContainerId, Held>) -> BTreeSet<&str> {
+    let is_pserver = |held: &&Held| {
+        let role = held.member.map(|member| member.slot.role);
+        !held.ending && role == Some(Role::Pserver)
+    };
+    held.values()
+        .filter(is_pserver)
+        .map(|held| held.node.host.as_str())
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "book_tests.rs"]
+mod tests;

@@ -1,0 +1,210 @@
+//! The bookkeeping: grants, spreading, sizes, exclusions.
+
+use super::*;
+use heddle_protocol::spec::job::sample;
+use heddle_yarn::{ExecutionType, ids::ApplicationAttemptId};
+
+const NOW: Duration = Duration::from_secs(100);
+
+fn attempt() -> ApplicationAttemptId {
+    "appattempt_1_0001_000001".parse().expect("an id")
+}
+
+fn container(number: i64, host: &str, ask: AskId) -> Container {
+    Container {
+        id: ContainerId {
+            attempt: attempt(),
+            id: number,
+        },
+        node: NodeId {
+            host: host.to_owned(),
+            port: 8041,
+        },
+        node_http_address: format!("{host}:8042"),
+        resources: Resources::default(),
+        priority: Priority(1),
+        ask: Some(ask),
+        execution_type: ExecutionType::Guaranteed,
+        version: 0,
+        token: heddle_hadoop::Token::new(Vec::new(), Vec::new(), "ContainerToken", "n:1"),
+    }
+}
+
+fn wanted(slot: Slot, incarnation: u32) -> Ask {
+    Ask {
+        slot,
+        incarnation: Incarnation(incarnation),
+        avoid: Vec::new(),
+        prefer: Vec::new(),
+        memory: None,
+    }
+}
+
+fn book() -> Book {
+    Book::new(Sizes::of(&sample()))
+}
+
+fn take(book: &mut Book, slot: Slot, number: i64, host: &str) -> Verdict {
+    let (ask, _) = book.ask(wanted(slot, 1), NOW);
+    book.granted(ask, container(number, host, ask), 3, NOW)
+}
+
+#[test]
+fn an_ask_is_answered_once_and_by_its_own_id() {
+    let mut book = book();
+    let (first, _) = book.ask(wanted(Slot::trainer(0), 1), NOW);
+    let (second, _) = book.ask(wanted(Slot::trainer(1), 4), NOW);
+    let member = Member {
+        slot: Slot::trainer(1),
+        incarnation: Incarnation(4),
+    };
+    let crowded = false;
+    assert_eq!(
+        book.granted(second, container(2, "n1", second), 3, NOW),
+        Verdict::Take { member, crowded }
+    );
+    assert_eq!(
+        book.granted(second, container(3, "n2", second), 3, NOW),
+        Verdict::Unwanted
+    );
+    assert_eq!(book.cancel(Slot::trainer(0), Incarnation(1)), Some(first));
+    assert_eq!(
+        book.granted(first, container(4, "n2", first), 3, NOW),
+        Verdict::Unwanted
+    );
+    assert_eq!(book.of_member(member).map(|(id, _)| id.id), Some(2));
+}
+
+#[test]
+fn pservers_are_spread_while_a_node_without_one_is_left() {
+    let mut book = book();
+    assert!(matches!(
+        take(&mut book, Slot::pserver(0), 2, "n1"),
+        Verdict::Take { crowded: false, .. }
+    ));
+    let (ask, _) = book.ask(wanted(Slot::pserver(1), 1), NOW);
+    assert_eq!(
+        book.granted(ask, container(3, "n1", ask), 3, NOW),
+        Verdict::Return
+    );
+    assert!(matches!(
+        book.granted(ask, container(4, "n2", ask), 3, NOW),
+        Verdict::Take { crowded: false, .. }
+    ));
+    // A trainer may be anywhere.
+    assert!(matches!(
+        take(&mut book, Slot::trainer(0), 5, "n1"),
+        Verdict::Take { crowded: false, .. }
+    ));
+    // Of two nodes both have one.
+    let (ask, _) = book.ask(wanted(Slot::pserver(2), 1), NOW);
+    assert!(matches!(
+        book.granted(ask, container(6, "n1", ask), 2, NOW),
+        Verdict::Take { crowded: true, .. }
+    ));
+}
+
+#[test]
+fn spreading_ends_after_some_tries_or_some_time() {
+    let mut book = book();
+    take(&mut book, Slot::pserver(0), 2, "n1");
+    let (ask, _) = book.ask(wanted(Slot::pserver(1), 1), NOW);
+    for number in 0..i64::from(RETURNS_MAX) {
+        let grant = container(10 + number, "n1", ask);
+        assert_eq!(book.granted(ask, grant, 3, NOW), Verdict::Return);
+    }
+    let grant = container(30, "n1", ask);
+    assert!(matches!(
+        book.granted(ask, grant, 3, NOW),
+        Verdict::Take { crowded: true, .. }
+    ));
+    let (ask, _) = book.ask(wanted(Slot::pserver(2), 1), NOW);
+    let grant = container(31, "n1", ask);
+    assert!(matches!(
+        book.granted(ask, grant, 3, NOW + RETURNS_FOR),
+        Verdict::Take { crowded: true, .. }
+    ));
+}
+
+#[test]
+fn a_pserver_that_is_being_ended_does_not_keep_its_node() {
+    let mut book = book();
+    take(&mut book, Slot::pserver(0), 2, "n1");
+    book.ending(container(2, "n1", AskId(1)).id);
+    assert!(book.awaits());
+    assert!(matches!(
+        take(&mut book, Slot::pserver(0), 3, "n1"),
+        Verdict::Take { crowded: false, .. }
+    ));
+}
+
+#[test]
+fn an_end_is_told_once() {
+    let mut book = book();
+    take(&mut book, Slot::trainer(0), 2, "n1");
+    let id = container(2, "n1", AskId(1)).id;
+    assert!(book.ended(id).is_some());
+    assert!(book.ended(id).is_none());
+}
+
+#[test]
+fn what_is_asked_for_has_the_overhead_and_the_label() {
+    let mut spec = sample();
+    spec.yarn.node_label = Some("gpu".into());
+    spec.trainers.resources.insert("yarn.io/gpu".into(), 1);
+    let mut book = Book::new(Sizes::of(&spec));
+    let (_, ask) = book.ask(wanted(Slot::trainer(0), 1), NOW);
+    // 256 MiB and a tenth, whole MiB.
+    assert_eq!(ask.resources.memory, Memory::mib(282));
+    assert_eq!(ask.resources.others["yarn.io/gpu"], Amount::count(1));
+    assert_eq!(ask.label.as_deref(), Some("gpu"));
+    let again = Ask {
+        memory: Some(Bytes::mib(512)),
+        ..wanted(Slot::pserver(0), 1)
+    };
+    let (_, ask) = book.ask(again, NOW);
+    assert_eq!(ask.resources.memory, Memory::mib(564));
+    assert!(ask.resources.others.is_empty());
+}
+
+#[test]
+fn what_nothing_begins_without_is_asked_for_first() {
+    let sizes = Sizes::of(&sample());
+    let order: Vec<_> = [Slot::pserver(1), Slot::trainer(0), Slot::trainer(1)]
+        .map(|slot| sizes.priority(slot))
+        .into();
+    assert_eq!(order, [Priority(1), Priority(2), Priority(3)]);
+}
+
+#[test]
+fn data_is_asked_for_by_host_and_rack_and_another_will_do() {
+    let mut book = book();
+    book.set_racks(BTreeMap::from([("n1".into(), "/r1".into())]));
+    let ask = Ask {
+        prefer: vec!["n1".into(), "n2".into()],
+        ..wanted(Slot::trainer(0), 1)
+    };
+    let (_, ask) = book.ask(ask, NOW);
+    let Placement::Near { nodes, relax, .. } = ask.placement else {
+        panic!("near the data")
+    };
+    let racks: Vec<_> = nodes.iter().map(|node| node.rack.as_str()).collect();
+    assert_eq!((racks, relax), (vec!["/r1", DEFAULT_RACK], true));
+}
+
+#[test]
+fn at_most_a_third_of_the_nodes_is_excluded_and_not_for_ever() {
+    let mut book = book();
+    book.is_unreachable("n9", NOW);
+    let ask = Ask {
+        avoid: vec!["n1".into(), "n2".into()],
+        ..wanted(Slot::trainer(0), 1)
+    };
+    book.ask(ask, NOW);
+    let excluded =
+        |book: &mut Book, nodes, now| book.exclusions(nodes, now).into_iter().collect::<Vec<_>>();
+    assert!(excluded(&mut book, 2, NOW).is_empty());
+    assert_eq!(excluded(&mut book, 3, NOW), ["n9"]);
+    assert_eq!(excluded(&mut book, 9, NOW), ["n1", "n2", "n9"]);
+    assert_eq!(excluded(&mut book, 9, NOW + UNREACHABLE_FOR), ["n1", "n2"]);
+}

@@ -1,0 +1,199 @@
+//! Calls to NodeManagers: start, stop, look. Each is a task of its own, so that a dead node holds up nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_am_core::Exit;
+use heddle_hadoop::rpc::Outcome;
+use heddle_protocol::ids::Member;
+use heddle_storage::chain;
+use heddle_yarn::{
+    Container, ContainerId, ContainerState, ContainerStatus, NodeError, NodeId, NodeManagers,
+    Started,
+};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::launch::YarnLaunch;
+
+/// Starts under way at once. A NodeManager has 20 threads for such calls, and a job has many nodes; beyond this they
+/// queue here, where they cost nothing.
+const STARTS_MAX: usize = 64;
+/// When a container whose connection closed is looked at: a dying process takes some milliseconds to be reaped.
+const LOOKS: [Duration; 6] = [
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_millis(1000),
+];
+
+/// What came of a call.
+#[derive(Debug)]
+pub(super) enum Done {
+    /// The NodeManager has it.
+    Started(ContainerId),
+    /// It has not.
+    NotStarted {
+        id: ContainerId,
+        exit: Exit,
+        /// The NodeManager itself does not answer.
+        unreachable: bool,
+    },
+    /// A NodeManager did not take the order to stop: the ResourceManager is to do it.
+    NotStopped(ContainerId),
+    /// A container that was looked at has ended.
+    Ended(ContainerStatus),
+    /// Racks by host.
+    Racks(BTreeMap<String, String>),
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Hands {
+    nodes: NodeManagers,
+    launch: Arc<YarnLaunch>,
+    permits: Arc<Semaphore>,
+    done: mpsc::UnboundedSender<Done>,
+}
+
+impl Hands {
+    pub(super) fn new(
+        nodes: NodeManagers,
+        launch: YarnLaunch,
+        done: mpsc::UnboundedSender<Done>,
+    ) -> Self {
+        Self {
+            nodes,
+            launch: Arc::new(launch),
+            permits: Arc::new(Semaphore::new(STARTS_MAX)),
+            done,
+        }
+    }
+
+    /// Starts a member's process in a container.
+    pub(super) fn start(&self, container: Container, member: Member) {
+        let hands = self.clone();
+        tokio::spawn(async move {
+            let _permit = hands.permits.acquire().await;
+            let done = hands.started(&container, member).await;
+            // The loop outlives its hands except while the process ends.
+            let _ending = hands.done.send(done);
+        });
+    }
+
+    async fn started(&self, container: &Container, member: Member) -> Done {
+        let id = container.id;
+        let context = match self.launch.context(member) {
+            Ok(context) => context,
+            Err(error) => {
+                let error = chain(&error);
+                return Done::NotStarted {
+                    id,
+                    exit: Exit::NotStarted { error },
+                    unreachable: false,
+                };
+            }
+        };
+        let error = match self.nodes.start(container, &context).await {
+            Ok(Started::Accepted | Started::AlreadyRunning) => return Done::Started(id),
+            Err(error) => error,
+        };
+        // The call got through, its answer did not: then the node knows the container.
+        if is_unknown(&error)
+            && let Ok(status) = self.nodes.status(&container.node, id).await
+            && status.state != ContainerState::Complete
+        {
+            return Done::Started(id);
+        }
+        let (exit, unreachable) = judge(&error);
+        Done::NotStarted {
+            id,
+            exit,
+            unreachable,
+        }
+    }
+
+    /// Ends a container: SIGTERM, and 250 ms later SIGKILL.
+    pub(super) fn stop(&self, node: NodeId, id: ContainerId) {
+        let hands = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = hands.nodes.stop(&node, id).await {
+                tracing::info!(container = %id, %node, error = chain(&error), "not stopped by its node");
+                let _ending = hands.done.send(Done::NotStopped(id));
+            }
+        });
+    }
+
+    /// Asks the node of a container whether it still runs: it knows so up to a second before the ResourceManager tells.
+    pub(super) fn look(&self, node: NodeId, id: ContainerId) {
+        let hands = self.clone();
+        tokio::spawn(async move {
+            for wait in LOOKS {
+                tokio::time::sleep(wait).await;
+                match hands.nodes.status(&node, id).await {
+                    Ok(status) if status.state == ContainerState::Complete => {
+                        let _ending = hands.done.send(Done::Ended(status));
+                        return;
+                    }
+                    Ok(_) => {}
+                    // The ResourceManager or silence will tell.
+                    Err(_) => return,
+                }
+            }
+        });
+    }
+}
+
+fn is_unknown(error: &NodeError) -> bool {
+    matches!(error, NodeError::Call(error) if error.outcome() == Outcome::Unknown)
+}
+
+/// What a failed start means: the end that is told, and whether the node does not answer at all.
+///
+/// A grant that cannot be used any more is lost like a container that the cluster took: nobody is blamed, and the slot is
+/// asked for again.
+fn judge(error: &NodeError) -> (Exit, bool) {
+    let error_text = chain(error);
+    match error {
+        NodeError::NoToken { .. }
+        | NodeError::TokenRefused { .. }
+        | NodeError::GrantExpired { .. }
+        | NodeError::PreviousResourceManager { .. }
+        | NodeError::Gone { .. } => (Exit::ByCluster { error: error_text }, false),
+        NodeError::Call(_) => (Exit::NodeLost, true),
+        _ => (Exit::NotStarted { error: error_text }, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_that_came_too_late_is_nobodys_fault() {
+        let container: ContainerId = "container_1_0001_01_000002".parse().expect("an id");
+        let node = NodeId {
+            host: "n1".into(),
+            port: 8041,
+        };
+        for error in [
+            NodeError::GrantExpired { container },
+            NodeError::PreviousResourceManager { container },
+            NodeError::NoToken { node },
+        ] {
+            assert!(
+                matches!(judge(&error), (Exit::ByCluster { .. }, false)),
+                "{error}"
+            );
+        }
+        let refused = NodeError::Refused {
+            class: "InvalidAuxServiceException".into(),
+            message: "no such service".into(),
+        };
+        assert!(
+            matches!(judge(&refused), (Exit::NotStarted { error }, false) if error.contains("no such service"))
+        );
+    }
+}

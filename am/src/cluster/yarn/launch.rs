@@ -1,0 +1,182 @@
+//! What a container is started with: command, variables, files, credentials. No socket here.
+
+use std::collections::BTreeMap;
+
+use heddle_protocol::environment::{
+    AM, AM_DIR, AmAddress, BIND_HOST, DATA_THREADS, INCARNATION, PORTS, RUN, SLOT,
+};
+use heddle_protocol::ids::{Member, RunId};
+use heddle_yarn::launch::UrlError;
+use heddle_yarn::shell::QuoteError;
+use heddle_yarn::{LaunchContext, LocalResource, ResourceKind, Visibility};
+
+use crate::staging::{CONF_DIR, PROGRAM, StagedFile};
+
+/// Arenas of the C library's allocator. Each reserves 64 MiB of address space, and by default there may be eight for
+/// each core: a small container would be ended for virtual memory that it never touches.
+const ARENAS: &str = "4";
+
+/// What all containers of a job are started with.
+#[derive(Clone)]
+pub struct YarnLaunch {
+    /// The run.
+    pub run: RunId,
+    /// This ApplicationMaster.
+    pub am: AmAddress,
+    /// Where later attempts write their addresses, as a URL.
+    pub am_dir: String,
+    /// `HADOOP_USER_NAME`.
+    pub user: String,
+    /// Files by their names in the work directory.
+    pub resources: BTreeMap<String, StagedFile>,
+    /// Variables of the job file.
+    pub env: BTreeMap<String, String>,
+    /// Data threads of a pserver.
+    pub data_threads: u32,
+    /// Ports that containers may listen on, as the job file says; none: any.
+    pub ports: Option<String>,
+    /// The credentials file: the job's secret and tokens, without the ApplicationMaster's own.
+    pub credentials: Vec<u8>,
+}
+
+/// What the job file or the submission says cannot be said to YARN.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// A variable or argument.
+    #[error(transparent)]
+    Quote(#[from] QuoteError),
+    /// The address of a file.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+}
+
+impl YarnLaunch {
+    /// The launch context of this member.
+    ///
+    /// # Errors
+    /// A variable's name or value, or a file's address, that YARN has no way to take.
+    pub fn context(&self, member: Member) -> Result<LaunchContext, LaunchError> {
+        let role = member.slot.role.to_string();
+        let mut context = LaunchContext::new(&[format!("./{PROGRAM}"), role])?
+            .env("MALLOC_ARENA_MAX", ARENAS)?
+            .tokens(self.credentials.clone());
+        for (name, value) in &self.env {
+            context = context.env(name.as_str(), value)?;
+        }
+        for (name, value) in [
+            (RUN, self.run.to_string()),
+            (SLOT, member.slot.to_string()),
+            (INCARNATION, member.incarnation.to_string()),
+            (AM, self.am.to_string()),
+            (AM_DIR, self.am_dir.clone()),
+            (DATA_THREADS, self.data_threads.to_string()),
+            (PORTS, self.ports.clone().unwrap_or_default()),
+            // Without Kerberos HDFS takes a process for whom it says it is; YARN does not set this.
+            ("HADOOP_USER_NAME", self.user.clone()),
+        ] {
+            context = context.env(name, &value)?;
+        }
+        context = context
+            .env_raw(BIND_HOST, "{{NM_HOST}}")?
+            .env_raw("HADOOP_CONF_DIR", format!("{{{{PWD}}}}/{CONF_DIR}"))?;
+        for (name, file) in &self.resources {
+            context = context.file(name.as_str(), resource(file)?);
+        }
+        Ok(context)
+    }
+}
+
+fn resource(file: &StagedFile) -> Result<LocalResource, UrlError> {
+    Ok(LocalResource {
+        url: file.url.parse()?,
+        size: i64::try_from(file.bytes).unwrap_or(-1),
+        timestamp_ms: i64::try_from(file.modified_ms).unwrap_or(i64::MAX),
+        kind: if file.archive {
+            ResourceKind::Archive
+        } else {
+            ResourceKind::File
+        },
+        visibility: if file.shared {
+            Visibility::Private
+        } else {
+            Visibility::Application
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heddle_protocol::ids::{Attempt, Incarnation, Slot};
+    use heddle_yarn::proto;
+
+    fn launch() -> YarnLaunch {
+        let file = StagedFile {
+            url: "hdfs://ns/user/alice/.heddle/bin/heddle-1".into(),
+            bytes: 7,
+            modified_ms: 8,
+            archive: false,
+            shared: true,
+        };
+        YarnLaunch {
+            run: RunId(uuid::Uuid::nil()),
+            am: AmAddress {
+                address: ([10, 0, 0, 7], 4000).into(),
+                attempt: Attempt(2),
+                pid: 9,
+            },
+            am_dir: "hdfs://ns/s/am".into(),
+            user: "alice".into(),
+            resources: BTreeMap::from([("heddle".into(), file)]),
+            env: BTreeMap::from([("NOTE".into(), "a \"b\" $c".into())]),
+            data_threads: 2,
+            ports: None,
+            credentials: b"HDTSsecret".to_vec(),
+        }
+    }
+
+    fn variables(launch: &YarnLaunch) -> BTreeMap<String, String> {
+        let member = Member {
+            slot: Slot::trainer(3),
+            incarnation: Incarnation(5),
+        };
+        let context = launch.context(member).expect("it can be said");
+        let message = proto::ContainerLaunchContextProto::from(&context);
+        assert!(message.command[0].contains("'./heddle' 'trainer'"));
+        assert_eq!(message.local_resources.len(), launch.resources.len());
+        let pair = |pair: &proto::StringStringMapProto| (pair.key().into(), pair.value().into());
+        message.environment.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn a_container_is_told_who_it_is_and_where_to_turn() {
+        let all = variables(&launch());
+        for (name, value) in [
+            (SLOT, "trainer-3"),
+            (INCARNATION, "5"),
+            (AM, "10.0.0.7:4000/2/9"),
+            (AM_DIR, "hdfs://ns/s/am"),
+            ("HADOOP_USER_NAME", "alice"),
+            ("HADOOP_CONF_DIR", "{{PWD}}/conf"),
+            ("NOTE", "a \\\"b\\\" \\$c"),
+        ] {
+            assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_variable_holds_the_secret() {
+        let all = variables(&launch());
+        assert!(
+            all.values().all(|value| !value.contains("secret")),
+            "{all:?}"
+        );
+    }
+
+    #[test]
+    fn a_jobs_variable_does_not_replace_ours() {
+        let mut launch = launch();
+        launch.env.insert("HADOOP_USER_NAME".into(), "hdfs".into());
+        assert_eq!(variables(&launch)["HADOOP_USER_NAME"], "alice");
+    }
+}

@@ -1,0 +1,586 @@
+//! The conversation with the ResourceManager: one task, one heartbeat at a time.
+//!
+//! Orders are taken in between and during heartbeats; starts and stops go to the nodes at once, whatever the
+//! ResourceManager is doing. What it answers becomes the core's events.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::time::Duration;
+
+use heddle_am_core::{ContainerId, Event, Exit, Kept};
+use heddle_hadoop::Token;
+use heddle_storage::chain;
+use heddle_yarn::am::{Preemption, Registered};
+use heddle_yarn::resource::ResourceError;
+use heddle_yarn::{
+    AmError, ApplicationMaster, Client, Cluster, Container, ContainerStatus, Event as Heard,
+    NodeManagers, NodeReport, NodeState, Place,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::book::{Book, Sizes, Verdict};
+use super::exit::exit_of;
+use super::hands::{Done, Hands};
+use super::launch::YarnLaunch;
+use super::{Finish, Order, Places, YarnCluster, pace};
+use crate::cluster::Events;
+
+/// Pause after a heartbeat that failed, so that a ResourceManager that comes back is not met by a storm.
+const FAILED_PAUSE: Duration = Duration::from_millis(500);
+
+/// What is needed to join a cluster as an attempt's ApplicationMaster.
+pub struct Joining {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The `AMRMToken`.
+    pub token: Token,
+    /// Where this ApplicationMaster is.
+    pub place: Place,
+    /// Whether containers of an earlier attempt may be there.
+    pub again: bool,
+    /// What the job asks for.
+    pub sizes: Sizes,
+    /// What containers are started with.
+    pub launch: YarnLaunch,
+    /// How long the ResourceManager may be silent before this attempt gives itself up: its own expiry.
+    pub silence_max: Duration,
+}
+
+/// A registered attempt.
+pub struct Joined {
+    /// The cluster as the driver sees it.
+    pub cluster: YarnCluster,
+    /// What the ResourceManager said; none if an earlier call registered and its answer was lost.
+    pub registered: Option<Registered>,
+    /// Containers of earlier attempts.
+    pub kept: Vec<Kept>,
+    /// Resolves when the conversation is over before the job is.
+    pub gone: oneshot::Receiver<Gone>,
+}
+
+/// Why the conversation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// This attempt is over for the ResourceManager.
+    Fenced(String),
+    /// The ResourceManager was silent for so long that it must have given this attempt up.
+    Silent(String),
+}
+
+/// Why an attempt could not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The ResourceManager.
+    #[error("registering with the ResourceManager")]
+    Am(#[from] AmError),
+    /// The cluster cannot grant what the job asks for.
+    #[error("{role}")]
+    Resources {
+        /// `pservers` or `trainers`.
+        role: &'static str,
+        /// What is too much.
+        source: ResourceError,
+    },
+}
+
+/// Registers the attempt and starts the conversation; what happens comes as `events`.
+///
+/// # Errors
+/// See [`JoinError`]. After [`JoinError::Resources`] the attempt is registered: the cluster beside it can finish it.
+pub async fn join(
+    joining: Joining,
+    events: Events,
+) -> Result<(Joined, Option<JoinError>), JoinError> {
+    let Joining {
+        cluster,
+        token,
+        place,
+        again,
+        sizes,
+        launch,
+        silence_max,
+    } = joining;
+    let mut am = ApplicationMaster::new(&cluster, token);
+    let registered = am.register(place).await?;
+    let mut book = Book::new(sizes.clone());
+    let mut kept = Vec::new();
+    let mut early = Vec::new();
+    if again {
+        for event in am.allocate(0.0).await? {
+            match event {
+                Heard::Recovered(container) => {
+                    book.kept(&container);
+                    kept.push(Kept {
+                        container: ContainerId(container.id.to_string()),
+                        node: container.node.host.clone(),
+                    });
+                }
+                other => early.push(other),
+            }
+        }
+    }
+    let too_much = registered.as_ref().and_then(|registered| {
+        sizes.all().into_iter().find_map(|(role, asked)| {
+            let checked = registered.resource_types.check(asked, &registered.maximum);
+            checked
+                .err()
+                .map(|source| JoinError::Resources { role, source })
+        })
+    });
+    let (orders, incoming) = mpsc::unbounded_channel();
+    let (done, finished) = mpsc::unbounded_channel();
+    let (lost, gone) = oneshot::channel();
+    let places = Places::default();
+    let master = Master {
+        hands: Hands::new(
+            NodeManagers::new(&cluster, am.node_tokens()),
+            launch,
+            done.clone(),
+        ),
+        yarn: cluster.clone(),
+        book,
+        events,
+        places: places.clone(),
+        started: Instant::now(),
+        heard: Instant::now(),
+        awaited: None,
+        stops: BTreeSet::new(),
+        progress: 0.0,
+        racks_asked: false,
+        racks: done,
+        silence_max,
+    };
+    tokio::spawn(master.run(am, early, incoming, finished, lost));
+    let joined = Joined {
+        cluster: YarnCluster { orders, places },
+        registered,
+        kept,
+        gone,
+    };
+    Ok((joined, too_much))
+}
+
+struct Master {
+    hands: Hands,
+    yarn: Cluster,
+    book: Book,
+    events: Events,
+    places: Places,
+    started: Instant,
+    /// When the ResourceManager last answered.
+    heard: Instant,
+    /// Since when something is awaited.
+    awaited: Option<Instant>,
+    /// Containers that are given time to end by themselves.
+    stops: BTreeSet<(Instant, heddle_yarn::ContainerId)>,
+    progress: f32,
+    racks_asked: bool,
+    racks: mpsc::UnboundedSender<Done>,
+    silence_max: Duration,
+}
+
+impl Master {
+    async fn run(
+        mut self,
+        mut am: ApplicationMaster,
+        early: Vec<Heard>,
+        mut orders: mpsc::UnboundedReceiver<Order>,
+        mut finished: mpsc::UnboundedReceiver<Done>,
+        lost: oneshot::Sender<Gone>,
+    ) {
+        for event in early {
+            self.hear(&mut am, event);
+        }
+        let mut last = Instant::now();
+        let mut failed = false;
+        let mut waiting = Vec::new();
+        loop {
+            for order in std::mem::take(&mut waiting) {
+                match order {
+                    Order::Finish(finish) => return self.finish(am, finish).await,
+                    order => self.order(&mut am, order),
+                }
+            }
+            let next = self.next_beat(&am, last, failed);
+            let stop = self.stops.first().map_or(next, |(at, _)| next.min(*at));
+            tokio::select! {
+                biased;
+                order = orders.recv() => match order {
+                    Some(order) => waiting.push(order),
+                    None => return,
+                },
+                Some(done) = finished.recv() => self.done(&mut am, done),
+                () = tokio::time::sleep_until(stop) => {
+                    self.stop_due();
+                    if Instant::now() < next {
+                        continue;
+                    }
+                    let answer = self.beat(&mut am, &mut orders, &mut waiting).await;
+                    last = Instant::now();
+                    failed = answer.is_err();
+                    if let Err(gone) = self.answered(&mut am, answer) {
+                        let _nobody_listens = lost.send(gone);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says goodbye. A ResourceManager that is away now may be back before it would give this attempt up.
+    async fn finish(self, mut am: ApplicationMaster, finish: Finish) {
+        let Finish {
+            status,
+            diagnostics,
+            tracking_url,
+            reply,
+        } = finish;
+        let since = Instant::now();
+        let ended = loop {
+            match am.finish(status, &diagnostics, &tracking_url).await {
+                Err(error) if error.is_retryable() && since.elapsed() < self.silence_max => {
+                    tracing::warn!(error = chain(&error), "not yet unregistered");
+                    tokio::time::sleep(FAILED_PAUSE).await;
+                }
+                ended => break ended,
+            }
+        };
+        let _gone = reply.send(ended);
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn next_beat(&mut self, am: &ApplicationMaster, last: Instant, failed: bool) -> Instant {
+        if failed {
+            return last + FAILED_PAUSE;
+        }
+        if am.has_news() {
+            return last + pace::LEAST;
+        }
+        if !self.book.awaits() {
+            self.awaited = None;
+        } else if self.awaited.is_none() {
+            self.awaited = Some(Instant::now());
+        }
+        last + pace::interval(self.awaited.map(|since| since.elapsed()))
+    }
+
+    /// One heartbeat. Orders that do not need the ResourceManager are carried out meanwhile, the others wait.
+    async fn beat(
+        &mut self,
+        am: &mut ApplicationMaster,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+        waiting: &mut Vec<Order>,
+    ) -> Result<Vec<Heard>, AmError> {
+        let nodes = self.nodes(am);
+        am.exclude(self.book.exclusions(nodes, self.now()));
+        let mut call = pin!(am.allocate(self.progress));
+        loop {
+            tokio::select! {
+                answer = &mut call => return answer,
+                Some(order) = orders.recv() => waiting.extend(self.order_to_a_node(order)),
+            }
+        }
+    }
+
+    fn nodes(&self, am: &ApplicationMaster) -> usize {
+        usize::try_from(am.view().nodes).unwrap_or(0)
+    }
+
+    fn answered(
+        &mut self,
+        am: &mut ApplicationMaster,
+        answer: Result<Vec<Heard>, AmError>,
+    ) -> Result<(), Gone> {
+        match answer {
+            Ok(events) => {
+                self.heard = Instant::now();
+                self.tell(Event::ClusterHeard);
+                for event in events {
+                    self.hear(am, event);
+                }
+                Ok(())
+            }
+            Err(error) if error.is_fenced() => {
+                let reason = chain(&error);
+                self.tell(Event::Fenced {
+                    reason: reason.clone(),
+                });
+                Err(Gone::Fenced(reason))
+            }
+            Err(error) => {
+                let silent = self.heard.elapsed();
+                let error = chain(&error);
+                tracing::warn!(
+                    silent_s = silent.as_secs(),
+                    error,
+                    "no heartbeat with the ResourceManager"
+                );
+                if silent <= self.silence_max {
+                    return Ok(());
+                }
+                Err(Gone::Silent(format!(
+                    "no ResourceManager has answered for {} s: {error}",
+                    silent.as_secs()
+                )))
+            }
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        // The driver outlives this task except while the process ends.
+        let _ending = self.events.send(event);
+    }
+
+    /// Carries out an order that is a node's business; gives others back.
+    fn order_to_a_node(&mut self, order: Order) -> Option<Order> {
+        match order {
+            Order::Launch(id, member) => match self.book.take_grant(id) {
+                Some(grant) => self.hands.start(grant, member),
+                None => tracing::debug!(container = %id, "ended before it was started"),
+            },
+            Order::Stop(id, grace_ms) => {
+                if self.book.held(id).is_some() {
+                    self.book.ending(id);
+                    let at = Instant::now() + Duration::from_millis(grace_ms);
+                    self.stops.insert((at, id));
+                    self.stop_due();
+                }
+            }
+            Order::Look(member) => {
+                if let Some((id, held)) = self.book.of_member(member) {
+                    self.hands.look(held.node.clone(), id);
+                }
+            }
+            Order::Known(id, member) => {
+                self.book.known(id, member);
+                self.place(id);
+            }
+            Order::Progress(progress) => self.progress = progress,
+            other => return Some(other),
+        }
+        None
+    }
+
+    fn order(&mut self, am: &mut ApplicationMaster, order: Order) {
+        match self.order_to_a_node(order) {
+            None => {}
+            Some(Order::Ask(ask)) => {
+                self.ask_for_racks(&ask.prefer);
+                let (id, ask) = self.book.ask(ask, self.now());
+                am.want(id, ask, 1);
+            }
+            Some(Order::Cancel(slot, incarnation)) => {
+                if let Some(id) = self.book.cancel(slot, incarnation) {
+                    am.forget(id);
+                }
+            }
+            Some(Order::Release(id)) => self.release(am, id),
+            // `run` takes it itself; the others are done above.
+            Some(_) => {}
+        }
+    }
+
+    fn release(&mut self, am: &mut ApplicationMaster, id: heddle_yarn::ContainerId) {
+        self.book.ending(id);
+        if !am.release(id) {
+            tracing::debug!(container = %id, "released before");
+        }
+    }
+
+    /// Ends containers whose time is over.
+    fn stop_due(&mut self) {
+        let now = Instant::now();
+        while let Some((at, id)) = self.stops.first().copied() {
+            if at > now {
+                return;
+            }
+            self.stops.pop_first();
+            if let Some(held) = self.book.held(id) {
+                self.hands.stop(held.node.clone(), id);
+            }
+        }
+    }
+
+    /// Racks are needed only to ask for hosts, so a job without locality asks nobody.
+    fn ask_for_racks(&mut self, prefer: &[String]) {
+        if prefer.is_empty() || std::mem::replace(&mut self.racks_asked, true) {
+            return;
+        }
+        let client = Client::new(&self.yarn);
+        let racks = self.racks.clone();
+        tokio::spawn(async move {
+            match client.nodes(&[NodeState::Running]).await {
+                Ok(nodes) => {
+                    let by_host = |node: NodeReport| (node.id.host, node.rack);
+                    let found: BTreeMap<String, String> = nodes.into_iter().map(by_host).collect();
+                    let _ending = racks.send(Done::Racks(found));
+                }
+                Err(error) => {
+                    tracing::info!(
+                        error = chain(&error),
+                        "racks are not known, the default is taken"
+                    );
+                }
+            }
+        });
+    }
+
+    fn done(&mut self, am: &mut ApplicationMaster, done: Done) {
+        match done {
+            Done::Started(id) => {
+                if let Some(held) = self.book.held(id) {
+                    let host = held.node.host.clone();
+                    self.book.is_back(&host);
+                    self.tell(Event::Started {
+                        container: ContainerId(id.to_string()),
+                    });
+                }
+            }
+            Done::NotStarted {
+                id,
+                exit,
+                unreachable,
+            } => {
+                let Some(held) = self.book.ended(id) else {
+                    return;
+                };
+                tracing::warn!(container = %id, node = %held.node, ?exit, "not started");
+                if unreachable {
+                    self.book.is_unreachable(&held.node.host, self.now());
+                }
+                am.release(id);
+                self.exited(id, exit, String::new());
+            }
+            Done::NotStopped(id) => self.release(am, id),
+            Done::Ended(status) => self.ended(&status),
+            Done::Racks(racks) => self.book.set_racks(racks),
+        }
+    }
+
+    fn hear(&mut self, am: &mut ApplicationMaster, event: Heard) {
+        match event {
+            Heard::Allocated { ask, container } => self.granted(am, ask, container),
+            Heard::Completed { status, .. } | Heard::Released(status) => self.ended(&status),
+            Heard::Recovered(container) => {
+                // Told late by a ResourceManager that was restarted meanwhile. Whoever runs there registers by itself.
+                tracing::info!(container = %container.id, node = %container.node, "kept by an earlier attempt");
+                self.book.kept(&container);
+            }
+            Heard::Node(report) => self.node(&report),
+            Heard::Preemption(preemption) => self.preempting(&preemption),
+            Heard::Refused { ask, message } => {
+                self.tell(Event::Rejected {
+                    reason: format!("ask {}: {message}", ask.0),
+                });
+            }
+            Heard::Rejected(ask) => self.tell(Event::Rejected {
+                reason: format!("ask {} cannot be placed", ask.0),
+            }),
+            Heard::Excess { container, reason } => {
+                tracing::info!(%container, ?reason, "a grant too many was given back");
+            }
+            Heard::Resynchronised => tracing::info!("registered again with the ResourceManager"),
+            Heard::TokenRolled => tracing::info!("the attempt's token was renewed"),
+            Heard::Malformed(missing) => {
+                tracing::warn!(%missing, "a message of the ResourceManager was skipped");
+            }
+            other => tracing::debug!(event = ?other, "heard"),
+        }
+    }
+
+    fn granted(
+        &mut self,
+        am: &mut ApplicationMaster,
+        ask: heddle_yarn::AskId,
+        container: Container,
+    ) {
+        let (id, node) = (container.id, container.node.clone());
+        let nodes = self.nodes(am);
+        match self.book.granted(ask, container, nodes, self.now()) {
+            Verdict::Take { member, crowded } => {
+                // Its end must not ask for another one: that is the core's to say, with another incarnation.
+                am.forget(ask);
+                self.place(id);
+                if crowded {
+                    crate::driver::notice(&heddle_protocol::view::Event::Warning {
+                        text: format!(
+                            "{} shares the node {} with another pserver: no other node had room",
+                            member.slot, node.host
+                        ),
+                    });
+                }
+                tracing::info!(%member, container = %id, %node, "granted");
+                self.tell(Event::Allocated {
+                    container: ContainerId(id.to_string()),
+                    slot: member.slot,
+                    incarnation: member.incarnation,
+                    node: node.host,
+                });
+            }
+            Verdict::Return => {
+                tracing::info!(container = %id, %node, "given back for another node");
+                am.release(id);
+            }
+            Verdict::Unwanted => {
+                am.release(id);
+            }
+        }
+    }
+
+    fn place(&self, id: heddle_yarn::ContainerId) {
+        if let Some((member, placement)) = self.book.placement(id) {
+            self.places.put(member, placement);
+        }
+    }
+
+    fn ended(&mut self, status: &ContainerStatus) {
+        let Some(held) = self.book.ended(status.id) else {
+            return;
+        };
+        let (exit, text) = exit_of(status);
+        let member = held.member.map(|member| member.to_string());
+        tracing::info!(container = %status.id, node = %held.node, member, status = %status.exit, "container ended");
+        self.exited(status.id, exit, text);
+    }
+
+    fn exited(&self, id: heddle_yarn::ContainerId, exit: Exit, text: String) {
+        self.tell(Event::Exited {
+            container: ContainerId(id.to_string()),
+            exit,
+            text,
+        });
+    }
+
+    fn node(&mut self, report: &NodeReport) {
+        let state = report.state;
+        tracing::info!(node = %report.id, ?state, report.health_report, "node changed");
+        match state {
+            // Its containers still run; those of a lost or stopped node are reported one by one.
+            Some(NodeState::Unhealthy | NodeState::Decommissioning) => {
+                self.tell(Event::NodeLeaving {
+                    node: report.id.host.clone(),
+                });
+            }
+            Some(NodeState::Running | NodeState::Rebooted) => self.book.is_back(&report.id.host),
+            _ => {}
+        }
+    }
+
+    /// The CapacityScheduler names all that it is going to take as negotiable, 15 s ahead unless configured otherwise; the
+    /// strict ones are certain.
+    fn preempting(&self, preemption: &Preemption) {
+        let named = preemption.strict.iter().chain(&preemption.negotiable);
+        for id in named.collect::<BTreeSet<_>>() {
+            if self.book.held(*id).is_some() {
+                self.tell(Event::Preempting {
+                    container: ContainerId(id.to_string()),
+                    deadline_ms: None,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! How often the ResourceManager is asked.
+//!
+//! **Intuition.** Grants and ends wait on the ResourceManager until the next heartbeat: while something is awaited each
+//! heartbeat's interval is dead time of the job, else it is load on a machine that thousands of jobs share.
+//!
+//! **Rule.** 50 ms for the first seconds of a wait, then slower the longer it lasts, since what took a minute will not
+//! come in the next tenth of a second; 1 s when nothing is awaited. What is new is said at once, but never two
+//! heartbeats within 10 ms: what the core asks for in one go goes out in one call.
+
+use std::time::Duration;
+
+/// When nothing is awaited; the same as Java's.
+const QUIET: Duration = Duration::from_secs(1);
+/// Between any two.
+pub(super) const LEAST: Duration = Duration::from_millis(10);
+
+/// From one heartbeat to the next, when something has been awaited for so long.
+pub(super) fn interval(awaited: Option<Duration>) -> Duration {
+    match awaited {
+        None => QUIET,
+        Some(since) if since < Duration::from_secs(10) => Duration::from_millis(50),
+        Some(since) if since < Duration::from_secs(60) => Duration::from_millis(200),
+        Some(_) => Duration::from_millis(500),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_slows_down_and_never_below_the_quiet_pace() {
+        let waits = [None, Some(0), Some(9), Some(30), Some(3_600)];
+        let intervals: Vec<_> = waits
+            .iter()
+            .map(|wait| interval(wait.map(Duration::from_secs)).as_millis())
+            .collect();
+        assert_eq!(intervals, [1000, 50, 50, 200, 500]);
+    }
+}

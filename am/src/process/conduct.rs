@@ -1,0 +1,114 @@
+//! From what is prepared to the job's end: core, journal, store, server and driver around one cluster.
+
+use std::sync::Arc;
+
+use heddle_am_core::{Config, Core, Event, Kept, Limits, Outcome, Recovered};
+use heddle_protocol::control::Operation;
+use heddle_protocol::handshake::Secret;
+use heddle_protocol::ids::Attempt;
+use heddle_protocol::spec::{JobSpec, phase_count};
+use heddle_protocol::view::{ApplicationView, JobView};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+use super::prepare::Prepared;
+use crate::api::{self, Shared};
+use crate::cluster::Cluster;
+use crate::driver::{About, Driver, Sources, Workers};
+use crate::run_dir::RunFile;
+
+/// Inputs on their way to the driver. Containers that report faster than it takes them in are held up by TCP.
+const INPUTS_IN_FLIGHT: usize = 4096;
+
+/// Who leads, where and by which rules.
+pub(super) struct Stage<'a, C> {
+    pub(super) file: &'a RunFile,
+    pub(super) spec: &'a JobSpec,
+    pub(super) secret: Secret,
+    pub(super) attempt: Attempt,
+    pub(super) listener: TcpListener,
+    /// Where people find the job.
+    pub(super) address: String,
+    pub(super) limits: Limits,
+    pub(super) cluster_lease_ms: Option<u64>,
+    pub(super) application: Option<ApplicationView>,
+    pub(super) cluster: C,
+    pub(super) kept: Vec<Kept>,
+    pub(super) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
+    pub(super) stops: mpsc::UnboundedReceiver<Operation>,
+}
+
+/// Leads the job to its end.
+pub(super) async fn conduct<C: Cluster>(
+    prepared: Prepared,
+    stage: Stage<'_, C>,
+) -> (Outcome, JobView) {
+    let Stage {
+        file,
+        spec,
+        secret,
+        attempt,
+        listener,
+        address,
+        limits,
+        cluster_lease_ms,
+        application,
+        cluster,
+        kept,
+        events: (events, receiver),
+        stops,
+    } = stage;
+    let recovered = Recovered {
+        attempt,
+        generation: prepared.generation,
+        journal: prepared.carried,
+        base: prepared.base.map(|base| prepared.store.checkpoint(base)),
+        checkpoints: prepared.checkpoints,
+        kept,
+    };
+    let core = Core::new(Config {
+        run: file.run,
+        spec: Arc::new(spec.clone()),
+        plan: Arc::new(prepared.plan),
+        address,
+        started_ms: file.started_ms,
+        limits,
+        cluster_lease_ms,
+        locality: Arc::default(),
+        output: Some(spec.output.model.url()),
+    });
+    let (inputs, incoming) = mpsc::channel(INPUTS_IN_FLIGHT);
+    let (records, journaled) = mpsc::unbounded_channel();
+    let (calls, called) = mpsc::unbounded_channel();
+    let (viewer, view) = watch::channel(Arc::new(JobView {
+        application: application.clone(),
+        ..JobView::starting(file.run, &file.name, attempt, file.started_ms)
+    }));
+    tokio::spawn(prepared.journal.run(journaled, events.clone()));
+    tokio::spawn(prepared.store.run(called, events.clone()));
+    let shared = Shared {
+        run: file.run,
+        secret,
+        inputs,
+        view,
+    };
+    tokio::spawn(api::serve(listener, Arc::new(shared)));
+    let workers = Workers {
+        journal: records,
+        store: calls,
+    };
+    let sources = Sources {
+        inputs: incoming,
+        events: receiver,
+        sender: events,
+        stops,
+    };
+    let about = About {
+        attempt,
+        phases: phase_count(spec),
+        application,
+    };
+    Driver::new(core, cluster, about, workers, sources, viewer)
+        .run(Event::Recovered(Box::new(recovered)))
+        .await
+}

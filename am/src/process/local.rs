@@ -1,0 +1,167 @@
+//! The ApplicationMaster of a local run, from its run directory to its exit code.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use heddle_am_core::{Limits, Outcome};
+use heddle_protocol::control::Operation;
+use heddle_protocol::environment::{AM_FILE, AmAddress, DATA_THREADS, PORTS, RUN, SECRET_FILE};
+use heddle_protocol::ids::{Attempt, RunId};
+use heddle_protocol::spec::JobSpec;
+use heddle_protocol::view::{self, JobState, JobView};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::bind;
+use super::conduct::{Stage, conduct};
+use super::prepare::prepare;
+use super::refusal::Refusal;
+use crate::claim;
+use crate::cluster::local::{LocalCluster, LocalLaunch};
+use crate::driver::notice;
+use crate::run_dir::{RunDir, RunFile};
+
+/// Leads the run of this directory to its end.
+pub(super) async fn lead(dir: &RunDir, program: &Path) -> (Outcome, JobView) {
+    match try_to_lead(dir, program).await {
+        Ok(ended) => ended,
+        Err(refusal) => refused(dir, refusal),
+    }
+}
+
+fn refused(dir: &RunDir, refusal: Refusal) -> (Outcome, JobView) {
+    tracing::error!(
+        exit_code = refusal.exit_code,
+        message = refusal.message,
+        "the run did not start"
+    );
+    let file = dir.run_file().ok();
+    let outcome = Outcome {
+        state: JobState::Failed,
+        exit_code: refusal.exit_code,
+        message: refusal.message.clone(),
+        model: None,
+    };
+    let view = empty_view(file.as_ref(), refusal.message);
+    // The core says how a job ended; this one never came to it.
+    notice(&view::Event::Ended {
+        state: outcome.state,
+        exit_code: outcome.exit_code,
+        message: outcome.message.clone(),
+        model: None,
+        view: Box::new(view.clone()),
+    });
+    (outcome, view)
+}
+
+/// The view of a run that never began.
+fn empty_view(file: Option<&RunFile>, message: String) -> JobView {
+    let (run, name, started_ms) = file.map_or((RunId(Uuid::nil()), "", 0), |file| {
+        (file.run, file.name.as_str(), file.started_ms)
+    });
+    JobView {
+        state: JobState::Failed,
+        message,
+        ..JobView::starting(run, name, Attempt(1), started_ms)
+    }
+}
+
+async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView), Refusal> {
+    let file = dir.run_file()?;
+    let spec = dir.spec()?;
+    let secret = dir.secret()?;
+    let owner = claim::local_owner().map_err(|error| {
+        Refusal::new(
+            10,
+            format!("the system does not tell who this process is: {error}"),
+        )
+    })?;
+    let prepared = prepare(&file, &spec, owner, &claim::liveness).await?;
+    let attempt = Attempt(1);
+    let (listener, address) = bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &spec).await?;
+    dir.write(
+        "am.json",
+        &AmAddress {
+            address,
+            attempt,
+            pid: std::process::id(),
+        },
+    )?;
+    let (events, receiver) = mpsc::unbounded_channel();
+    let (stops, stopped) = mpsc::unbounded_channel();
+    let cluster = LocalCluster::start(local_launch(dir, &file, &spec, program), events.clone())
+        .map_err(|error| Refusal::new(10, format!("no thread to start containers: {error}")))?;
+    watch_for_stops(stops);
+    let stage = Stage {
+        file: &file,
+        spec: &spec,
+        secret,
+        attempt,
+        listener,
+        address: format!("http://{address}/"),
+        limits: Limits {
+            orphan_ms: spec.run.orphan_timeout().0,
+            ..Limits::default()
+        },
+        cluster_lease_ms: None,
+        application: None,
+        cluster,
+        kept: Vec::new(),
+        events: (events, receiver),
+        stops: stopped,
+    };
+    Ok(conduct(prepared, stage).await)
+}
+
+fn local_launch(dir: &RunDir, file: &RunFile, spec: &JobSpec, program: &Path) -> LocalLaunch {
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let mut variables = vec![
+        (RUN.to_owned(), file.run.to_string()),
+        (AM_FILE.to_owned(), text(dir.am_file())),
+        (SECRET_FILE.to_owned(), text(dir.secret_file())),
+        (DATA_THREADS.to_owned(), spec.pservers.vcores.to_string()),
+    ];
+    if let Some(ports) = spec.network.ports {
+        variables.push((PORTS.to_owned(), ports.to_string()));
+    }
+    LocalLaunch {
+        program: program.to_owned(),
+        trainer_command: spec.trainers.command.clone(),
+        job_dir: file.job_dir.clone(),
+        run_dir: dir.path().to_owned(),
+        variables,
+    }
+}
+
+/// The command line's death (standard input ends) and SIGTERM both mean: end in order.
+fn watch_for_stops(stops: mpsc::UnboundedSender<Operation>) {
+    let on_signal = stops.clone();
+    tokio::spawn(async move {
+        let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+            return;
+        };
+        while terminate.recv().await.is_some() {
+            tracing::info!("asked to end by SIGTERM");
+            let _ending = on_signal.send(Operation::Stop { checkpoint: true });
+        }
+    });
+    // A thread of its own: reading standard input cannot be cancelled, and must not hold up the runtime's end.
+    let reading = std::thread::Builder::new()
+        .name("stdin".into())
+        .stack_size(64 * 1024)
+        .spawn(move || {
+            let mut byte = [0u8; 64];
+            loop {
+                match std::io::Read::read(&mut std::io::stdin(), &mut byte) {
+                    Ok(0) | Err(_) => break,
+                    Ok(_) => {}
+                }
+            }
+            tracing::info!("the command line is gone");
+            let _ending = stops.send(Operation::Stop { checkpoint: true });
+        });
+    if let Err(error) = reading {
+        tracing::warn!(%error, "the command line's end will not be noticed");
+    }
+}

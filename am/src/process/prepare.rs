@@ -1,0 +1,280 @@
+//! What an ApplicationMaster has to know before its job can begin, on one machine and on YARN alike.
+//!
+//! ```text
+//! checkpoint directory → claim → journal → may this spec go on? → input plan → journal of this generation
+//! ```
+//!
+//! Whatever goes wrong on the way is a [`Refusal`]; nothing is started before all of it holds.
+
+use std::sync::Arc;
+
+use heddle_am_core::{Outcome, Record};
+use heddle_protocol::ids::{CutId, Generation};
+use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
+use heddle_protocol::spec::{self, JobSpec};
+use heddle_protocol::view::JobState;
+use heddle_storage::checkpoint::{
+    Checkpoint, CheckpointDir, CheckpointError, Depth, Health, Owner,
+};
+use heddle_storage::{Location, connect};
+use uuid::Uuid;
+
+use super::refusal::Refusal;
+use crate::claim::{self, Claimed, Judge};
+use crate::driver::wall_ms;
+use crate::input;
+use crate::journal::{self, Journal};
+use crate::run_dir::{Earlier, RunFile};
+use crate::store::Store;
+
+/// A job that may begin.
+pub(super) struct Prepared {
+    pub(super) generation: Generation,
+    /// The newest complete checkpoint of the lineage.
+    pub(super) base: Option<Checkpoint>,
+    /// All of them.
+    pub(super) checkpoints: Vec<heddle_am_core::Checkpoint>,
+    /// Records of the lineage.
+    pub(super) carried: Vec<Record>,
+    pub(super) plan: InputPlan,
+    pub(super) journal: Journal,
+    pub(super) store: Store,
+    /// How this very application ended, if an earlier attempt has recorded that: only its goodbye was lost.
+    pub(super) ended: Option<Outcome>,
+}
+
+/// Claims the job's checkpoint directory and finds out where the job stands.
+pub(super) async fn prepare(
+    file: &RunFile,
+    spec: &JobSpec,
+    owner: Owner,
+    judge: &impl Judge,
+) -> Result<Prepared, Refusal> {
+    let place = spec.checkpoint.dir.url();
+    let location = Location::parse(&place)
+        .map_err(|error| Refusal::new(7, format!("checkpoint.dir = {place}: {error}")))?;
+    let storage =
+        connect(&location).map_err(|error| Refusal::from(CheckpointError::from(error)))?;
+    let checkpoints =
+        CheckpointDir::open_or_create(Arc::clone(&storage), location.path().clone()).await?;
+    let salt = Salt(Uuid::new_v4());
+    let request = claim::Request {
+        run: file.run,
+        owner: owner.clone(),
+        salt,
+        at_ms: wall_ms(),
+        take_over: file.take_over,
+        fresh: file.earlier == Earlier::Fresh,
+        on_corrupt: match spec.checkpoint.on_corrupt {
+            spec::OnCorrupt::Previous => heddle_storage::checkpoint::OnCorrupt::Previous,
+            spec::OnCorrupt::Fail => heddle_storage::checkpoint::OnCorrupt::Fail,
+        },
+    };
+    let claimed = claim::claim(&checkpoints, &request, judge).await?;
+    tracing::info!(generation = %claimed.generation, "checkpoint directory is ours");
+    let mut history = History::read(&checkpoints, &claimed, &owner).await?;
+    if file.earlier == Earlier::Fresh && !history.is_ours {
+        history.records.clear();
+    }
+    let store = Store {
+        dir: checkpoints.clone(),
+        location,
+        salt,
+        run: file.run,
+        job: spec.name.clone(),
+        overwrite: file.overwrite,
+    };
+    let base_cut = claimed.base.as_ref().map(|base| base.manifest.cut);
+    journal::check_base(&checkpoints, &history.records, base_cut)?;
+    let ended = history.ended();
+    let carried = may_continue(
+        file,
+        spec,
+        claimed.base.as_ref().map(|base| &base.manifest),
+        history.records,
+        ended.is_some(),
+    )?;
+    // Reading the data's names may take as long as all the rest, and the directory's listing does not need it.
+    let (found, known) = tokio::join!(input::plan(spec), known(&checkpoints, &store));
+    let plan = match &claimed.base {
+        // Names of tasks mean what they meant when the checkpoint was made.
+        Some(base) => unchanged(base.manifest.plan.clone(), &found?)?,
+        None => found?,
+    };
+    let journal = Journal::open(checkpoints.clone(), claimed.generation, &carried).await?;
+    tracing::info!(
+        files = plan.files.len(),
+        records = carried.len(),
+        "input planned, journal open"
+    );
+    Ok(Prepared {
+        generation: claimed.generation,
+        base: claimed.base,
+        checkpoints: known?,
+        carried,
+        plan,
+        journal,
+        store,
+        ended,
+    })
+}
+
+/// The records of the lineage, and whose they are.
+struct History {
+    records: Vec<Record>,
+    /// The last of them are of an earlier attempt of this application.
+    is_ours: bool,
+}
+
+impl History {
+    async fn read(dir: &CheckpointDir, claimed: &Claimed, owner: &Owner) -> Result<Self, Refusal> {
+        let records = journal::read(dir, claimed.generation).await?;
+        let last = records.iter().rev().find_map(|record| match record {
+            Record::Claim { generation, .. } => Some(*generation),
+            _ => None,
+        });
+        let is_ours = match last {
+            Some(generation) => claim::same_application(&dir.claim(generation).await?.owner, owner),
+            None => false,
+        };
+        Ok(Self { records, is_ours })
+    }
+
+    /// How this application ended. A failure that trying again may cure was told so that it would be tried again.
+    fn ended(&self) -> Option<Outcome> {
+        let outcome = self.records.iter().rev().find_map(|record| match record {
+            Record::Outcome(outcome) => Some(Some(outcome.clone())),
+            Record::Claim { .. } => Some(None),
+            _ => None,
+        });
+        outcome
+            .flatten()
+            .filter(|outcome| self.is_ours && !is_transient(outcome.state, outcome.exit_code))
+    }
+}
+
+/// Whether another attempt may do better: what failed is that something could not be reached.
+pub(super) fn is_transient(state: JobState, exit_code: u8) -> bool {
+    state == JobState::Failed && exit_code == 6
+}
+
+/// Whether this spec may go on from what is there; the records to carry over if so.
+fn may_continue(
+    file: &RunFile,
+    spec: &JobSpec,
+    base: Option<&Manifest>,
+    history: Vec<Record>,
+    ended_here: bool,
+) -> Result<Vec<Record>, Refusal> {
+    let mut longer = false;
+    if let Some(base) = base
+        && base.spec_digest != spec.digest().0
+    {
+        let before: JobSpec = serde_json::from_value(base.spec.clone()).map_err(|error| {
+            Refusal::new(
+                8,
+                format!(
+                    "checkpoint {}: its job spec is not readable: {error}",
+                    base.cut
+                ),
+            )
+        })?;
+        let differences = spec.differences(&before.keys());
+        let told: Vec<_> = differences
+            .iter()
+            .map(|difference| {
+                format!(
+                    "{} was {} and is {}",
+                    difference.key, difference.before, difference.now
+                )
+            })
+            .collect();
+        if let Some(never) = differences
+            .iter()
+            .find(|difference| !difference.allowed_on_resume)
+        {
+            return Err(Refusal::new(
+                7,
+                format!(
+                    "checkpoint.dir holds a run of another spec ({}); {} cannot change under a run: use --fresh to train anew, or another checkpoint.dir",
+                    told.join(", "),
+                    never.key
+                ),
+            ));
+        }
+        if !differences.is_empty() && file.earlier != Earlier::Resume {
+            return Err(Refusal::new(
+                7,
+                format!(
+                    "checkpoint.dir holds a run of another spec ({}): use --resume to go on with the new values, or --fresh to train anew",
+                    told.join(", ")
+                ),
+            ));
+        }
+        longer = differences
+            .iter()
+            .any(|difference| difference.key == "data.passes");
+    }
+    let finished = history.iter().rev().find_map(|record| match record {
+        Record::Outcome(outcome) => Some(outcome.state == JobState::Finished),
+        _ => None,
+    });
+    if finished == Some(true) && !longer && !ended_here {
+        return Err(Refusal::new(
+            7,
+            "the run in checkpoint.dir is finished: use --fresh to train anew, or raise data.passes and use --resume",
+        ));
+    }
+    // An outcome ends the life of one run; this one goes on.
+    Ok(history
+        .into_iter()
+        .filter(|record| !matches!(record, Record::Outcome(_)))
+        .collect())
+}
+
+/// The plan of the checkpoint, if the files are still what they were.
+fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, Refusal> {
+    let (before, now) = (&planned.files, &found.files);
+    let same = before.len() == now.len()
+        && before
+            .iter()
+            .zip(now)
+            .all(|(a, b)| a.url == b.url && a.bytes == b.bytes);
+    if same {
+        return Ok(planned);
+    }
+    let changed = before
+        .iter()
+        .find(|file| {
+            !now.iter()
+                .any(|other| other.url == file.url && other.bytes == file.bytes)
+        })
+        .or_else(|| {
+            now.iter()
+                .find(|file| !before.iter().any(|other| other.url == file.url))
+        });
+    let which = changed.map_or("a file", |file| file.url.as_str());
+    Err(Refusal::new(
+        7,
+        format!(
+            "data.train, data.test: {which} is not what it was when the checkpoint was made (added, removed or of another length): \
+             restore it, or use --fresh to train anew"
+        ),
+    ))
+}
+
+async fn known(
+    dir: &CheckpointDir,
+    store: &Store,
+) -> Result<Vec<heddle_am_core::Checkpoint>, Refusal> {
+    let mut found = Vec::new();
+    for candidate in dir.listing(Depth::Shallow).await? {
+        if let (true, Health::Good(checkpoint)) = (candidate.in_lineage, candidate.health) {
+            found.push(store.checkpoint(*checkpoint));
+        }
+    }
+    found.sort_by_key(|checkpoint: &heddle_am_core::Checkpoint| -> CutId {
+        checkpoint.manifest.cut
+    });
+    Ok(found)
+}

@@ -1,0 +1,104 @@
+//! Why a job did not start: one sentence and an exit code.
+
+use heddle_storage::checkpoint::CheckpointError;
+use heddle_storage::{Reason, StorageError, chain};
+
+use crate::claim::ClaimError;
+use crate::input::InputError;
+use crate::journal::JournalError;
+use crate::run_dir::RunDirError;
+
+/// Why a run did not start: the sentence for people and the exit code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// Of the command line.
+    pub(super) exit_code: u8,
+    /// Fact, cause, next step.
+    pub(super) message: String,
+    /// Another attempt of the same application leads: nothing may be said in its name.
+    pub(super) is_fenced: bool,
+}
+
+impl Refusal {
+    pub(super) fn new(exit_code: u8, message: impl Into<String>) -> Self {
+        Self {
+            exit_code,
+            message: message.into(),
+            is_fenced: false,
+        }
+    }
+
+    pub(super) fn fenced(message: impl Into<String>) -> Self {
+        Self {
+            is_fenced: true,
+            ..Self::new(9, message)
+        }
+    }
+}
+
+impl From<RunDirError> for Refusal {
+    fn from(error: RunDirError) -> Self {
+        Self::new(7, chain(&error))
+    }
+}
+
+impl From<InputError> for Refusal {
+    fn from(error: InputError) -> Self {
+        let code = match &error {
+            InputError::Storage { source, .. } => code_of(source),
+            InputError::Location { .. } | InputError::Empty { .. } => 7,
+        };
+        Self::new(code, chain(&error))
+    }
+}
+
+impl From<CheckpointError> for Refusal {
+    fn from(error: CheckpointError) -> Self {
+        let code = match &error {
+            CheckpointError::Storage(source) => code_of(source),
+            CheckpointError::Foreign { .. } | CheckpointError::NotOurs { .. } => 7,
+            error if error.is_fenced() => 9,
+            _ => 8,
+        };
+        Self {
+            is_fenced: error.is_fenced(),
+            ..Self::new(code, format!("checkpoint.dir: {}", chain(&error)))
+        }
+    }
+}
+
+impl From<ClaimError> for Refusal {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::Checkpoint(error) => error.into(),
+            error @ ClaimError::Superseded { .. } => Self::fenced(chain(&error)),
+            error @ ClaimError::NoAnswer { .. } => Self::new(6, chain(&error)),
+            error => Self::new(9, chain(&error)),
+        }
+    }
+}
+
+impl From<JournalError> for Refusal {
+    fn from(error: JournalError) -> Self {
+        let code = if error.is_fenced() {
+            9
+        } else if error.is_retryable() {
+            6
+        } else {
+            8
+        };
+        Self {
+            is_fenced: error.is_fenced(),
+            ..Self::new(code, chain(&error))
+        }
+    }
+}
+
+/// The exit code of a storage's failure.
+pub(super) fn code_of(error: &StorageError) -> u8 {
+    match &error.reason {
+        Reason::Denied | Reason::Quota(_) => 5,
+        Reason::Unavailable => 6,
+        _ => 7,
+    }
+}

@@ -1,0 +1,179 @@
+//! What the container of an ApplicationMaster is given: by YARN, by the submission.
+
+use std::time::Duration;
+
+use heddle_hadoop::configuration::Environment;
+use heddle_hadoop::token::Credentials;
+use heddle_hadoop::{Configuration, Token, User};
+use heddle_protocol::environment::AmAddress;
+use heddle_protocol::handshake::Secret;
+use heddle_protocol::ids::Attempt;
+use heddle_protocol::spec::JobSpec;
+use heddle_storage::Mode;
+use heddle_storage::{Location, StorageError, chain, connect, make_dirs, publish_small};
+use heddle_yarn::{AmEnvironment, Cluster};
+
+use crate::driver::wall_ms;
+use crate::process::refusal::{Refusal, code_of};
+use crate::run_dir::{RunDir, RunFile};
+use crate::staging::{SECRET_ALIAS, YARN_FILE, YarnFile};
+
+/// Kind of the token that proves to be an attempt (`AMRMTokenIdentifier.KIND_NAME`).
+const AM_TOKEN: &str = "YARN_AM_RM_TOKEN";
+/// After how long the ResourceManager gives a silent ApplicationMaster up, and what it is when nobody says so.
+const EXPIRY: &str = "yarn.am.liveness-monitor.expiry-interval-ms";
+const EXPIRY_DEFAULT_MS: i64 = 900_000;
+
+/// What YARN gives.
+pub(super) struct Given {
+    pub(super) environment: AmEnvironment,
+    pub(super) configuration: Configuration,
+    pub(super) cluster: Cluster,
+    /// The proof of being this attempt.
+    pub(super) token: Token,
+    credentials: Credentials,
+}
+
+impl Given {
+    /// Reads variables, configuration and credentials.
+    pub(super) fn read() -> Result<Self, Refusal> {
+        let internal = |what: &str, error: &dyn std::error::Error| {
+            Refusal::new(10, format!("{what}: {}", chain(error)))
+        };
+        let variables = Environment::of_process();
+        let environment = AmEnvironment::of(&variables)
+            .map_err(|error| internal("this is no container of YARN", &error))?;
+        let configuration = Configuration::load(variables.clone())
+            .map_err(|error| internal("the configuration cannot be read", &error))?;
+        let secured = configuration
+            .trimmed("hadoop.security.authentication")
+            .map_err(|error| internal("the configuration", &error))?
+            .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
+        let user =
+            User::resolve(&variables, secured).map_err(|error| Refusal::new(5, chain(&error)))?;
+        let cluster = Cluster::new(&configuration, user)
+            .map_err(|error| internal("the configuration", &error))?;
+        let credentials = Credentials::read_file(&environment.token_file).map_err(|error| {
+            Refusal::new(5, format!("the container's credentials: {}", chain(&error)))
+        })?;
+        let token = credentials
+            .of_kind(AM_TOKEN)
+            .next()
+            .cloned()
+            .ok_or_else(|| Refusal::new(5, "the container's credentials hold no AMRM token"))?;
+        Ok(Self {
+            environment,
+            configuration,
+            cluster,
+            token,
+            credentials,
+        })
+    }
+
+    /// The attempt's number.
+    pub(super) fn attempt(&self) -> Attempt {
+        Attempt(u32::try_from(self.environment.attempt().attempt).unwrap_or(0))
+    }
+
+    /// Time since the submission, ms, by the clocks of two machines.
+    pub(super) fn since_submit_ms(&self) -> u64 {
+        let submitted = self.environment.submit_time_ms.unwrap_or(0);
+        wall_ms().saturating_sub(u64::try_from(submitted).unwrap_or(0))
+    }
+
+    /// After how long the ResourceManager gives a silent attempt up.
+    pub(super) fn expiry(&self) -> Duration {
+        let ms = self
+            .configuration
+            .integer(EXPIRY, EXPIRY_DEFAULT_MS)
+            .ok()
+            .filter(|ms| *ms > 0)
+            .unwrap_or(EXPIRY_DEFAULT_MS);
+        Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
+    }
+
+    /// Where YARN's proxy finds the pages.
+    pub(super) fn tracking_url(&self, address: &AmAddress) -> String {
+        format!(
+            "http://{}:{}",
+            self.environment.node_host,
+            address.address.port()
+        )
+    }
+
+    /// The credentials of the job's containers: ours without the proof of being the attempt, whose holder could act in
+    /// our place.
+    pub(super) fn for_containers(&self) -> Vec<u8> {
+        let mut credentials = self.credentials.clone();
+        credentials.remove_kind(AM_TOKEN);
+        credentials.encode()
+    }
+}
+
+/// What the submission gives.
+pub(super) struct Files {
+    pub(super) run: RunFile,
+    pub(super) spec: JobSpec,
+    pub(super) yarn: YarnFile,
+    pub(super) secret: Secret,
+}
+
+impl Files {
+    /// Reads the files of the work directory.
+    pub(super) fn read(dir: &RunDir, given: &Given) -> Result<Self, Refusal> {
+        let secret = given
+            .credentials
+            .secret(SECRET_ALIAS)
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .ok_or_else(|| {
+                Refusal::new(
+                    5,
+                    format!("the container's credentials hold no {SECRET_ALIAS}"),
+                )
+            })?;
+        let secret = Secret::from_hex(secret)
+            .map_err(|error| Refusal::new(5, format!("{SECRET_ALIAS}: {}", chain(&error))))?;
+        Ok(Self {
+            run: dir.run_file()?,
+            spec: dir.spec()?,
+            yarn: dir.read(YARN_FILE)?,
+            secret,
+        })
+    }
+
+    /// Where attempts write their addresses, as a URL.
+    pub(super) fn am_dir(&self) -> String {
+        format!("{}/am", self.yarn.staging.trim_end_matches('/'))
+    }
+
+    /// Writes where this attempt is, for containers that look for it and for the command line.
+    pub(super) async fn write_address(&self, address: &AmAddress) -> Result<(), Refusal> {
+        let failed = |error: &StorageError| {
+            Refusal::new(
+                code_of(error),
+                format!("the ApplicationMaster's address: {}", chain(error)),
+            )
+        };
+        let url = self.am_dir();
+        let location = Location::parse(&url)
+            .map_err(|error| Refusal::new(10, format!("staging = {url}: {error}")))?;
+        let storage = connect(&location).map_err(|error| failed(&error))?;
+        let name = format!("{:06}.json", address.attempt.0);
+        let path = location
+            .path()
+            .join(&name)
+            .map_err(|error| Refusal::new(10, format!("{url}/{name}: {error}")))?;
+        let json = serde_json::to_vec(address).expect("plain fields are JSON");
+        let mut written = publish_small(&*storage, &path, json.clone().into()).await;
+        if written
+            .as_ref()
+            .is_err_and(|error| error.error().is_not_found())
+        {
+            make_dirs(&*storage, location.path(), Mode::DIR)
+                .await
+                .map_err(|error| failed(&error))?;
+            written = publish_small(&*storage, &path, json.into()).await;
+        }
+        written.map_err(|error| failed(error.error()))
+    }
+}

@@ -1,0 +1,62 @@
+//! Whether the owner of a claim lives, on a cluster: the ResourceManager knows of applications.
+
+use heddle_storage::chain;
+use heddle_storage::checkpoint::Owner;
+use heddle_yarn::{ApplicationId, Client, ClientError, Cluster};
+
+use crate::claim::{self, Judge, Liveness};
+
+/// Asks the ResourceManager.
+pub(super) struct YarnJudge {
+    client: Client,
+    own: ApplicationId,
+}
+
+impl YarnJudge {
+    pub(super) fn new(cluster: &Cluster, own: ApplicationId) -> Self {
+        Self {
+            client: Client::new(cluster),
+            own,
+        }
+    }
+}
+
+impl Judge for YarnJudge {
+    /// An application lives until the ResourceManager calls it ended, whatever became of its nodes. One that it does not
+    /// know is gone if it would know it: with the same start time in their ids, it has been forgotten among
+    /// thousands since. Another start time may mean another cluster that shares the file system.
+    async fn lives(&self, owner: &Owner) -> Liveness {
+        let Owner::Application { application, .. } = owner else {
+            return claim::liveness(owner);
+        };
+        let Ok(id) = application.parse::<ApplicationId>() else {
+            return Liveness::Unknown;
+        };
+        match self.client.report(id).await {
+            Ok(report) if report.state.is_some_and(|state| state.is_final()) => Liveness::Gone,
+            Ok(report) => {
+                tracing::info!(application, state = ?report.state, "the owner of the checkpoint directory lives");
+                Liveness::Alive
+            }
+            Err(ClientError::NotFound(_)) if id.cluster_timestamp == self.own.cluster_timestamp => {
+                Liveness::Gone
+            }
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(
+                    application,
+                    error = chain(&error),
+                    "no word of an application"
+                );
+                Liveness::NoAnswer
+            }
+            Err(error) => {
+                tracing::warn!(
+                    application,
+                    error = chain(&error),
+                    "an application cannot be judged"
+                );
+                Liveness::Unknown
+            }
+        }
+    }
+}
