@@ -10,129 +10,71 @@
 //!   could close it before its lease expires.
 //! - Parents are never made, nothing is overwritten, modes are explicit.
 //!
-//! Not here: block locations, delegation tokens and quotas, which hdfs-native does not know.
+//! - **What hdfs-native does not know** (block locations, erasure coding) is asked of the NameNode by `heddle-hadoop`.
 
+mod calls;
+mod connect;
 mod error;
 mod stream;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use hdfs_native::client::FileStatus;
-use hdfs_native::{Client, ClientBuilder, HdfsError, WriteOptions};
-use heddle_hadoop::configuration::Environment;
-use heddle_hadoop::token::Credentials;
-use heddle_hadoop::{Configuration, User};
-use tokio::runtime::{Builder, Handle, Runtime};
+use hdfs_native::{Client, HdfsError, WriteOptions};
+use heddle_hadoop::Configuration;
+use heddle_hadoop::configuration::{Environment, NameService};
+use heddle_hadoop::namenode::NameNode;
+use heddle_hadoop::rpc::RpcError;
+use tokio::sync::OnceCell;
 
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
-use crate::store::{Entry, Kind, Mode, Reader, Storage, Writer};
-use error::{read_error, write_error};
+use crate::store::{BlockPlace, Entry, Kind, Mode, Reader, Storage, Writer};
+use calls::{CALL, Calls};
+use connect::NewFiles;
 use stream::{HdfsReader, HdfsWriter};
-
-/// How long one call may take. Longer than a NameNode's fail-over, shorter than a checkpoint's patience.
-const CALL: Duration = Duration::from_secs(60);
-/// hdfs-native asks a NameNode for a closed file for 15 s by itself, and the last packets take their time.
-const CLOSE: Duration = Duration::from_secs(120);
-/// Port of a NameNode where the URL names none.
-const DEFAULT_PORT: u16 = 8020;
 
 /// One HDFS.
 #[derive(Debug, Clone)]
 pub struct HdfsStorage {
     client: Arc<Client>,
+    direct: Arc<Direct>,
     /// `hdfs://…` without path, for messages.
     url: String,
-    options: WriteOptionsOf,
+    new_files: NewFiles,
     calls: Calls,
 }
 
-/// What the configuration says about new files; the server's defaults where it says nothing.
-#[derive(Debug, Clone, Copy, Default)]
-struct WriteOptionsOf {
-    replication: Option<u32>,
-    block_size: Option<u64>,
+/// The way to the NameNode for calls that hdfs-native does not know, opened at the first of them.
+#[derive(Debug)]
+struct Direct {
+    service: NameService,
+    configuration: Configuration,
+    namenode: OnceCell<NameNode>,
 }
 
-/// Where calls run.
-#[derive(Debug, Clone)]
-struct Calls {
-    runtime: Handle,
-}
-
-/// Why a call gave no result.
-enum Failed {
-    Hdfs(HdfsError),
-    /// No answer in time.
-    Late,
-    /// The client panicked.
-    Panic,
-}
-
-impl Calls {
-    /// The runtime of this process, made at the first use.
-    fn get() -> std::io::Result<Self> {
-        static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-        static MAKING: Mutex<()> = Mutex::new(());
-        let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-        if RUNTIME.get().is_none() {
-            // One thread computes CRCs and moves packets of one stream at some 800 MB/s; two serve a
-            // node's network.
-            let runtime = Builder::new_multi_thread()
-                .worker_threads(2)
-                .thread_name("hdfs-io")
-                .enable_all()
-                .build()?;
-            let _was_empty = RUNTIME.set(runtime);
-        }
-        let runtime = RUNTIME
-            .get()
-            .expect("set just now, under the lock")
-            .handle()
-            .clone();
-        Ok(Self { runtime })
-    }
-
-    async fn run<T: Send + 'static>(
-        &self,
-        limit: Duration,
-        call: impl Future<Output = Result<T, HdfsError>> + Send + 'static,
-    ) -> Result<T, Failed> {
-        let task = self
-            .runtime
-            .spawn(async move { tokio::time::timeout(limit, call).await });
-        match task.await {
-            Ok(Ok(Ok(value))) => Ok(value),
-            Ok(Ok(Err(error))) => Err(Failed::Hdfs(error)),
-            Ok(Err(_)) => Err(Failed::Late),
-            Err(_) => Err(Failed::Panic),
-        }
+impl Direct {
+    async fn namenode(&self) -> Result<&NameNode, String> {
+        self.namenode
+            .get_or_try_init(|| connect::namenode(&self.service, &self.configuration))
+            .await
     }
 }
 
-impl Failed {
-    fn read(self, op: Op, place: &str) -> StorageError {
-        match self {
-            Self::Hdfs(error) => read_error(op, place, error),
-            Self::Late => {
-                StorageError::new(op, place, Reason::Unavailable).because("no answer in time")
-            }
-            Self::Panic => {
-                StorageError::new(op, place, Reason::Other).because("the HDFS client panicked")
-            }
-        }
-    }
+/// Why a call of ours failed.
+enum Own {
+    /// There is no way to log in.
+    Login(String),
+    Call(RpcError),
+}
 
-    fn write(self, op: Op, place: &str) -> WriteError {
-        match self {
-            Self::Hdfs(error) => write_error(op, place, error),
-            other => WriteError::Unknown(other.read(op, place)),
-        }
+impl From<RpcError> for Own {
+    fn from(error: RpcError) -> Self {
+        Self::Call(error)
     }
 }
 
@@ -163,56 +105,74 @@ impl HdfsStorage {
     /// `Unsupported` when no authority is given and `fs.defaultFS` names none; `Denied` when the
     /// cluster is secured and the token file cannot be read; what hdfs-native says.
     pub fn new(authority: &str, configuration: &Configuration) -> Result<Self, StorageError> {
-        let failed = |reason| StorageError::new(Op::Open, format!("hdfs://{authority}/"), reason);
-        let url = url_of(authority, configuration).map_err(failed)?;
-        let secured = configuration
-            .trimmed("hadoop.security.authentication")
-            .map_err(|error| failed(Reason::Other).because(error))?
-            .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
-        if secured {
-            // hdfs-native takes an unreadable token file for none, and panics at a truncated one.
-            Credentials::of_environment(configuration)
-                .map_err(|error| failed(Reason::Denied).because(error))?;
-        }
-        let user = User::resolve(configuration.environment(), secured)
-            .map_err(|error| failed(Reason::Denied).because(error))?;
-        // A key whose value cannot be resolved is nothing that hdfs-native could use either.
-        let resolved = configuration
-            .keys()
-            .filter_map(|key| Some((key.to_owned(), configuration.get(key).ok()??)));
-        let calls = Calls::get().map_err(|error| failed(Reason::Other).because(error))?;
-        let builder = ClientBuilder::new()
-            .with_url(&url)
-            // A directory that is none: all there is to know is handed over.
-            .with_config_dir("/dev/null")
-            .with_config(resolved.collect::<Vec<_>>())
-            .with_io_runtime(calls.runtime.clone());
-        let builder = if secured {
-            builder
-        } else {
-            builder.with_user(user.short_name())
-        };
-        // Looks up accounts and, for some configurations, names; panics are its way to say no to some.
-        let client = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.build()))
-            .map_err(|_| failed(Reason::Other).because("the HDFS client panicked"))?
-            .map_err(|error| read_error(Op::Open, &url, error))?;
-        let number = |key: &str| {
-            configuration
-                .size(key, 0)
-                .ok()
-                .and_then(|n| u64::try_from(n).ok())
-                .filter(|n| *n > 0)
-        };
-        let options = WriteOptionsOf {
-            replication: number("dfs.replication").and_then(|n| u32::try_from(n).ok()),
-            block_size: number("dfs.blocksize"),
+        let service = connect::service_of(authority, configuration)?;
+        let url = connect::url_of(&service);
+        let calls = Calls::get()
+            .map_err(|error| StorageError::new(Op::Open, &url, Reason::Other).because(error))?;
+        let client = connect::files_client(&url, configuration, &calls)?;
+        let direct = Direct {
+            service,
+            configuration: configuration.clone(),
+            namenode: OnceCell::new(),
         };
         Ok(Self {
             client: Arc::new(client),
+            direct: Arc::new(direct),
             url,
-            options,
+            new_files: NewFiles::of(configuration),
             calls,
         })
+    }
+
+    /// Where all bytes of a file are.
+    async fn places(&self, path: &StorePath) -> Result<Vec<BlockPlace>, StorageError> {
+        let (direct, name) = (Arc::clone(&self.direct), path.as_str().to_owned());
+        let call = async move {
+            let namenode = direct.namenode().await.map_err(Own::Login)?;
+            // Java's largest length: to the end of the file.
+            let length = i64::MAX.cast_unsigned();
+            Ok(namenode.block_locations(&name, 0, length).await?)
+        };
+        let Some(file) = self.own(Op::Stat, path, call).await? else {
+            return Err(StorageError::new(
+                Op::Stat,
+                self.show(path),
+                Reason::NotFound,
+            ));
+        };
+        let place = |block: heddle_hadoop::namenode::BlockLocation| BlockPlace {
+            offset: block.offset,
+            bytes: block.length,
+            hosts: block
+                .replicas
+                .into_iter()
+                .map(|replica| replica.host)
+                .collect(),
+        };
+        Ok(file.blocks.into_iter().map(place).collect())
+    }
+
+    /// Runs a call that hdfs-native does not know.
+    async fn own<T: Send + 'static>(
+        &self,
+        op: Op,
+        path: &StorePath,
+        call: impl Future<Output = Result<T, Own>> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        // The login's failure is no failure of the call, so it comes back as a value.
+        let call = async move {
+            match call.await {
+                Ok(value) => Ok(Ok(value)),
+                Err(Own::Login(what)) => Ok(Err(what)),
+                Err(Own::Call(error)) => Err(error),
+            }
+        };
+        let place = self.show(path);
+        match self.calls.run::<_, RpcError>(CALL, call).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(what)) => Err(StorageError::new(op, place, Reason::Denied).because(what)),
+            Err(failed) => Err(failed.read(op, &place)),
+        }
     }
 
     /// Runs a reading call.
@@ -289,38 +249,6 @@ impl HdfsStorage {
     }
 }
 
-/// The URL to connect to.
-fn url_of(authority: &str, configuration: &Configuration) -> Result<String, Reason> {
-    if authority.is_empty() {
-        let default = configuration
-            .trimmed("fs.defaultFS")
-            .ok()
-            .flatten()
-            .unwrap_or_default();
-        let authority = default.strip_prefix("hdfs://").unwrap_or_default();
-        let authority = authority.split('/').next().unwrap_or_default();
-        if authority.is_empty() {
-            let what =
-                "fs.defaultFS names no HDFS; write hdfs://host:port/… or set HADOOP_CONF_DIR";
-            return Err(Reason::Unsupported(what.to_owned()));
-        }
-        return url_of(authority, configuration);
-    }
-    let is_service = configuration
-        .get(&format!("dfs.ha.namenodes.{authority}"))
-        .ok()
-        .flatten()
-        .is_some();
-    let has_port = authority
-        .rsplit_once(':')
-        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    Ok(if is_service || has_port {
-        format!("hdfs://{authority}")
-    } else {
-        format!("hdfs://{authority}:{DEFAULT_PORT}")
-    })
-}
-
 fn entry(path: StorePath, status: &FileStatus) -> Entry {
     Entry {
         path,
@@ -342,8 +270,8 @@ impl Storage for HdfsStorage {
 
     async fn create(&self, path: &StorePath, mode: Mode) -> Result<Box<dyn Writer>, WriteError> {
         let options = WriteOptions {
-            block_size: self.options.block_size,
-            replication: self.options.replication,
+            block_size: self.new_files.block_size,
+            replication: self.new_files.replication,
             permission: mode.0,
             overwrite: false,
             create_parent: false,
@@ -488,6 +416,44 @@ impl Storage for HdfsStorage {
     async fn delete_dir(&self, path: &StorePath) -> Result<(), WriteError> {
         self.delete(path, Kind::Dir).await
     }
+
+    async fn blocks(&self, path: &StorePath) -> Result<Vec<BlockPlace>, StorageError> {
+        self.places(path).await
+    }
+
+    async fn check_dir(&self, path: &StorePath) -> Result<(), StorageError> {
+        let (direct, name) = (Arc::clone(&self.direct), path.as_str().to_owned());
+        let call = async move {
+            let namenode = direct.namenode().await.map_err(Own::Login)?;
+            Ok(namenode.erasure_coding_policy(&name).await?)
+        };
+        match self.own(Op::Stat, path, call).await? {
+            None => Ok(()),
+            Some(policy) => {
+                let what = format!(
+                    "it is erasure-coded ({policy}), and files there cannot be synced: choose a replicated directory, \
+                     or give this one back to replication (hdfs ec -setPolicy -replicate -path …)"
+                );
+                Err(StorageError::new(
+                    Op::Create,
+                    self.show(path),
+                    Reason::Unsupported(what),
+                ))
+            }
+        }
+    }
+
+    async fn reach(&self) -> Result<(), StorageError> {
+        let direct = Arc::clone(&self.direct);
+        let tried = tokio::task::spawn_blocking(move || connect::ports(&direct.service)).await;
+        match tried {
+            Ok(Err(wrong)) => {
+                Err(StorageError::new(Op::Open, &self.url, Reason::Unavailable).because(wrong))
+            }
+            // A look that was cut short has found nothing wrong.
+            Ok(Ok(())) | Err(_) => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -501,35 +467,6 @@ mod tests {
             configuration.set(key, *value, "test");
         }
         configuration
-    }
-
-    #[test]
-    fn the_namenode_is_found_by_url_default_or_name_service() {
-        let plain = configuration(&[("fs.defaultFS", "hdfs://nn.example:9000/")]);
-        assert_eq!(url_of("", &plain), Ok("hdfs://nn.example:9000".to_owned()));
-        assert_eq!(url_of("other", &plain), Ok("hdfs://other:8020".to_owned()));
-        assert_eq!(
-            url_of("other:1234", &plain),
-            Ok("hdfs://other:1234".to_owned())
-        );
-        let service = configuration(&[
-            ("fs.defaultFS", "hdfs://ns1"),
-            ("dfs.ha.namenodes.ns1", "a,b"),
-        ]);
-        assert_eq!(url_of("", &service), Ok("hdfs://ns1".to_owned()));
-    }
-
-    #[test]
-    fn without_a_default_the_next_step_is_named() {
-        for other in [
-            configuration(&[]),
-            configuration(&[("fs.defaultFS", "file:///")]),
-        ] {
-            let Err(Reason::Unsupported(what)) = url_of("", &other) else {
-                panic!("refused")
-            };
-            assert!(what.contains("HADOOP_CONF_DIR"), "{what}");
-        }
     }
 
     #[tokio::test]
@@ -546,6 +483,8 @@ mod tests {
             .stat(&StorePath::root())
             .await
             .expect_err("nobody there");
+        assert!(error.is_retryable(), "{error}");
+        let error = storage.reach().await.expect_err("nobody there");
         assert!(error.is_retryable(), "{error}");
         let error = storage
             .create(&StorePath::parse("/x").expect("a path"), Mode::FILE)

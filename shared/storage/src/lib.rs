@@ -36,9 +36,9 @@ pub use local::LocalStorage;
 pub use location::{Location, LocationError};
 pub use numbered::{NumberedError, read_highest};
 pub use path::{PathError, StorePath};
-pub use probe::probe;
+pub use probe::{check_place, probe, try_place};
 pub use sidecar::{SIDECAR_SUFFIX, SidecarError, read_sidecar, sidecar_line, sidecar_name};
-pub use store::{Entry, Kind, Mode, Reader, Storage, Writer};
+pub use store::{BlockPlace, Entry, Kind, Mode, Reader, Storage, Writer};
 pub use summed::{Summed, SummedWriter, Unvouched, publish_small};
 
 /// The storage that a location lies on. For `hdfs://` the configuration of this process counts
@@ -120,7 +120,12 @@ pub async fn make_dirs(
             Ok(()) => {}
             // Somebody else made it meanwhile.
             Err(error) if error.error().is_exists() => {}
-            Err(error) => return Err(error.into()),
+            // A directory is the same whoever made it, so looking resolves it.
+            Err(WriteError::Unknown(error)) => match storage.stat(dir).await {
+                Ok(entry) if entry.kind == Kind::Dir => {}
+                _ => return Err(error),
+            },
+            Err(WriteError::NotDone(error)) => return Err(error),
         }
     }
     Ok(())

@@ -4,10 +4,52 @@
 //! checkpoints silently and late. A few calls at the start find it out loudly and early.
 
 use bytes::Bytes;
+use uuid::Uuid;
 
+use crate::checkpoint::hidden_probe_name;
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
-use crate::store::{Mode, Storage};
+use crate::store::{Kind, Mode, Storage};
+
+/// Looks whether a directory that is there or is to be made suits for durable files, as far as that can be known
+/// without writing: the nearest one above it that exists is a directory and passes [`Storage::check_dir`]. Returns
+/// that one.
+///
+/// # Errors
+/// `NotADirectory` when a file is in the way, `Unsupported` for an unfit one, what the storage says.
+pub async fn check_place(
+    storage: &dyn Storage,
+    dir: &StorePath,
+) -> Result<StorePath, StorageError> {
+    let mut at = dir.clone();
+    loop {
+        match storage.stat(&at).await {
+            Ok(entry) if entry.kind == Kind::Dir => {
+                storage.check_dir(&at).await?;
+                return Ok(at);
+            }
+            Ok(_) => {
+                let place = storage.show(&at);
+                return Err(StorageError::new(Op::Mkdir, place, Reason::NotADirectory));
+            }
+            Err(error) if error.is_not_found() => match at.parent() {
+                Some(parent) => at = parent,
+                None => return Err(error),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Finds out whether files can be made in a directory that is there or is to be made: looks as [`check_place`] does and
+/// tries the store in the nearest directory that exists. Nothing is left.
+///
+/// # Errors
+/// As [`check_place`] and [`probe`].
+pub async fn try_place(storage: &dyn Storage, dir: &StorePath) -> Result<(), StorageError> {
+    let nearest = check_place(storage, dir).await?;
+    probe(storage, &nearest.join(&hidden_probe_name(Uuid::new_v4()))?).await
+}
 
 /// Tries exclusive create, create without parent, rename over an existing file and into an existing
 /// directory, read back and delete, in the directory `scratch`, which must not exist, whose parent

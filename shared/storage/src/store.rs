@@ -51,6 +51,17 @@ impl Entry {
     }
 }
 
+/// A run of a file's bytes and who has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockPlace {
+    /// Of the first byte in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Host names as their cluster writes them, each a copy of all the bytes; the better ones first.
+    pub hosts: Vec<String>,
+}
+
 /// A file system as far as Heddle needs one: files are written once, from start to end; names
 /// appear by exclusive create or by a rename that replaces nothing.
 ///
@@ -133,6 +144,33 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// # Errors
     /// `NotFound`; `NotADirectory`. A failure may leave a part deleted.
     async fn delete_dir(&self, path: &StorePath) -> Result<(), WriteError>;
+
+    /// Where the bytes of a file are, in order. Nothing where all of them are equally far, as on this
+    /// machine's file system.
+    ///
+    /// # Errors
+    /// As [`stat`](Self::stat).
+    async fn blocks(&self, _path: &StorePath) -> Result<Vec<BlockPlace>, StorageError> {
+        Ok(Vec::new())
+    }
+
+    /// Refuses a directory, which must exist, in which files cannot be made durable as the publish
+    /// protocol needs it (HDFS: an erasure-coded one, where nothing can be synced).
+    ///
+    /// # Errors
+    /// `Unsupported` saying what to do; as [`stat`](Self::stat).
+    async fn check_dir(&self, _path: &StorePath) -> Result<(), StorageError> {
+        Ok(())
+    }
+
+    /// Looks whether anybody is there, within seconds: for a person who waits. Calls themselves are
+    /// patient, since a peer that restarts comes back.
+    ///
+    /// # Errors
+    /// `Unavailable` when nobody is.
+    async fn reach(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
 }
 
 /// A file being written. Dropping it unclosed leaves a torn file, which no published name ever

@@ -148,6 +148,19 @@ pub(crate) async fn write_whole(
     }
 }
 
+fn draft_name(name: &str, uuid: Uuid) -> String {
+    format!(".{name}.{}", uuid.simple())
+}
+
+/// Whether a name is that of a draft which [`publish_small`] made for a file called `of`; one may be left when
+/// its writer died.
+pub(crate) fn is_draft_of(name: &str, of: &str) -> bool {
+    name.strip_prefix('.')
+        .and_then(|rest| rest.strip_prefix(of))
+        .and_then(|rest| rest.strip_prefix('.'))
+        .is_some_and(|uuid| uuid.len() == 32 && uuid.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 /// Makes a small file appear whole under its name, or not at all, replacing nothing: a draft beside it
 /// (`.<name>.<uuid>`) is made durable and renamed. So nobody ever sees a torn one, and after a failure
 /// the same call may simply be made again.
@@ -161,7 +174,7 @@ pub async fn publish_small(
     data: Bytes,
 ) -> Result<(), WriteError> {
     let draft = path
-        .sibling(&format!(".{}.{}", path.name(), Uuid::new_v4().simple()))
+        .sibling(&draft_name(path.name(), Uuid::new_v4()))
         .map_err(|error| WriteError::NotDone(error.into()))?;
     if let Err(error) = write_whole(storage, &draft, data.clone()).await {
         // Nobody reads drafts, so whatever became of this one, the name was not taken.

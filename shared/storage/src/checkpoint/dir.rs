@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::layout::{
-    CLAIMS, DAMAGED, JOURNAL, MANIFEST, MARKER, STAGING, cut_of, generation_of, probe_name,
+    CLAIMS, DAMAGED, JOURNAL, MANIFEST, MARKER, STAGING, cut_of, generation_of,
+    is_hidden_probe_name, probe_name,
 };
 use super::{CheckpointError, ClaimRecord, Damage, Lineage};
 use crate::digest::sum_of;
@@ -18,8 +19,8 @@ use crate::path::StorePath;
 use crate::shard_file::ShardReader;
 use crate::sidecar::{SIDECAR_BYTES_MAX, SidecarError, read_sidecar, sidecar_name};
 use crate::store::{Entry, Kind, Mode, Storage};
-use crate::summed::{publish_small, write_whole};
-use crate::{Location, make_dirs, probe, read_small};
+use crate::summed::{is_draft_of, publish_small};
+use crate::{Location, check_place, make_dirs, probe, read_small, try_place};
 
 /// Longest marker or claim that is read.
 const SMALL_BYTES_MAX: usize = 64 << 10;
@@ -70,6 +71,7 @@ impl CheckpointDir {
         storage: Arc<dyn Storage>,
         root: StorePath,
     ) -> Result<Self, CheckpointError> {
+        check_place(&*storage, &root).await?;
         make_dirs(&*storage, &root, Mode::DIR).await?;
         let dir = Self { storage, root };
         if !dir.is_marked().await? {
@@ -84,6 +86,37 @@ impl CheckpointDir {
             .map_err(StorageError::from)?;
         probe(&*dir.storage, &scratch).await?;
         Ok(dir)
+    }
+
+    /// Finds out, for a person who waits, whether [`open_or_create`](Self::open_or_create) would succeed: looks
+    /// at what is there, and where `writing` is allowed tries the store beside it, leaving nothing.
+    ///
+    /// # Errors
+    /// As `open_or_create`.
+    pub async fn rehearse(
+        storage: Arc<dyn Storage>,
+        root: StorePath,
+        writing: bool,
+    ) -> Result<(), CheckpointError> {
+        let at = check_place(&*storage, &root).await?;
+        let dir = Self { storage, root };
+        if at == dir.root {
+            if dir.is_marked().await? {
+                let staging = dir.at(STAGING)?;
+                if writing && dir.storage.stat(&staging).await.is_ok() {
+                    let scratch = staging
+                        .join(&probe_name(Uuid::new_v4()))
+                        .map_err(StorageError::from)?;
+                    return Ok(probe(&*dir.storage, &scratch).await?);
+                }
+            } else {
+                dir.check_empty().await?;
+            }
+        }
+        if writing {
+            try_place(&*dir.storage, &dir.root).await?;
+        }
+        Ok(())
     }
 
     /// Opens a directory for looking at it.
@@ -125,24 +158,32 @@ impl CheckpointDir {
         Ok(true)
     }
 
-    async fn mark(&self) -> Result<(), CheckpointError> {
-        let mut names: Vec<_> = self
-            .storage
-            .list(&self.root)
-            .await?
+    /// Refuses a directory that holds what is not ours; drafts of a marker and probes do not count. Returns
+    /// whether it was marked meanwhile.
+    async fn check_empty(&self) -> Result<bool, CheckpointError> {
+        let listed = self.storage.list(&self.root).await?;
+        let mut names: Vec<_> = listed
             .iter()
             .map(|entry| entry.name().to_owned())
+            .filter(|name| !is_hidden_probe_name(name) && !is_draft_of(name, MARKER))
             .collect();
         // Another process may have marked it between the two looks.
         if names.iter().any(|name| name == MARKER) && self.is_marked().await? {
-            return Ok(());
+            return Ok(true);
         }
-        if !names.is_empty() {
-            names.truncate(5);
-            return Err(CheckpointError::Foreign {
-                dir: self.show(&self.root),
-                names,
-            });
+        if names.is_empty() {
+            return Ok(false);
+        }
+        names.truncate(5);
+        Err(CheckpointError::Foreign {
+            dir: self.show(&self.root),
+            names,
+        })
+    }
+
+    async fn mark(&self) -> Result<(), CheckpointError> {
+        if self.check_empty().await? {
+            return Ok(());
         }
         let marker = Marker {
             format_version: LAYOUT_VERSION,
@@ -150,7 +191,7 @@ impl CheckpointDir {
         };
         let mut content = serde_json::to_vec(&marker).expect("two plain fields are JSON");
         content.push(b'\n');
-        match write_whole(&*self.storage, &self.at(MARKER)?, Bytes::from(content)).await {
+        match publish_small(&*self.storage, &self.at(MARKER)?, Bytes::from(content)).await {
             Ok(()) => Ok(()),
             // Two jobs at once; which of them may go on is decided by the claims.
             Err(WriteError::NotDone(error)) if error.is_exists() => Ok(()),

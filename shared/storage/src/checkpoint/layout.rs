@@ -73,6 +73,9 @@ pub(crate) fn staged_of(name: &str) -> Option<Staged> {
     number(what.strip_prefix('c')?).map(Staged::Cut)
 }
 
+/// Hadoop and people take names with a point for hidden.
+const HIDDEN: &str = ".heddle-";
+
 /// Name of a cut's staging directory.
 pub(crate) fn staging_name(cut: CutId, uuid: Uuid) -> String {
     format!("c{}-{}", cut.number, uuid.simple())
@@ -102,6 +105,17 @@ pub(crate) fn damaged_of(name: &str) -> Option<CutId> {
 /// Name of the probe's scratch directory.
 pub(crate) fn probe_name(uuid: Uuid) -> String {
     format!("probe-{}", uuid.simple())
+}
+
+/// The same where it lies beside other things.
+pub(crate) fn hidden_probe_name(uuid: Uuid) -> String {
+    format!("{HIDDEN}{}", probe_name(uuid))
+}
+
+/// Whether a name beside other things is that of a probe.
+pub(crate) fn is_hidden_probe_name(name: &str) -> bool {
+    let probe = name.strip_prefix(HIDDEN);
+    probe.and_then(staged_of) == Some(Staged::Probe)
 }
 
 /// Whether a name in a staging directory may be that of a shard's file or sidecar.
@@ -140,6 +154,8 @@ mod tests {
         );
         assert_eq!(staged_of(&probe_name(ID)), Some(Staged::Probe));
         assert_eq!(damaged_of(&damaged_name(cut(3, 40), ID)), Some(cut(3, 40)));
+        assert!(is_hidden_probe_name(&hidden_probe_name(ID)));
+        assert!(!is_hidden_probe_name(&probe_name(ID)));
     }
 
     #[test]

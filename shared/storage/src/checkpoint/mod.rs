@@ -36,6 +36,7 @@ use heddle_protocol::manifest::{ManifestError, Md5};
 
 pub use commit::{CommitError, Gate};
 pub use dir::{Checkpoint, CheckpointDir, Depth};
+pub(crate) use layout::hidden_probe_name;
 pub use lineage::{ClaimRecord, Lineage, Owner};
 pub use remove::Swept;
 pub use restore::{Candidate, Health, OnCorrupt};

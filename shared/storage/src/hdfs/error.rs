@@ -4,8 +4,9 @@
 //! that nothing happened, and a connection that broke after sending means that nobody knows.
 
 use hdfs_native::HdfsError;
+use heddle_hadoop::rpc::RpcError;
 
-use crate::error::{Op, Reason, StorageError, WriteError};
+use crate::error::{Op, Reason, StorageError, WriteError, chain};
 
 /// Whether the call may have had its effect although it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,9 @@ pub(super) fn meaning(error: &HdfsError) -> (Reason, Effect) {
         // A DataNode's doing. Blocks that could not be written or read say nothing of names.
         E::DataTransferError(_) | E::ChecksumError | E::BlocksNotFound(_) => {
             (Reason::Unavailable, Effect::None)
+        }
+        E::OperationFailed(what) if what.contains("not supported") => {
+            (Reason::Unsupported(what.clone()), Effect::None)
         }
         // In `close`: too few DataNodes have confirmed the last block, after 15 s. The NameNode has
         // said so each time, so the file is not closed.
@@ -94,30 +98,56 @@ fn of_exception(class: &str, message: &str) -> Reason {
     }
 }
 
-/// The error as the cause to show: of a Java exception its class and first line, without the trace.
-fn cause(error: HdfsError) -> Box<dyn std::error::Error + Send + Sync> {
-    match &error {
+/// The error as the cause to show, in one line: of a Java exception its class and first line without the trace,
+/// of others their text without the dump of DataNodes that some carry.
+fn cause(error: &HdfsError) -> String {
+    let text = match error {
         HdfsError::RPCError(class, message) | HdfsError::FatalRPCError(class, message) => {
-            format!("{class}: {}", message.lines().next().unwrap_or_default()).into()
+            let class = class.rsplit(['.', '$']).next().unwrap_or(class);
+            format!("{class}: {message}")
         }
-        _ => error.into(),
-    }
+        _ => error.to_string(),
+    };
+    let line = text.lines().next().unwrap_or_default();
+    let line = line.split(": [DatanodeInfo").next().unwrap_or(line);
+    line.strip_suffix(": []").unwrap_or(line).to_owned()
+}
+
+/// A failure by its reason, and its cause where that says more.
+fn told(op: Op, place: &str, reason: Reason, cause: String) -> StorageError {
+    let repeats = match &reason {
+        Reason::Quota(words) | Reason::Unsupported(words) => cause.ends_with(words.as_str()),
+        _ => false,
+    };
+    let error = StorageError::new(op, place, reason);
+    if repeats { error } else { error.because(cause) }
 }
 
 /// A failed read.
-pub(super) fn read_error(op: Op, place: &str, error: HdfsError) -> StorageError {
-    let (reason, _) = meaning(&error);
-    StorageError::new(op, place, reason).because(cause(error))
+pub(super) fn read_error(op: Op, place: &str, error: &HdfsError) -> StorageError {
+    let (reason, _) = meaning(error);
+    told(op, place, reason, cause(error))
 }
 
 /// A failed write.
-pub(super) fn write_error(op: Op, place: &str, error: HdfsError) -> WriteError {
-    let (reason, effect) = meaning(&error);
-    let error = StorageError::new(op, place, reason).because(cause(error));
+pub(super) fn write_error(op: Op, place: &str, error: &HdfsError) -> WriteError {
+    let (reason, effect) = meaning(error);
+    let error = told(op, place, reason, cause(error));
     match effect {
         Effect::None => WriteError::NotDone(error),
         Effect::Unknown => WriteError::Unknown(error),
     }
+}
+
+/// A failed call of ours that only reads.
+pub(super) fn rpc_error(op: Op, place: &str, error: &RpcError) -> StorageError {
+    let reason = match error.remote() {
+        Some(exception) => of_exception(exception.class(), exception.message()),
+        None if matches!(error, RpcError::Auth { .. }) => Reason::Denied,
+        None if error.is_retryable() => Reason::Unavailable,
+        None => Reason::Other,
+    };
+    told(op, place, reason, chain(error))
 }
 
 #[cfg(test)]
@@ -205,9 +235,27 @@ mod tests {
             "java.io.IOException".to_owned(),
             "no\n\tat a.b(C.java)".to_owned(),
         );
-        let error = read_error(Op::Stat, "hdfs://nn/x", error);
+        let error = read_error(Op::Stat, "hdfs://nn/x", &error);
         let cause = std::error::Error::source(&error).map(ToString::to_string);
-        assert_eq!(cause.as_deref(), Some("java.io.IOException: no"));
+        assert_eq!(cause.as_deref(), Some("IOException: no"));
+    }
+
+    #[test]
+    fn a_quota_is_told_once_and_datanodes_are_not_dumped() {
+        let class = "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException";
+        let quota = HdfsError::RPCError(class.to_owned(), "quota=4 file count=5".to_owned());
+        let text = chain(&read_error(Op::Create, "hdfs://nn/x", &quota));
+        assert_eq!(
+            text,
+            "cannot create hdfs://nn/x: quota exceeded: quota=4 file count=5"
+        );
+        let dump = "All DataNodes failed: [DatanodeInfoProto { id: … }]".to_owned();
+        let text = chain(&read_error(
+            Op::Read,
+            "hdfs://nn/x",
+            &HdfsError::DataTransferError(dump),
+        ));
+        assert!(text.ends_with("All DataNodes failed"), "{text}");
     }
 
     #[test]

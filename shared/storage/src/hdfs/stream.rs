@@ -10,14 +10,12 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use super::{CALL, CLOSE, Failed, HdfsStorage};
+use super::HdfsStorage;
+use super::calls::{CALL, COMPLETE, Failed};
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 use crate::store::{Reader, Writer};
 
-/// How long a run of bytes may take. hdfs-native can wait without end for a pipeline whose DataNode died at the
-/// wrong moment; the file is then written again under another name.
-const WRITE: Duration = Duration::from_secs(60);
 /// How long the next bytes of a stream may take: hdfs-native goes on to another replica after 60 s.
 const READ: Duration = Duration::from_secs(90);
 /// Packets that wait for the reader. At 64 KiB each, 1 MiB.
@@ -29,6 +27,8 @@ pub(super) struct HdfsWriter {
     storage: HdfsStorage,
     path: StorePath,
     writer: Option<FileWriter>,
+    /// Bytes given so far.
+    written: u64,
     closed: bool,
 }
 
@@ -46,6 +46,7 @@ impl HdfsWriter {
             storage,
             path,
             writer: Some(writer),
+            written: 0,
             closed: false,
         }
     }
@@ -66,7 +67,9 @@ impl HdfsWriter {
                 error.because("the file failed earlier"),
             ));
         };
-        match self.storage.calls.run(limit, call(writer)).await {
+        let result = self.storage.calls.run(limit, call(writer)).await;
+        self.storage.calls.learn(result.as_ref().map(|_| ()));
+        match result {
             Ok(writer) => {
                 self.writer = Some(writer);
                 Ok(())
@@ -82,7 +85,9 @@ impl Writer for HdfsWriter {
         if data.is_empty() {
             return Ok(());
         }
-        self.call(Op::Write, WRITE, |mut writer| async move {
+        self.written += data.len() as u64;
+        let limit = self.storage.calls.patience(self.written);
+        self.call(Op::Write, limit, |mut writer| async move {
             writer.write_bytes(data).await?;
             Ok(writer)
         })
@@ -90,7 +95,8 @@ impl Writer for HdfsWriter {
     }
 
     async fn sync(&mut self) -> Result<(), WriteError> {
-        self.call(Op::Sync, WRITE, |mut writer| async move {
+        let limit = self.storage.calls.patience(self.written);
+        self.call(Op::Sync, limit, |mut writer| async move {
             writer.hsync().await?;
             Ok(writer)
         })
@@ -99,8 +105,9 @@ impl Writer for HdfsWriter {
 
     async fn close(mut self: Box<Self>) -> Result<(), WriteError> {
         // Never called a second time: after a failure the client has given the last block up.
+        let limit = self.storage.calls.patience(self.written) + COMPLETE;
         let result = self
-            .call(Op::Close, CLOSE, |mut writer| async move {
+            .call(Op::Close, limit, |mut writer| async move {
                 writer.close().await?;
                 Ok(writer)
             })
@@ -136,16 +143,6 @@ pub(super) struct HdfsReader {
     broken: bool,
 }
 
-impl std::fmt::Debug for Failed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Hdfs(error) => error.fmt(f),
-            Self::Late => f.write_str("Late"),
-            Self::Panic => f.write_str("Panic"),
-        }
-    }
-}
-
 impl HdfsReader {
     pub(super) fn start(runtime: &Handle, reader: FileReader, offset: u64, place: String) -> Self {
         // Beyond the end hdfs-native panics; here it is an empty stream.
@@ -159,7 +156,7 @@ impl HdfsReader {
                     Ok(Some(Ok(packet))) => Ok(packet),
                     Ok(Some(Err(error))) => Err(Failed::Hdfs(error)),
                     Ok(None) => return,
-                    Err(_) => Err(Failed::Late),
+                    Err(_) => Err(Failed::Late(READ)),
                 };
                 let over = next.is_err();
                 if sender.send(next).await.is_err() || over {

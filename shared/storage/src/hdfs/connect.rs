@@ -1,0 +1,240 @@
+//! From Hadoop's configuration to clients: hdfs-native's for files, our own for what it lacks.
+
+use std::net::ToSocketAddrs;
+use std::time::Duration;
+
+use hdfs_native::{Client, ClientBuilder};
+use heddle_hadoop::configuration::{Configuration, NameService};
+use heddle_hadoop::namenode::NameNode;
+use heddle_hadoop::rpc::{Login, RpcClient, RpcOptions};
+use heddle_hadoop::sasl::SecurityPolicy;
+use heddle_hadoop::token::{Credentials, ServiceNames, kind};
+use heddle_hadoop::{HostPort, User};
+
+use super::calls::{CALL, Calls};
+use super::error::read_error;
+use crate::error::{Op, Reason, StorageError, chain};
+
+/// What the configuration says about new files; the server's defaults where it says nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct NewFiles {
+    pub(super) replication: Option<u32>,
+    pub(super) block_size: Option<u64>,
+}
+
+impl NewFiles {
+    pub(super) fn of(configuration: &Configuration) -> Self {
+        let number = |key: &str| {
+            configuration
+                .size(key, 0)
+                .ok()
+                .and_then(|n| u64::try_from(n).ok())
+                .filter(|n| *n > 0)
+        };
+        Self {
+            replication: number("dfs.replication").and_then(|n| u32::try_from(n).ok()),
+            block_size: number("dfs.blocksize"),
+        }
+    }
+}
+
+/// The file system that a URL's authority means: itself, or `fs.defaultFS` where it is empty.
+///
+/// # Errors
+/// `Unsupported` when there is none; `Other` when its NameNodes cannot be told.
+pub(super) fn service_of(
+    authority: &str,
+    configuration: &Configuration,
+) -> Result<NameService, StorageError> {
+    let failed = |reason| StorageError::new(Op::Open, format!("hdfs://{authority}/"), reason);
+    let service = if authority.is_empty() {
+        let default = configuration
+            .trimmed("fs.defaultFS")
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        if !default.starts_with("hdfs://") {
+            let what =
+                "fs.defaultFS names no HDFS; write hdfs://host:port/… or set HADOOP_CONF_DIR";
+            return Err(failed(Reason::Unsupported(what.to_owned())));
+        }
+        configuration.default_name_service()
+    } else {
+        configuration.name_service(&format!("hdfs://{authority}"))
+    };
+    service.map_err(|error| failed(Reason::Other).because(chain(&error)))
+}
+
+/// The URL of a file system, for hdfs-native and for people. A logical name with one NameNode is not known to
+/// hdfs-native as such.
+pub(super) fn url_of(service: &NameService) -> String {
+    match (&service.logical, service.servers.as_slice()) {
+        (Some(_), [only]) => format!("hdfs://{only}"),
+        (Some(logical), _) => format!("hdfs://{logical}"),
+        (None, servers) => {
+            let server = servers.first().map(HostPort::to_string);
+            format!("hdfs://{}", server.unwrap_or_default())
+        }
+    }
+}
+
+/// The client for files.
+///
+/// # Errors
+/// `Denied` when the cluster is secured and the token file cannot be read; what hdfs-native says.
+pub(super) fn files_client(
+    url: &str,
+    configuration: &Configuration,
+    calls: &Calls,
+) -> Result<Client, StorageError> {
+    let failed = |reason| StorageError::new(Op::Open, url, reason);
+    let secured = configuration
+        .trimmed("hadoop.security.authentication")
+        .map_err(|error| failed(Reason::Other).because(error))?
+        .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
+    if secured {
+        // hdfs-native takes an unreadable token file for none, and panics at a truncated one.
+        Credentials::of_environment(configuration)
+            .map_err(|error| failed(Reason::Denied).because(error))?;
+    }
+    let user = User::resolve(configuration.environment(), secured)
+        .map_err(|error| failed(Reason::Denied).because(error))?;
+    // A key whose value cannot be resolved is nothing that hdfs-native could use either.
+    let resolved = configuration
+        .keys()
+        .filter_map(|key| Some((key.to_owned(), configuration.get(key).ok()??)));
+    let builder = ClientBuilder::new()
+        .with_url(url)
+        // A directory that is none: all there is to know is handed over.
+        .with_config_dir("/dev/null")
+        .with_config(resolved.collect::<Vec<_>>())
+        .with_io_runtime(calls.runtime.clone());
+    let builder = if secured {
+        builder
+    } else {
+        builder.with_user(user.short_name())
+    };
+    // Looks up accounts and, for some configurations, names; panics are its way to say no to some.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.build()))
+        .map_err(|_| failed(Reason::Other).because("the HDFS client panicked"))?
+        .map_err(|error| read_error(Op::Open, url, &error))
+}
+
+/// The client for what hdfs-native does not know. Must be called within the calls' runtime, where its connections
+/// then live.
+///
+/// # Errors
+/// When the configuration has no usable login; in words.
+pub(super) async fn namenode(
+    service: &NameService,
+    configuration: &Configuration,
+) -> Result<NameNode, String> {
+    let told = |error: &dyn std::error::Error| chain(error);
+    let policy = SecurityPolicy::of(configuration).map_err(|error| told(&error))?;
+    let user = User::resolve(configuration.environment(), policy.required)
+        .map_err(|error| told(&error))?;
+    let mut token = None;
+    if policy.required {
+        let mut names = ServiceNames::new().with_servers(&service.servers).await;
+        if let Some(logical) = &service.logical {
+            names = names.with_name_service(logical);
+        }
+        token = Credentials::of_environment(configuration)
+            .map_err(|error| told(&error))?
+            .for_service(kind::HDFS_DELEGATION, &names)
+            .cloned();
+    }
+    let client = RpcClient::new(RpcOptions::of(configuration).map_err(|error| told(&error))?);
+    let login = Login {
+        user,
+        token,
+        policy,
+    };
+    Ok(NameNode::new(&client, service.servers.clone(), login, CALL))
+}
+
+/// How long a NameNode's port may take to open when somebody waits for an answer.
+const PORT: Duration = Duration::from_secs(5);
+
+/// Tries the ports of all NameNodes; what is wrong with each when none opens. Blocks.
+pub(super) fn ports(service: &NameService) -> Result<(), String> {
+    let mut wrong = Vec::new();
+    for server in &service.servers {
+        let addresses = match server.to_string().to_socket_addrs() {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                wrong.push(format!("{server}: {error}"));
+                continue;
+            }
+        };
+        for address in addresses {
+            match std::net::TcpStream::connect_timeout(&address, PORT) {
+                Ok(_) => return Ok(()),
+                Err(error) => wrong.push(format!("{server}: {error}")),
+            }
+        }
+    }
+    Err(wrong.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heddle_hadoop::configuration::Environment;
+
+    fn configuration(pairs: &[(&str, &str)]) -> Configuration {
+        let environment = Environment::empty().with_variable("HADOOP_USER_NAME", "alice");
+        let mut configuration = Configuration::empty(environment);
+        for (key, value) in pairs {
+            configuration.set(key, *value, "test");
+        }
+        configuration
+    }
+
+    fn url(authority: &str, configuration: &Configuration) -> String {
+        url_of(&service_of(authority, configuration).expect("a file system"))
+    }
+
+    #[test]
+    fn the_namenode_is_found_by_url_default_or_name_service() {
+        let plain = configuration(&[("fs.defaultFS", "hdfs://nn.example:9000/")]);
+        assert_eq!(url("", &plain), "hdfs://nn.example:9000");
+        assert_eq!(url("other", &plain), "hdfs://other:8020");
+        assert_eq!(url("other:1234", &plain), "hdfs://other:1234");
+        let service = configuration(&[
+            ("fs.defaultFS", "hdfs://ns1"),
+            ("dfs.ha.namenodes.ns1", "a,b"),
+            ("dfs.namenode.rpc-address.ns1.a", "one:8020"),
+            ("dfs.namenode.rpc-address.ns1.b", "two:8020"),
+        ]);
+        assert_eq!(url("", &service), "hdfs://ns1");
+        let solo = configuration(&[
+            ("fs.defaultFS", "hdfs://solo"),
+            ("dfs.nameservices", "solo"),
+            ("dfs.namenode.rpc-address.solo", "three:9000"),
+        ]);
+        assert_eq!(url("", &solo), "hdfs://three:9000");
+    }
+
+    #[test]
+    fn without_a_default_the_next_step_is_named() {
+        for other in [
+            configuration(&[]),
+            configuration(&[("fs.defaultFS", "file:///")]),
+        ] {
+            let error = service_of("", &other).expect_err("none");
+            let Reason::Unsupported(what) = error.reason else {
+                panic!("refused otherwise: {error}")
+            };
+            assert!(what.contains("HADOOP_CONF_DIR"), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_name_service_without_addresses_is_told() {
+        let half = configuration(&[("dfs.ha.namenodes.ns1", "a,b")]);
+        let error = service_of("ns1", &half).expect_err("no addresses");
+        let text = chain(&error);
+        assert!(text.contains("dfs.namenode.rpc-address.ns1.a"), "{text}");
+    }
+}
