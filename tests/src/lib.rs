@@ -2,5 +2,6 @@
 
 pub mod checkpoints;
 pub mod hadoop;
+pub mod hdfs_job;
 pub mod local;
 pub mod simulation;

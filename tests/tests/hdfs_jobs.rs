@@ -1,0 +1,97 @@
+//! Whole jobs with data, checkpoints and model on HDFS: the quick start, and the same behind a name service whose active
+//! NameNode changes during the run.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use heddle_tests::hadoop::{Cluster, Daemon, Options};
+use heddle_tests::hdfs_job::{HdfsJob, Shape, commits, ends_well, sums};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[test]
+fn the_quick_start_runs_on_hdfs_and_ends_with_the_line_that_it_ends_with_locally() -> Result<()> {
+    let cluster = Cluster::start(Options::hdfs())?;
+    let shape = Shape {
+        passes: 1,
+        every: "1 pass",
+    };
+    let job = HdfsJob::new(&cluster, "quickstart", shape)?;
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/quickstart");
+    for part in ["train", "test"] {
+        job.upload(&example.join("data").join(part), &format!("quick/{part}"))?;
+    }
+    let file = example.join("job.toml").display().to_string();
+    let local = job.path().display();
+    // Fewer passes than the example's 40, since each checkpoint costs HDFS some dozens of calls.
+    let run = |place: &str, data: &str| {
+        let settings = [
+            format!("data.train={data}/train/*.libsvm.gz"),
+            format!("data.test={data}/test/*.libsvm.gz"),
+            format!("checkpoint.dir={place}/ckpt"),
+            format!("output.model={place}/model"),
+            "data.passes=10".to_owned(),
+        ];
+        let mut arguments = vec!["run", &file];
+        for setting in &settings {
+            arguments.extend(["--set", setting]);
+        }
+        let ended = job.heddle(&arguments)?;
+        ensure!(ended.code == Some(0), "{ended:?}");
+        let line = ended.stdout.lines().next().context("a line of scores")?;
+        ensure!(line.starts_with("test  log-loss 0."), "{line}");
+        Ok(line.to_owned())
+    };
+    let here = run(
+        &format!("{local}/place"),
+        &example.join("data").display().to_string(),
+    )?;
+    let root = format!("hdfs://{}", job.root);
+    let there = run(&root, &format!("{root}/quick"))?;
+    ensure!(here == there, "{here} here, {there} on HDFS");
+
+    ensure!(job.verify()?.len() == 3, "checkpoint.keep is 3");
+    // 8 shards, a manifest, three checkpoints.
+    ensure!(
+        job.md5sum()? == 27,
+        "every file has a sidecar that md5sum takes"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_failover_of_the_namenodes_during_the_run_costs_no_checkpoint_and_no_byte() -> Result<()> {
+    let cluster = Cluster::start(Options {
+        namenodes: 2,
+        ..Options::hdfs()
+    })?;
+    let shape = Shape {
+        passes: 8,
+        every: "20 steps",
+    };
+    let job = HdfsJob::new(&cluster, "failover", shape)?;
+    let mut run = job.start(&[], "pause:30")?;
+    let before = run.wait_for("checkpoints", LIMIT, |view| view.checkpoints_taken >= 2)?;
+    // Dead, not asked: whoever has a connection to it loses it in the middle of whatever it did.
+    cluster.kill(Daemon::NameNode(1))?;
+    cluster.fail_over_to(2)?;
+    let after = run.wait_for("checkpoints by the other NameNode", LIMIT, |view| {
+        view.checkpoints_taken >= before.checkpoints_taken + 3
+    })?;
+    ensure!(
+        after.rows > before.rows && after.recoveries.is_empty(),
+        "{after:#?}"
+    );
+    let events = ends_well(run, LIMIT)?;
+    ensure!(commits(&events) >= 5);
+    ensure!(job.verify()?.len() == 3);
+    let (model, expected) = (job.model()?, job.local_model(shape)?);
+    ensure!(
+        model == expected,
+        "{:?} and not {:?}",
+        sums(&model),
+        sums(&expected)
+    );
+    Ok(())
+}
