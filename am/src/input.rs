@@ -1,9 +1,19 @@
 //! Finds the job's input files and cuts them into tasks, once, when the job begins.
 
-use heddle_protocol::manifest::{InputFile, InputPlan};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use heddle_am_core::Locality;
+use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 use heddle_protocol::plan::{TaskLength, compression_of, plan_input};
 use heddle_protocol::spec::{Consistency, JobSpec, Location, TaskSize};
-use heddle_storage::{StorageError, connect, find_files};
+use heddle_storage::{BlockPlace, StorageError, chain, connect, find_files};
+use tracing::warn;
+
+/// Files whose blocks are asked for at once.
+const FILES_ASKED_AT_ONCE: usize = 16;
+/// Hosts that are remembered of a task: as many as a block has copies, as a rule.
+const HOSTS_OF_A_TASK: usize = 3;
 
 /// Why the input cannot be planned. Ends the job with exit code 7, or 6 where storage cannot be reached.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +63,97 @@ pub async fn plan(spec: &JobSpec) -> Result<InputPlan, InputError> {
     Ok(plan)
 }
 
+/// Where the bytes of a plan's tasks are, for those who place tasks beside them. Of files that cannot be asked about
+/// (or lie on this machine) nothing is said: locality is a wish.
+pub async fn locality(plan: &InputPlan) -> Locality {
+    let mut found = Locality::default();
+    let mut numbers = HashMap::new();
+    let mut wanted: Vec<bool> = vec![false; plan.files.len()];
+    for task in plan.train.iter().chain(&plan.test) {
+        if let Some(wanted) = wanted.get_mut(task.file as usize) {
+            *wanted = true;
+        }
+    }
+    let mut blocks: Vec<Vec<BlockPlace>> = Vec::with_capacity(plan.files.len());
+    let asked: Vec<_> = plan.files.iter().zip(wanted).collect();
+    for some in asked.chunks(FILES_ASKED_AT_ONCE) {
+        let answers: Vec<_> = some
+            .iter()
+            .map(|(file, wanted)| {
+                let url = file.url.clone();
+                wanted.then(|| tokio::spawn(async move { blocks_of(&url).await }))
+            })
+            .collect();
+        for answer in answers {
+            blocks.push(match answer {
+                Some(answer) => answer.await.unwrap_or_default(),
+                None => Vec::new(),
+            });
+        }
+    }
+    if blocks.iter().all(Vec::is_empty) {
+        return found;
+    }
+    let mut number = |host: &str| {
+        *numbers.entry(host.to_owned()).or_insert_with(|| {
+            found.hosts.push(host.to_owned());
+            u32::try_from(found.hosts.len() - 1).unwrap_or(u32::MAX)
+        })
+    };
+    let mut hosts_of = |task: &TaskRange| {
+        let blocks = blocks
+            .get(task.file as usize)
+            .map_or(&[][..], Vec::as_slice);
+        let hosts = hosts_of(task, blocks);
+        hosts.into_iter().map(&mut number).collect()
+    };
+    let train = plan.train.iter().map(&mut hosts_of).collect();
+    let test = plan.test.iter().map(&mut hosts_of).collect();
+    found.train = train;
+    found.test = test;
+    found
+}
+
+async fn blocks_of(url: &str) -> Vec<BlockPlace> {
+    let Ok(location) = heddle_storage::Location::parse(url) else {
+        return Vec::new();
+    };
+    let found = match connect(&location) {
+        Ok(storage) => storage.blocks(location.path()).await,
+        Err(error) => Err(error),
+    };
+    found.unwrap_or_else(|error| {
+        warn!(
+            url,
+            error = chain(&error),
+            "where a file's blocks are is not known"
+        );
+        Vec::new()
+    })
+}
+
+/// The hosts that hold a task's bytes, who holds most of them first; of equals in the order of their names, so that
+/// every attempt finds the same.
+fn hosts_of<'b>(task: &TaskRange, blocks: &'b [BlockPlace]) -> Vec<&'b str> {
+    let mut held: BTreeMap<&str, u64> = BTreeMap::new();
+    for block in blocks {
+        let end = task.end.min(block.offset.saturating_add(block.bytes));
+        let bytes = end.saturating_sub(task.start.max(block.offset));
+        if bytes > 0 {
+            for host in &block.hosts {
+                *held.entry(host).or_default() += bytes;
+            }
+        }
+    }
+    let mut hosts: Vec<_> = held.into_iter().collect();
+    hosts.sort_by_key(|(_, bytes)| Reverse(*bytes));
+    hosts
+        .into_iter()
+        .take(HOSTS_OF_A_TASK)
+        .map(|(host, _)| host)
+        .collect()
+}
+
 fn length_of(spec: &JobSpec) -> TaskLength {
     match spec.data.task_size {
         TaskSize::Bytes(bytes) => TaskLength::Bytes(bytes.0),
@@ -99,4 +200,47 @@ async fn files(key: &'static str, places: &[Location]) -> Result<Vec<InputFile>,
     found.sort_by(|a, b| a.url.cmp(&b.url));
     found.dedup_by(|a, b| a.url == b.url);
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(offset: u64, bytes: u64, hosts: &[&str]) -> BlockPlace {
+        BlockPlace {
+            offset,
+            bytes,
+            hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn who_holds_most_of_a_task_comes_first() {
+        let blocks = [block(0, 100, &["a", "b"]), block(100, 100, &["c", "b"])];
+        let hosts = |start, end| {
+            hosts_of(
+                &TaskRange {
+                    file: 0,
+                    start,
+                    end,
+                },
+                &blocks,
+            )
+        };
+        assert_eq!(hosts(0, 100), ["a", "b"]);
+        assert_eq!(hosts(90, 130), ["b", "c", "a"]);
+        assert_eq!(hosts(300, 400), Vec::<&str>::new());
+    }
+
+    #[tokio::test]
+    async fn files_of_this_machine_are_equally_far() {
+        let file = InputFile {
+            url: "/data/x".to_owned(),
+            bytes: 10,
+            modified_ms: 0,
+            compression: compression_of("x"),
+        };
+        let plan = plan_input(vec![file], vec![], TaskLength::Bytes(4));
+        assert_eq!(locality(&plan).await, Locality::default());
+    }
 }

@@ -1,13 +1,14 @@
 //! `heddle checkpoint`: looking at checkpoints, checking them, taking one, removing one.
 
-use heddle_storage::chain;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Subcommand;
+use heddle_am::store::exit_code_of;
 use heddle_protocol::control::Operation;
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_storage::checkpoint::{Candidate, CheckpointDir, CheckpointError, Depth, Health};
-use heddle_storage::{Location, connect};
+use heddle_storage::{Location, Reason, Storage, StorageError, chain, connect};
 use serde::Serialize;
 
 use super::{PlaceArgs, RunArgs};
@@ -107,11 +108,38 @@ impl Where {
     /// It is not, or cannot be read.
     pub async fn open(&self) -> Result<CheckpointDir, Failure> {
         let location = self.location()?;
-        let storage = connect(&location)
-            .map_err(|error| Failure::caused(Exit::Unreachable, "no storage", &error))?;
+        let storage = reached(&location).await?;
         CheckpointDir::open(storage, location.path().clone())
             .await
             .map_err(|error| failure("the folder cannot be opened", &error))
+    }
+}
+
+/// The storage of a place, if anybody is there: a person who waits hears within seconds that nobody is.
+///
+/// # Errors
+/// Exit 6 when nobody is; 5 or 7 when the configuration leads nowhere.
+pub async fn reached(location: &Location) -> Result<Arc<dyn Storage>, Failure> {
+    let found = async {
+        let storage = connect(location)?;
+        storage.reach().await?;
+        Ok(storage)
+    };
+    found
+        .await
+        .map_err(|error| unusable(&format!("{location} cannot be used"), &error))
+}
+
+/// A storage that does not do what it should: exit code and next step by its reason.
+pub fn unusable(fact: &str, error: &StorageError) -> Failure {
+    let failure = Failure::caused(Exit::from_code(exit_code_of(error)), fact, error);
+    match &error.reason {
+        Reason::Denied => {
+            failure.next("HADOOP_USER_NAME says who you are to a cluster without security")
+        }
+        Reason::Quota(_) => failure.next("ask for more room, or name another directory"),
+        Reason::Unavailable => failure.next("try again when the file system can be used"),
+        _ => failure,
     }
 }
 
@@ -134,7 +162,7 @@ pub fn location(text: &str) -> Result<Location, Failure> {
 /// The exit code of what went wrong with checkpoints.
 pub fn failure(fact: &str, error: &CheckpointError) -> Failure {
     let exit = match error {
-        CheckpointError::Storage(_) => Exit::Unreachable,
+        CheckpointError::Storage(error) => return unusable(fact, error),
         CheckpointError::Foreign { .. }
         | CheckpointError::NotOurs { .. }
         | CheckpointError::Unknown { .. }

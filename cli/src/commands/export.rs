@@ -7,7 +7,7 @@ use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, Depth, OnCorrup
 use heddle_trainer::export::{ExportError, export as write};
 
 use super::PlaceArgs;
-use super::checkpoint::{Where, failure, location, parse_cut};
+use super::checkpoint::{Where, failure, location, parse_cut, reached, unusable};
 use crate::am_client;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -49,6 +49,10 @@ pub fn export(args: &Args, json: bool) -> Outcome {
         })
         .collect();
     let out = location(&args.out)?;
+    am_client::runtime()?.block_on(async {
+        reached(&from).await?;
+        reached(&out).await
+    })?;
     let exported = write(&from, &formats, &out).map_err(|error| refused(&error))?;
     for file in &exported.files {
         if json {
@@ -85,13 +89,16 @@ async fn newest(what: &Where) -> Result<Location, Failure> {
 }
 
 fn refused(error: &ExportError) -> Failure {
+    const FACT: &str = "the model was not exported";
     let exit = match error {
-        ExportError::Checkpoint(CheckpointError::Storage(_)) => Exit::Unreachable,
+        ExportError::Checkpoint(CheckpointError::Storage(error)) | ExportError::Storage(error) => {
+            return unusable(FACT, error);
+        }
         ExportError::Checkpoint(_) | ExportError::Spec(_) | ExportError::Rows { .. } => {
             Exit::Checkpoint
         }
         ExportError::Runtime(_) | ExportError::Standard(_) => Exit::Internal,
         _ => Exit::Input,
     };
-    Failure::caused(exit, "the model was not exported", error)
+    Failure::caused(exit, FACT, error)
 }

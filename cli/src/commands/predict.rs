@@ -3,9 +3,13 @@
 use std::io::{self, Write};
 
 use heddle_storage::Location;
-use heddle_trainer::predict::{LinearModel, PredictError, predict_files, predict_stream};
+use heddle_trainer::predict::{
+    LinearModel, ModelError, PredictError, predict_files, predict_stream,
+};
+use heddle_trainer::reader::ReadError;
 
-use super::checkpoint::location;
+use super::checkpoint::{location, reached, unusable};
+use crate::am_client;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -21,12 +25,14 @@ pub struct Args {
 }
 
 pub fn predict(args: &Args, json: bool) -> Outcome {
-    let model = LinearModel::open(&location(&args.model)?).map_err(|error| {
-        Failure::caused(
-            Exit::Input,
-            format!("{} is no model to score with", args.model),
-            &error,
-        )
+    let place = location(&args.model)?;
+    am_client::runtime()?.block_on(reached(&place))?;
+    let model = LinearModel::open(&place).map_err(|error| {
+        let fact = format!("{} is no model to score with", args.model);
+        match &error {
+            ModelError::Storage(error) if !error.is_not_found() => unusable(&fact, error),
+            error => Failure::caused(Exit::Input, fact, error),
+        }
     })?;
     let mut out = Scores {
         out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
@@ -51,11 +57,13 @@ pub fn predict(args: &Args, json: bool) -> Outcome {
         Err(error) => {
             // What was right stays written.
             let _told_below = out.flush();
-            Err(Failure::caused(
-                Exit::Input,
-                "not everything was scored",
-                &error,
-            ))
+            const FACT: &str = "not everything was scored";
+            Err(match &error {
+                PredictError::Storage(error) | PredictError::Read(ReadError::Storage(error)) => {
+                    unusable(FACT, error)
+                }
+                error => Failure::caused(Exit::Input, FACT, error),
+            })
         }
     }
 }

@@ -117,7 +117,11 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
         (false, true) => Earlier::Resume,
         (false, false) => Earlier::ContinueSame,
     };
-    let input = preflight::check(&job.spec, args.overwrite)?;
+    let input = if args.dry_run {
+        preflight::look(&job.spec, args.overwrite)?
+    } else {
+        preflight::check(&job.spec, args.overwrite)?
+    };
     let request = Request {
         job_file,
         label,

@@ -4,20 +4,38 @@
 
 use std::path::{Path, PathBuf};
 
+use heddle_am::input::InputError;
+use heddle_am::store::exit_code_of;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::spec::{JobSpec, Location};
+use heddle_storage::checkpoint::CheckpointDir;
+use heddle_storage::{check_place, connect, try_place};
 use nix::unistd::{AccessFlags, access};
 
 use crate::am_client;
+use crate::commands::checkpoint::{self, unusable};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Checks what can be checked without changing anything; returns files and tasks.
+/// Checks what can be checked; returns files and tasks. Where checkpoints and model are to be on a cluster's file
+/// system a few small files are made and removed again, since only that tells of quotas, safe mode and rights.
 ///
 /// # Errors
-/// Exit 7 with the key at fault.
+/// Exit 7 with the key at fault; 5 where access is denied or a quota is used up, 6 where nobody answers.
 pub fn check(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, Failure> {
+    check_as_far(spec, overwrite, true)
+}
+
+/// The same without writing anything.
+///
+/// # Errors
+/// As [`check`].
+pub fn look(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, Failure> {
+    check_as_far(spec, overwrite, false)
+}
+
+fn check_as_far(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<InputPlan, Failure> {
     let ports = spec.network.ports.map(|range| range.ports().count());
     let needed = 1 + (spec.pservers.count * spec.pservers.vcores) as usize;
     if ports.is_some_and(|ports| ports < needed) {
@@ -33,16 +51,92 @@ pub fn check(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, Failure> {
     writable("checkpoint.dir", &spec.checkpoint.dir)?;
     writable("output.model", &spec.output.model)?;
     output_is_free(&spec.output.model, overwrite)?;
-    let plan = am_client::runtime()?.block_on(heddle_am::input::plan(spec));
-    plan.map_err(|error| {
-        let exit = match &error {
-            heddle_am::input::InputError::Storage { source, .. } if source.is_retryable() => {
-                Exit::Unreachable
-            }
-            _ => Exit::Input,
-        };
-        Failure::caused(exit, "the data cannot be read", &error)
+    am_client::runtime()?.block_on(async {
+        for (key, place) in places(spec) {
+            on_cluster(key, place).await?;
+        }
+        let plan = heddle_am::input::plan(spec)
+            .await
+            .map_err(|error| unreadable(&error))?;
+        checkpoints(&spec.checkpoint.dir, trying).await?;
+        model(&spec.output.model, overwrite, trying).await?;
+        Ok(plan)
     })
+}
+
+fn unreadable(error: &InputError) -> Failure {
+    let exit = match error {
+        InputError::Storage { source, .. } => Exit::from_code(exit_code_of(source)),
+        InputError::Location { .. } | InputError::Empty { .. } => Exit::Input,
+    };
+    Failure::caused(exit, "the data cannot be read", error)
+}
+
+/// All places of a job with their keys.
+fn places(spec: &JobSpec) -> impl Iterator<Item = (&'static str, &Location)> {
+    let train = spec.data.train.iter().map(|place| ("data.train", place));
+    let test = spec.data.test.iter().map(|place| ("data.test", place));
+    train.chain(test).chain([
+        ("checkpoint.dir", &spec.checkpoint.dir),
+        ("output.model", &spec.output.model),
+    ])
+}
+
+/// Somebody answers where a place on a cluster is.
+async fn on_cluster(key: &str, place: &Location) -> Result<(), Failure> {
+    let Some((location, fact)) = remote(key, place)? else {
+        return Ok(());
+    };
+    let found = async { connect(&location)?.reach().await };
+    found.await.map_err(|error| unusable(&fact, &error))
+}
+
+/// The place, if it is not on this machine, and what to say when it will not do.
+fn remote(
+    key: &str,
+    place: &Location,
+) -> Result<Option<(heddle_storage::Location, String)>, Failure> {
+    let fact = format!("{key} = {place} cannot be used");
+    let location = heddle_storage::Location::parse(&place.url())
+        .map_err(|error| Failure::caused(Exit::Input, &fact, &error))?;
+    Ok((!location.is_local()).then_some((location, fact)))
+}
+
+async fn checkpoints(dir: &Location, trying: bool) -> Result<(), Failure> {
+    let Some((location, fact)) = remote("checkpoint.dir", dir)? else {
+        return Ok(());
+    };
+    let storage = connect(&location).map_err(|error| unusable(&fact, &error))?;
+    CheckpointDir::rehearse(storage, location.path().clone(), trying)
+        .await
+        .map_err(|error| checkpoint::failure(&fact, &error))
+}
+
+async fn model(dir: &Location, overwrite: bool, trying: bool) -> Result<(), Failure> {
+    let Some((location, fact)) = remote("output.model", dir)? else {
+        return Ok(());
+    };
+    let (storage, path) = match connect(&location) {
+        Ok(storage) => (storage, location.path()),
+        Err(error) => return Err(unusable(&fact, &error)),
+    };
+    let looked = async {
+        if trying {
+            try_place(&*storage, path).await?;
+        } else {
+            check_place(&*storage, path).await?;
+        }
+        match storage.stat(&path.join(MODEL_FILE)?).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    match looked.await {
+        Ok(true) if !overwrite => Err(taken(dir)),
+        Ok(_) => Ok(()),
+        Err(error) => Err(unusable(&fact, &error)),
+    }
 }
 
 /// The folder exists and is writable, or the nearest one above it is.
@@ -76,11 +170,15 @@ fn output_is_free(model: &Location, overwrite: bool) -> Result<(), Failure> {
     if !holds_a_model || overwrite {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(taken(model))
+}
+
+fn taken(model: &Location) -> Failure {
+    Failure::new(
         Exit::Input,
         format!("output.model = {model} holds a model already"),
     )
-    .next("--overwrite replaces it when the new one is done; or give another output.model"))
+    .next("--overwrite replaces it when the new one is done; or give another output.model")
 }
 
 /// `trainers.command` names something that can be executed.

@@ -9,6 +9,8 @@ mod safetensors;
 mod source;
 mod text;
 
+use std::sync::Arc;
+
 use heddle_protocol::control::ExportedFile;
 use heddle_protocol::ids::Member;
 use heddle_protocol::spec::table::{BIAS, STATS, WEIGHTS};
@@ -106,10 +108,24 @@ pub fn export_for(
     wait(async {
         let storage = connect(&dir)?;
         make_dirs(&*storage, dir.path(), Mode::DIR).await?;
+        let checkpoint = Checkpoint::at(&checkpoint, Depth::Shallow).await?;
         let (name, path) = new_dir(&*storage, dir.path(), &member.to_string()).await?;
-        let files = export_into(&checkpoint, &spec.output.formats, &*storage, &path).await?;
+        let written = export_into(checkpoint, &spec.output.formats, &*storage, &path).await;
+        let files = or_remove(written, &*storage, &path).await?;
         Ok(Exported { dir: name, files })
     })
+}
+
+/// What was written, or nothing at all: a directory of ours with half a model in it is of no use.
+async fn or_remove<T>(
+    written: Result<T, ExportError>,
+    storage: &dyn Storage,
+    dir: &StorePath,
+) -> Result<T, ExportError> {
+    if written.is_err() {
+        let _leaks = storage.delete_dir(dir).await;
+    }
+    written
 }
 
 /// Exports the model of `checkpoint` into `dir`, which must be empty or not exist, in `formats`; none: those of the
@@ -124,11 +140,21 @@ pub fn export(
 ) -> Result<Exported, ExportError> {
     wait(async {
         let storage = connect(dir)?;
+        // First what is read: a typing error there makes no directory.
+        let checkpoint = Checkpoint::at(checkpoint, Depth::Shallow).await?;
+        let is_new = match storage.list(dir.path()).await {
+            Ok(found) if found.is_empty() => false,
+            Ok(_) => return Err(ExportError::Exists(storage.show(dir.path()))),
+            Err(error) if error.is_not_found() => true,
+            Err(error) => return Err(error.into()),
+        };
         make_dirs(&*storage, dir.path(), Mode::DIR).await?;
-        if !storage.list(dir.path()).await?.is_empty() {
-            return Err(ExportError::Exists(storage.show(dir.path())));
-        }
-        let files = export_into(checkpoint, formats, &*storage, dir.path()).await?;
+        let written = export_into(checkpoint, formats, &*storage, dir.path()).await;
+        let files = if is_new {
+            or_remove(written, &*storage, dir.path()).await?
+        } else {
+            written?
+        };
         Ok(Exported {
             dir: String::new(),
             files,
@@ -161,13 +187,12 @@ async fn new_dir(
 }
 
 async fn export_into(
-    checkpoint: &Location,
+    // Sums are checked as files are read; a look at names and lengths was enough before.
+    (from, checkpoint): (Arc<dyn Storage>, Checkpoint),
     formats: &[ModelFormat],
     storage: &dyn Storage,
     dir: &StorePath,
 ) -> Result<Vec<ExportedFile>, ExportError> {
-    // Sums are checked as files are read; a look at names and lengths is enough here.
-    let (from, checkpoint) = Checkpoint::at(checkpoint, Depth::Shallow).await?;
     let manifest = &checkpoint.manifest;
     let spec = manifest.spec.to_string();
     let spec = JobSpec::from_json(spec.as_bytes())

@@ -43,8 +43,8 @@ fn checkpoint(spec: &JobSpec, tables: &[Vec<f32>]) -> Rig {
         .build()
         .expect("a runtime");
     let checkpoint = runtime.block_on(async {
-        let storage: std::sync::Arc<dyn Storage> = std::sync::Arc::new(LocalStorage);
-        let dir = CheckpointDir::open_or_create(std::sync::Arc::clone(&storage), root)
+        let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
+        let dir = CheckpointDir::open_or_create(Arc::clone(&storage), root)
             .await
             .expect("made");
         let (cut, salt) = (
