@@ -1,12 +1,14 @@
 //! Talking to a run's ApplicationMaster: reading its view, and telling it what to do.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::{
-    Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES,
+    Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES, Secret,
 };
+use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::DurationMs;
 use heddle_protocol::view::JobView;
 use http_body_util::{BodyExt, Full, Limited};
@@ -24,43 +26,165 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// A view of ten thousand slots takes some MB.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// The job as its ApplicationMaster sees it.
-///
-/// # Errors
-/// Exit 6 when it does not answer.
-pub async fn view(run: &Run) -> Result<JobView, Failure> {
-    let body = limited(run, ANSWER_LIMIT, async {
-        let mut sender = connect(run).await?;
-        let request = Request::get("/api/v1/status")
-            .header(hyper::header::HOST, "heddle")
-            .body(Full::default())?;
-        read(&mut sender, request).await
-    })
-    .await?;
-    serde_json::from_slice(&body).map_err(|error| {
-        Failure::caused(
-            Exit::Unreachable,
-            "the ApplicationMaster's answer is no view of a job",
-            &error,
-        )
-    })
+/// An ApplicationMaster: where it is, and what it is called when something goes wrong.
+#[derive(Clone, Debug)]
+pub struct Am {
+    /// Where it listens; nothing when it has not begun to.
+    pub address: Option<SocketAddr>,
+    /// `the ApplicationMaster of run 1a2b3c4d`.
+    pub who: String,
+    /// What to do when it does not answer.
+    pub next: String,
+    /// How long a checkpoint of its job may take.
+    pub checkpoint_timeout: Duration,
 }
 
-/// How long an order may take. One that saves is answered when the checkpoint exists or was given up.
-fn limit_of(run: &Run, operation: &Operation) -> Duration {
-    match operation {
-        Operation::Stop { checkpoint: true } | Operation::Checkpoint => {
-            let timeout = run.dir.spec().map(|spec| spec.checkpoint.timeout);
-            // An open checkpoint may have to end first.
-            ANSWER_LIMIT + 2 * timeout.unwrap_or(DurationMs::secs(300)).as_duration()
+impl Am {
+    /// That of a run of this machine.
+    #[must_use]
+    pub fn of_run(run: &Run) -> Self {
+        let short = run.file.run.short();
+        let timeout = run.dir.spec().map(|spec| spec.checkpoint.timeout);
+        Self {
+            address: run.am().map(|am| am.address),
+            who: format!("the ApplicationMaster of run {short}"),
+            next: format!("`heddle status {short}` shows how it stands"),
+            checkpoint_timeout: timeout.unwrap_or(DurationMs::secs(300)).as_duration(),
         }
-        Operation::Stop { checkpoint: false } | Operation::Kill | Operation::Scale { .. } => {
-            ANSWER_LIMIT
+    }
+
+    /// The job as it sees it.
+    ///
+    /// # Errors
+    /// Exit 6 when it does not answer.
+    pub async fn view(&self) -> Result<JobView, Failure> {
+        let body = self
+            .limited(ANSWER_LIMIT, async {
+                let mut sender = self.connect().await?;
+                let request = Request::get("/api/v1/status")
+                    .header(hyper::header::HOST, "heddle")
+                    .body(Full::default())?;
+                read(&mut sender, request).await
+            })
+            .await?;
+        serde_json::from_slice(&body).map_err(|error| {
+            Failure::caused(
+                Exit::Unreachable,
+                "the ApplicationMaster's answer is no view of a job",
+                &error,
+            )
+        })
+    }
+
+    /// Tells it what to do; returns when it is done.
+    ///
+    /// # Errors
+    /// Exit 6 when it does not answer, 5 when the secret is not its own, 1 when it refuses.
+    pub async fn operate(
+        &self,
+        run: RunId,
+        secret: &Secret,
+        operation: &Operation,
+    ) -> Result<(), Failure> {
+        self.limited(self.limit_of(operation), async {
+            let mut sender = self.connect().await?;
+            let hello = Hello::new(run, None)?;
+            let request = Request::post("/v1/hello")
+                .header(hyper::header::HOST, "heddle")
+                .header(HEADER_HELLO, hex::encode(hello.encode()))
+                .body(Full::default())?;
+            let response = sender.send_request(request).await?;
+            let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
+            let header = response.headers().get(HEADER_ANSWER).cloned();
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+                .collect()
+                .await?;
+            let Some(header) = header else {
+                let text = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
+                return Err(Trouble::Refused(status, text));
+            };
+            hex::decode_to_slice(header.as_bytes(), &mut answer)?;
+            let proof = hello
+                .client_proof(secret, Channel::Operator, &answer)
+                .map_err(|error| Trouble::Refused(StatusCode::UNAUTHORIZED, error.to_string()))?;
+            let request = Request::post("/v1/operator")
+                .header(hyper::header::HOST, "heddle")
+                .header(HEADER_PROOF, hex::encode(proof))
+                .body(Full::from(serde_json::to_vec(operation)?))?;
+            read(&mut sender, request).await
+        })
+        .await
+        .map(|_| ())
+    }
+
+    /// How long an order may take. One that saves is answered when the checkpoint exists or was given up.
+    fn limit_of(&self, operation: &Operation) -> Duration {
+        match operation {
+            // An open checkpoint may have to end first.
+            Operation::Stop { checkpoint: true } | Operation::Checkpoint => {
+                ANSWER_LIMIT + 2 * self.checkpoint_timeout
+            }
+            Operation::Stop { checkpoint: false } | Operation::Kill | Operation::Scale { .. } => {
+                ANSWER_LIMIT
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Sender, Trouble> {
+        let address = self.address.ok_or(Trouble::NoAddress)?;
+        let stream = tokio::time::timeout(ANSWER_LIMIT, TcpStream::connect(address)).await??;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(async move {
+            // Its end shows in the request that waits for it.
+            let _ended = connection.await;
+        });
+        Ok(sender)
+    }
+
+    async fn limited<T>(
+        &self,
+        limit: Duration,
+        exchange: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Failure> {
+        let who = &self.who;
+        let unreachable =
+            |why: &str| Failure::new(Exit::Unreachable, format!("{who} {why}")).next(&self.next);
+        match tokio::time::timeout(limit, exchange).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(Trouble::NoAddress)) => Err(unreachable("has not begun to listen")),
+            Ok(Err(Trouble::Refused(StatusCode::UNAUTHORIZED, text))) => {
+                Err(Failure::new(Exit::Denied, format!("{who}: {text}")))
+            }
+            Ok(Err(Trouble::Refused(StatusCode::CONFLICT, text))) => Err(Failure::new(
+                Exit::JobFailed,
+                format!("{who} refuses: {text}"),
+            )),
+            Ok(Err(Trouble::Refused(status, text))) => {
+                Err(unreachable(&format!("answered {status}: {text}")))
+            }
+            Ok(Err(Trouble::Other(error))) => Err(Failure::caused(
+                Exit::Unreachable,
+                format!("{who} does not answer"),
+                &*error,
+            )),
+            Err(_) => Err(unreachable(&format!(
+                "gives no answer within {} s",
+                limit.as_secs()
+            ))),
         }
     }
 }
 
-/// Tells the ApplicationMaster what to do; returns when it is done.
+/// The job as the ApplicationMaster of a run of this machine sees it.
+///
+/// # Errors
+/// Exit 6 when it does not answer.
+pub async fn view(run: &Run) -> Result<JobView, Failure> {
+    Am::of_run(run).view().await
+}
+
+/// Tells the ApplicationMaster of a run of this machine what to do; returns when it is done.
 ///
 /// # Errors
 /// Exit 6 when it does not answer, 5 when the secret is not its own, 1 when it refuses.
@@ -68,36 +192,9 @@ pub async fn operate(run: &Run, operation: &Operation) -> Result<(), Failure> {
     let secret = run.dir.secret().map_err(|error| {
         Failure::caused(Exit::Denied, "the run's secret cannot be read", &error)
     })?;
-    limited(run, limit_of(run, operation), async {
-        let mut sender = connect(run).await?;
-        let hello = Hello::new(run.file.run, None)?;
-        let request = Request::post("/v1/hello")
-            .header(hyper::header::HOST, "heddle")
-            .header(HEADER_HELLO, hex::encode(hello.encode()))
-            .body(Full::default())?;
-        let response = sender.send_request(request).await?;
-        let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
-        let header = response.headers().get(HEADER_ANSWER).cloned();
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
-            .collect()
-            .await?;
-        let Some(header) = header else {
-            let text = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
-            return Err(Trouble::Refused(status, text));
-        };
-        hex::decode_to_slice(header.as_bytes(), &mut answer)?;
-        let proof = hello
-            .client_proof(&secret, Channel::Operator, &answer)
-            .map_err(|error| Trouble::Refused(StatusCode::UNAUTHORIZED, error.to_string()))?;
-        let request = Request::post("/v1/operator")
-            .header(hyper::header::HOST, "heddle")
-            .header(HEADER_PROOF, hex::encode(proof))
-            .body(Full::from(serde_json::to_vec(operation)?))?;
-        read(&mut sender, request).await
-    })
-    .await
-    .map(|_| ())
+    Am::of_run(run)
+        .operate(run.file.run, &secret, operation)
+        .await
 }
 
 type Sender = SendRequest<Full<Bytes>>;
@@ -115,17 +212,6 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for Trouble {
     }
 }
 
-async fn connect(run: &Run) -> Result<Sender, Trouble> {
-    let am = run.am().ok_or(Trouble::NoAddress)?;
-    let stream = tokio::time::timeout(ANSWER_LIMIT, TcpStream::connect(am.address)).await??;
-    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(async move {
-        // Its end shows in the request that waits for it.
-        let _ended = connection.await;
-    });
-    Ok(sender)
-}
-
 async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Bytes, Trouble> {
     let response = sender.send_request(request).await?;
     let status = response.status();
@@ -139,43 +225,6 @@ async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Byte
             status,
             String::from_utf8_lossy(&body).trim().to_owned(),
         )),
-    }
-}
-
-async fn limited<T>(
-    run: &Run,
-    limit: Duration,
-    exchange: impl Future<Output = Result<T, Trouble>>,
-) -> Result<T, Failure> {
-    let who = format!("the ApplicationMaster of run {}", run.file.run.short());
-    let unreachable = |why: &str| {
-        Failure::new(Exit::Unreachable, format!("{who} {why}")).next(format!(
-            "`heddle status {}` shows how it stands",
-            run.file.run.short()
-        ))
-    };
-    match tokio::time::timeout(limit, exchange).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(Trouble::NoAddress)) => Err(unreachable("has not begun to listen")),
-        Ok(Err(Trouble::Refused(StatusCode::UNAUTHORIZED, text))) => {
-            Err(Failure::new(Exit::Denied, format!("{who}: {text}")))
-        }
-        Ok(Err(Trouble::Refused(StatusCode::CONFLICT, text))) => Err(Failure::new(
-            Exit::JobFailed,
-            format!("{who} refuses: {text}"),
-        )),
-        Ok(Err(Trouble::Refused(status, text))) => {
-            Err(unreachable(&format!("answered {status}: {text}")))
-        }
-        Ok(Err(Trouble::Other(error))) => Err(Failure::caused(
-            Exit::Unreachable,
-            format!("{who} does not answer"),
-            &*error,
-        )),
-        Err(_) => Err(unreachable(&format!(
-            "gives no answer within {} s",
-            limit.as_secs()
-        ))),
     }
 }
 

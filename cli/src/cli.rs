@@ -3,12 +3,12 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, checkpoint, completions, config, containers, export, kill, list, logs, predict, run,
-    status,
+    attach, bench, checkpoint, completions, config, containers, export, kill, list, logs, predict,
+    run, scale, status, submit,
 };
 use crate::failure::{Outcome, not_yet};
 
-/// Trains models with parameter servers, on one machine or (later) on a YARN cluster.
+/// Trains models with parameter servers, on one machine or on a YARN cluster.
 #[derive(Debug, Parser)]
 #[command(
     name = "heddle",
@@ -17,9 +17,9 @@ use crate::failure::{Outcome, not_yet};
     disable_help_subcommand = true
 )]
 #[command(
-    after_help = "Exit codes: 0 ok, 1 job failed, 2 command line, 3 killed, 5 denied, 6 unreachable, \
-    7 job file, data or paths, 8 checkpoint corrupt or incompatible, 9 superseded by another run, 10 internal, \
-    130/143 interrupted."
+    after_help = "Exit codes: 0 ok, 1 job failed, 2 command line, 3 killed, 4 refused by the cluster, \
+    5 denied, 6 unreachable, 7 job file, data or paths, 8 checkpoint corrupt or incompatible, \
+    9 superseded by another run, 10 internal, 124 waited long enough, 130/143 interrupted."
 )]
 pub struct Cli {
     /// Write data as JSON, one object a line
@@ -33,20 +33,20 @@ pub struct Cli {
 enum Command {
     /// Train a job on this machine
     Run(run::Args),
-    /// Train a job on a YARN cluster (not available yet)
-    Submit(Anything),
-    /// Follow a job that runs on a cluster (not available yet)
-    Attach(Anything),
-    /// Show how a run stands
+    /// Train a job on a YARN cluster
+    Submit(Box<submit::Args>),
+    /// Follow a job that runs on a cluster
+    Attach(attach::Args),
+    /// Show how a run or an application stands
     Status(status::Args),
-    /// List runs of this machine
+    /// List runs of this machine and applications of the cluster
     List(list::Args),
-    /// Print the logs of a run
+    /// Print the logs of a run or an application
     Logs(logs::Args),
-    /// End a run
+    /// End a run or an application
     Kill(kill::Args),
-    /// Change the number of trainers of a run (not available yet)
-    Scale(Anything),
+    /// Change the number of trainers of a job that runs
+    Scale(scale::Args),
     /// Score files with a model
     Predict(predict::Args),
     /// Write the model of a checkpoint
@@ -92,13 +92,13 @@ pub fn dispatch(cli: Cli) -> Outcome {
     let missing = |command: &str, _: Anything| Err(not_yet(command));
     match cli.command {
         Command::Run(args) => run::run(args, json),
-        Command::Submit(rest) => missing("submit", rest),
-        Command::Attach(rest) => missing("attach", rest),
+        Command::Submit(args) => submit::submit(&args, json),
+        Command::Attach(args) => attach::attach(&args, json),
         Command::Status(args) => status::status(&args, json),
         Command::List(args) => list::list(&args, json),
         Command::Logs(args) => logs::logs(&args, json),
         Command::Kill(args) => kill::kill(&args, json),
-        Command::Scale(rest) => missing("scale", rest),
+        Command::Scale(args) => scale::scale(&args, json),
         Command::Predict(args) => predict::predict(&args, json),
         Command::Export(args) => export::export(&args, json),
         Command::Config(command) => config::config(command, json),

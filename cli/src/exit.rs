@@ -28,6 +28,8 @@ pub enum Exit {
     Fenced = 9,
     /// A fault of this program.
     Internal = 10,
+    /// Waiting ended before the job, which runs on.
+    WaitedLong = 124,
     /// Ctrl-C.
     Interrupted = 130,
     /// SIGTERM.

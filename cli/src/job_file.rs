@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use heddle_protocol::spec::Location;
 use heddle_protocol::spec::file::{Context, Job, read};
 
 use crate::exit::Exit;
@@ -48,6 +49,14 @@ impl JobArgs {
     /// # Errors
     /// Exit 7 with every fault, each with its place.
     pub fn read(&self, run_label: &str) -> Result<Job, Failure> {
+        self.read_with(run_label, None)
+    }
+
+    /// The same with default output folders below `outputs`, where they are not to be on this machine.
+    ///
+    /// # Errors
+    /// Exit 7 with every fault, each with its place.
+    pub fn read_with(&self, run_label: &str, outputs: Option<Location>) -> Result<Job, Failure> {
         let text = std::fs::read(&self.file).map_err(|error| self.unreadable(&error))?;
         let shown = self.file.display().to_string();
         let text = String::from_utf8(text).map_err(|error| {
@@ -59,7 +68,7 @@ impl JobArgs {
             job_dir: self.job_dir()?,
             working_dir: working_dir()?,
             sets: self.set.clone(),
-            outputs: None,
+            outputs,
             run_label: run_label.to_owned(),
         };
         read(&text, &context).map_err(|problems| {

@@ -1,6 +1,7 @@
 //! The `heddle` command: arguments in, output and exit codes out. What it does is in the crates below.
 
 mod am_client;
+mod application;
 mod cli;
 mod commands;
 mod exit;
@@ -9,6 +10,7 @@ mod job_file;
 mod output;
 mod report;
 mod runs;
+mod site;
 
 use std::process::ExitCode;
 

@@ -103,8 +103,12 @@ async fn save(
     (files, String::new())
 }
 
-/// Names and last bytes of a container's log files; those without content are left out.
-async fn tails(
+/// Names and last bytes of a container's log files, at most [`TAIL_BYTES_MAX`] of each; those without content are left
+/// out. `node_http` is `host:port` of its NodeManager's web server, `user` the application's.
+///
+/// # Errors
+/// Why there are none, in words.
+pub async fn tails(
     node_http: &str,
     container: &str,
     user: &str,

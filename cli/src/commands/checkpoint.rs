@@ -11,8 +11,9 @@ use heddle_storage::checkpoint::{Candidate, CheckpointDir, CheckpointError, Dept
 use heddle_storage::{Location, Reason, Storage, StorageError, chain, connect};
 use serde::Serialize;
 
-use super::{PlaceArgs, RunArgs};
+use super::{Named, PlaceArgs, RunArgs};
 use crate::am_client;
+use crate::application::Application;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, not_yet};
 use crate::output;
@@ -58,20 +59,31 @@ pub fn checkpoint(command: Command, json: bool) -> Outcome {
     match command {
         Command::Ls(dir) => runtime.block_on(list(&dir, Depth::Shallow, json)),
         Command::Verify(dir) => runtime.block_on(list(&dir, Depth::Full, json)),
-        Command::Now(run) => {
-            let run = run.find()?;
-            runtime.block_on(am_client::operate(&run, &Operation::Checkpoint))?;
-            if json {
-                output::json(&serde_json::json!({ "run": run.file.run, "taken": true }))?;
-            } else {
-                eprintln!("run {} has taken a checkpoint", run.file.run.short());
-            }
-            Ok(Exit::Ok)
-        }
+        Command::Now(run) => runtime.block_on(now(&run, json)),
         Command::Rm(remove) => runtime.block_on(self::remove(&remove, json)),
         Command::Groups => Err(not_yet("checkpoint groups")),
         Command::Repair => Err(not_yet("checkpoint repair")),
     }
+}
+
+async fn now(run: &RunArgs, json: bool) -> Outcome {
+    let id = match run.named()? {
+        Named::Run(run) => {
+            am_client::operate(&run, &Operation::Checkpoint).await?;
+            run.file.run.to_string()
+        }
+        Named::Application(id) => {
+            let application = Application::find(id).await?;
+            application.operate(&Operation::Checkpoint).await?;
+            id.to_string()
+        }
+    };
+    if json {
+        output::json(&serde_json::json!({ "run": id, "taken": true }))?;
+    } else {
+        eprintln!("{id} has taken a checkpoint");
+    }
+    Ok(Exit::Ok)
 }
 
 impl Where {

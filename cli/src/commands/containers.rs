@@ -88,13 +88,15 @@ fn environment() -> Result<Environment, Failure> {
 
 /// The job's secret among a container's credentials. No message has any of it.
 fn secret_of_credentials(file: &Path) -> Result<Secret, Failure> {
-    let credentials = Credentials::read_file(file).map_err(|error| {
-        Failure::caused(Exit::Denied, "the container's credentials", &error)
-    })?;
+    let credentials = Credentials::read_file(file)
+        .map_err(|error| Failure::caused(Exit::Denied, "the container's credentials", &error))?;
     let missing = || {
         Failure::new(
             Exit::Denied,
-            format!("{}: no secret {SECRET_ALIAS} of 64 hexadecimal digits", file.display()),
+            format!(
+                "{}: no secret {SECRET_ALIAS} of 64 hexadecimal digits",
+                file.display()
+            ),
         )
     };
     let text = credentials.secret(SECRET_ALIAS).ok_or_else(missing)?;
@@ -210,7 +212,10 @@ mod tests {
         let failure = secret_of_credentials(&file).expect_err("none");
         assert!(failure.fact.contains(SECRET_ALIAS), "{failure:?}");
         let failure = secret_of_credentials(&dir.path().join("nowhere")).expect_err("no file");
-        assert!(failure.causes.iter().any(|cause| cause.contains("nowhere")), "{failure:?}");
+        assert!(
+            failure.causes.iter().any(|cause| cause.contains("nowhere")),
+            "{failure:?}"
+        );
     }
 
     #[test]

@@ -1,13 +1,23 @@
-//! `heddle kill`: ends a run, at once or in order.
+//! `heddle kill`: ends a run or an application, at once or in order.
+
+use std::time::{Duration, Instant};
 
 use heddle_protocol::control::Operation;
+use heddle_yarn::ApplicationId;
 
-use super::RunArgs;
+use super::{Named, RunArgs};
 use crate::am_client;
+use crate::application::Application;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output;
-use crate::runs::Standing;
+use crate::runs::{Run, Standing};
+use crate::site::client_failure;
+
+/// How long the end of an application is waited for: its ApplicationMaster stops its containers and says goodbye.
+const END_LIMIT: Duration = Duration::from_secs(20);
+/// Pause between looks at it.
+const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -19,7 +29,72 @@ pub struct Args {
 }
 
 pub fn kill(args: &Args, json: bool) -> Outcome {
-    let run = args.run.find()?;
+    match args.run.named()? {
+        Named::Run(run) => of_run(&run, args, json),
+        Named::Application(id) => {
+            am_client::runtime()?.block_on(of_application(id, args.checkpoint, json))
+        }
+    }
+}
+
+/// Through its ApplicationMaster, which tells the end and tidies up; by the ResourceManager where that does not answer.
+async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Outcome {
+    let mut application = Application::find(id).await?;
+    let runs = !application.is_over();
+    if runs {
+        let operation = match checkpoint {
+            true => Operation::Stop { checkpoint: true },
+            false => Operation::Kill,
+        };
+        match application.operate(&operation).await {
+            Ok(()) => {}
+            // With a checkpoint or not at all.
+            Err(failure) if checkpoint => {
+                return Err(
+                    failure.next(format!("`heddle kill {id}` ends it without a checkpoint"))
+                );
+            }
+            Err(_) => by_force(&application).await?,
+        }
+        if !wait_for_end(&mut application).await {
+            by_force(&application).await?;
+            wait_for_end(&mut application).await;
+        }
+    }
+    application.sweep().await;
+    if json {
+        output::json(&serde_json::json!({ "application": id.to_string(), "killed": runs }))?;
+    } else if runs {
+        eprintln!("{id} is ended; submitting its job again continues it");
+    } else {
+        eprintln!("{id} does not run: it is over");
+    }
+    Ok(Exit::Ok)
+}
+
+async fn by_force(application: &Application) -> Result<(), Failure> {
+    let id = application.id();
+    let killed = application
+        .site
+        .client
+        .kill(id, "killed by heddle kill")
+        .await;
+    killed.map_err(|error| client_failure(&format!("{id} cannot be killed"), &error))
+}
+
+/// Whether it is over in time.
+async fn wait_for_end(application: &mut Application) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < END_LIMIT {
+        if application.refresh().await.is_ok() && application.is_over() {
+            return true;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    false
+}
+
+fn of_run(run: &Run, args: &Args, json: bool) -> Outcome {
     let short = run.file.run.short();
     let standing = run.standing();
     let done = if standing == Standing::Running {
@@ -27,7 +102,7 @@ pub fn kill(args: &Args, json: bool) -> Outcome {
             true => Operation::Stop { checkpoint: true },
             false => Operation::Kill,
         };
-        am_client::runtime()?.block_on(am_client::operate(&run, &operation))?;
+        am_client::runtime()?.block_on(am_client::operate(run, &operation))?;
         true
     } else {
         false

@@ -6,8 +6,10 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::PlaceArgs;
 use super::status::named_or_newest;
+use super::{PlaceArgs, application};
+use crate::am_client;
+use crate::application::logs::{Wanted, of_application};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -20,12 +22,23 @@ const CHUNK: usize = 64 * 1024;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run's id or its first digits [default: the newest run]
-    #[arg(value_name = "RUN")]
+    /// The run's id or its first digits, or an application's id [default: the newest run of this machine]
+    #[arg(value_name = "RUN|APPLICATION")]
     run: Option<String>,
-    /// Only folders whose name begins so: am, trainer, pserver-1, trainer-0-2
-    #[arg(long, value_name = "SLOT", default_value = "")]
+    /// Only what begins so: am, trainer, pserver-1, trainer-0-2
+    #[arg(value_name = "SLOT")]
+    named_slot: Option<String>,
+    /// The same
+    #[arg(
+        long,
+        value_name = "SLOT",
+        default_value = "",
+        conflicts_with = "named_slot"
+    )]
     slot: String,
+    /// Containers that failed come first (applications)
+    #[arg(long)]
+    failed_first: bool,
     /// Go on until the run has ended
     #[arg(short, long)]
     follow: bool,
@@ -34,6 +47,16 @@ pub struct Args {
 }
 
 pub fn logs(args: &Args, json: bool) -> Outcome {
+    let slot = args.named_slot.as_deref().unwrap_or(&args.slot);
+    if let Some(id) = args.run.as_deref().map_or(Ok(None), application)? {
+        let wanted = Wanted {
+            slot: slot.to_owned(),
+            failed_first: args.failed_first,
+            follow: args.follow,
+            json,
+        };
+        return am_client::runtime()?.block_on(of_application(id, &wanted));
+    }
     let run = named_or_newest(args.run.as_deref(), &args.place)?;
     let mut reading = Reading {
         json,
@@ -43,7 +66,7 @@ pub fn logs(args: &Args, json: bool) -> Outcome {
     loop {
         // Asked before the look: what is written until the end is still seen.
         let ended = run.standing() != Standing::Running;
-        for file in files(&run, &args.slot)? {
+        for file in files(&run, slot)? {
             reading.copy_new(&file)?;
         }
         if ended || !args.follow {

@@ -1,5 +1,6 @@
 //! One file per sub-command.
 
+pub mod attach;
 pub mod bench;
 pub mod checkpoint;
 pub mod completions;
@@ -11,18 +12,50 @@ pub mod list;
 pub mod logs;
 pub mod predict;
 pub mod run;
+pub mod scale;
 pub mod status;
+pub mod submit;
 
 use std::path::PathBuf;
 
+use heddle_yarn::ApplicationId;
+
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::runs::{self, Run};
 
-/// A run of this machine, named by its uuid.
+/// A job that was started before: of this machine, or of a cluster.
+#[derive(Clone, Debug)]
+pub enum Named {
+    /// A run of this machine.
+    Run(Box<Run>),
+    /// An application of the cluster that `HADOOP_CONF_DIR` names.
+    Application(ApplicationId),
+}
+
+/// The application that a text names, if it is no run's digits.
+///
+/// # Errors
+/// Exit 2 when it begins like an application's id and is none.
+pub fn application(text: &str) -> Result<Option<ApplicationId>, Failure> {
+    if !text.starts_with("application_") {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error| {
+        Failure::caused(
+            Exit::Usage,
+            format!("{text:?} is no application's id"),
+            &error,
+        )
+        .next("`heddle list --yarn` shows all applications")
+    })
+}
+
+/// A run of this machine, named by its uuid, or an application, named by its id.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
-    /// The run's id or its first digits
-    #[arg(value_name = "RUN")]
+    /// The run's id or its first digits, or an application's id
+    #[arg(value_name = "RUN|APPLICATION")]
     pub run: String,
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -43,5 +76,16 @@ impl RunArgs {
     /// None or several runs are called so.
     pub fn find(&self) -> Result<Run, Failure> {
         runs::find(&runs::work_dir(self.place.work_dir.as_deref())?, &self.run)
+    }
+
+    /// The run or application that is meant; whether there is such an application the cluster knows.
+    ///
+    /// # Errors
+    /// None or several runs are called so.
+    pub fn named(&self) -> Result<Named, Failure> {
+        match application(&self.run)? {
+            Some(id) => Ok(Named::Application(id)),
+            None => Ok(Named::Run(Box::new(self.find()?))),
+        }
     }
 }

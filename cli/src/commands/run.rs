@@ -22,8 +22,8 @@ use crate::runs::{self, Request, Run, Standing};
 
 mod earlier;
 mod follow;
-mod preflight;
-mod tell;
+pub mod preflight;
+pub mod tell;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -190,7 +190,7 @@ fn dry_run(plan: &Plan, json: bool) -> Outcome {
             format!("{} in {} shards", tables.join(", "), pservers.shards),
         ),
         ("training", effective_batch(spec)),
-        ("data", data(&plan.input)),
+        ("data", data_in_words(&plan.input)),
         (
             "checkpoints",
             format!("{} every {}", spec.checkpoint.dir, spec.checkpoint.every),
@@ -211,7 +211,7 @@ fn dry_run(plan: &Plan, json: bool) -> Outcome {
 }
 
 /// Files, bytes and tasks in words.
-fn data(input: &InputPlan) -> String {
+pub fn data_in_words(input: &InputPlan) -> String {
     let bytes = output::size(input.train_bytes());
     let files = |training: bool| {
         let mut files: Vec<u32> = input.tasks(training).iter().map(|task| task.file).collect();

@@ -2,8 +2,11 @@
 
 use heddle_protocol::view::{JobState, JobView};
 
-use super::{PlaceArgs, RunArgs};
+use heddle_yarn::{ApplicationId, ApplicationState};
+
+use super::{PlaceArgs, RunArgs, application};
 use crate::am_client;
+use crate::application::{Application, standing};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -12,14 +15,18 @@ use crate::runs::{self, Run, Standing};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run's id or its first digits [default: the newest run]
-    #[arg(value_name = "RUN")]
+    /// The run's id or its first digits, or an application's id [default: the newest run of this machine]
+    #[arg(value_name = "RUN|APPLICATION")]
     run: Option<String>,
     #[command(flatten)]
     place: PlaceArgs,
 }
 
 pub fn status(args: &Args, json: bool) -> Outcome {
+    let named = args.run.as_deref().map_or(Ok(None), application)?;
+    if let Some(id) = named {
+        return am_client::runtime()?.block_on(of_application(id, json));
+    }
     let run = named_or_newest(args.run.as_deref(), &args.place)?;
     let mut standing = run.standing();
     let view = match standing {
@@ -65,6 +72,60 @@ pub fn status(args: &Args, json: bool) -> Outcome {
     Ok(Exit::Ok)
 }
 
+/// From its ApplicationMaster, else from the report that it left, else from what the ResourceManager knows.
+async fn of_application(id: ApplicationId, json: bool) -> Outcome {
+    let application = Application::find(id).await?;
+    let known = &application.report;
+    let standing = standing(known);
+    let (mut left, mut view) = (None, None);
+    if application.is_over() {
+        application.sweep().await;
+        left = application.last_report().await.unwrap_or_default();
+        view = left.as_ref().map(|report| report.view.clone());
+    } else if known.state == Some(ApplicationState::Running) {
+        // One that was just replaced does not answer; what the ResourceManager knows is told all the same.
+        view = application.view().await.ok();
+    }
+    let words = match known.diagnostics.trim() {
+        "N/A" => "",
+        words => words,
+    };
+    if json {
+        output::json(&serde_json::json!({
+            "application": id.to_string(),
+            "name": known.name,
+            "standing": standing,
+            "user": known.user,
+            "queue": known.queue,
+            "tracking_url": known.tracking_url,
+            "diagnostics": words,
+            "containers": known.usage.containers,
+            "exit_code": left.as_ref().map(|report| report.exit_code),
+            "reports": application.reports().to_string(),
+            "view": view,
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    output::line(&format!("{} {id}  {standing}", known.name))?;
+    let message = left.as_ref().map_or(words, |report| &report.message);
+    for line in message.lines() {
+        output::line(&format!("  {line}"))?;
+    }
+    if let Some(view) = view {
+        details(&view)?;
+    }
+    let mut rows = vec![
+        vec!["queue".to_owned(), known.queue.clone()],
+        vec!["page".to_owned(), known.tracking_url.clone()],
+        vec!["logs".to_owned(), format!("heddle logs {id}")],
+    ];
+    if left.is_some() {
+        rows.push(vec!["report".to_owned(), application.reports().to_string()]);
+    }
+    output::line(&output::columns(&rows))?;
+    Ok(Exit::Ok)
+}
+
 fn details(view: &JobView) -> Result<(), Failure> {
     if !matches!(
         view.state,
@@ -84,7 +145,7 @@ fn details(view: &JobView) -> Result<(), Failure> {
             output::line(&view.message)?;
         }
         let mut rows = vec![
-            ["slot", "state", "pid", "per second", "memory"]
+            ["slot", "state", "node", "pid", "per second", "memory"]
                 .map(str::to_owned)
                 .to_vec(),
         ];
@@ -92,6 +153,7 @@ fn details(view: &JobView) -> Result<(), Failure> {
             rows.push(vec![
                 slot.slot.to_string(),
                 report::word(&slot.state),
+                slot.host.clone(),
                 slot.pid.to_string(),
                 report::rate(slot.per_second),
                 output::size(slot.rss_bytes),

@@ -51,17 +51,30 @@ fn check_as_far(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<InputPl
     writable("checkpoint.dir", &spec.checkpoint.dir)?;
     writable("output.model", &spec.output.model)?;
     output_is_free(&spec.output.model, overwrite)?;
-    am_client::runtime()?.block_on(async {
-        for (key, place) in places(spec) {
-            on_cluster(key, place).await?;
-        }
-        let plan = heddle_am::input::plan(spec)
-            .await
-            .map_err(|error| unreadable(&error))?;
-        checkpoints(&spec.checkpoint.dir, trying).await?;
-        model(&spec.output.model, overwrite, trying).await?;
-        Ok(plan)
-    })
+    am_client::runtime()?.block_on(on_storage(spec, overwrite, trying))
+}
+
+/// The part of it that asks storages: that they answer, that the data is there, that checkpoints and model can be
+/// kept. `trying`: by making a few small files on a cluster and removing them again.
+///
+/// # Errors
+/// As [`check`].
+pub async fn on_storage(
+    spec: &JobSpec,
+    overwrite: bool,
+    trying: bool,
+) -> Result<InputPlan, Failure> {
+    for (key, place) in places(spec) {
+        on_cluster(key, place).await?;
+    }
+    let plan = heddle_am::input::plan(spec)
+        .await
+        .map_err(|error| unreadable(&error))?;
+    tokio::try_join!(
+        checkpoints(&spec.checkpoint.dir, trying),
+        model(&spec.output.model, overwrite, trying),
+    )?;
+    Ok(plan)
 }
 
 fn unreadable(error: &InputError) -> Failure {

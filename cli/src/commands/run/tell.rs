@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use heddle_protocol::ids::Slot;
-use heddle_protocol::spec::{Algorithm, BadRecords, JobSpec};
+use heddle_protocol::spec::{Algorithm, BadRecords, JobSpec, Location};
 use heddle_protocol::view::{Event, JobState, JobView};
 
 use crate::exit::Exit;
@@ -14,11 +14,51 @@ use crate::output::{self, ProgressLine};
 use crate::report;
 use crate::runs::Run;
 
+/// What telling needs to know of a job besides its events.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Times over the data, where no evaluation says how many it were.
+    pub passes: Option<u32>,
+    /// Where checkpoints are.
+    pub checkpoint_dir: String,
+    /// Where the model will be.
+    pub model: String,
+    /// Whether bad records are written down.
+    pub quarantine: bool,
+    /// Data to try the model on; nothing where `heddle predict` cannot.
+    pub data: Option<Location>,
+    /// Where its logs are, for people: a folder, or the command that shows them.
+    pub logs: String,
+    /// What shows how it stands.
+    pub status: String,
+    /// How long it took, seconds, where that is not since the telling began.
+    pub seconds: Option<f64>,
+}
+
+impl Facts {
+    /// Of a job that is known.
+    pub fn of(spec: &JobSpec, logs: String, status: String) -> Self {
+        let data = spec.data.test.first().or(spec.data.train.first());
+        Self {
+            passes: Some(spec.data.passes),
+            checkpoint_dir: spec.checkpoint.dir.to_string(),
+            model: spec.output.model.to_string(),
+            quarantine: spec.data.bad_records == BadRecords::Quarantine,
+            data: data
+                .filter(|_| spec.model.algorithm != Algorithm::Custom)
+                .cloned(),
+            logs,
+            status,
+            seconds: None,
+        }
+    }
+}
+
 /// Tells events to people (stderr) or programs (stdout, as they are), and remembers the end.
-pub struct Teller<'a> {
+pub struct Teller {
     json: bool,
-    spec: &'a JobSpec,
-    run: &'a Run,
+    /// What is known of the job.
+    pub facts: Facts,
     progress: ProgressLine,
     begun: Instant,
     /// Rows that were there when this run began; a continued one counts on.
@@ -28,12 +68,18 @@ pub struct Teller<'a> {
     ended: Option<Exit>,
 }
 
-impl<'a> Teller<'a> {
-    pub fn new(json: bool, spec: &'a JobSpec, run: &'a Run) -> Self {
+impl Teller {
+    /// Of a run of this machine.
+    pub fn new(json: bool, spec: &JobSpec, run: &Run) -> Self {
+        let status = format!("heddle status {}", run.file.run.short());
+        Self::with(json, Facts::of(spec, short_path(&run.dir.logs()), status))
+    }
+
+    /// Of any job.
+    pub fn with(json: bool, facts: Facts) -> Self {
         Self {
             json,
-            spec,
-            run,
+            facts,
             progress: ProgressLine::new(),
             begun: Instant::now(),
             rows_before: None,
@@ -74,9 +120,34 @@ impl<'a> Teller<'a> {
     }
 
     /// A line that stays.
-    fn say(&mut self, text: &str) {
+    pub fn say(&mut self, text: &str) {
         self.progress.clear();
         eprintln!("{text}");
+    }
+
+    /// Takes one event, as a line of the ApplicationMaster says it.
+    ///
+    /// # Errors
+    /// Output cannot be written.
+    pub fn take(&mut self, event: Event) -> Result<(), Failure> {
+        if !self.json {
+            return self.event(event);
+        }
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        output::json(&event)?;
+        if let Event::Ended { exit_code, .. } = event {
+            self.ended = Some(Exit::from_code(exit_code));
+        }
+        Ok(())
+    }
+
+    /// Shows a text that the next one replaces; on a terminal alone.
+    pub fn show(&mut self, text: &str) {
+        if !self.json {
+            self.progress.show(text);
+        }
     }
 
     fn event(&mut self, event: Event) -> Result<(), Failure> {
@@ -171,7 +242,7 @@ impl<'a> Teller<'a> {
                 let mut failure = Failure::new(exit, fact);
                 failure.causes = lines.map(str::to_owned).collect();
                 failure
-                    .next(format!("logs are in {}", short_path(&self.run.dir.logs())))
+                    .next(format!("logs: {}", self.facts.logs))
                     .print(false);
                 Ok(())
             }
@@ -184,17 +255,19 @@ impl<'a> Teller<'a> {
         if let Some(scores) = view.evaluations.last() {
             output::line(&report::final_scores(scores))?;
         }
-        let seconds = self.begun.elapsed().as_secs_f64();
+        let told = self.begun.elapsed().as_secs_f64();
+        let seconds = self.facts.seconds.unwrap_or(told);
         let rate =
             view.rows.saturating_sub(self.rows_before.unwrap_or(0)) as f64 / seconds.max(0.001);
-        let passes = view
-            .evaluations
-            .last()
-            .map_or(self.spec.data.passes, |scores| {
-                scores.pass.saturating_add(1)
-            });
-        let mut rows = vec![
-            vec!["passes".to_owned(), passes.to_string()],
+        let evaluated = view.evaluations.last();
+        let passes = evaluated
+            .map(|scores| scores.pass.saturating_add(1))
+            .or(self.facts.passes);
+        let mut rows = Vec::new();
+        if let Some(passes) = passes {
+            rows.push(vec!["passes".to_owned(), passes.to_string()]);
+        }
+        rows.extend([
             vec![
                 "rows".to_owned(),
                 format!(
@@ -207,10 +280,10 @@ impl<'a> Teller<'a> {
                 format!(
                     "{} taken, in {}",
                     view.checkpoints_taken,
-                    local(&self.spec.checkpoint.dir.to_string())
+                    local(&self.facts.checkpoint_dir)
                 ),
             ],
-        ];
+        ]);
         if !view.recoveries.is_empty() {
             rows.push(vec![
                 "recoveries".to_owned(),
@@ -219,9 +292,11 @@ impl<'a> Teller<'a> {
         }
         if view.bad_records > 0 {
             let mut text = output::thousands(view.bad_records);
-            if self.spec.data.bad_records == BadRecords::Quarantine {
-                let logs = short_path(&self.run.dir.logs());
-                text.push_str(&format!(", written to {logs}/trainer-*/bad-records"));
+            if self.facts.quarantine {
+                text.push_str(&format!(
+                    ", written to trainer-*/bad-records beside the logs ({})",
+                    self.facts.logs
+                ));
             }
             rows.push(vec!["bad records".to_owned(), text]);
         }
@@ -231,9 +306,9 @@ impl<'a> Teller<'a> {
                 view.tasks_set_aside.to_string(),
             ]);
         }
-        let place = model.map_or_else(|| local(&self.spec.output.model.to_string()), local);
+        let place = model.map_or_else(|| local(&self.facts.model), local);
         rows.push(vec!["model".to_owned(), place.clone()]);
-        rows.push(vec!["logs".to_owned(), short_path(&self.run.dir.logs())]);
+        rows.push(vec!["logs".to_owned(), self.facts.logs.clone()]);
         let next = self.next_command(&place);
         rows.push(vec!["next".to_owned(), next]);
         output::line(&output::columns(&rows))
@@ -241,14 +316,13 @@ impl<'a> Teller<'a> {
 
     /// What one would type next: scoring the test data, or else the training data.
     fn next_command(&self, model: &str) -> String {
-        if self.spec.model.algorithm == Algorithm::Custom {
-            return format!("heddle status {}", self.run.file.run.short());
-        }
-        let data = self.spec.data.test.first().or(self.spec.data.train.first());
-        let data = data.map_or_else(
-            || "DATA".to_owned(),
-            |data| short_path(data.path().as_ref()),
-        );
+        let Some(data) = &self.facts.data else {
+            return self.facts.status.clone();
+        };
+        let data = match data.as_local() {
+            Some(path) => short_path(path),
+            None => data.to_string(),
+        };
         format!("heddle predict {model} {data}")
     }
 }

@@ -73,19 +73,20 @@ fn env(raw: &Raw) -> Result<BTreeMap<String, String>, String> {
         return Err("expected a table such as { OMP_NUM_THREADS = \"1\" }".to_owned());
     };
     let text = |(name, raw): (&String, &Raw)| {
-        let value = match (&raw.value, &raw.origin) {
-            // `--env N=1` gives the text after the sign, whatever TOML would make of it.
-            (RawValue::Text(text), _) => text.clone(),
-            (_, Origin::Set(set)) => match set.split_once('=') {
-                Some((key, value)) if key.trim().ends_with(&format!(".{name}")) => value.to_owned(),
-                _ => raw.to_string(),
-            },
-            (RawValue::Integer(_) | RawValue::Bool(_), _) => raw.to_string(),
+        // `--env N=1` gives the text after the sign, whatever TOML would make of it.
+        let typed = match &raw.origin {
+            Origin::Set(set) => set
+                .split_once('=')
+                .filter(|(key, _)| key.trim().ends_with(&format!(".{name}"))),
+            Origin::File { .. } | Origin::Default => None,
+        };
+        let value = match (&raw.value, typed) {
+            (_, Some((_, typed))) => typed.to_owned(),
+            (RawValue::Text(text), None) => text.clone(),
+            (RawValue::Integer(_) | RawValue::Bool(_), None) => raw.to_string(),
             _ => {
-                return Err(format!(
-                    "{name:?}: expected a text in quotes, not {}",
-                    raw.kind()
-                ));
+                let kind = raw.kind();
+                return Err(format!("{name:?}: expected a text in quotes, not {kind}"));
             }
         };
         Ok((name.clone(), value))

@@ -1,0 +1,207 @@
+//! What happened between two looks at a job, as the events that a local run tells.
+
+use std::collections::BTreeSet;
+
+use heddle_protocol::ids::{CutId, Incarnation, Slot};
+use heddle_protocol::view::{Event, JobView, SlotState};
+
+/// What was told already.
+#[derive(Default)]
+pub struct Changes {
+    begun: bool,
+    attempt: u32,
+    phase: Option<u32>,
+    evaluated: BTreeSet<u32>,
+    checkpoints: BTreeSet<CutId>,
+    recovered: BTreeSet<(u64, Slot)>,
+    running: BTreeSet<(Slot, Incarnation)>,
+    /// Losses and late checkpoints of the attempt; each attempt counts anew.
+    lost: u64,
+    late: u64,
+}
+
+impl Changes {
+    /// The events that lead to this view, oldest first. `address` is that of the job's pages.
+    pub fn to(&mut self, view: &JobView, address: &str) -> Vec<Event> {
+        let mut events = Vec::new();
+        if !self.begun {
+            self.begun = true;
+            // Checkpoints that are there before one was taken are another run's.
+            let resumed = view
+                .checkpoints
+                .iter()
+                .rfind(|it| it.at_ms < view.started_ms);
+            events.push(Event::Started {
+                run: view.run,
+                name: view.name.clone(),
+                attempt: view.attempt,
+                address: address.to_owned(),
+                resumed_from: resumed.map(|checkpoint| checkpoint.cut),
+            });
+        } else if view.attempt.0 > self.attempt {
+            events.push(Event::Warning {
+                text: format!(
+                    "the ApplicationMaster was started again, attempt {}",
+                    view.attempt.0
+                ),
+            });
+            (self.lost, self.late) = (0, 0);
+        }
+        self.attempt = view.attempt.0;
+        self.losses(view, &mut events);
+        self.slots(view, &mut events);
+        if self.phase != Some(view.phase.0) && !view.phase_text.is_empty() {
+            self.phase = Some(view.phase.0);
+            events.push(Event::PhaseBegun {
+                phase: view.phase,
+                text: view.phase_text.clone(),
+            });
+        }
+        for scores in &view.evaluations {
+            if self.evaluated.insert(scores.pass) {
+                events.push(Event::Evaluated(scores.clone()));
+            }
+        }
+        for taken in &view.checkpoints {
+            if self.checkpoints.insert(taken.cut) && taken.at_ms >= view.started_ms {
+                events.push(Event::CheckpointCommitted(taken.clone()));
+            }
+        }
+        for recovery in view.recoveries.iter().filter(|recovery| recovery.done) {
+            if self.recovered.insert((recovery.at_ms, recovery.slot)) {
+                events.push(Event::Recovered(recovery.clone()));
+            }
+        }
+        events.push(Event::Progress {
+            text: view.phase_text.clone(),
+            rows: view.rows,
+            rows_per_second: view.rows_per_second,
+            training_loss: view.training_loss,
+        });
+        events
+    }
+
+    /// The view keeps the newest and counts all, so that those not seen yet are the last ones.
+    fn losses(&mut self, view: &JobView, events: &mut Vec<Event>) {
+        let history = &view.history;
+        let new = |total: u64, told: u64, kept: usize| {
+            let new = usize::try_from(total.saturating_sub(told)).unwrap_or(usize::MAX);
+            kept.saturating_sub(new)
+        };
+        let from = new(history.ended_total, self.lost, history.ended.len());
+        for ended in history.ended.iter().skip(from) {
+            events.push(Event::Lost {
+                slot: ended.slot,
+                incarnation: ended.incarnation,
+                cause: ended.cause.clone(),
+            });
+        }
+        self.lost = history.ended_total;
+        let late = &history.checkpoints_late;
+        let from = new(history.checkpoints_late_total, self.late, late.len());
+        for given_up in late.iter().skip(from) {
+            events.push(Event::CheckpointGivenUp {
+                cut: given_up.cut,
+                reason: given_up.reason.clone(),
+            });
+        }
+        self.late = history.checkpoints_late_total;
+    }
+
+    fn slots(&mut self, view: &JobView, events: &mut Vec<Event>) {
+        for slot in &view.slots {
+            let up = matches!(slot.state, SlotState::Running | SlotState::Draining);
+            if up && self.running.insert((slot.slot, slot.incarnation)) {
+                events.push(Event::Registered {
+                    slot: slot.slot,
+                    incarnation: slot.incarnation,
+                    pid: slot.pid,
+                    host: slot.host.clone(),
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::ids::{Attempt, RunId};
+    use heddle_protocol::view::{EvaluationView, History, SlotView};
+
+    use super::*;
+
+    fn view() -> JobView {
+        JobView::starting(RunId(uuid::Uuid::nil()), "ctr", Attempt(1), 1000)
+    }
+
+    /// The events without the progress that ends every look.
+    fn told(changes: &mut Changes, view: &JobView) -> Vec<String> {
+        let events = changes.to(view, "http://am/");
+        let word = |event: &Event| {
+            let json = serde_json::to_value(event).unwrap_or_default();
+            json["event"].as_str().unwrap_or_default().to_owned()
+        };
+        let mut words: Vec<String> = events.iter().map(word).collect();
+        assert_eq!(words.pop().as_deref(), Some("progress"));
+        words
+    }
+
+    fn evaluation(pass: u32) -> EvaluationView {
+        EvaluationView {
+            pass,
+            rows: 1,
+            log_loss: 0.5,
+            auc: 0.5,
+            auc_error: 0.0,
+            accuracy: 0.5,
+        }
+    }
+
+    #[test]
+    fn everything_is_told_once() {
+        let (mut changes, mut view) = (Changes::default(), view());
+        assert_eq!(told(&mut changes, &view), ["started"]);
+        view.evaluations.push(evaluation(0));
+        view.slots.push(SlotView {
+            slot: Slot::trainer(0),
+            incarnation: Incarnation(1),
+            state: SlotState::Running,
+            host: "n1".to_owned(),
+            pid: 7,
+            per_second: 0.0,
+            rss_bytes: 0,
+            total: 0,
+            placement: None,
+        });
+        assert_eq!(told(&mut changes, &view), ["registered", "evaluated"]);
+        assert_eq!(told(&mut changes, &view), [""; 0]);
+    }
+
+    #[test]
+    fn losses_are_told_once_though_only_the_newest_are_kept() {
+        let (mut changes, mut view) = (Changes::default(), view());
+        told(&mut changes, &view);
+        let lose = |history: &mut History| {
+            let lost = Event::Lost {
+                slot: Slot::trainer(0),
+                incarnation: Incarnation(1),
+                cause: "exited".to_owned(),
+            };
+            history.note(&lost, 1, |_, _| None);
+        };
+        lose(&mut view.history);
+        lose(&mut view.history);
+        assert_eq!(told(&mut changes, &view), ["lost", "lost"]);
+        lose(&mut view.history);
+        assert_eq!(told(&mut changes, &view), ["lost"]);
+    }
+
+    #[test]
+    fn another_attempt_counts_its_losses_anew() {
+        let (mut changes, mut view) = (Changes::default(), view());
+        told(&mut changes, &view);
+        view.attempt = Attempt(2);
+        view.evaluations.push(evaluation(0));
+        assert_eq!(told(&mut changes, &view), ["warning", "evaluated"]);
+    }
+}

@@ -1,0 +1,343 @@
+//! Waiting for an application: what it says until it ends, Ctrl-C to it, and the exit code of its end.
+
+use std::time::{Duration, Instant};
+
+use heddle_am::report::Report;
+use heddle_protocol::control::Operation;
+use heddle_protocol::ids::{Attempt, RunId};
+use heddle_protocol::view::{Event, JobState, JobView};
+use heddle_yarn::client::FinalApplicationStatus;
+use heddle_yarn::{ApplicationState, ClientError};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use uuid::Uuid;
+
+use super::Application;
+use super::changes::Changes;
+use crate::commands::run::tell::{Facts, Teller};
+use crate::commands::submit::{OnInterrupt, Waiting};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::site::client_failure;
+
+/// Pauses between looks: short while it starts and ends, so that nothing waits for us, longer while it trains.
+const LOOK_SOON: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(500);
+/// A wait of this length has a reason worth a line of its own.
+const WAIT_TOLD_AFTER: Duration = Duration::from_secs(3);
+
+/// Why waiting ended before the application did.
+enum Stop {
+    Signalled(Exit),
+    Timeout,
+}
+
+/// Follows an application to its end.
+///
+/// # Errors
+/// The cluster forgets it, or nobody reads the output.
+pub async fn follow(application: Application, waiting: Waiting, json: bool) -> Outcome {
+    let no_signals = |error: std::io::Error| Failure::caused(Exit::Internal, "no signals", &error);
+    let mut signals = Signals {
+        interrupts: signal(SignalKind::interrupt()).map_err(no_signals)?,
+        terminations: signal(SignalKind::terminate()).map_err(no_signals)?,
+    };
+    let facts = facts(&application);
+    let mut follower = Follower {
+        application,
+        teller: Teller::with(json, facts),
+        changes: Changes::default(),
+        view: None,
+        since: Instant::now(),
+        told: String::new(),
+        silent: false,
+    };
+    let deadline = waiting.wait_timeout.map(|limit| Instant::now() + limit);
+    let mut stopped_by = None;
+    loop {
+        follower.look(json).await?;
+        if follower.application.is_over() {
+            break;
+        }
+        let stop = tokio::select! {
+            () = tokio::time::sleep(follower.pause()) => match deadline {
+                Some(deadline) if Instant::now() >= deadline => Stop::Timeout,
+                _ => continue,
+            },
+            exit = signals.next() => Stop::Signalled(exit),
+        };
+        let id = follower.application.id();
+        let signalled = match stop {
+            Stop::Timeout => {
+                follower
+                    .teller
+                    .say(&format!("{id} runs on; `heddle attach {id}` follows it"));
+                return Ok(Exit::WaitedLong);
+            }
+            Stop::Signalled(exit) => exit,
+        };
+        if waiting.on_interrupt == OnInterrupt::Detach {
+            follower
+                .teller
+                .say(&format!("{id} runs on; `heddle attach {id}` follows it"));
+            return Ok(signalled);
+        }
+        if stopped_by.is_some() {
+            follower.kill("killed by its submitter").await?;
+            return Ok(signalled);
+        }
+        stopped_by = Some(signalled);
+        follower.stop_in_order(&mut signals).await?;
+    }
+    let ended = follower.end().await?;
+    Ok(match (ended, stopped_by) {
+        // The order may have come too late to matter.
+        (Exit::Ok, _) => Exit::Ok,
+        (_, Some(signalled)) => signalled,
+        (ended, None) => ended,
+    })
+}
+
+struct Signals {
+    interrupts: Signal,
+    terminations: Signal,
+}
+
+impl Signals {
+    async fn next(&mut self) -> Exit {
+        tokio::select! {
+            _ = self.interrupts.recv() => Exit::Interrupted,
+            _ = self.terminations.recv() => Exit::Terminated,
+        }
+    }
+}
+
+fn facts(application: &Application) -> Facts {
+    let id = application.id();
+    let (logs, status) = (format!("heddle logs {id}"), format!("heddle status {id}"));
+    match &application.spec {
+        Some(spec) => Facts::of(spec, logs, status),
+        None => Facts {
+            passes: None,
+            checkpoint_dir: String::new(),
+            model: String::new(),
+            quarantine: false,
+            data: None,
+            logs,
+            status,
+            seconds: None,
+        },
+    }
+}
+
+struct Follower {
+    application: Application,
+    teller: Teller,
+    changes: Changes,
+    /// The job as it was seen last.
+    view: Option<JobView>,
+    since: Instant,
+    /// What was said last about why it waits.
+    told: String,
+    /// Whether the ResourceManager has not answered lately.
+    silent: bool,
+}
+
+impl Follower {
+    fn pause(&self) -> Duration {
+        match &self.view {
+            Some(view) if matches!(view.state, JobState::Running | JobState::Recovering) => LOOK,
+            _ => LOOK_SOON,
+        }
+    }
+
+    /// Asks the ResourceManager, then the ApplicationMaster, and tells what is new.
+    async fn look(&mut self, json: bool) -> Result<(), Failure> {
+        match self.application.refresh().await {
+            Ok(()) => self.silent = false,
+            Err(error) if error.is_retryable() => {
+                if !self.silent {
+                    self.silent = true;
+                    self.teller
+                        .say("the ResourceManager does not answer; the job goes on");
+                }
+            }
+            Err(ClientError::NotFound(_)) if self.view.is_some() => {
+                let id = self.application.id();
+                return Err(Failure::new(
+                    Exit::Unreachable,
+                    format!(
+                        "the ResourceManager has forgotten {id}: it was restarted without recovery"
+                    ),
+                )
+                .next("submit the job again: it continues from its last checkpoint"));
+            }
+            Err(error) => {
+                return Err(client_failure(
+                    "the application cannot be asked about",
+                    &error,
+                ));
+            }
+        }
+        match self.application.report.state {
+            Some(ApplicationState::Running) => self.look_inside().await,
+            Some(state) if !state.is_final() => {
+                self.wait_in_words(json);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn look_inside(&mut self) -> Result<(), Failure> {
+        // One that ends, or was just replaced, does not answer; the next look shows.
+        if let Ok(view) = self.application.view().await {
+            self.tell(view)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, view: JobView) -> Result<(), Failure> {
+        let address = self.application.report.tracking_url.clone();
+        for event in self.changes.to(&view, &address) {
+            self.teller.take(event)?;
+        }
+        self.view = Some(view);
+        Ok(())
+    }
+
+    /// While it waits for a place: why, in the ResourceManager's words without their time.
+    fn wait_in_words(&mut self, json: bool) {
+        let text = without_time(&self.application.report.diagnostics);
+        let line = match text.is_empty() {
+            true => "waiting for a place for the ApplicationMaster".to_owned(),
+            false => text.to_owned(),
+        };
+        self.teller.show(&line);
+        if self.since.elapsed() > WAIT_TOLD_AFTER && self.told != line && !json {
+            self.teller.say(&format!("waiting: {line}"));
+            self.told = line;
+        }
+    }
+
+    /// Asks the ApplicationMaster to save and end; where there is none, the ResourceManager ends the application.
+    async fn stop_in_order(&mut self, signals: &mut Signals) -> Result<(), Failure> {
+        if self.view.is_none() {
+            return self.kill("killed by its submitter").await;
+        }
+        self.teller
+            .say("saving a checkpoint and stopping; once more to stop at once");
+        let stop = Operation::Stop { checkpoint: true };
+        let ordered = tokio::select! {
+            ordered = self.application.operate(&stop) => ordered,
+            _ = signals.next() => return self.kill("killed by its submitter").await,
+        };
+        if let Err(failure) = ordered {
+            self.teller.say(&format!("{}; killed", failure.fact));
+            return self.kill("killed by its submitter").await;
+        }
+        Ok(())
+    }
+
+    async fn kill(&mut self, why: &str) -> Result<(), Failure> {
+        let id = self.application.id();
+        self.application
+            .site
+            .client
+            .kill(id, why)
+            .await
+            .map_err(|error| client_failure(&format!("{id} cannot be killed"), &error))?;
+        let _gone = self.application.refresh().await;
+        self.application.sweep().await;
+        Ok(())
+    }
+
+    /// Tells the end, from the report or else from what the ResourceManager says.
+    async fn end(&mut self) -> Result<Exit, Failure> {
+        self.application.sweep().await;
+        let report = self.application.last_report().await.unwrap_or_default();
+        match report {
+            Some(report) => self.reported(report)?,
+            None => {
+                let event = self.unreported();
+                self.teller.take(event)?;
+            }
+        }
+        Ok(self.teller.ended().unwrap_or(Exit::Internal))
+    }
+
+    fn reported(&mut self, report: Report) -> Result<(), Failure> {
+        self.tell(report.view.clone())?;
+        let facts = &mut self.teller.facts;
+        let spent = report.ended_ms.saturating_sub(report.started_ms);
+        facts.seconds = Some(spent as f64 / 1000.0);
+        facts.checkpoint_dir.clone_from(&report.checkpoint_dir);
+        if let Some(model) = &report.model {
+            facts.model.clone_from(model);
+        }
+        self.teller.take(Event::Ended {
+            state: report.state,
+            exit_code: report.exit_code,
+            message: report.message,
+            model: report.model,
+            view: Box::new(report.view),
+        })
+    }
+
+    /// An end that its ApplicationMaster did not tell.
+    fn unreported(&mut self) -> Event {
+        let report = &self.application.report;
+        let (state, exit) = match (report.state, report.final_status) {
+            (_, FinalApplicationStatus::Succeeded) => (JobState::Finished, Exit::Ok),
+            (Some(ApplicationState::Killed), _) | (_, FinalApplicationStatus::Killed) => {
+                (JobState::Stopped, Exit::Killed)
+            }
+            _ => (JobState::Failed, Exit::JobFailed),
+        };
+        let message = match report.diagnostics.trim() {
+            "" | "N/A" => format!("{} ended without a word", report.id),
+            words => words.to_owned(),
+        };
+        let view = self.view.clone().unwrap_or_else(|| {
+            let started_ms = u64::try_from(report.start_time_ms).unwrap_or(0);
+            JobView::starting(RunId(Uuid::nil()), &report.name, Attempt(1), started_ms)
+        });
+        let view = JobView {
+            state,
+            message: message.clone(),
+            ..view
+        };
+        Event::Ended {
+            state,
+            exit_code: exit as u8,
+            message,
+            model: None,
+            view: Box::new(view),
+        }
+    }
+}
+
+/// The ResourceManager's diagnostics without the time of day at their front, `[Sat Nov 21 …] `.
+fn without_time(text: &str) -> &str {
+    let text = text.trim();
+    match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((time, rest)) if time.contains(':') => rest.trim(),
+        _ if text == "N/A" => "",
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_cluster_says_is_told_without_the_time() {
+        let said = "[Sat Nov 21 15:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. ";
+        assert_eq!(
+            without_time(said),
+            "Application is added to the scheduler and is not yet activated."
+        );
+        assert_eq!(without_time("N/A"), "");
+        assert_eq!(without_time("[x] y"), "[x] y");
+    }
+}

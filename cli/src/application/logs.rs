@@ -1,0 +1,275 @@
+//! The logs of an application: from the NodeManagers while these have them, from beside the report when they are
+//! kept there, and for the rest the command that asks the cluster's own store.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use heddle_am::report::logs::{TAIL_BYTES_MAX, tails};
+use heddle_protocol::view::{JobView, Placement};
+use heddle_storage::read_small;
+use heddle_yarn::{ApplicationId, ContainerId};
+
+use super::Application;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::site::path_of;
+
+/// How often followed logs are looked at.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+/// What is searched for in a new tail to find where the last one ended.
+const SEAM_BYTES: usize = 4096;
+
+/// What is asked for.
+pub struct Wanted {
+    /// What the folder `<slot>-<incarnation>` begins with; empty for all.
+    pub slot: String,
+    /// Whether containers that failed come first.
+    pub failed_first: bool,
+    /// Whether to go on until the application has ended.
+    pub follow: bool,
+    /// Objects instead of lines.
+    pub json: bool,
+}
+
+/// A container whose logs are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Source {
+    /// `trainer-0-1`, `am-1`; the container's id where its slot is not known.
+    name: String,
+    placement: Placement,
+    failed: bool,
+}
+
+/// Prints the logs of an application.
+///
+/// # Errors
+/// The cluster does not know it or does not answer.
+pub async fn of_application(id: ApplicationId, wanted: &Wanted) -> Outcome {
+    let mut application = Application::find(id).await?;
+    let mut printed = Printed::default();
+    loop {
+        // Asked before the look: what is written until the end is still seen.
+        let ended = application.is_over();
+        let sources = sources(&application, wanted).await?;
+        let mut missing = Vec::new();
+        for source in &sources {
+            let logs = logs(&application, source).await;
+            if logs.is_empty() {
+                missing.push(source);
+            }
+            for (file, content) in logs {
+                printed.print(&format!("{}/{file}", source.name), content, wanted.json)?;
+            }
+        }
+        if ended || !wanted.follow {
+            elsewhere(id, &sources, &missing, wanted);
+            return Ok(Exit::Ok);
+        }
+        tokio::time::sleep(FOLLOW_EVERY).await;
+        let _same_as_before = application.refresh().await;
+    }
+}
+
+/// Says where the rest may be.
+fn elsewhere(id: ApplicationId, sources: &[Source], missing: &[&Source], wanted: &Wanted) {
+    if sources.is_empty() {
+        eprintln!("no container of {id} is known; all that the cluster keeps:");
+        eprintln!("yarn logs -applicationId {id}");
+    }
+    if missing.is_empty() || wanted.json {
+        return;
+    }
+    eprintln!("not on the nodes any more; if the cluster aggregates logs:");
+    for source in missing {
+        let container = &source.placement.container;
+        eprintln!(
+            "yarn logs -applicationId {id} -containerId {container}  # {}",
+            source.name
+        );
+    }
+}
+
+/// All containers that are known: of the ApplicationMaster's view or its report, and those that the
+/// ResourceManager counts, which has the nodes' web addresses.
+async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Source>, Failure> {
+    let view = match application.is_over() {
+        true => application.last_report().await?.map(|report| report.view),
+        false => application.view().await.ok(),
+    };
+    let mut sources: BTreeMap<String, Source> = BTreeMap::new();
+    for source in view.iter().flat_map(of_view) {
+        sources.insert(source.placement.container.clone(), source);
+    }
+    let client = &application.site.client;
+    for attempt in client.attempts(application.id()).await.unwrap_or_default() {
+        for container in client.containers(attempt.id).await.unwrap_or_default() {
+            let id = container.id.to_string();
+            let node_http = host_of(&container.log_url).unwrap_or_default().to_owned();
+            let source = sources.entry(id.clone()).or_insert_with(|| Source {
+                name: name_of(container.id),
+                placement: Placement {
+                    container: id,
+                    ..Placement::default()
+                },
+                failed: false,
+            });
+            if source.placement.node_http.is_empty() {
+                source.placement.node_http = node_http;
+            }
+        }
+        // The ApplicationMaster's own, also when it is over.
+        if let Some(container) = attempt.container {
+            let id = container.to_string();
+            sources.entry(id.clone()).or_insert_with(|| Source {
+                name: name_of(container),
+                placement: Placement {
+                    container: id,
+                    node: attempt.host.clone(),
+                    ..Placement::default()
+                },
+                failed: false,
+            });
+        }
+    }
+    let mut sources: Vec<Source> = sources
+        .into_values()
+        .filter(|source| source.name.starts_with(&wanted.slot))
+        .collect();
+    sources.sort_by_key(|source| (wanted.failed_first && !source.failed, source.name.clone()));
+    Ok(sources)
+}
+
+/// `am-2` for the first container of attempt 2, which is its ApplicationMaster's; else the id.
+fn name_of(container: ContainerId) -> String {
+    match container.number() {
+        1 => format!("am-{}", container.attempt.attempt),
+        _ => container.to_string(),
+    }
+}
+
+fn of_view(view: &JobView) -> Vec<Source> {
+    let running = view.slots.iter().filter_map(|slot| {
+        let placement = slot.placement.clone()?;
+        Some(Source {
+            name: format!("{}-{}", slot.slot, slot.incarnation),
+            placement,
+            failed: false,
+        })
+    });
+    let ended = view.history.ended.iter().filter_map(|ended| {
+        let placement = ended.placement.clone()?;
+        Some(Source {
+            name: format!("{}-{}", ended.slot, ended.incarnation),
+            placement,
+            failed: true,
+        })
+    });
+    running.chain(ended).collect()
+}
+
+/// `nm:8042` of `http://nm:8042/node/containerlogs/…`.
+fn host_of(url: &str) -> Option<&str> {
+    let (_, rest) = url
+        .split_once("://")
+        .unwrap_or(("", url.trim_start_matches('/')));
+    rest.split('/').next().filter(|host| host.contains(':'))
+}
+
+/// Files of one container with their last bytes: those kept beside the report, else those of its node.
+async fn logs(application: &Application, source: &Source) -> Vec<(String, Vec<u8>)> {
+    let kept = kept(application, source).await.unwrap_or_default();
+    if !kept.is_empty() {
+        return kept;
+    }
+    let user = &application.report.user;
+    let Placement {
+        node_http,
+        container,
+        ..
+    } = &source.placement;
+    tails(node_http, container, user).await.unwrap_or_default()
+}
+
+async fn kept(
+    application: &Application,
+    source: &Source,
+) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+    let folder = application.reports().join("logs").join(&source.name);
+    let storage = &*application.site.storage;
+    let mut files = Vec::new();
+    // A folder that is not there keeps nothing.
+    for entry in storage.list(&path_of(&folder)?).await.unwrap_or_default() {
+        if let Ok(bytes) = read_small(storage, &entry.path, TAIL_BYTES_MAX + 1).await {
+            files.push((entry.name().to_owned(), bytes.to_vec()));
+        }
+    }
+    Ok(files)
+}
+
+/// What was printed of each file, and which came last.
+#[derive(Default)]
+struct Printed {
+    tails: BTreeMap<String, Vec<u8>>,
+    last: String,
+}
+
+impl Printed {
+    fn print(&mut self, name: &str, content: Vec<u8>, json: bool) -> Result<(), Failure> {
+        let empty = Vec::new();
+        let before = self.tails.get(name).unwrap_or(&empty);
+        let new = news(before, &content);
+        if new.is_empty() {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(new);
+        if json {
+            for line in text.lines() {
+                output::json(&serde_json::json!({ "file": name, "line": line }))?;
+            }
+        } else {
+            if self.last != name {
+                output::line(&format!("==> {name} <=="))?;
+                name.clone_into(&mut self.last);
+            }
+            output::line(text.trim_end_matches('\n'))?;
+        }
+        self.tails.insert(name.to_owned(), content);
+        Ok(())
+    }
+}
+
+/// What a tail has that the one before had not. A longer file begins with the one before; of one above the limit
+/// the end of the one before is looked for. All of it where that is not found: the file was rotated or ran ahead.
+fn news<'n>(before: &[u8], now: &'n [u8]) -> &'n [u8] {
+    if let Some(new) = now.strip_prefix(before) {
+        return new;
+    }
+    let seam = &before[before.len().saturating_sub(SEAM_BYTES)..];
+    match now.windows(seam.len()).rposition(|window| window == seam) {
+        Some(at) => &now[at + seam.len()..],
+        None => now,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_new_is_printed() {
+        assert_eq!(news(b"", b"ab"), b"ab");
+        assert_eq!(news(b"ab", b"abc"), b"c");
+        assert_eq!(news(b"abcd", b"cdabcdef"), b"ef");
+        assert_eq!(news(b"abc", b"xyz"), b"xyz");
+        assert_eq!(news(b"ab", b"ab"), b"");
+    }
+
+    #[test]
+    fn the_nodes_address_is_taken_from_the_page_of_its_logs() {
+        let url = "http://n1:8042/node/containerlogs/container_1_0001_01_000002/alice";
+        assert_eq!(host_of(url), Some("n1:8042"));
+        assert_eq!(host_of("//n1:8042/node"), Some("n1:8042"));
+        assert_eq!(host_of("N/A"), None);
+    }
+}

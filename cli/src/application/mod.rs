@@ -1,0 +1,234 @@
+//! An application of ours on a cluster, seen from outside: how it stands, what it says, how it ended.
+//!
+//! Three sources, the first that has something wins: the ApplicationMaster itself (its view, while it lives), the
+//! report that it left on HDFS, and what the ResourceManager knows. [`follow()`] puts them together to the same lines
+//! that a local run tells.
+
+mod changes;
+mod follow;
+pub mod logs;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_am::report::{Report, place};
+use heddle_protocol::control::Operation;
+use heddle_protocol::handshake::Secret;
+use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::view::JobView;
+use heddle_yarn::client::FinalApplicationStatus;
+use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState};
+
+use crate::am_client::Am;
+use crate::commands::submit::SECRET_FILE;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::site::{Site, client_failure, path_of, storage_failure};
+
+pub use follow::follow;
+
+/// Of a spec or a secret; the largest specs name some thousand files.
+const SMALL_BYTES_MAX: usize = 4 << 20;
+
+/// A word for how an application stands.
+#[must_use]
+pub fn standing(report: &ApplicationReport) -> &'static str {
+    use FinalApplicationStatus as Final;
+    match (report.state, report.final_status) {
+        (Some(ApplicationState::Running), _) => "running",
+        (Some(ApplicationState::Finished), Final::Succeeded) => "finished",
+        (Some(ApplicationState::Killed), _) | (Some(ApplicationState::Finished), Final::Killed) => {
+            "stopped"
+        }
+        (Some(ApplicationState::Finished | ApplicationState::Failed), _) => "failed",
+        (Some(_), _) => "waiting",
+        (None, _) => "unknown",
+    }
+}
+
+/// An application and where to ask about it.
+pub struct Application {
+    /// Its cluster.
+    pub site: Arc<Site>,
+    /// What the ResourceManager said last.
+    pub report: ApplicationReport,
+    /// Its job, as long as it can be read.
+    pub spec: Option<JobSpec>,
+    staging: Location,
+    reports: Location,
+}
+
+impl Application {
+    /// One that the ResourceManager has told about.
+    ///
+    /// # Errors
+    /// Its user's name is none.
+    pub fn of(
+        site: Arc<Site>,
+        report: ApplicationReport,
+        spec: Option<JobSpec>,
+    ) -> Result<Self, Failure> {
+        // Who may not look is told no user; then nothing of it can be read either.
+        let user = match report.user.is_empty() {
+            true => site.user.short_name(),
+            false => &report.user,
+        };
+        Ok(Self {
+            staging: site.staging(user, report.id)?,
+            reports: site.reports(user, report.id)?,
+            site,
+            report,
+            spec,
+        })
+    }
+
+    /// The one with that id.
+    ///
+    /// # Errors
+    /// Exit 7 when the cluster knows none, 6 when it does not answer.
+    pub async fn find(id: ApplicationId) -> Result<Self, Failure> {
+        let site = Arc::new(Site::load()?);
+        let report = site
+            .client
+            .report(id)
+            .await
+            .map_err(|error| client_failure(&format!("{id} cannot be asked about"), &error))?;
+        let mut found = Self::of(site, report, None)?;
+        found.spec = found.read_spec().await;
+        Ok(found)
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> ApplicationId {
+        self.report.id
+    }
+
+    /// Whether nothing will happen any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.report.state.is_some_and(ApplicationState::is_final)
+    }
+
+    /// Whether it is ours: others' staging and reports cannot be read.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.report.user == self.site.user.short_name()
+    }
+
+    /// Where what stays of it lies.
+    #[must_use]
+    pub fn reports(&self) -> &Location {
+        &self.reports
+    }
+
+    /// Asks the ResourceManager again.
+    ///
+    /// # Errors
+    /// As the call.
+    pub async fn refresh(&mut self) -> Result<(), heddle_yarn::ClientError> {
+        self.report = self.site.client.report(self.id()).await?;
+        Ok(())
+    }
+
+    /// Its ApplicationMaster, if one has registered.
+    pub async fn am(&self) -> Am {
+        let id = self.id();
+        let timeout = self.spec.as_ref().map(|spec| spec.checkpoint.timeout);
+        Am {
+            address: self.address().await,
+            who: format!("the ApplicationMaster of {id}"),
+            next: format!("`heddle status {id}` shows how it stands"),
+            checkpoint_timeout: timeout.map_or(Duration::from_secs(300), |it| it.as_duration()),
+        }
+    }
+
+    async fn address(&self) -> Option<std::net::SocketAddr> {
+        let port = u16::try_from(self.report.port)
+            .ok()
+            .filter(|port| *port > 0)?;
+        let host = &self.report.host;
+        if host.is_empty() || host == "N/A" || self.is_over() {
+            return None;
+        }
+        tokio::net::lookup_host((host.as_str(), port))
+            .await
+            .ok()?
+            .next()
+    }
+
+    /// Tells its ApplicationMaster what to do; returns when it is done.
+    ///
+    /// # Errors
+    /// Exit 5 when the secret is not ours to read, 6 when it does not answer, 1 when it refuses.
+    pub async fn operate(&self, operation: &Operation) -> Result<(), Failure> {
+        let am = self.am().await;
+        let secret = self.secret().await?;
+        let run = am.view().await?.run;
+        am.operate(run, &secret, operation).await
+    }
+
+    async fn secret(&self) -> Result<Secret, Failure> {
+        let id = self.id();
+        let place = self.staging.join(SECRET_FILE);
+        let Some(bytes) = self.site.read(&place, SMALL_BYTES_MAX).await? else {
+            return Err(Failure::new(
+                Exit::Denied,
+                format!("the secret of {id} is not there ({place})"),
+            ));
+        };
+        Secret::from_hex(&String::from_utf8_lossy(&bytes))
+            .map_err(|error| Failure::caused(Exit::Denied, place.to_string(), &error))
+    }
+
+    async fn read_spec(&self) -> Option<JobSpec> {
+        let place = self.staging.join("spec.json");
+        let bytes = self.site.read(&place, SMALL_BYTES_MAX).await.ok()??;
+        JobSpec::from_json(&bytes).ok()
+    }
+
+    /// The job as its ApplicationMaster sees it.
+    ///
+    /// # Errors
+    /// Exit 6 when none answers.
+    pub async fn view(&self) -> Result<JobView, Failure> {
+        self.am().await.view().await
+    }
+
+    /// What its ApplicationMaster left, that of the latest attempt that told an end.
+    ///
+    /// # Errors
+    /// The file system does not answer, or the report is another user's.
+    pub async fn last_report(&self) -> Result<Option<Report>, Failure> {
+        let failed = |error| storage_failure("the report cannot be read", &error);
+        let storage = &*self.site.storage;
+        let entries = match storage.list(&path_of(&self.reports)?).await {
+            Ok(entries) => entries,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        // report-000002.json of a later attempt sorts after report-000001.json, and report.json counts without one.
+        let mut names: Vec<_> = entries
+            .iter()
+            .filter(|entry| entry.name().starts_with("report-") && entry.name().ends_with(".json"))
+            .map(|entry| entry.path.clone())
+            .collect();
+        names.sort();
+        names.insert(0, path_of(&self.reports.join("report.json"))?);
+        for path in names.iter().rev() {
+            if let Some(report) = place::read(storage, path).await.map_err(failed)? {
+                return Ok(Some(report));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes the staging directory of an application that is over. Its ApplicationMaster does, unless it was
+    /// killed or never ran.
+    pub async fn sweep(&self) {
+        if self.is_over() && self.is_own() {
+            // Not worth a word: the next look at the application tries again.
+            let _best_effort = self.site.remove_dir(&self.staging).await;
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `heddle scale`: changes the number of trainers of a job that runs.
+
+use heddle_protocol::control::Operation;
+
+use super::{Named, PlaceArgs, RunArgs};
+use crate::am_client;
+use crate::application::Application;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The run's or application's id, the word "trainers", and how many: heddle scale RUN trainers 4
+    #[arg(
+        value_name = "RUN|APPLICATION trainers N",
+        num_args = 3,
+        required = true
+    )]
+    words: Vec<String>,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+pub fn scale(args: &Args, json: bool) -> Outcome {
+    let (id, trainers) = meant(&args.words).ok_or_else(|| {
+        Failure::new(
+            Exit::Usage,
+            "expected an id, the word trainers, and how many",
+        )
+        .next("for example: heddle scale application_1700000000000_0001 trainers 4")
+    })?;
+    let operation = Operation::Scale { trainers };
+    let run = RunArgs {
+        run: id.to_owned(),
+        place: args.place.clone(),
+    };
+    let named = run.named()?;
+    am_client::runtime()?.block_on(async {
+        match named {
+            Named::Run(run) => am_client::operate(&run, &operation).await,
+            Named::Application(id) => Application::find(id).await?.operate(&operation).await,
+        }
+    })?;
+    if json {
+        output::json(&serde_json::json!({ "id": id, "trainers": trainers }))?;
+    } else {
+        eprintln!("{id}: {trainers} trainers from now on");
+    }
+    Ok(Exit::Ok)
+}
+
+/// `ID trainers N` as one says it, and `trainers N ID` as one thinks it.
+fn meant(words: &[String]) -> Option<(&str, u32)> {
+    let at = words.iter().position(|word| word == "trainers")?;
+    let trainers = words.get(at + 1)?.parse().ok()?;
+    let id = match (at, words.len()) {
+        (0, 3) => &words[2],
+        (1, 3) => &words[0],
+        _ => return None,
+    };
+    Some((id, trainers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> Option<(String, u32)> {
+        let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+        meant(&words).map(|(id, n)| (id.to_owned(), n))
+    }
+
+    #[test]
+    fn the_id_comes_first_or_last() {
+        let meant = Some(("1a2b".to_owned(), 4));
+        assert_eq!(said("1a2b trainers 4"), meant);
+        assert_eq!(said("trainers 4 1a2b"), meant);
+        for text in ["1a2b pservers 4", "1a2b trainers many", "4 1a2b trainers"] {
+            assert_eq!(said(text), None, "{text}");
+        }
+    }
+}

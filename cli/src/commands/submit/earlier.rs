@@ -1,0 +1,135 @@
+//! The run that a job with default folders continues, and the checkpoint that training goes on from.
+//!
+//! Default folders carry the first digits of the run, so that the run has to be found first: as on one machine the
+//! newest of the same name, if it left a checkpoint, has no model and does not run any more.
+
+use heddle_protocol::model::MODEL_FILE;
+use heddle_protocol::spec::Location;
+use heddle_storage::checkpoint::{Candidate, CheckpointDir, Depth, Health};
+use heddle_storage::{Entry, Kind, connect};
+use heddle_yarn::ApplicationState;
+use heddle_yarn::client::ApplicationFilter;
+
+use super::launch::KIND;
+use crate::commands::checkpoint;
+use crate::failure::Failure;
+use crate::site::{Site, client_failure, path_of, storage_failure};
+
+/// What the default folders of the run to be continued carry; nothing where there is none.
+///
+/// # Errors
+/// File system or ResourceManager do not answer.
+pub async fn label(site: &Site, outputs: &Location, name: &str) -> Result<Option<String>, Failure> {
+    let entries = match site.storage.list(&path_of(outputs)?).await {
+        Ok(entries) => entries,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => {
+            return Err(storage_failure(
+                &format!("{outputs} cannot be read"),
+                &error,
+            ));
+        }
+    };
+    let Some((entry, label)) = newest(&entries, name) else {
+        return Ok(None);
+    };
+    let folder = outputs.join(entry.name());
+    if site.is_file(&folder.join("model").join(MODEL_FILE)).await?
+        || base(&folder.join("checkpoints")).await?.is_none()
+        || runs(site, name).await?
+    {
+        return Ok(None);
+    }
+    Ok(Some(label.to_owned()))
+}
+
+/// The newest folder `<name>-<8 hexadecimal digits>`.
+fn newest<'e>(entries: &'e [Entry], name: &str) -> Option<(&'e Entry, &'e str)> {
+    let ours = |entry: &'e Entry| {
+        let label = entry.name().strip_prefix(name)?.strip_prefix('-')?;
+        let plain = label.len() == 8 && label.bytes().all(|b| b.is_ascii_hexdigit());
+        (plain && entry.kind == Kind::Dir).then_some((entry, label))
+    };
+    entries
+        .iter()
+        .filter_map(ours)
+        .max_by_key(|(entry, _)| entry.modified_ms)
+}
+
+/// Whether a job of ours of that name is on the cluster.
+async fn runs(site: &Site, name: &str) -> Result<bool, Failure> {
+    let filter = ApplicationFilter {
+        states: vec![
+            ApplicationState::New,
+            ApplicationState::NewSaving,
+            ApplicationState::Submitted,
+            ApplicationState::Accepted,
+            ApplicationState::Running,
+        ],
+        kinds: vec![KIND.to_owned()],
+        users: vec![site.user.short_name().to_owned()],
+        name: Some(name.to_owned()),
+        ..ApplicationFilter::default()
+    };
+    let running = site.client.applications(&filter).await;
+    let running =
+        running.map_err(|error| client_failure("applications cannot be listed", &error))?;
+    Ok(running.iter().any(|application| application.name == name))
+}
+
+/// The checkpoint that training would go on from; nothing where there is none.
+///
+/// # Errors
+/// The file system does not say, or what is there cannot be read.
+pub async fn base(dir: &Location) -> Result<Option<String>, Failure> {
+    let fact = format!("checkpoint.dir = {dir}");
+    let location = checkpoint::location(&dir.url())?;
+    let storage = connect(&location).map_err(|error| storage_failure(&fact, &error))?;
+    match storage.stat(location.path()).await {
+        Ok(_) => {}
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(storage_failure(&fact, &error)),
+    }
+    let checkpoints = CheckpointDir::existing(storage, location.path().clone());
+    let listing = checkpoints.listing(Depth::Shallow).await;
+    let listing = listing.map_err(|error| checkpoint::failure(&fact, &error))?;
+    let sound = |candidate: &&Candidate| {
+        candidate.in_lineage && matches!(candidate.health, Health::Good(_))
+    };
+    let newest = listing
+        .iter()
+        .filter(sound)
+        .map(|candidate| candidate.cut)
+        .max();
+    Ok(newest.map(|cut| cut.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use heddle_storage::StorePath;
+
+    use super::*;
+
+    fn entry(name: &str, modified_ms: u64) -> Entry {
+        Entry {
+            path: StorePath::parse(&format!("/u/heddle/{name}")).unwrap(),
+            kind: Kind::Dir,
+            bytes: 0,
+            modified_ms,
+        }
+    }
+
+    #[test]
+    fn the_newest_folder_of_the_same_name_counts() {
+        let entries = [
+            entry("ctr-1a2b3c4d", 5),
+            entry("ctr-2a2b3c4d", 7),
+            entry("ctr-2-3a2b3c4d", 9),
+            entry("ctr-latest", 11),
+        ];
+        assert_eq!(newest(&entries, "ctr").unwrap().1, "2a2b3c4d");
+        assert_eq!(newest(&entries, "ctr-2").unwrap().1, "3a2b3c4d");
+        assert!(newest(&entries, "c").is_none());
+    }
+}

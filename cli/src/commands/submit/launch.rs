@@ -1,0 +1,117 @@
+//! The application as the ResourceManager is told of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use heddle_am::staging::{CONF_DIR, PROGRAM, SECRET_ALIAS, StagedFile};
+use heddle_hadoop::token::Credentials;
+use heddle_protocol::handshake::Secret;
+use heddle_protocol::spec::JobSpec;
+use heddle_yarn::{
+    Access, ApplicationId, LaunchContext, LocalResource, Priority, ResourceKind, Resources,
+    Submission, Visibility,
+};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::site::Site;
+
+/// The type that lists show and can be filtered by.
+pub const KIND: &str = "HEDDLE";
+/// Failures of attempts that are older do not count: a job of weeks outlives more than two nodes.
+const FAILURES_VALIDITY: Duration = Duration::from_secs(3600);
+
+/// What is submitted: an ApplicationMaster with its files, its tokens and its limits.
+///
+/// # Errors
+/// A value that cannot be handed to a shell, or tokens that cannot be read.
+pub fn submission(
+    site: &Site,
+    spec: &JobSpec,
+    application: ApplicationId,
+    resources: &Resources,
+    files: &BTreeMap<String, StagedFile>,
+    secret: &Secret,
+) -> Result<Submission, Failure> {
+    let unfit = |error: &dyn std::error::Error| {
+        Failure::caused(Exit::Input, "yarn.env cannot be handed over", error)
+    };
+    let mut context =
+        LaunchContext::new(&[&*format!("./{PROGRAM}"), "am", "--yarn"]).map_err(|e| unfit(&e))?;
+    for (name, value) in &spec.yarn.env {
+        context = context.env(name, value).map_err(|error| unfit(&error))?;
+    }
+    if !site.secured {
+        // Else it would be to HDFS whom the NodeManager runs as.
+        let user = &site.user.effective;
+        context = context
+            .env("HADOOP_USER_NAME", user)
+            .map_err(|e| unfit(&e))?;
+    }
+    context = context
+        .env_raw("HADOOP_CONF_DIR", format!("{{{{PWD}}}}/{CONF_DIR}"))
+        .map_err(|error| unfit(&error))?
+        .tokens(credentials(site, secret)?);
+    for (name, file) in files {
+        context = context.file(name, local_resource(file)?);
+    }
+    for (access, acl) in [
+        (Access::View, &spec.yarn.view_acl),
+        (Access::Modify, &spec.yarn.modify_acl),
+    ] {
+        if !acl.is_empty() {
+            context = context.acl(access, acl);
+        }
+    }
+    let priority = i32::try_from(spec.yarn.priority).unwrap_or(i32::MAX);
+    Ok(Submission {
+        queue: spec.yarn.queue.clone(),
+        kind: KIND.to_owned(),
+        attempts_max: spec.yarn.max_attempts,
+        failures_validity: Some(FAILURES_VALIDITY),
+        // Training goes on while the ApplicationMaster is started again.
+        keep_containers: true,
+        tags: spec.yarn.tags.clone(),
+        priority: (priority > 0).then_some(Priority(priority)),
+        node_label: spec.yarn.node_label.clone(),
+        ..Submission::new(application, &spec.name, resources.clone(), context)
+    })
+}
+
+/// The job's secret, and on a secured cluster the tokens that we were given ourselves.
+fn credentials(site: &Site, secret: &Secret) -> Result<Vec<u8>, Failure> {
+    let mut credentials = match site.secured {
+        true => Credentials::of_environment(&site.configuration).map_err(|error| {
+            Failure::caused(
+                Exit::Denied,
+                "the tokens of this session cannot be read",
+                &error,
+            )
+        })?,
+        false => Credentials::new(),
+    };
+    // Of an ApplicationMaster that submits: who holds it can act as that one.
+    credentials.remove_kind("YARN_AM_RM_TOKEN");
+    credentials.insert_secret(SECRET_ALIAS, secret.to_hex().into_bytes());
+    Ok(credentials.encode())
+}
+
+fn local_resource(file: &StagedFile) -> Result<LocalResource, Failure> {
+    let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    Ok(LocalResource {
+        url: file
+            .url
+            .parse()
+            .map_err(|error| Failure::caused(Exit::Internal, "a place without a URL", &error))?,
+        size: number(file.bytes),
+        timestamp_ms: number(file.modified_ms),
+        kind: match file.archive {
+            true => ResourceKind::Archive,
+            false => ResourceKind::File,
+        },
+        visibility: match file.shared {
+            true => Visibility::Private,
+            false => Visibility::Application,
+        },
+    })
+}

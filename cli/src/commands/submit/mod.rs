@@ -1,0 +1,286 @@
+//! `heddle submit`: trains a job on a YARN cluster and tells how it goes.
+//!
+//! Here is what is decided before: whether it can succeed at all ([`preflight`]), what it comes to ([`plan`]), what
+//! is uploaded ([`upload`], [`stage`]) and what the ResourceManager is told ([`launch`]). The job itself is the
+//! ApplicationMaster's; [`crate::application`] follows it. A refusal leaves nothing on the cluster.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use heddle_am::run_dir::{Earlier, RunFile};
+use heddle_am::staging::HOME_DIR;
+use heddle_protocol::handshake::Secret;
+use heddle_protocol::ids::RunId;
+use heddle_protocol::spec::{JobSpec, Location};
+use heddle_yarn::{ApplicationId, ApplicationReport};
+use uuid::Uuid;
+
+use super::run::preflight::on_storage;
+use crate::am_client;
+use crate::application::{self, Application};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::site::{Site, client_failure};
+
+mod earlier;
+mod elf;
+mod flags;
+mod launch;
+mod plan;
+mod preflight;
+mod program;
+mod stage;
+mod token;
+mod upload;
+
+pub use flags::{Args, OnInterrupt, Waiting};
+pub use launch::KIND;
+pub use stage::SECRET_FILE;
+
+use plan::Plan;
+use upload::Uploads;
+
+/// A job that is ready to be submitted.
+struct Ready {
+    run: RunId,
+    application: ApplicationId,
+    spec: JobSpec,
+    plan: Plan,
+}
+
+pub fn submit(args: &Args, json: bool) -> Outcome {
+    am_client::runtime()?.block_on(async {
+        let site = Arc::new(Site::load()?);
+        if let (Some(token), false) = (&args.submit_token, args.dry_run)
+            && let Some(found) = token::find(&site, &token::place(&site, token)?).await?
+        {
+            return attach(site, args, found, json).await;
+        }
+        let ready = ready(&site, args).await?;
+        if args.dry_run {
+            ready.plan.print(&ready.spec, json)?;
+            return Ok(Exit::Ok);
+        }
+        if !json {
+            for note in &ready.plan.notes {
+                eprintln!("{note}");
+            }
+        }
+        let taken = match &args.submit_token {
+            Some(token) => Some(token::place(&site, token)?),
+            None => None,
+        };
+        if let Some(place) = &taken
+            && !token::take(&site, place, ready.application).await?
+            && let Some(found) = token::find(&site, place).await?
+        {
+            return attach(site, args, found, json).await;
+        }
+        let report = match hand_over(&site, args, &ready).await {
+            Ok(report) => report,
+            Err(failure) => {
+                if let Some(place) = &taken {
+                    token::remove(&site, place).await?;
+                }
+                return Err(failure);
+            }
+        };
+        tell(args, &report, Some(ready.run), json)?;
+        if args.detach {
+            return Ok(Exit::Ok);
+        }
+        let application = Application::of(site, report, Some(ready.spec))?;
+        application::follow(application, args.waiting, json).await
+    })
+}
+
+/// Follows the application that was submitted under the same token before.
+async fn attach(site: Arc<Site>, args: &Args, report: ApplicationReport, json: bool) -> Outcome {
+    if !json {
+        eprintln!("{} was submitted with this token before", report.id);
+    }
+    tell(args, &report, None, json)?;
+    if args.detach {
+        return Ok(Exit::Ok);
+    }
+    let application = Application::find(report.id).await?;
+    drop(site);
+    application::follow(application, args.waiting, json).await
+}
+
+/// Reads the job and checks everything that can be checked.
+async fn ready(site: &Arc<Site>, args: &Args) -> Result<Ready, Failure> {
+    let run = RunId(Uuid::new_v4());
+    let outputs = site.home()?.join("heddle");
+    let mut job_args = args.job.clone();
+    let flags = args.keys.as_sets();
+    job_args.set.splice(0..0, flags);
+    let mut job = job_args.read_with(&run.short(), Some(outputs.clone()))?;
+    let mut continued = None;
+    if job.default_checkpoint_dir && !args.fresh {
+        continued = earlier::label(site, &outputs, &job.spec.name).await?;
+        if let Some(label) = &continued {
+            // Read again, now with the folders of the run that is continued.
+            job = job_args.read_with(label, Some(outputs))?;
+        }
+    }
+    let mut spec = site.whole_spec(job.spec)?;
+    preflight::outputs_are_shared(&spec)?;
+    preflight::trainer_program(&mut spec)?;
+    let of_program = spec.clone();
+    let program = tokio::task::spawn_blocking(move || program::read(&of_program));
+    let mut future = spec.clone();
+    let (cleared, input, data, base) = tokio::try_join!(
+        preflight::cluster(site, &spec),
+        on_storage(&spec, args.overwrite, !args.dry_run),
+        upload::local_data(site, &mut future),
+        async {
+            match args.fresh {
+                true => Ok(None),
+                false => earlier::base(&spec.checkpoint.dir).await,
+            }
+        },
+    )?;
+    let program = program
+        .await
+        .map_err(|error| Failure::caused(Exit::Internal, "the program was not read", &error))??;
+    let to = site.home()?.join(HOME_DIR).join("bin").join(&program.name);
+    let mut notes = cleared.notes;
+    if let Some(label) = continued {
+        let name = &spec.name;
+        notes.push(format!(
+            "continues run {name}-{label}, which is unfinished; --fresh trains anew"
+        ));
+    }
+    notes.extend(program.note.clone());
+    let uploads = Uploads {
+        program: (program, to),
+        data,
+        files: preflight::local_files(&future)?,
+    };
+    if !uploads.data.is_empty() {
+        notes.push(format!("uploads {}", uploads.data_in_words()));
+    }
+    Ok(Ready {
+        run,
+        application: cleared.new.id,
+        spec: future,
+        plan: Plan {
+            roles: cleared.roles,
+            steps: cleared.steps,
+            queue: cleared.queue,
+            input,
+            uploads,
+            base,
+            notes,
+        },
+    })
+}
+
+/// Stages and submits. Whatever goes wrong, or Ctrl-C: the staging directory is removed.
+async fn hand_over(
+    site: &Arc<Site>,
+    args: &Args,
+    ready: &Ready,
+) -> Result<ApplicationReport, Failure> {
+    let staging = site.staging(site.user.short_name(), ready.application)?;
+    let handed = tokio::select! {
+        handed = stage_and_submit(site, args, ready, &staging) => handed,
+        _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "not submitted")),
+    };
+    if let Err(failure) = &handed {
+        if failure.exit == Exit::Interrupted {
+            // It may have arrived.
+            let _dead = site
+                .client
+                .kill(ready.application, "interrupted while submitting")
+                .await;
+        }
+        if let Err(left) = site.remove_dir(&staging).await {
+            eprintln!("warning: {}", left.fact);
+        }
+    }
+    handed
+}
+
+async fn stage_and_submit(
+    site: &Arc<Site>,
+    args: &Args,
+    ready: &Ready,
+    staging: &Location,
+) -> Result<ApplicationReport, Failure> {
+    let secret = Secret::random()
+        .map_err(|error| Failure::caused(Exit::Internal, "no secret for the job", &error))?;
+    let run = RunFile {
+        run: ready.run,
+        name: ready.spec.name.clone(),
+        started_ms: now_ms(),
+        job_dir: ".".into(),
+        earlier: match (args.fresh, args.resume) {
+            (true, _) => Earlier::Fresh,
+            (false, true) => Earlier::Resume,
+            (false, false) => Earlier::ContinueSame,
+        },
+        overwrite: args.overwrite,
+        take_over: args.take_over,
+    };
+    let content = stage::Content {
+        application: ready.application,
+        staging,
+        run: &run,
+        spec: &ready.spec,
+        secret: &secret,
+    };
+    let staged = stage::stage(site, &content, &ready.plan.uploads).await?;
+    let submission = launch::submission(
+        site,
+        &ready.spec,
+        ready.application,
+        &ready.plan.roles[0].asked,
+        &staged.am,
+        &secret,
+    )?;
+    site.client
+        .submit(&submission)
+        .await
+        .map_err(|error| client_failure("the cluster refuses the job", &error))
+}
+
+/// Says that it is submitted: the id first of all.
+fn tell(
+    args: &Args,
+    report: &ApplicationReport,
+    run: Option<RunId>,
+    json: bool,
+) -> Result<(), Failure> {
+    let id = report.id.to_string();
+    if let Some(path) = &args.app_id_file {
+        std::fs::write(path, format!("{id}\n")).map_err(|error| {
+            let fact = format!("--app-id-file {} cannot be written", path.display());
+            Failure::caused(Exit::Input, fact, &error)
+                .next(format!("{id} runs; `heddle attach {id}` follows it"))
+        })?;
+    }
+    if json {
+        return output::json(&serde_json::json!({
+            "event": "submitted",
+            "application": id,
+            "run": run,
+            "queue": report.queue,
+            "tracking_url": report.tracking_url,
+        }));
+    }
+    if args.detach {
+        return output::line(&id);
+    }
+    eprintln!("{id}: submitted to queue {}", report.queue);
+    Ok(())
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,279 @@
+//! What a submission comes to, in numbers: containers, what YARN rounds them up to, what is uploaded.
+
+use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::spec::{Bytes, JobSpec};
+use heddle_yarn::{Amount, Memory, Resources, VCores};
+use serde::Serialize;
+
+use super::upload::Uploads;
+use crate::commands::config::effective_batch;
+use crate::commands::run::data_in_words;
+use crate::failure::Failure;
+use crate::output;
+
+/// A kind of container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// `pservers`, `trainers` or `am`: the section of the job file that sizes it.
+    pub key: &'static str,
+    /// How many at first.
+    pub min: u32,
+    /// How many at most.
+    pub max: u32,
+    /// What each is asked for with.
+    pub asked: Resources,
+}
+
+/// The kinds of containers of a job, memory in whole MiB with the overhead on top.
+#[must_use]
+pub fn roles(spec: &JobSpec) -> [Role; 3] {
+    let resources = |memory: Bytes, vcores: u32| {
+        let mib = spec.container_memory(memory).0.div_ceil(1 << 20);
+        Resources::new(Memory::mib(mib), VCores(vcores))
+    };
+    let (pservers, trainers) = (&spec.pservers, &spec.trainers);
+    let mut trainer = resources(trainers.memory, trainers.vcores);
+    for (name, amount) in &trainers.resources {
+        let amount = Amount {
+            value: i64::try_from(*amount).unwrap_or(i64::MAX),
+            unit: String::new(),
+        };
+        trainer = trainer.with(name, amount);
+    }
+    [
+        Role {
+            key: "am",
+            min: 1,
+            max: 1,
+            asked: resources(spec.am.memory, spec.am.vcores),
+        },
+        Role {
+            key: "pservers",
+            min: pservers.count,
+            max: pservers.count,
+            asked: resources(pservers.memory, pservers.vcores),
+        },
+        Role {
+            key: "trainers",
+            min: trainers.min,
+            max: trainers.max,
+            asked: trainer,
+        },
+    ]
+}
+
+/// Steps in which YARN grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// Of memory, MiB; at least 1.
+    pub memory_mib: u64,
+    /// Of vcores; at least 1.
+    pub vcores: u32,
+}
+
+impl Steps {
+    /// What a request is granted as.
+    #[must_use]
+    pub fn rounded(self, asked: &Resources) -> Resources {
+        let memory = asked.memory.as_mib().max(1);
+        let vcores = asked.vcores.0.max(1);
+        Resources {
+            memory: Memory::mib(memory.next_multiple_of(self.memory_mib.max(1))),
+            vcores: VCores(vcores.next_multiple_of(self.vcores.max(1))),
+            others: asked.others.clone(),
+        }
+    }
+}
+
+/// What is known of the queue.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct QueueView {
+    /// Its name.
+    pub name: String,
+    /// MiB that are free there just now; nothing when the cluster does not say.
+    pub free_mib: Option<u64>,
+    /// Applications that run there.
+    pub running: u64,
+    /// Applications that wait there.
+    pub waiting: u64,
+}
+
+/// All that a submission would do.
+pub struct Plan {
+    /// The kinds of containers.
+    pub roles: [Role; 3],
+    /// How YARN rounds.
+    pub steps: Steps,
+    /// The queue.
+    pub queue: QueueView,
+    /// Files and tasks of the input.
+    pub input: InputPlan,
+    /// What goes to the cluster's file system.
+    pub uploads: Uploads,
+    /// The checkpoint that training goes on from, if there is one.
+    pub base: Option<String>,
+    /// What is told about it.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Memory in MiB and vcores of all containers after rounding, at first and at most.
+    #[must_use]
+    pub fn totals(&self) -> [(u64, u64); 2] {
+        let total = |count: fn(&Role) -> u32| {
+            self.roles.iter().fold((0u64, 0u64), |sum, role| {
+                let one = self.steps.rounded(&role.asked);
+                let n = u64::from(count(role));
+                (
+                    sum.0.saturating_add(n.saturating_mul(one.memory.as_mib())),
+                    sum.1.saturating_add(n * u64::from(one.vcores.0)),
+                )
+            })
+        };
+        [total(|role| role.min), total(|role| role.max)]
+    }
+
+    /// Prints it.
+    ///
+    /// # Errors
+    /// Output cannot be written.
+    pub fn print(&self, spec: &JobSpec, json: bool) -> Result<(), Failure> {
+        match json {
+            true => output::json(&self.as_json(spec)),
+            false => {
+                for note in &self.notes {
+                    output::line(note)?;
+                }
+                output::line(&output::columns(&self.rows(spec)))
+            }
+        }
+    }
+
+    fn as_json(&self, spec: &JobSpec) -> serde_json::Value {
+        let resources = |of: &Resources| {
+            let others: serde_json::Map<_, _> = of
+                .others
+                .iter()
+                .map(|(name, amount)| (name.clone(), amount.value.into()))
+                .collect();
+            serde_json::json!({ "memory_mib": of.memory.as_mib(), "vcores": of.vcores.0, "others": others })
+        };
+        let containers: Vec<_> = self
+            .roles
+            .iter()
+            .map(|role| {
+                serde_json::json!({
+                    "role": role.key,
+                    "min": role.min,
+                    "max": role.max,
+                    "asked": resources(&role.asked),
+                    "granted": resources(&self.steps.rounded(&role.asked)),
+                })
+            })
+            .collect();
+        let [first, most] = self.totals();
+        serde_json::json!({
+            "digest": spec.digest(),
+            "containers": containers,
+            "total_min": { "memory_mib": first.0, "vcores": first.1 },
+            "total_max": { "memory_mib": most.0, "vcores": most.1 },
+            "queue": self.queue,
+            "uploads": self.uploads.as_json(),
+            "base_checkpoint": self.base,
+            "effective_batch": spec.training.effective_batch(),
+            "files": self.input.files.len(),
+            "train_bytes": self.input.train_bytes(),
+            "train_tasks": self.input.train.len(),
+            "test_tasks": self.input.test.len(),
+            "notes": self.notes,
+            "spec": spec,
+        })
+    }
+
+    fn rows(&self, spec: &JobSpec) -> Vec<Vec<String>> {
+        let row = |name: &str, value: String| vec![name.to_owned(), value];
+        let mut rows = vec![row("job", spec.name.clone())];
+        for role in &self.roles {
+            let count = match (role.min, role.max) {
+                (min, max) if min == max => format!("{min} × "),
+                (min, max) => format!("{min} to {max} × "),
+            };
+            let granted = self.steps.rounded(&role.asked);
+            let rounded = match granted == role.asked {
+                true => String::new(),
+                false => format!(" (granted as {granted})"),
+            };
+            rows.push(row(role.key, format!("{count}{}{rounded}", role.asked)));
+        }
+        let [first, most] = self.totals();
+        let total = |(memory, vcores): (u64, u64)| {
+            format!(
+                "{}, {vcores} vcores",
+                output::size(memory.saturating_mul(1 << 20))
+            )
+        };
+        let in_all = match first == most {
+            true => total(most),
+            false => format!("{} to {}", total(first), total(most)),
+        };
+        rows.push(row("in all", in_all));
+        let free = self.queue.free_mib.map_or_else(String::new, |mib| {
+            format!("{} free, ", output::size(mib.saturating_mul(1 << 20)))
+        });
+        rows.push(row(
+            "queue",
+            format!(
+                "{}: {free}{} applications run, {} wait",
+                self.queue.name, self.queue.running, self.queue.waiting
+            ),
+        ));
+        rows.push(row("training", effective_batch(spec)));
+        rows.push(row("data", data_in_words(&self.input)));
+        rows.extend(self.uploads.rows());
+        let every = &spec.checkpoint.every;
+        rows.push(row(
+            "checkpoints",
+            format!("{} every {every}", spec.checkpoint.dir),
+        ));
+        rows.push(row(
+            "starts from",
+            self.base.as_ref().map_or_else(
+                || "initial values".to_owned(),
+                |cut| format!("checkpoint {cut}"),
+            ),
+        ));
+        rows.push(row("model", spec.output.model.to_string()));
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::spec::job::sample;
+
+    use super::*;
+
+    #[test]
+    fn requests_are_rounded_up_to_the_clusters_steps() {
+        let steps = Steps {
+            memory_mib: 1024,
+            vcores: 1,
+        };
+        let asked = |mib| Resources::new(Memory::mib(mib), VCores(2));
+        assert_eq!(steps.rounded(&asked(300)), asked(1024));
+        assert_eq!(steps.rounded(&asked(1024)), asked(1024));
+        assert_eq!(steps.rounded(&asked(1025)), asked(2048));
+    }
+
+    #[test]
+    fn a_container_is_asked_for_with_the_overhead() {
+        let mut spec = sample();
+        spec.trainers.resources = [("yarn.io/gpu".to_owned(), 2)].into();
+        let [am, pservers, trainers] = roles(&spec);
+        // 256 MiB and a tenth, whole MiB upwards.
+        assert_eq!(am.asked.memory, Memory::mib(282));
+        assert_eq!((pservers.min, pservers.max), (2, 2));
+        assert_eq!((trainers.min, trainers.max), (1, 2));
+        assert_eq!(trainers.asked.others["yarn.io/gpu"], Amount::count(2));
+    }
+}

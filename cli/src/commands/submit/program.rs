@@ -1,0 +1,87 @@
+//! The program that containers run: which file it is, its name on the cluster, and whether old systems can load it.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use heddle_protocol::spec::JobSpec;
+use sha2::{Digest, Sha256};
+
+use super::elf;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// The newest glibc that the oldest systems in use have (CentOS 7); the released program needs no newer one.
+const GLIBC_OLDEST: (u32, u32) = (2, 17);
+
+/// A program on this machine.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+    /// `heddle-<first 32 digits of its SHA-256>`.
+    pub name: String,
+    /// What is said about it.
+    pub note: Option<String>,
+}
+
+/// Reads the program of a job: `submit.binary`, or the one that runs.
+///
+/// # Errors
+/// Exit 7 when it cannot be read or is no program of this kind of machine.
+pub fn read(spec: &JobSpec) -> Result<Program, Failure> {
+    let path = match &spec.submit.binary {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().map_err(|error| {
+            Failure::caused(
+                Exit::Internal,
+                "this program does not know its own path",
+                &error,
+            )
+        })?,
+    };
+    let unreadable = |error: &io::Error| {
+        let fact = format!("the program {} cannot be read", path.display());
+        Failure::caused(Exit::Input, fact, error)
+    };
+    let (digest, bytes) = digest(&path).map_err(|error| unreadable(&error))?;
+    let needs = elf::newest_glibc(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => Failure::new(
+            Exit::Input,
+            format!("submit.binary = {}: {error}", path.display()),
+        )
+        .next("give the heddle program for Linux on x86-64"),
+        _ => unreadable(&error),
+    })?;
+    let note = needs.filter(|needs| *needs > GLIBC_OLDEST).map(|(major, minor)| {
+        format!(
+            "{} needs glibc {major}.{minor}; nodes with an older one cannot load it (submit.binary may name the released program, which needs 2.17)",
+            path.display()
+        )
+    });
+    Ok(Program {
+        bytes,
+        name: format!("heddle-{}", &digest[..32]),
+        path,
+        note,
+    })
+}
+
+/// SHA-256 of a file in hexadecimal digits, and its length.
+///
+/// # Errors
+/// It cannot be read.
+pub fn digest(path: &Path) -> io::Result<(String, u64)> {
+    let mut file = std::fs::File::open(path)?;
+    let (mut sha, mut bytes) = (Sha256::new(), 0);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            return Ok((hex::encode(sha.finalize()), bytes));
+        }
+        sha.update(&buffer[..count]);
+        bytes += count as u64;
+    }
+}

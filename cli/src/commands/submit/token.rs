@@ -1,0 +1,97 @@
+//! Submission under a name of the caller's: the same name again leads to the application that was submitted first.
+//!
+//! A file named by the hash of the token is created exclusively before the application is submitted, and holds its
+//! id. Who finds it there attaches. A file whose application never came to be, since its submitter died between the
+//! two, is taken over after a while.
+
+use std::time::{Duration, Instant};
+
+use heddle_am::staging::HOME_DIR;
+use heddle_protocol::spec::Location;
+use heddle_yarn::{ApplicationId, ApplicationReport, ClientError};
+use sha2::{Digest, Sha256};
+
+use super::upload;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::site::{Site, client_failure, path_of};
+
+/// How long another submitter may take from its file to its application.
+const APPEARS: Duration = Duration::from_secs(20);
+/// Pause between looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// Of a file with an id.
+const BYTES_MAX: usize = 1000;
+
+/// Where a token's file is.
+///
+/// # Errors
+/// The user has no home.
+pub fn place(site: &Site, token: &str) -> Result<Location, Failure> {
+    let name = hex::encode(Sha256::digest(token.as_bytes()));
+    Ok(site.home()?.join(HOME_DIR).join("tokens").join(&name))
+}
+
+/// The application that was submitted under the token, in whatever state; nothing when there is none.
+///
+/// # Errors
+/// File system or ResourceManager do not answer.
+pub async fn find(site: &Site, place: &Location) -> Result<Option<ApplicationReport>, Failure> {
+    let begun = Instant::now();
+    loop {
+        let Some(bytes) = site.read(place, BYTES_MAX).await? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+        // Empty or half while it is written.
+        if let Ok(id) = text.parse::<ApplicationId>() {
+            match site.client.report(id).await {
+                Ok(report) => return Ok(Some(report)),
+                Err(ClientError::NotFound(_)) => {}
+                Err(error) => {
+                    return Err(client_failure(
+                        &format!("{id} cannot be asked about"),
+                        &error,
+                    ));
+                }
+            }
+        }
+        if begun.elapsed() >= APPEARS {
+            // Its submitter is gone, or the cluster has forgotten the application.
+            remove(site, place).await?;
+            return Ok(None);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Takes the token for an application that is about to be submitted; whether nobody else was faster.
+///
+/// # Errors
+/// The file system does not do it.
+pub async fn take(site: &Site, place: &Location, id: ApplicationId) -> Result<bool, Failure> {
+    site.make_dirs(&site.home()?, &[HOME_DIR, "tokens"]).await?;
+    match upload::put(site, id.to_string().into_bytes(), place).await {
+        Ok(_) => Ok(true),
+        Err(failure) => match site.is_file(place).await {
+            Ok(true) => Ok(false),
+            _ => Err(failure),
+        },
+    }
+}
+
+/// Gives the token back.
+///
+/// # Errors
+/// The file system does not do it.
+pub async fn remove(site: &Site, place: &Location) -> Result<(), Failure> {
+    match site.storage.delete_file(&path_of(place)?).await {
+        Ok(()) => Ok(()),
+        Err(error) if error.error().is_not_found() => Ok(()),
+        Err(error) => Err(Failure::caused(
+            Exit::Unreachable,
+            format!("{place} cannot be removed"),
+            &error,
+        )),
+    }
+}
