@@ -60,7 +60,8 @@ pub enum Action {
         avoid: Vec<String>,
         /// Hosts that hold most of the data it is to work on, the best first; another one will do.
         prefer: Vec<String>,
-        /// Memory to ask for in place of the spec's, because containers of this slot ran out of theirs.
+        /// What its process may use in place of the spec's memory, because containers of this slot ran out of theirs;
+        /// overhead comes on top as it does there.
         memory: Option<Bytes>,
     },
     /// The ask is not wanted any more.

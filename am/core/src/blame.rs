@@ -68,6 +68,54 @@ pub(crate) fn by_itself(exit: &Exit) -> bool {
     }
 }
 
+/// Lines of a container's last words that are kept.
+const LAST_LINES: usize = 20;
+/// And bytes.
+const LAST_BYTES: usize = 2048;
+
+/// Why a container ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Cause {
+    /// In one line: `exited with code 1: cannot open x`.
+    pub words: String,
+    /// The same and the last lines that it wrote.
+    pub detail: String,
+}
+
+impl Cause {
+    /// `text`: the end of what it wrote.
+    pub(crate) fn new(exit: &Exit, text: &str) -> Self {
+        let mut from = text.len().saturating_sub(LAST_BYTES);
+        while !text.is_char_boundary(from) {
+            from += 1;
+        }
+        let tail = text.get(from..).unwrap_or_default();
+        let lines: Vec<&str> = tail
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
+        let lines = lines
+            .get(lines.len().saturating_sub(LAST_LINES)..)
+            .unwrap_or_default();
+        let words = words(exit);
+        let Some(last) = lines.last() else {
+            return Self::plain(&words);
+        };
+        Self {
+            detail: format!("{words}; its last words:\n{}", lines.join("\n")),
+            words: format!("{words}: {}", last.trim()),
+        }
+    }
+
+    /// One without last words.
+    pub(crate) fn plain(words: &str) -> Self {
+        Self {
+            words: words.to_owned(),
+            detail: words.to_owned(),
+        }
+    }
+}
+
 /// An end in words, without its subject: `exited with code 1`.
 pub(crate) fn words(exit: &Exit) -> String {
     match exit {
@@ -310,6 +358,24 @@ mod tests {
         );
         assert!(ledger.delay_ms(Mono(0), 0, SLOT) <= 64_000);
         assert_eq!(ledger.delay_ms(Mono(60_000), 0, SLOT), 0);
+    }
+
+    #[test]
+    fn the_last_words_are_the_end_of_what_was_written_and_bounded() {
+        let text = format!("{}\u{e4}\nfirst\n\ncannot open x  \n\n", "y".repeat(5_000));
+        let cause = Cause::new(&Exit::Code(1), &text);
+        assert_eq!(cause.words, "exited with code 1: cannot open x");
+        assert!(
+            cause.detail.contains("first\ncannot open x"),
+            "{}",
+            cause.detail
+        );
+        assert!(cause.detail.len() < 2_200);
+        let many = "line\n".repeat(100);
+        let cause = Cause::new(&Exit::Code(1), &many);
+        assert_eq!(cause.detail.lines().count(), 1 + LAST_LINES);
+        let none = Cause::new(&Exit::Signal(9), " \n");
+        assert_eq!(none.words, none.detail);
     }
 
     #[test]

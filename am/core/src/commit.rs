@@ -1,8 +1,6 @@
 //! Making a checkpoint of a cut that is saved.
 //!
-//! Committed is what lies under its final name; the store call does that and nothing else does. **Gate:** the
-//! ResourceManager was heard within the lease, so that an attempt that has been replaced without knowing it
-//! publishes nothing. **Unknown outcome:** the call is repeated, since the store recognises its own manifest by its
+//! Committed is what lies under its final name; the store call does that and nothing else does. **Gate:** `lease`. **Unknown outcome:** the call is repeated, since the store recognises its own manifest by its
 //! salt; nothing of the cut is deleted. Then the journal's record, then older ones may go.
 
 use heddle_protocol::control::Command;
@@ -30,15 +28,12 @@ impl Core {
         true
     }
 
-    /// Whether the ResourceManager has been heard lately enough to be sure that this attempt still leads.
-    pub(crate) fn leads(&self) -> bool {
-        self.config
-            .cluster_lease_ms
-            .is_none_or(|lease_ms| self.now.mono.since(self.cluster_heard) <= lease_ms)
-    }
-
     pub(crate) fn try_commit(&mut self) -> bool {
-        if !self.leads() || self.cuts.open.as_ref().is_none_or(|cut| cut.commit_waits) {
+        if self.cuts.open.as_ref().is_none_or(|cut| cut.commit_waits) {
+            return false;
+        }
+        if !self.surely_leads() {
+            self.tell_late_commit();
             return false;
         }
         let Some((staging, manifest)) = self.manifest() else {
@@ -135,7 +130,10 @@ impl Core {
         }
         self.notice(view::Event::CheckpointCommitted(view));
         match cut.reason {
-            Reason::Due | Reason::Ordered | Reason::First => self.plan_next_cut(false),
+            Reason::Due | Reason::Ordered | Reason::First => {
+                self.plan_next_cut(false);
+                self.leave_nodes();
+            }
             Reason::Stop => self.stop_with_checkpoint(),
             Reason::Final => {}
         }

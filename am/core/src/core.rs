@@ -10,7 +10,7 @@
 //! in which order two facts became known. What each stage does is in the file of its noun: `rollback`, `phases`,
 //! `cut`, `finish`, `takeover`; who is who is in `members`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, Operation, Up};
@@ -18,7 +18,9 @@ use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Role, Slo
 use heddle_protocol::manifest;
 use heddle_protocol::view::{self, CheckpointView, EvaluationView, JobState};
 
-use crate::action::{Action, CallId, Checkpoint, ConnectionId, OperationId, Outcome, StoreCall};
+use crate::action::{
+    Action, CallId, Checkpoint, ConnectionId, ContainerId, OperationId, Outcome, StoreCall,
+};
 use crate::blame::Ledger;
 use crate::config::Config;
 use crate::cut::Cuts;
@@ -26,6 +28,8 @@ use crate::deadlines::{Deadlines, Purpose};
 use crate::event::{Event, Stored};
 use crate::finish::Export;
 use crate::incident::Incident;
+use crate::joins::Joins;
+use crate::near::Near;
 use crate::outbox::Outbox;
 use crate::phases::{PhaseState, Then};
 use crate::rollback::Restoring;
@@ -108,6 +112,16 @@ pub struct Core {
     pub(crate) calls: BTreeMap<CallId, CallFor>,
     pub(crate) next_call: CallId,
     pub(crate) cluster_heard: Mono,
+    /// Calls that wait until this attempt surely leads.
+    pub(crate) held_back: VecDeque<(CallId, StoreCall)>,
+    /// What the cluster last said about containers that do not come.
+    pub(crate) cluster_says: String,
+    /// Nodes that will be gone soon, and when that was heard.
+    pub(crate) leaving: BTreeMap<String, Mono>,
+    /// Containers that the cluster said it may take.
+    pub(crate) preempting: BTreeSet<ContainerId>,
+    pub(crate) joins: Joins,
+    pub(crate) near: Arc<Near>,
     /// An operator wants the job to end after a checkpoint.
     pub(crate) stop_wanted: Option<OperationId>,
     pub(crate) load_tries: u32,
@@ -157,6 +171,12 @@ impl Core {
             calls: BTreeMap::new(),
             next_call: CallId(1),
             cluster_heard: Mono(0),
+            held_back: VecDeque::new(),
+            cluster_says: String::new(),
+            leaving: BTreeMap::new(),
+            preempting: BTreeSet::new(),
+            joins: Joins::default(),
+            near: Arc::new(Near::of(&config.locality)),
             stop_wanted: None,
             load_tries: 0,
             last_words: BTreeMap::new(),
@@ -204,7 +224,7 @@ impl Core {
             if late_ms > STOOD_STILL_MS {
                 // Whatever they sent meanwhile is still to be read; nobody is dead for that.
                 self.slots.forgive(late_ms);
-                self.cluster_heard = self.cluster_heard + late_ms;
+                // But whether this attempt still leads, only hearing the ResourceManager tells.
             }
         }
         self.now = Now {
@@ -266,6 +286,7 @@ impl Core {
             } => self.journal_failed(exit_code, &error),
             Event::Stored { call, outcome } => self.stored(call, outcome),
             Event::ClusterHeard => self.cluster_heard = self.now.mono,
+            Event::ClusterSays { text } => self.cluster_says = text,
             Event::Rejected { reason } => {
                 self.fail(4, format!("the cluster refused the job: {reason}"))
             }
@@ -277,7 +298,7 @@ impl Core {
         match purpose {
             Purpose::Liveness => self.look_for_the_silent(),
             // `settle` does it.
-            Purpose::Reconcile => {}
+            Purpose::Reconcile | Purpose::Join => {}
             Purpose::Allocation => self.allocation_timeout(),
             Purpose::Takeover => self.takeover_over(),
             Purpose::Replacement => self.replacement_late(),
@@ -294,6 +315,7 @@ impl Core {
         loop {
             self.reconcile();
             self.admit();
+            self.store_held_back();
             let moved = self.settle_cut() || self.settle_stage();
             if !moved {
                 return;
@@ -386,10 +408,7 @@ impl Core {
         let id = self.next_call;
         self.next_call = CallId(id.0 + 1);
         self.calls.insert(id, purpose);
-        self.out.push(Action::Store {
-            id,
-            call: Box::new(call),
-        });
+        self.store_or_hold_back(id, call);
         id
     }
 

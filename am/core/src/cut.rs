@@ -96,6 +96,8 @@ pub(crate) struct Cut {
     pub commit_tries: u32,
     /// The next try of the commit waits for its deadline.
     pub commit_waits: bool,
+    /// People know that its commit waits for the ResourceManager.
+    pub late_is_told: bool,
     /// A commit's outcome could not be found out: nothing of it may be removed.
     pub commit_unknown: bool,
 }
@@ -275,6 +277,7 @@ impl Core {
             shards: self.map.len(),
             commit_tries: 0,
             commit_waits: false,
+            late_is_told: false,
             commit_unknown: false,
         });
         true

@@ -21,6 +21,8 @@ pub(crate) enum Purpose {
     CutDue,
     /// The open cut has taken too long.
     CutTimeout,
+    /// Trainers that registered meanwhile may join.
+    Join,
     /// A store call or a load is to be tried again.
     Retry,
     /// A task may be late.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Command, ShardPlace};
 use heddle_protocol::ids::{Member, Role, ShardId, Slot};
+use heddle_protocol::spec::PhaseKind;
 use heddle_protocol::view;
 
 use crate::core::{Core, Stage};
@@ -165,8 +166,14 @@ impl Core {
             self.deadlines.at_latest(Purpose::Late, now + LATE_CHECK_MS);
         }
         let mut sends = Vec::new();
+        let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
         for &member in members {
-            let tasks = queue.grant(member, workers, now, &config.limits);
+            let host = self
+                .slots
+                .node(member.slot)
+                .and_then(|node| self.near.host(node));
+            let near = host.map_or(&[][..], |host| self.near.tasks(training, host));
+            let tasks = queue.grant(member, workers, near, now, &config.limits);
             if !tasks.is_empty() {
                 sends.push((member, tasks));
             }

@@ -129,6 +129,12 @@ pub enum Event {
         /// The cluster's words.
         reason: String,
     },
+    /// What the cluster says about why containers do not come (who holds the queue); told to people if the job ends for
+    /// want of them.
+    ClusterSays {
+        /// A sentence or some lines.
+        text: String,
+    },
     /// An operator asks for something.
     Operation {
         /// Names the answer.

@@ -362,6 +362,7 @@ impl Core {
     /// Another ApplicationMaster leads: nothing is written, deleted or commanded any more.
     pub(crate) fn fenced(&mut self, reason: &str) {
         self.out.abandon();
+        self.held_back.clear();
         let message = format!("another ApplicationMaster has taken this job over: {reason}");
         self.stage = Stage::Stopping(Outcome {
             state: JobState::Failed,
@@ -375,6 +376,7 @@ impl Core {
     /// What is decided cannot be recorded any more, so nothing may be decided.
     pub(crate) fn journal_failed(&mut self, exit_code: u8, error: &str) {
         self.out.abandon();
+        self.held_back.clear();
         let message = format!("the journal cannot be written: {error}; run it again to continue");
         let exit_code = match &self.stage {
             // The job was ending for another reason; that one is told.

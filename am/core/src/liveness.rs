@@ -12,7 +12,7 @@ use heddle_protocol::ids::{Member, Role, Slot};
 use heddle_protocol::view;
 
 use crate::action::{Action, ConnectionId, ContainerId};
-use crate::blame::{self, Blame};
+use crate::blame::{self, Blame, Cause};
 use crate::core::{Core, Stage};
 use crate::deadlines::Purpose;
 use crate::event::{Exit, Probe};
@@ -22,9 +22,9 @@ use crate::time::Mono;
 
 impl Core {
     /// A failure of a container whose slot was given up before its end was known.
-    pub(crate) fn blame_only(&mut self, slot: Slot, exit: &Exit, node: &str) {
+    pub(crate) fn blame_only(&mut self, slot: Slot, exit: &Exit, text: &str, node: &str) {
         let (now, slots) = (self.now.mono, self.slots.entries.len());
-        let cause = blame::words(exit);
+        let cause = Cause::new(exit, text).detail;
         self.ledger
             .note(now, slot, node, blame::blame(exit), self.progress, &cause);
         if let Some(error) = self
@@ -150,11 +150,20 @@ impl Core {
 
     /// A slot's container is gone or given up: whatever it held is taken from it, and the slot asks again.
     pub(crate) fn lose(&mut self, slot: Slot, cause: &str, blame: Blame, node: &str) {
+        self.lose_for(slot, &Cause::plain(cause), blame, node);
+    }
+
+    /// As [`Core::lose`], with what the container said last.
+    pub(crate) fn lose_for(&mut self, slot: Slot, cause: &Cause, blame: Blame, node: &str) {
+        let Cause {
+            words: cause,
+            detail,
+        } = cause;
         let now = self.now.mono;
         let holder = self.slots.holder(slot).cloned();
         let container = self.slots.container(slot).cloned();
         self.ledger
-            .note(now, slot, node, blame, self.progress, cause);
+            .note(now, slot, node, blame, self.progress, detail);
         let wait_ms = self.ledger.delay_ms(now, self.progress, slot);
         if let Some(container) = self.slots.vacate(slot, now + wait_ms) {
             self.stop_container(&container, 0);

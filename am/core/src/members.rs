@@ -26,23 +26,26 @@ impl Core {
         ) {
             return;
         }
-        if self.adopting && self.unidentified() > 0 {
-            // What seems to be missing may be about to register.
-            return;
-        }
-        let asks = self.slots.ask(self.now.mono);
+        // Who can only help a job that runs is asked for once those are there without whom it cannot begin: two
+        // jobs that fill a cluster with trainers would wait for each other's pservers for ever.
+        let gang_min = (!self.started).then(|| self.trainers_to_start());
+        let asks = self.slots.ask(self.now.mono, gang_min);
         let avoid = if asks.is_empty() {
             Vec::new()
         } else {
-            self.ledger.bad_nodes(self.slots.nodes())
+            self.nodes_to_avoid()
         };
         for (slot, incarnation) in asks {
+            let prefer = match slot.role {
+                Role::Pserver => Vec::new(),
+                Role::Trainer => self.near.hosts_for(slot.index),
+            };
             self.out.push(Action::Ask {
                 slot,
                 incarnation,
                 avoid: avoid.clone(),
-                prefer: Vec::new(),
-                memory: None,
+                prefer,
+                memory: self.memory_of(slot),
             });
         }
         match self.slots.next_ask() {
@@ -85,22 +88,17 @@ impl Core {
         }
     }
 
-    /// The cluster is about to take a container.
-    pub(crate) fn preempting(&mut self, _container: &ContainerId, _deadline_ms: Option<u64>) {}
-
-    /// A node will be gone soon.
-    pub(crate) fn node_leaving(&mut self, _node: &str) {}
-
-    pub(crate) fn exited(&mut self, container: &ContainerId, exit: &Exit, _text: &str) {
+    pub(crate) fn exited(&mut self, container: &ContainerId, exit: &Exit, text: &str) {
         // Told twice, or of a container that was never ours: no news.
         let Some(life) = self.slots.containers.remove(container) else {
             return;
         };
+        self.preempting.remove(container);
         let Some(member) = life.member else { return };
         if self.slots.container(member.slot) != Some(container) {
             // Its slot was given up before. If it ended by itself and not by our order, that was the fault.
             if life.given_up && blame::by_itself(exit) {
-                self.blame_only(member.slot, exit, &life.node);
+                self.blame_only(member.slot, exit, text, &life.node);
             }
             return;
         }
@@ -108,10 +106,16 @@ impl Core {
             .slots
             .holder(member.slot)
             .is_some_and(|holder| holder.draining.is_some());
-        let blame = match blame::blame(exit) {
-            _ if life.ours || (draining && *exit == Exit::Code(0)) => Blame::None,
+        let mut blame = match blame::blame(exit) {
+            _ if life.ours || (draining && !blame::by_itself(exit)) => Blame::None,
             blame => blame,
         };
+        if let (Exit::OutOfMemory { error }, false) = (exit, life.ours) {
+            match self.more_memory(member.slot, error) {
+                Ok(()) => blame = Blame::None,
+                Err(end) => return self.fail(1, end),
+            }
+        }
         if let Some(connection) = self
             .slots
             .holder(member.slot)
@@ -120,7 +124,8 @@ impl Core {
             // Its last words may still be on the way: what ended it is worth more than that it ended.
             self.last_words.insert(connection, member.slot);
         }
-        self.lose(member.slot, &blame::words(exit), blame, &life.node);
+        let cause = blame::Cause::new(exit, text);
+        self.lose_for(member.slot, &cause, blame, &life.node);
     }
 
     /// A container that just registered, as a holder in the making.
@@ -195,6 +200,9 @@ impl Core {
                     command,
                 });
                 self.out.push(Action::Disconnect { connection });
+                if let Some(container) = container {
+                    self.release_unknown(&container, member);
+                }
                 return;
             }
             Admission::Again { old } => {
@@ -221,6 +229,7 @@ impl Core {
                 node: host.clone(),
                 ours: false,
                 given_up: false,
+                leaving: false,
             };
             self.slots
                 .containers
@@ -320,53 +329,5 @@ impl Core {
         {
             self.send(member.slot, Command::Drain);
         }
-    }
-
-    /// Makes trainers that are ready members of the job.
-    pub(crate) fn admit(&mut self) {
-        let barred = match &self.stage {
-            Stage::Fresh | Stage::Takeover(_) | Stage::Stopping(_) | Stage::Over => true,
-            _ => self.cuts.bars_joins(),
-        };
-        if barred {
-            return;
-        }
-        let ready = |holder: &&Holder| {
-            holder.connection.is_some() && !holder.joined && holder.draining.is_none()
-        };
-        let joiners: Vec<Member> = self
-            .slots
-            .holders(Role::Trainer)
-            .filter(ready)
-            .map(|holder| holder.member)
-            .collect();
-        if joiners.is_empty() {
-            return;
-        }
-        for member in &joiners {
-            if let Some(holder) = self.slots.holder_mut(member.slot) {
-                holder.joined = true;
-            }
-        }
-        self.send_members();
-        if matches!(self.stage, Stage::Working) {
-            for member in joiners {
-                self.send_work(member.slot);
-            }
-            self.share_lanes();
-            self.feed();
-        }
-    }
-
-    /// Tells all pservers which trainers may be connected.
-    pub(crate) fn send_members(&mut self) {
-        for slot in self.registered_slots(Role::Pserver) {
-            self.send_members_to(slot);
-        }
-    }
-
-    pub(crate) fn send_members_to(&mut self, slot: Slot) {
-        let trainers = self.joined().into_iter().collect();
-        self.send(slot, Command::Members { trainers });
     }
 }

@@ -68,7 +68,8 @@ impl Outbox {
                 .front()
                 .is_some_and(|(after, _)| *after <= self.durable)
             {
-                self.ready.extend(queue.pop_front().map(|(_, action)| action));
+                self.ready
+                    .extend(queue.pop_front().map(|(_, action)| action));
             }
         }
     }

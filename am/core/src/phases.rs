@@ -203,7 +203,7 @@ impl Core {
                 let needed = if self.started {
                     1
                 } else {
-                    self.config.spec.trainers.min.min(self.trainers_wanted)
+                    self.trainers_to_start()
                 };
                 if self.workers().len() < needed as usize {
                     self.message = format!("waiting for {needed} trainers");

@@ -77,6 +77,8 @@ pub(crate) struct Queue {
     todo: BTreeSet<u32>,
     /// By trainer, in the order of handing out.
     held: BTreeMap<Member, Vec<TaskId>>,
+    /// By trainer: how many of the tasks near it were looked at.
+    looked: BTreeMap<Member, usize>,
     attempts_floor: u32,
     done: u32,
     paces: BTreeMap<Member, Pace>,
@@ -129,6 +131,7 @@ impl Queue {
             order,
             places,
             held: BTreeMap::new(),
+            looked: BTreeMap::new(),
             attempts_floor: generation
                 .0
                 .saturating_sub(1)
@@ -142,6 +145,7 @@ impl Queue {
     /// Takes over where tasks stand. Nobody holds any afterwards.
     pub(crate) fn restore(&mut self, standing: &Standing) {
         self.held.clear();
+        self.looked.clear();
         for (id, task) in (0..).map(TaskId).zip(&mut self.tasks) {
             task.grants.clear();
             task.done = standing.done.contains(&id);
@@ -211,11 +215,12 @@ impl Queue {
         self.held(member).iter().filter_map(grant).collect()
     }
 
-    /// Hands tasks to a trainer up to its lease. `trainers` share what is left.
+    /// Hands tasks to a trainer up to its lease, those that lie `near` it first. `trainers` share what is left.
     pub(crate) fn grant(
         &mut self,
         member: Member,
         trainers: usize,
+        near: &[TaskId],
         now: Mono,
         limits: &Limits,
     ) -> Vec<TaskGrant> {
@@ -228,7 +233,7 @@ impl Queue {
             .min(held + share)
             .max(first)
             .saturating_sub(held);
-        let next: Vec<u32> = self.todo.iter().take(room).copied().collect();
+        let next = self.next_for(member, room, near);
         let mut tasks: Vec<TaskId> = next
             .iter()
             .filter_map(|place| self.order.get(*place as usize))
@@ -241,6 +246,30 @@ impl Queue {
             .into_iter()
             .filter_map(|task| self.hand(task, member, None, now))
             .collect()
+    }
+
+    /// Places of the next tasks to be handed to a trainer: near ones in their own order, then the first of the others.
+    fn next_for(&mut self, member: Member, room: usize, near: &[TaskId]) -> Vec<u32> {
+        let mut next = Vec::new();
+        if room > 0 && !near.is_empty() {
+            // Where it stopped looking: what was handed out before that seldom comes back, and is found below if so.
+            let from = self.looked.entry(member).or_default();
+            while next.len() < room
+                && let Some(task) = near.get(*from)
+            {
+                *from += 1;
+                if let Some(place) = self.places.get(task.0 as usize)
+                    && self.todo.contains(place)
+                {
+                    next.push(*place);
+                }
+            }
+        }
+        let missing = room - next.len();
+        let others = self.todo.iter().filter(|place| !next.contains(place));
+        let others: Vec<u32> = others.take(missing).copied().collect();
+        next.extend(others);
+        next
     }
 
     /// Makes a trainer a holder of a task; `attempt`: of an earlier ApplicationMaster's numbering.
@@ -423,6 +452,7 @@ impl Queue {
             self.drop_grant(id, member);
         }
         self.held.remove(&member);
+        self.looked.remove(&member);
         self.paces.remove(&member);
     }
 

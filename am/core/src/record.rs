@@ -66,18 +66,26 @@ pub enum Record {
         /// The scores.
         scores: EvaluationView,
     },
+    /// An operator changed the number of trainers; holds for the attempts of this run.
+    Scaled {
+        /// How many.
+        trainers: u32,
+        /// Milliseconds since 1970.
+        at_ms: u64,
+    },
     /// The job is over. One that finished is never run again.
     Outcome(Outcome),
 }
 
 impl Record {
     /// Whether others must not see what follows from it before it is durable. False for what a successor
-    /// finds out without it or can do without: a committed checkpoint (its directory shows it) and scores.
+    /// finds out without it or can do without: a committed checkpoint (its directory shows it), scores, the number
+    /// of trainers.
     #[must_use]
     pub fn is_decision(&self) -> bool {
         match self {
             Self::Claim { .. } | Self::Restore { .. } | Self::Outcome(_) => true,
-            Self::Commit { .. } | Self::Evaluated { .. } => false,
+            Self::Commit { .. } | Self::Evaluated { .. } | Self::Scaled { .. } => false,
         }
     }
 }

@@ -323,6 +323,7 @@ impl Core {
         self.stage = Stage::Between(Then::Deal);
         if self.started {
             self.plan_next_cut(false);
+            self.save_what_leaves();
         }
         true
     }
@@ -371,15 +372,18 @@ impl Core {
             self.registered_slots(Role::Trainer).len(),
         );
         let spec = &self.config.spec;
-        self.fail(
-            4,
-            format!(
-                "not enough containers came in {} s: {pservers} of {} pservers, {trainers} of at least {} trainers",
-                self.config.limits.allocation_ms / 1000,
-                spec.pservers.count,
-                spec.trainers.min
-            ),
+        let mut message = format!(
+            "not enough containers came in {} s: {pservers} of {} pservers, {trainers} of at least {} trainers",
+            self.config.limits.allocation_ms / 1000,
+            spec.pservers.count,
+            spec.trainers.min
         );
+        if !self.cluster_says.is_empty() {
+            message.push_str("; ");
+            message.push_str(&self.cluster_says);
+        }
+        message.push_str("; all were given back: ask for fewer or smaller ones, another yarn.queue, or a longer yarn.allocation-timeout");
+        self.fail(4, message);
     }
 
     /// What people hear first.

@@ -6,10 +6,26 @@ use heddle_protocol::ids::{Member, Slot};
 use crate::action::Action;
 use crate::core::Core;
 use crate::deadlines::Purpose;
+use crate::record::Record;
 use crate::slots::Place;
 use crate::time::Mono;
 
 impl Core {
+    /// How many trainers a run of this journal had when its last attempt ended, if an operator changed it. A first
+    /// attempt is a new run, for which the spec counts.
+    pub(crate) fn scaled_before(&self, journal: &[Record]) -> Option<u32> {
+        let mut scaled = None;
+        for record in journal {
+            match record {
+                Record::Claim { attempt, .. } if attempt.0 <= 1 => scaled = None,
+                Record::Scaled { trainers, .. } => scaled = Some(*trainers),
+                _ => {}
+            }
+        }
+        let range = self.config.spec.trainers.min..=self.config.spec.trainers.max;
+        scaled.filter(|trainers| self.attempt.0 > 1 && range.contains(trainers))
+    }
+
     /// Changes the number of trainers.
     pub(crate) fn scale(&mut self, trainers: u32) -> Result<String, String> {
         let (min, max) = (self.config.spec.trainers.min, self.config.spec.trainers.max);
@@ -19,6 +35,11 @@ impl Core {
             ));
         }
         self.trainers_wanted = trainers;
+        // The next attempt keeps to it.
+        self.out.journal(Record::Scaled {
+            trainers,
+            at_ms: self.now.wall_ms,
+        });
         self.set_wanted();
         let unwanted: Vec<Slot> = self
             .slots
@@ -45,24 +66,31 @@ impl Core {
                         self.stop_container(&container, 0);
                     }
                 }
-                Some((_, Place::Held(holder))) if holder.draining.is_none() => {
-                    holder.draining = Some(self.now.mono);
-                    let joined = holder.joined;
-                    self.deadlines.at_latest(
-                        Purpose::Liveness,
-                        self.now.mono + self.config.limits.grace_ms,
-                    );
-                    self.send(slot, Command::Drain);
-                    if !joined
-                        && let Some(member) = self.slots.holder(slot).map(|holder| holder.member)
-                    {
-                        self.drained(member);
-                    }
-                }
-                Some((_, Place::Empty { .. } | Place::Held(_))) | None => {}
+                Some((_, Place::Held(_))) => self.drain(slot),
+                Some((_, Place::Empty { .. })) | None => {}
             }
         }
         Ok(format!("{trainers} trainers"))
+    }
+
+    /// Asks a trainer to hand back what it holds and to leave, unless it is at that already.
+    pub(crate) fn drain(&mut self, slot: Slot) {
+        let now = self.now.mono;
+        let Some(holder) = self
+            .slots
+            .holder_mut(slot)
+            .filter(|holder| holder.draining.is_none())
+        else {
+            return;
+        };
+        holder.draining = Some(now);
+        let (member, joined) = (holder.member, holder.joined);
+        self.deadlines
+            .at_latest(Purpose::Liveness, now + self.config.limits.grace_ms);
+        self.send(slot, Command::Drain);
+        if !joined {
+            self.drained(member);
+        }
     }
 
     /// A trainer has handed back what it held.

@@ -78,6 +78,8 @@ pub(crate) struct Entry {
     pub incarnation: Incarnation,
     pub wanted: bool,
     pub place: Place,
+    /// Containers that were ended for using more memory than they had.
+    pub memory_retries: u32,
 }
 
 /// A container that the cluster has given us and not yet reported as ended.
@@ -90,6 +92,8 @@ pub(crate) struct Life {
     pub ours: bool,
     /// Its slot was taken from it before its end was known.
     pub given_up: bool,
+    /// Its node was said to be gone soon after it was given.
+    pub leaving: bool,
 }
 
 /// All places, containers and connections of the job.
@@ -121,6 +125,7 @@ impl Slots {
             place: Place::Empty {
                 not_before: Mono(0),
             },
+            memory_retries: 0,
         };
         let slots = (0..pservers)
             .map(Slot::pserver)
@@ -177,9 +182,23 @@ impl Slots {
     }
 
     /// Slots that are wanted, empty, and whose pause is over; each becomes `Asked` with a new incarnation.
-    pub(crate) fn ask(&mut self, now: Mono) -> Vec<(Slot, Incarnation)> {
+    ///
+    /// `gang_min`: as long as not all pservers and so many trainers have containers, only those.
+    pub(crate) fn ask(&mut self, now: Mono, gang_min: Option<u32>) -> Vec<(Slot, Incarnation)> {
+        let needed = |slot: &Slot| {
+            slot.role == Role::Pserver || gang_min.is_none_or(|trainers| slot.index < trainers)
+        };
+        let has_container =
+            |entry: &Entry| matches!(entry.place, Place::Starting { .. } | Place::Held(_));
+        let complete = self
+            .entries
+            .iter()
+            .all(|(slot, entry)| !needed(slot) || has_container(entry));
         let mut asks = Vec::new();
         for (slot, entry) in &mut self.entries {
+            if !(complete || needed(slot)) {
+                continue;
+            }
             if let Place::Empty { not_before } = entry.place
                 && entry.wanted
                 && not_before <= now
@@ -231,6 +250,7 @@ impl Slots {
                 node,
                 ours: false,
                 given_up: false,
+                leaving: false,
             },
         );
         Some(member)
@@ -339,6 +359,12 @@ impl Slots {
                 Place::Empty { .. } | Place::Asked => {}
             }
         }
+    }
+
+    /// The node of the container in a slot, as far as known.
+    pub(crate) fn node(&self, slot: Slot) -> Option<&str> {
+        let life = self.containers.get(self.container(slot)?)?;
+        Some(life.node.as_str()).filter(|node| !node.is_empty())
     }
 
     /// Distinct nodes that containers are on.

@@ -12,12 +12,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{Busy, Held, ShardState, Up};
-use heddle_protocol::ids::{Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
+use heddle_protocol::control::{Busy, Command, Held, ShardState, Up};
+use heddle_protocol::ids::{CutId, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
 use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::view::{CheckpointView, EvaluationView, JobState};
 
-use crate::action::{Checkpoint, ConnectionId, Outcome};
+use crate::action::{Action, Checkpoint, ConnectionId, ContainerId, Outcome};
 use crate::core::{Core, Stage};
 use crate::deadlines::Purpose;
 use crate::event::{Kept, Recovered};
@@ -112,10 +112,14 @@ impl Core {
         });
         if let Some(outcome) = finished {
             // The work is done; only the goodbye was lost.
+            self.release_all(kept);
             return self.finished_before(outcome);
         }
         let spec = self.config.spec.clone();
         self.slots = Slots::new(spec.pservers.count, spec.trainers.max, generation);
+        if let Some(trainers) = self.scaled_before(&journal) {
+            self.trainers_wanted = trainers;
+        }
         self.set_wanted();
         self.checkpoints = checkpoints
             .iter()
@@ -161,6 +165,7 @@ impl Core {
                         node,
                         ours: false,
                         given_up: false,
+                        leaving: false,
                     };
                     self.slots.containers.insert(container, life);
                 }
@@ -171,6 +176,8 @@ impl Core {
                 self.stage = Stage::Takeover(Takeover::default());
             }
             _ => {
+                // What they hold is of no state that this attempt knows.
+                self.release_all(kept);
                 let cause = if self.base.is_some() {
                     "continued from a checkpoint"
                 } else {
@@ -178,6 +185,25 @@ impl Core {
                 };
                 self.restore(cause.to_owned());
             }
+        }
+    }
+
+    fn release_all(&mut self, kept: Vec<Kept>) {
+        for Kept { container, node: _ } in kept {
+            self.out.push(Action::Release { container });
+        }
+    }
+
+    /// A container of an earlier attempt was refused: it is not one that may still come.
+    pub(crate) fn release_unknown(&mut self, container: &ContainerId, member: Member) {
+        if let Some(life) = self
+            .slots
+            .containers
+            .get_mut(container)
+            .filter(|life| life.member.is_none())
+        {
+            (life.member, life.given_up) = (Some(member), true);
+            self.stop_container(container, 0);
         }
     }
 
@@ -201,7 +227,10 @@ impl Core {
                     known.entry(*phase).or_insert_with(|| scores.clone());
                 }
                 Record::Restore { phase, .. } => known.retain(|of, _| of < phase),
-                Record::Claim { .. } | Record::Commit { .. } | Record::Outcome(_) => {}
+                Record::Claim { .. }
+                | Record::Commit { .. }
+                | Record::Scaled { .. }
+                | Record::Outcome(_) => {}
             }
         }
         known.into_iter().collect()
@@ -329,6 +358,8 @@ impl Core {
             .max()
             .unwrap_or(Step(0));
         self.phase.starts(furthest, self.now.mono);
+        self.survivors_stay(takeover);
+        self.end_cuts_of_before(takeover);
         let now = self.now.mono;
         let busy_here: Vec<(Member, &Busy)> = takeover
             .trainers
@@ -373,6 +404,39 @@ impl Core {
         for (connection, report) in &takeover.kept {
             // One of a connection that was replaced is dropped: the new registration has it.
             self.report(*connection, report.clone());
+        }
+    }
+}
+
+impl Core {
+    /// Trainers of this epoch were members before and stay so: telling pservers first that there are none would
+    /// break every data connection for nothing.
+    fn survivors_stay(&mut self, takeover: &Takeover) {
+        for (member, busy) in &takeover.trainers {
+            let same_epoch = busy.as_ref().is_some_and(|busy| busy.epoch == self.epoch);
+            if let Some(holder) = self
+                .slots
+                .holder_mut(member.slot)
+                .filter(|holder| same_epoch && holder.member == *member)
+            {
+                holder.joined = true;
+            }
+        }
+    }
+
+    /// A cut that the earlier attempt left open lapses; shards that still wait for its barriers need not wait
+    /// until they let go by themselves.
+    fn end_cuts_of_before(&mut self, takeover: &Takeover) {
+        let committed = self.base.as_ref().map(|base| base.manifest.cut);
+        for (slot, held) in &takeover.pservers {
+            let Some(held) = held.as_ref().filter(|held| held.cut != CutId::default()) else {
+                continue;
+            };
+            let command = Command::CutEnd {
+                cut: held.cut,
+                committed: committed == Some(held.cut),
+            };
+            self.send(*slot, command);
         }
     }
 }

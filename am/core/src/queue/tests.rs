@@ -15,7 +15,7 @@ fn queue(count: u32) -> Queue {
 }
 
 fn grant(queue: &mut Queue, index: u32) -> Vec<TaskGrant> {
-    queue.grant(trainer(index), 2, Mono(0), &Limits::default())
+    queue.grant(trainer(index), 2, &[], Mono(0), &Limits::default())
 }
 
 fn position(grant: TaskGrant, step: u64) -> TaskPosition {
@@ -77,7 +77,7 @@ fn three_kills_do_not_blame_a_task() {
 #[test]
 fn an_idle_trainer_takes_from_the_longest_queue_and_the_first_who_finishes_ends_the_task() {
     let mut queue = queue(2);
-    let held = queue.grant(trainer(0), 1, Mono(0), &Limits::default());
+    let held = queue.grant(trainer(0), 1, &[], Mono(0), &Limits::default());
     assert_eq!(held.len(), 2);
     let twin = grant(&mut queue, 1)[0];
     assert_eq!(
@@ -101,7 +101,7 @@ fn a_slow_task_gets_a_twin_once_it_is_late_by_own_computing_time() {
     assert_eq!(twin.len(), 1);
     assert_eq!(twin[0].task, slow.task);
     assert_eq!(
-        queue.grant(trainer(2), 3, Mono(0), &Limits::default()),
+        queue.grant(trainer(2), 3, &[], Mono(0), &Limits::default()),
         [],
         "two holders at the most"
     );
@@ -112,12 +112,14 @@ fn leases_last_for_the_trainers_own_pace() {
     let mut queue = queue(1000);
     let mut now = Mono(0);
     for _ in 0..10 {
-        for grant in queue.grant(trainer(0), 2, now, &Limits::default()) {
+        for grant in queue.grant(trainer(0), 2, &[], now, &Limits::default()) {
             now = now + 1_000;
             assert!(queue.finished(trainer(0), grant.task, grant.attempt));
         }
     }
-    let held = queue.grant(trainer(0), 2, now, &Limits::default()).len();
+    let held = queue
+        .grant(trainer(0), 2, &[], now, &Limits::default())
+        .len();
     assert_eq!(held, 30, "thirty seconds at a second each");
 }
 
@@ -128,7 +130,7 @@ fn fewer_tasks_than_trainers_leave_nobody_with_two() {
     for index in 0..50 {
         most = most.max(
             queue
-                .grant(trainer(index), 50, Mono(0), &Limits::default())
+                .grant(trainer(index), 50, &[], Mono(0), &Limits::default())
                 .len(),
         );
     }

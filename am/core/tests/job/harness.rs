@@ -69,7 +69,7 @@ pub fn spec(consistency: Consistency) -> JobSpec {
             max: 2,
             memory: Bytes::mib(64),
             vcores: 1,
-            resources: std::collections::BTreeMap::new(),
+            resources: BTreeMap::new(),
             command: Vec::new(),
         },
         checkpoint: CheckpointSpec {
@@ -193,6 +193,12 @@ pub struct Job {
     pub notices: Vec<view::Event>,
     pub answers: BTreeMap<OperationId, Result<String, String>>,
     pub refused: Vec<Member>,
+    /// Of all asks: nodes not wanted, where any; hosts preferred; memory other than the spec's.
+    pub avoided: Vec<Vec<String>>,
+    pub preferred: BTreeMap<Slot, Vec<String>>,
+    pub memory: Vec<(Slot, Bytes)>,
+    /// Where a slot's container is granted.
+    pub node: fn(Slot) -> String,
     pub outcome: Option<Outcome>,
     events: VecDeque<Event>,
     next_connection: u64,
@@ -235,6 +241,10 @@ impl Job {
             notices: Vec::new(),
             answers: BTreeMap::new(),
             refused: Vec::new(),
+            avoided: Vec::new(),
+            preferred: BTreeMap::new(),
+            memory: Vec::new(),
+            node: |_| "node".to_owned(),
             outcome: None,
             events: VecDeque::new(),
             next_connection: 0,
@@ -474,10 +484,15 @@ impl Job {
             Action::Ask {
                 slot,
                 incarnation,
-                avoid: _,
-                prefer: _,
-                memory: _,
+                avoid,
+                prefer,
+                memory,
             } => {
+                if !avoid.is_empty() {
+                    self.avoided.push(avoid);
+                }
+                self.preferred.insert(slot, prefer);
+                self.memory.extend(memory.map(|memory| (slot, memory)));
                 assert!(
                     self.asks.insert((slot, incarnation)),
                     "{slot} was asked for twice"
@@ -570,7 +585,7 @@ impl Job {
             container,
             slot,
             incarnation,
-            node: "node".to_owned(),
+            node: (self.node)(slot),
         });
     }
 

@@ -4,6 +4,7 @@
 //! break the obvious protocol.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod cluster;
 mod cuts;
 mod ending;
 mod happy;

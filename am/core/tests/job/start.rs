@@ -242,17 +242,22 @@ fn training_starts_with_the_least_number_of_trainers_and_later_ones_join() {
     let mut job = Job::new(few, 4, 0);
     job.auto.cluster = false;
     job.start();
-    for slot in [Slot::pserver(0), Slot::pserver(1), Slot::trainer(1)] {
+    for slot in [Slot::pserver(0), Slot::pserver(1), Slot::trainer(0)] {
+        assert!(
+            !job.asks.contains(&(Slot::trainer(1), Incarnation(1))),
+            "who is not needed is asked for when the others have containers"
+        );
         job.grant(slot, Incarnation(1));
         job.on(Event::Timer);
     }
     assert_eq!(job.core.view().state, JobState::Running);
     assert_eq!(
-        job.process(job.trainer(1)).lanes.len(),
+        job.process(job.trainer(0)).lanes.len(),
         2,
         "it runs all lanes"
     );
-    job.grant(Slot::trainer(0), Incarnation(1));
+    assert!(job.asks.contains(&(Slot::trainer(1), Incarnation(1))));
+    job.grant(Slot::trainer(1), Incarnation(1));
     job.on(Event::Timer);
     assert_eq!(job.process(job.trainer(0)).lanes.len(), 1);
     assert_eq!(job.process(job.trainer(1)).lanes.len(), 1);

@@ -1,0 +1,116 @@
+//! Trainers that are ready become members of the job.
+//!
+//! Pservers serve members alone, and each change of the members is a list of all of them to every pserver. So many
+//! trainers that come one by one would make a job of thousands send lists of thousands thousands of times. **Rule:** before the
+//! work begins nobody joins until those are there that it needs, and then all do at once; later the first few join
+//! in the moment they come, and when more come in a short time they wait for its end and join together. A small
+//! job and the replacement of a lost trainer never wait.
+//!
+//! What does not depend on this: nobody joins between the order of a cut and its last snapshot.
+
+use heddle_protocol::control::Command;
+use heddle_protocol::ids::{Member, Role, Slot};
+
+use crate::core::{Core, Stage};
+use crate::deadlines::Purpose;
+use crate::phases::Then;
+use crate::slots::Holder;
+use crate::time::Mono;
+
+/// Lists sent without waiting in one window.
+const BURST: u32 = 8;
+/// Length of a window.
+const WINDOW_MS: u64 = 100;
+/// And longer with the length of the lists: by a millisecond per so many members.
+const MEMBERS_PER_MS: u64 = 8;
+
+/// How many lists went out lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Joins {
+    window_ends: Mono,
+    sent: u32,
+}
+
+impl Joins {
+    /// Whether a list may go out now; if not, when.
+    fn may_send(&mut self, now: Mono, members: usize) -> Result<(), Mono> {
+        if now >= self.window_ends {
+            self.window_ends = now + (WINDOW_MS + members as u64 / MEMBERS_PER_MS);
+            self.sent = 0;
+        }
+        if self.sent >= BURST {
+            return Err(self.window_ends);
+        }
+        self.sent += 1;
+        Ok(())
+    }
+}
+
+impl Core {
+    /// How many trainers the work needs to begin.
+    pub(crate) fn trainers_to_start(&self) -> u32 {
+        self.config.spec.trainers.min.min(self.trainers_wanted)
+    }
+
+    /// Makes trainers that are ready members of the job.
+    pub(crate) fn admit(&mut self) {
+        let barred = match &self.stage {
+            Stage::Fresh | Stage::Takeover(_) | Stage::Stopping(_) | Stage::Over => true,
+            _ => self.cuts.bars_joins(),
+        };
+        if barred {
+            return;
+        }
+        let ready = |holder: &&Holder| {
+            holder.connection.is_some() && !holder.joined && holder.draining.is_none()
+        };
+        let joiners: Vec<Member> = self
+            .slots
+            .holders(Role::Trainer)
+            .filter(ready)
+            .map(|holder| holder.member)
+            .collect();
+        if joiners.is_empty() {
+            return;
+        }
+        let joined = self
+            .slots
+            .holders(Role::Trainer)
+            .filter(|holder| holder.joined)
+            .count();
+        let together = joined + joiners.len();
+        let enough = matches!(self.stage, Stage::Between(Then::Deal | Then::Resume))
+            && together >= self.trainers_to_start() as usize;
+        if !self.started && !enough {
+            return;
+        }
+        if let Err(at) = self.joins.may_send(self.now.mono, together) {
+            return self.deadlines.at_latest(Purpose::Join, at);
+        }
+        for member in &joiners {
+            if let Some(holder) = self.slots.holder_mut(member.slot) {
+                holder.joined = true;
+            }
+        }
+        self.send_members();
+        if matches!(self.stage, Stage::Working) {
+            for member in joiners {
+                self.send_work(member.slot);
+            }
+            self.share_lanes();
+            self.feed();
+        }
+    }
+
+    /// Tells all pservers which trainers may be connected.
+    pub(crate) fn send_members(&mut self) {
+        for slot in self.registered_slots(Role::Pserver) {
+            self.send_members_to(slot);
+        }
+    }
+
+    pub(crate) fn send_members_to(&mut self, slot: Slot) {
+        let trainers = self.joined().into_iter().collect();
+        self.send(slot, Command::Members { trainers });
+    }
+}

@@ -1,0 +1,471 @@
+//! What a cluster does to a job: silence, preemption, nodes that go, memory, data that is near, scaling.
+
+use std::sync::Arc;
+
+use heddle_am_core::{ContainerId, Core, Event, Exit, Locality, Record, StoreCall};
+use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
+use heddle_protocol::spec::{Bytes, Consistency, DurationMs, Every};
+use heddle_protocol::view::JobState;
+
+use crate::harness::{Job, spec};
+
+/// On a cluster whose ResourceManager has to be heard every ten seconds.
+fn leased(consistency: Consistency) -> Job {
+    let mut config = Job::new(spec(consistency), 40, 0).config;
+    config.cluster_lease_ms = Some(10_000);
+    let mut job = Job::with(config);
+    job.start();
+    job.on(Event::ClusterHeard);
+    job
+}
+
+fn stores(job: &Job, from: usize) -> Vec<&'static str> {
+    let name = |call: &StoreCall| match call {
+        StoreCall::Stage { .. } => "stage",
+        StoreCall::Commit { .. } => "commit",
+        StoreCall::Discard { .. } => "discard",
+        StoreCall::Retain { .. } => "retain",
+        StoreCall::OlderBase { .. } => "older",
+        StoreCall::PublishModel { .. } => "publish",
+    };
+    job.calls[from..]
+        .iter()
+        .map(|(_, call)| name(call))
+        .collect()
+}
+
+fn preempt(job: &mut Job, member: Member, deadline_ms: Option<u64>) {
+    let container = job.process(member).container.clone().expect("it has one");
+    job.on(Event::Preempting {
+        container,
+        deadline_ms,
+    });
+}
+
+fn drained(job: &mut Job, member: Member) {
+    let process = job.process(member);
+    let up = Up::Drained {
+        epoch: process.epoch,
+        phase: process.phase.expect("it works").no,
+        tasks: process.positions(),
+        lanes: process.lanes.clone(),
+    };
+    job.report(member, up);
+}
+
+/// The cut that was just ordered is snapped and saved everywhere.
+fn save(job: &mut Job) {
+    let cut = job.cut();
+    job.snap_all(cut, 50);
+    job.save_all(cut);
+}
+
+#[test]
+fn what_is_due_while_the_resource_manager_is_silent_is_done_when_it_answers() {
+    let mut job = leased(Consistency::Asp);
+    job.operate(1, Operation::Checkpoint);
+    let from = job.calls.len();
+    job.now += 10_001;
+    save(&mut job);
+    assert!(stores(&job, from).is_empty(), "nothing is committed");
+    assert!(job.warned("is late"), "and people hear why");
+    assert_eq!(job.core.view().state, JobState::Running);
+    job.on(Event::ClusterHeard);
+    assert_eq!(stores(&job, from), ["commit", "retain"]);
+    assert_eq!(job.checkpoints.len(), 2);
+}
+
+#[test]
+fn nothing_is_deleted_while_the_resource_manager_is_silent() {
+    let mut job = leased(Consistency::Asp);
+    job.operate(1, Operation::Checkpoint);
+    job.now += 10_001;
+    let from = job.calls.len();
+    let pserver = job.pserver(0);
+    job.kill(pserver);
+    assert!(
+        !stores(&job, from).contains(&"discard"),
+        "{:?}",
+        stores(&job, from)
+    );
+    job.on(Event::ClusterHeard);
+    assert!(stores(&job, from).contains(&"discard"));
+}
+
+#[test]
+fn a_process_that_stood_still_does_not_lead_before_it_has_heard_the_resource_manager() {
+    let mut job = leased(Consistency::Asp);
+    job.auto.save = false;
+    job.operate(1, Operation::Checkpoint);
+    let cut = job.cut();
+    job.snap_all(cut, 50);
+    let from = job.calls.len();
+    // Stopped for a quarter of an hour; every deadline is late by that.
+    job.now += 900_000;
+    job.save_all(cut);
+    assert!(stores(&job, from).is_empty());
+    job.on(Event::Fenced {
+        reason: "attempt 2 leads".to_owned(),
+    });
+    assert!(stores(&job, from).is_empty());
+    assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(9));
+}
+
+#[test]
+fn a_preempted_trainer_hands_back_its_work_and_its_slot_asks_again() {
+    let mut job = Job::asp(40);
+    let trainer = job.trainer(0);
+    let held = job.process(trainer).tasks.clone();
+    preempt(&mut job, trainer, Some(15_000));
+    preempt(&mut job, trainer, Some(14_000));
+    let drains = job.told(trainer, 0).into_iter();
+    assert_eq!(
+        drains.filter(|told| matches!(told, Command::Drain)).count(),
+        1
+    );
+    drained(&mut job, trainer);
+    let next = job.trainer(0);
+    assert!(next.incarnation > trainer.incarnation);
+    assert!(job.outcome.is_none());
+    job.finish_all();
+    assert_eq!(
+        job.outcome.as_ref().map(|outcome| outcome.state),
+        Some(JobState::Finished)
+    );
+    assert!(!held.is_empty());
+}
+
+#[test]
+fn preemptions_without_end_end_no_job() {
+    let mut job = Job::asp(40);
+    for _ in 0..50 {
+        let trainer = job.trainer(1);
+        preempt(&mut job, trainer, None);
+        job.exit(trainer, Exit::Preempted);
+        job.pass(1_000);
+    }
+    assert!(job.outcome.is_none());
+    assert_eq!(
+        job.trainer(1).incarnation,
+        Incarnation(51),
+        "and each is replaced at once"
+    );
+}
+
+#[test]
+fn a_preempted_pserver_is_cut_if_there_is_time_and_stays() {
+    let mut job = Job::asp(40);
+    let pserver = job.pserver(0);
+    let from = job.calls.len();
+    preempt(&mut job, pserver, Some(15_000));
+    assert_eq!(stores(&job, from), ["stage"]);
+    save(&mut job);
+    assert_eq!(job.pserver(0), pserver, "it need not come to that");
+    let from = job.calls.len();
+    preempt(&mut job, pserver, Some(10_000));
+    assert!(stores(&job, from).is_empty(), "one notice, one cut");
+}
+
+#[test]
+fn a_pserver_that_is_gone_in_a_moment_is_not_cut() {
+    let mut job = Job::asp(40);
+    let from = job.calls.len();
+    let pserver = job.pserver(1);
+    preempt(&mut job, pserver, Some(0));
+    assert!(stores(&job, from).is_empty());
+    assert!(job.warned("no time"));
+}
+
+/// Everybody but pserver-0 and trainer-0 on another node than those.
+fn on_two_nodes(consistency: Consistency) -> Job {
+    let mut job = Job::new(spec(consistency), 40, 0);
+    job.node = |slot| format!("node-{}", slot.index);
+    job.start();
+    job
+}
+
+#[test]
+fn a_node_that_leaves_is_left_by_its_trainers_at_once_and_by_its_pservers_after_a_cut() {
+    let mut job = on_two_nodes(Consistency::Asp);
+    let (pserver, trainer) = (job.pserver(0), job.trainer(0));
+    let (other, elsewhere) = (job.pserver(1), job.trainer(1));
+    job.avoided.clear();
+    job.on(Event::NodeLeaving {
+        node: "node-0".to_owned(),
+    });
+    assert!(
+        job.told(trainer, 0)
+            .iter()
+            .any(|told| matches!(told, Command::Drain))
+    );
+    drained(&mut job, trainer);
+    assert!(job.trainer(0).incarnation > trainer.incarnation);
+    assert_eq!(
+        job.avoided,
+        [["node-0"]],
+        "its slot is not filled there again"
+    );
+    assert_eq!(job.pserver(0), pserver, "not before its shards are saved");
+    save(&mut job);
+    assert!(job.pserver(0).incarnation > pserver.incarnation);
+    assert!(job.stopped.contains(&pserver));
+    assert_eq!((job.pserver(1), job.trainer(1)), (other, elsewhere));
+    let view = job.core.view();
+    assert_eq!(view.state, JobState::Running);
+    let base = view.recoveries.last().and_then(|recovery| recovery.base);
+    assert_eq!(
+        base,
+        view.checkpoints.last().map(|last| last.cut),
+        "nothing is computed again"
+    );
+    job.node = |_| "node-1".to_owned();
+    job.finish_all();
+    assert_eq!(
+        job.outcome.as_ref().map(|outcome| outcome.state),
+        Some(JobState::Finished)
+    );
+}
+
+#[test]
+fn what_only_starts_on_a_node_that_leaves_starts_elsewhere() {
+    let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+    job.node = |slot| format!("node-{}", slot.index);
+    job.auto.register = false;
+    job.start();
+    let first = job.pserver(1);
+    job.on(Event::NodeLeaving {
+        node: "node-1".to_owned(),
+    });
+    assert!(job.stopped.contains(&first));
+    assert!(job.pserver(1).incarnation > first.incarnation);
+}
+
+#[test]
+fn a_slot_that_ran_out_of_memory_asks_for_more_once_and_then_the_job_says_what_to_raise() {
+    let mut job = Job::bsp();
+    let out = || Exit::OutOfMemory {
+        error: "70 MB of 64 MB used".to_owned(),
+    };
+    let pserver = job.pserver(0);
+    job.memory.clear();
+    job.exit(pserver, out());
+    assert_eq!(job.memory, [(Slot::pserver(0), Bytes::mib(96))]);
+    assert!(job.warned("70 MB of 64 MB used"));
+    let trainer = job.trainer(0);
+    job.kill(trainer);
+    assert_eq!(job.memory.len(), 1, "others ask for what the spec says");
+    let pserver = job.pserver(0);
+    job.exit(pserver, out());
+    let outcome = job.outcome.expect("a second time is once too often");
+    assert!(
+        outcome.message.contains("pservers.memory") && outcome.message.contains("70 MB of 64 MB"),
+        "{}",
+        outcome.message
+    );
+}
+
+#[test]
+fn a_crash_loop_ends_with_the_last_lines_that_the_program_wrote() {
+    let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+    job.auto.register = false;
+    job.start();
+    for _ in 0..4 {
+        let trainer = job.trainer(0);
+        let container = job.process(trainer).container.clone().expect("it has one");
+        job.on(Event::Exited {
+            container,
+            exit: Exit::Code(127),
+            text: "loading\ncannot open libfoo.so\n".to_owned(),
+        });
+        job.pass_silently(5_000);
+    }
+    let outcome = job.outcome.expect("it cannot start");
+    assert!(
+        outcome.message.contains("code 127")
+            && outcome.message.contains("loading\ncannot open libfoo.so"),
+        "{}",
+        outcome.message
+    );
+}
+
+#[test]
+fn tasks_go_to_trainers_on_whose_host_they_lie_and_asks_name_those_hosts() {
+    let mut config = Job::new(spec(Consistency::Asp), 8, 0).config;
+    config.locality = Arc::new(Locality {
+        hosts: vec!["node-0".to_owned(), "node-1".to_owned()],
+        // Odd tasks lie on node-0, even ones on node-1.
+        train: (0..8).map(|task| vec![(task + 1) % 2]).collect(),
+        test: Vec::new(),
+    });
+    let mut job = Job::with(config);
+    job.node = |slot| format!("node-{}", slot.index);
+    job.start();
+    for (index, odd) in [(0, 1), (1, 0)] {
+        let tasks = &job.process(job.trainer(index)).tasks;
+        assert!(!tasks.is_empty());
+        assert!(
+            tasks.iter().all(|grant| grant.task.0 % 2 == odd),
+            "{index}: {tasks:?}"
+        );
+    }
+    assert_eq!(job.preferred[&Slot::trainer(0)], ["node-0", "node-1"]);
+    assert_eq!(job.preferred[&Slot::trainer(1)], ["node-1", "node-0"]);
+    assert!(job.preferred[&Slot::pserver(0)].is_empty());
+    job.finish_all();
+    assert_eq!(
+        job.outcome.map(|outcome| outcome.state),
+        Some(JobState::Finished)
+    );
+}
+
+#[test]
+fn a_job_that_gets_too_few_containers_says_what_the_cluster_said_and_gives_all_back() {
+    let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+    job.auto.cluster = false;
+    job.start();
+    job.grant(Slot::pserver(0), Incarnation(1));
+    job.on(Event::ClusterSays {
+        text: "queue default is full: application_1_0007 holds 64 GB".to_owned(),
+    });
+    let held = job.pserver(0);
+    let limit = job.config.limits.allocation_ms;
+    job.pass(limit + 60_000);
+    let outcome = job.outcome.clone().expect("it does not wait for ever");
+    assert_eq!(outcome.exit_code, 4);
+    for words in [
+        "1 of 2 pservers",
+        "0 of at least 2 trainers",
+        "application_1_0007",
+        "yarn.allocation-timeout",
+    ] {
+        assert!(outcome.message.contains(words), "{}", outcome.message);
+    }
+    assert!(job.stopped.contains(&held));
+    assert!(job.asks.is_empty(), "no ask is left");
+}
+
+#[test]
+fn an_operators_number_of_trainers_outlives_the_attempt_and_not_the_run() {
+    let mut few = spec(Consistency::Asp);
+    few.trainers.min = 1;
+    let mut job = Job::started(few, 40, 0);
+    job.operate(1, Operation::Scale { trainers: 1 });
+    let gone = job.trainer(1);
+    drained(&mut job, gone);
+    assert!(
+        job.records
+            .iter()
+            .any(|record| matches!(record, Record::Scaled { trainers: 1, .. }))
+    );
+    for (attempt, trainers) in [(2, 1), (1, 2)] {
+        let mut next = Job::with(job.config.clone());
+        next.records = job.records.clone();
+        next.durable = job.durable;
+        next.checkpoints = job.checkpoints.clone();
+        next.recover(attempt, 2, Vec::new());
+        let wanted = next
+            .processes
+            .keys()
+            .filter(|member| member.slot.role == Role::Trainer);
+        assert_eq!(wanted.count(), trainers, "attempt {attempt}");
+    }
+}
+
+#[test]
+fn many_trainers_that_come_at_once_join_in_few_lists() {
+    let mut many = spec(Consistency::Asp);
+    (many.trainers.min, many.trainers.max) = (2, 200);
+    many.checkpoint.every = Every::Time(DurationMs::secs(600));
+    let mut job = Job::started(many, 1_000, 0);
+    job.pass(5_000);
+    let pserver = job.pserver(0);
+    let lists = job.told(pserver, 0).into_iter();
+    let lists = lists
+        .filter(|told| matches!(told, Command::Members { .. }))
+        .count();
+    assert!(lists <= 12, "{lists} lists for 200 trainers");
+    assert_eq!(job.process(pserver).members.len(), 200, "all are in");
+    let one = job.trainer(7);
+    job.kill(one);
+    let back = job.trainer(7);
+    assert!(
+        job.process(pserver).members.contains(&back),
+        "one that is replaced joins at once"
+    );
+}
+
+/// The ApplicationMaster dies with everybody alive.
+fn restart(job: &mut Job) {
+    let container = |process: &crate::harness::Process| process.container.clone();
+    let kept: Vec<ContainerId> = job.processes.values().filter_map(container).collect();
+    for process in job.processes.values_mut() {
+        process.connection = None;
+    }
+    job.core = Core::new(job.config.clone());
+    job.now += 5_000;
+    job.asks.clear();
+    job.recover(2, 2, kept);
+}
+
+#[test]
+fn after_a_takeover_pservers_never_hear_that_there_are_no_trainers() {
+    for mut job in [Job::asp(40), Job::bsp()] {
+        let everybody: Vec<Member> = job.processes.keys().copied().collect();
+        restart(&mut job);
+        let from = job.sent.len();
+        for member in everybody {
+            job.registers(member);
+        }
+        assert_eq!(job.core.view().state, JobState::Running);
+        let mut lists = 0;
+        for (_, command) in &job.sent[from..] {
+            if let Command::Members { trainers } = command {
+                assert_eq!(trainers.len(), 2);
+                lists += 1;
+            }
+        }
+        assert!(lists >= 2);
+    }
+}
+
+#[test]
+fn kept_containers_of_a_run_that_left_no_state_or_is_over_are_given_back() {
+    let kept = vec![ContainerId("old".to_owned())];
+    let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+    job.recover(2, 2, kept.clone());
+    assert_eq!(job.released, kept);
+    assert_eq!(
+        job.core.view().state,
+        JobState::Running,
+        "and the job runs with its own"
+    );
+
+    job.end_phase(9);
+    let mut next = Job::with(job.config.clone());
+    next.records = job.records.clone();
+    next.durable = job.durable;
+    next.checkpoints = job.checkpoints.clone();
+    next.recover(3, 3, kept.clone());
+    assert_eq!(next.outcome, job.outcome);
+    assert_eq!(next.released, kept);
+}
+
+#[test]
+fn a_kept_container_that_is_refused_is_given_back_and_holds_nobody_up() {
+    let mut few = spec(Consistency::Asp);
+    few.trainers.min = 1;
+    let mut job = Job::started(few, 40, 0);
+    job.operate(1, Operation::Scale { trainers: 1 });
+    job.auto.exit = false;
+    let gone = job.trainer(1);
+    // It never handed back, and the attempt that asked it to is gone.
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    restart(&mut job);
+    for member in everybody {
+        job.registers(member);
+    }
+    assert!(job.refused.contains(&gone));
+    assert!(job.stopped.contains(&gone));
+    assert_eq!(job.core.view().state, JobState::Running);
+}
