@@ -86,13 +86,6 @@ pub async fn stage(
         &mut shared,
     );
     let mut resources = collect(shared).await?;
-    // The same file under each name that Hadoop reads: the defaults of HDFS and YARN, which come after core-site.xml,
-    // would hide what it says of theirs.
-    if let Some(conf) = resources.get(&format!("{CONF_DIR}/core-site.xml")).cloned() {
-        for name in ["hdfs-site.xml", "yarn-site.xml"] {
-            resources.insert(format!("{CONF_DIR}/{name}"), conf.clone());
-        }
-    }
     let yarn = content.spec;
     for file in &yarn.yarn.archives {
         if let Some(staged) = resources.get_mut(&file.name) {
@@ -198,8 +191,9 @@ fn small(
     sending.spawn(async move { Ok((name, upload::put(&site, bytes, &to).await?)) });
 }
 
-/// What the submitter's configuration says besides Hadoop's defaults, variables replaced, as one file. Values
-/// of keys that speak of secrets stay here.
+/// What the submitter's configuration says besides Hadoop's defaults, variables replaced, as one file; final, since
+/// the defaults of HDFS and YARN are read after core-site.xml and would replace what it says of theirs. Values of
+/// keys that speak of secrets stay here.
 fn core_site(configuration: &Configuration) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<configuration>\n");
     for key in configuration.keys() {
@@ -214,7 +208,7 @@ fn core_site(configuration: &Configuration) -> String {
         }
         let (key, value) = (escaped(key), escaped(&value));
         text.push_str(&format!(
-            "  <property><name>{key}</name><value>{value}</value></property>\n"
+            "  <property><name>{key}</name><value>{value}</value><final>true</final></property>\n"
         ));
     }
     text.push_str("</configuration>\n");
@@ -244,6 +238,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     use heddle_hadoop::configuration::Environment;
 
     use super::*;
@@ -262,5 +257,19 @@ mod tests {
         assert!(text.contains("<value>hdfs://a&amp;b/x</value>"), "{text}");
         assert!(!text.contains("canary"), "{text}");
         assert_eq!(text.matches("<property>").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn defaults_that_are_read_later_do_not_replace_what_was_shipped() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut configuration = Configuration::with_defaults(Environment::empty());
+        configuration.set("yarn.resourcemanager.hostname", "rm", "test");
+        let path = dir.path().join("core-site.xml");
+        std::fs::write(path, core_site(&configuration)).unwrap();
+        let conf = dir.path().to_str().unwrap();
+        let there = Environment::empty().with_variable("HADOOP_CONF_DIR", conf);
+        let there = Configuration::load(there).unwrap();
+        let scheduler = there.get("yarn.resourcemanager.scheduler.address");
+        assert_eq!(scheduler.unwrap().as_deref(), Some("rm:8030"));
     }
 }
