@@ -1,9 +1,13 @@
 //! What a pserver needs of the job.
 
+use std::sync::Arc;
+
 use heddle_protocol::control::Welcome;
 use heddle_protocol::ids::{RunId, ShardId};
 use heddle_protocol::spec::{Optimizer, TableSpec};
 use heddle_shard::ShardConfig;
+
+use crate::save::Pace;
 
 /// BSP: the part of the memory that gradients may take at the most while they wait for lower lanes.
 const EARLY_SHARE: u64 = 8;
@@ -19,6 +23,8 @@ pub(crate) struct Job {
     pub(crate) memory_bytes: u64,
     /// Of it, what copies of snapshots may take.
     copy_bytes: u64,
+    /// This pserver's part of `checkpoint.bandwidth`.
+    pub(crate) pace: Option<Arc<Pace>>,
 }
 
 impl Job {
@@ -30,6 +36,10 @@ impl Job {
             shards: spec.pservers.shards,
             memory_bytes: spec.pservers.memory.0,
             copy_bytes: spec.checkpoint.memory.of(spec.pservers.memory).0,
+            pace: spec
+                .checkpoint
+                .bandwidth
+                .map(|all| Pace::new(all.0 / u64::from(spec.pservers.count.max(1)))),
         }
     }
 
@@ -43,6 +53,7 @@ impl Job {
             // Whatever the tables take, and as much again.
             memory_bytes: 2 * bytes + copy_bytes,
             copy_bytes,
+            pace: None,
         }
     }
 

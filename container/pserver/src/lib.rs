@@ -22,6 +22,7 @@ mod load;
 mod process;
 mod save;
 pub mod standalone;
+mod throttle;
 mod workers;
 
 #[cfg(test)]

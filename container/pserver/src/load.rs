@@ -6,15 +6,19 @@ use bytemuck::cast_slice_mut;
 use heddle_protocol::ids::Epoch;
 use heddle_protocol::manifest::ShardFile;
 use heddle_shard::{ContentError, Shard, ShardConfig};
-use heddle_storage::checkpoint::CheckpointError;
+use heddle_storage::checkpoint::{CheckpointError, Damage};
 use heddle_storage::shard_file::ShardReader;
-use heddle_storage::{Location, LocationError};
+use heddle_storage::{Location, LocationError, chain};
 
 use crate::layout;
 
-/// Tries to read a file that cannot be read just now, with waits that double from [`RETRY_FIRST`].
-const TRIES: u32 = 4;
+/// Tries to read a file that cannot be read just now, with waits that double from [`RETRY_FIRST`]: 25 s, longer than
+/// a DataNode takes to restart.
+const TRIES: u32 = 8;
 const RETRY_FIRST: Duration = Duration::from_millis(200);
+/// Readings with a wrong sum after which the file counts as damaged: another replica may serve the next one, and
+/// a bit that fell over on the way is no damage of the file.
+const WRONG_SUMS: u32 = 3;
 
 /// A shard to be made.
 pub(crate) struct LoadJob {
@@ -54,6 +58,16 @@ impl LoadError {
         }
     }
 
+    fn is_wrong_sum(&self) -> bool {
+        matches!(
+            self,
+            Self::Checkpoint(CheckpointError::Damaged {
+                damage: Damage::Sum { .. },
+                ..
+            })
+        )
+    }
+
     fn is_worth_a_try(&self) -> bool {
         matches!(self, Self::Checkpoint(CheckpointError::Storage(_)))
     }
@@ -68,11 +82,15 @@ pub(crate) async fn load(job: &LoadJob) -> Result<Box<Shard>, LoadError> {
         return Ok(Box::new(Shard::new(&job.config)));
     };
     let mut wait = RETRY_FIRST;
-    let mut tries = 1;
+    let (mut tries, mut wrong_sums) = (1, 0);
     loop {
         match read(&job.config, dir, file).await {
+            Err(error) if error.is_wrong_sum() && wrong_sums + 1 < WRONG_SUMS => {
+                tracing::warn!(shard = %job.config.shard, error = chain(&error), "a checkpoint's file has a wrong sum, it is read again");
+                wrong_sums += 1;
+            }
             Err(error) if error.is_worth_a_try() && tries < TRIES => {
-                tracing::warn!(shard = %job.config.shard, %error, tries, "a checkpoint's file cannot be read just now");
+                tracing::warn!(shard = %job.config.shard, error = chain(&error), tries, "a checkpoint's file cannot be read just now");
                 tokio::time::sleep(wait).await;
                 wait *= 2;
                 tries += 1;

@@ -66,14 +66,20 @@ impl Arena {
     }
 
     /// Fills `out` with what cells `at ..` held at the snapshot that is being saved, and counts them
-    /// as saved. Pieces come in ascending order; `at` begins a unit.
-    pub(crate) fn save(&mut self, at: usize, out: &mut [f32]) {
+    /// as saved. Pieces come in ascending order, perhaps again from an earlier one; `at` begins a unit. Tells
+    /// whether the snapshot still has them: what was read once may be gone.
+    #[must_use]
+    pub(crate) fn save(&mut self, at: usize, out: &mut [f32]) -> bool {
+        if !self.copies.seek(at / UNIT) {
+            return false;
+        }
         let end = at + out.len();
         self.copies
             .read(Which::Open, at / UNIT, &self.cells[at..end], out);
         // A last unit that is only begun is read to its end by nobody: what follows is padding, or
         // the next piece, which begins there.
         self.copies.mark_saved(at / UNIT..end.div_ceil(UNIT));
+        true
     }
 
     /// See [`Copies::commit`].
@@ -129,7 +135,7 @@ mod tests {
     fn saved(arena: &mut Arena) -> Vec<f32> {
         let mut out = vec![0.0; arena.cells().len()];
         for (i, piece) in out.chunks_mut(2 * UNIT).enumerate() {
-            arena.save(i * 2 * UNIT, piece);
+            assert!(arena.save(i * 2 * UNIT, piece));
         }
         out
     }
@@ -161,10 +167,14 @@ mod tests {
         assert_eq!(write(&mut arena, 3 * UNIT, 2.0), Err(Full));
         assert_eq!(arena.cells()[3 * UNIT], 0.0, "nothing was written");
         let mut out = vec![0.0; 2 * UNIT];
-        arena.save(0, &mut out);
+        assert!(arena.save(0, &mut out));
         assert_eq!((out[0], out[UNIT]), (1.0, 0.0));
         write(&mut arena, 3 * UNIT, 2.0).expect("the saver has read on");
         write(&mut arena, 0, 3.0).expect("what was read needs no copy");
+        assert!(
+            !arena.save(0, &mut out),
+            "what was read once is gone: another file cannot be written from it"
+        );
         assert!(!arena.commit(), "not whole any more");
     }
 
@@ -190,6 +200,7 @@ mod tests {
         Write(usize, usize, f32),
         Snap,
         Save(usize),
+        SaveAgain,
         Commit,
         DropOpen,
         DropKept,
@@ -202,6 +213,7 @@ mod tests {
             8 => (0usize..16 * UNIT, 1usize..600, -1.0f32..1.0).prop_map(|(a, n, v)| Op::Write(a, n, v)),
             2 => Just(Op::Snap),
             3 => (1usize..5).prop_map(Op::Save),
+            1 => Just(Op::SaveAgain),
             1 => Just(Op::Commit),
             1 => Just(Op::DropOpen),
             1 => Just(Op::DropKept),
@@ -219,6 +231,7 @@ mod tests {
             let mut cells = vec![0.0f32; LEN];
             let mut open: Option<(Vec<f32>, usize)> = None;
             let mut kept: Option<Vec<f32>> = None;
+            let mut again = false;
             for op in ops {
                 match op {
                     Op::Write(at, len, value) => {
@@ -237,11 +250,19 @@ mod tests {
                     Op::Save(units) => if let Some((then, at)) = &mut open {
                         let end = (*at + units * UNIT).min(LEN);
                         let mut out = vec![0.0; end - *at];
-                        if end > *at {
-                            arena.save(*at, &mut out);
+                        if end > *at && !arena.save(*at, &mut out) {
+                            prop_assert_eq!(*at, 0, "only a saver that begins again finds nothing");
+                            prop_assert!(again);
+                            arena.drop_open();
+                            open = None;
+                            continue;
                         }
                         prop_assert_eq!(&out, &then[*at..end]);
                         *at = end;
+                    },
+                    Op::SaveAgain => if let Some((_, at)) = &mut open {
+                        again |= *at > 0;
+                        *at = 0;
                     },
                     Op::Commit => {
                         let was = open.take();

@@ -285,6 +285,18 @@ impl Copies {
         }
     }
 
+    /// The saver goes on at unit `first`, perhaps back, since its file has to be written again. Tells whether it
+    /// can: copies of what it has read are kept only as long as the snapshot is complete for a rollback too.
+    pub(crate) fn seek(&mut self, first: usize) -> bool {
+        if first < self.saved {
+            if !self.keep {
+                return false;
+            }
+            self.saved = first;
+        }
+        true
+    }
+
     /// The saver has read these units of the open snapshot.
     pub(crate) fn mark_saved(&mut self, units: Range<usize>) {
         debug_assert!(units.start <= self.saved, "the saver reads in order");

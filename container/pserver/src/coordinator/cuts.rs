@@ -108,6 +108,7 @@ impl Coordinator {
             config,
             staging,
             thread: thread.clone(),
+            pace: job.pace.clone(),
         };
         self.busy += 1;
         self.workers.give(workers::Job::Save(Box::new(job)));

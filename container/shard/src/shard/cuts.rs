@@ -109,8 +109,11 @@ impl Shard {
         if at + out.len() > place.len() {
             return Err(gone);
         }
-        self.arena.save(place.start + at, out);
-        Ok(())
+        if self.arena.save(place.start + at, out) {
+            Ok(())
+        } else {
+            Err(gone)
+        }
     }
 
     fn open_snapshot(&self, cut: CutId) -> Result<&Snapshot, SnapshotGone> {
