@@ -1,24 +1,70 @@
 //! The job's figures as Prometheus text, from the same view as everything else.
+//!
+//! Labels are bounded: slots, the stretches of a recovery, states; of texts from outside the job's and the
+//! application's names alone.
+
+use std::collections::BTreeMap;
 
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::JobView;
 use heddle_telemetry::metrics::{Metric, Page};
 
+use crate::report::words::{phases, word};
+
+const JOB: Metric = Metric::gauge("heddle_job_info", "Names of the job; always 1.");
+const STATE: Metric = Metric::gauge("heddle_job_state", "1 for the state the job is in.");
+const STARTED: Metric = Metric::gauge(
+    "heddle_job_start_time_seconds",
+    "When the run was started, seconds since 1970.",
+);
+const ATTEMPT: Metric = Metric::gauge(
+    "heddle_am_attempt",
+    "The attempt of the ApplicationMaster that answers.",
+);
 const ROWS: Metric = Metric::counter(
     "heddle_rows_total",
     "Records computed, recomputed ones included.",
 );
 const ROWS_PER_SECOND: Metric =
     Metric::gauge("heddle_rows_per_second", "Records per second lately.");
+const BAD_RECORDS: Metric = Metric::counter("heddle_bad_records_total", "Records left out as bad.");
+const TRAINING_LOSS: Metric = Metric::gauge("heddle_training_loss", "Training loss lately.");
+const TEST_LOG_LOSS: Metric = Metric::gauge(
+    "heddle_test_log_loss",
+    "Mean log-loss of the last evaluation.",
+);
+const TEST_AUC: Metric = Metric::gauge("heddle_test_auc", "AUC of the last evaluation.");
 const PHASE: Metric = Metric::gauge("heddle_phase", "Ordinal of the phase.");
+const TASKS: Metric = Metric::gauge("heddle_phase_tasks", "Tasks of the phase.");
+const TASKS_DONE: Metric = Metric::gauge(
+    "heddle_phase_tasks_done",
+    "Tasks of the phase that are done.",
+);
 const CHECKPOINTS: Metric = Metric::counter(
     "heddle_checkpoints_total",
     "Checkpoints committed in this run.",
+);
+const CHECKPOINTS_LATE: Metric = Metric::counter(
+    "heddle_checkpoints_given_up_total",
+    "Cuts that became no checkpoint in this attempt.",
+);
+const CHECKPOINT_TIME: Metric = Metric::gauge(
+    "heddle_checkpoint_last_time_seconds",
+    "When the newest checkpoint was committed, seconds since 1970.",
 );
 const RECOVERIES: Metric = Metric::counter("heddle_recoveries_total", "Recoveries in this run.");
 const RECOVERY_SECONDS: Metric = Metric::gauge(
     "heddle_recovery_seconds",
     "Stretches of the last recovery, seconds.",
+);
+const SLOTS: Metric = Metric::gauge("heddle_slots", "Slots by role and state.");
+const ENDED: Metric = Metric::counter(
+    "heddle_containers_ended_total",
+    "Containers that ended before the job did, in this attempt.",
+);
+const INCARNATION: Metric = Metric::gauge(
+    "heddle_container_incarnation",
+    "Which filling of its slot a container is.",
 );
 const MEMORY: Metric = Metric::gauge(
     "heddle_container_resident_bytes",
@@ -28,41 +74,186 @@ const PUSHES: Metric = Metric::counter(
     "heddle_pushes_total",
     "Push frames taken by a parameter server.",
 );
+const TRAINER_ROWS: Metric = Metric::counter(
+    "heddle_trainer_rows_total",
+    "Records computed by a trainer's container.",
+);
+const PER_SECOND: Metric = Metric::gauge(
+    "heddle_container_per_second",
+    "Records (trainer) or push frames (parameter server) per second lately.",
+);
 
+/// The figures of a job.
 pub(super) fn render(view: &JobView) -> String {
     let mut page = Page::new();
+    job(&mut page, view);
+    progress(&mut page, view);
+    recoveries(&mut page, view);
+    slots(&mut page, view);
+    page.finish()
+}
+
+fn job(page: &mut Page, view: &JobView) {
+    let run = view.run.to_string();
+    let application = view
+        .application
+        .as_ref()
+        .map_or("", |application| application.id.as_str());
+    let names = [
+        ("job", view.name.as_str()),
+        ("run", run.as_str()),
+        ("application", application),
+    ];
+    page.values(JOB, [(names, 1.0)]);
+    page.values(STATE, [([("state", word(&view.state).as_str())], 1.0)]);
+    page.value(STARTED, view.started_ms as f64 / 1000.0);
+    page.value(ATTEMPT, f64::from(view.attempt.0));
+}
+
+fn progress(page: &mut Page, view: &JobView) {
     page.value(ROWS, view.rows as f64);
     page.value(ROWS_PER_SECOND, view.rows_per_second);
+    page.value(BAD_RECORDS, view.bad_records as f64);
+    if let Some(loss) = view.training_loss {
+        page.value(TRAINING_LOSS, loss);
+    }
+    if let Some(scores) = view.evaluations.last() {
+        page.value(TEST_LOG_LOSS, scores.log_loss);
+        page.value(TEST_AUC, scores.auc);
+    }
     page.value(PHASE, f64::from(view.phase.0));
+    page.value(TASKS, f64::from(view.tasks));
+    page.value(TASKS_DONE, f64::from(view.tasks_done));
     page.value(CHECKPOINTS, f64::from(view.checkpoints_taken));
+    page.value(CHECKPOINTS_LATE, view.history.checkpoints_late_total as f64);
+    if let Some(newest) = view.checkpoints.last() {
+        page.value(CHECKPOINT_TIME, newest.at_ms as f64 / 1000.0);
+    }
+}
+
+fn recoveries(page: &mut Page, view: &JobView) {
     page.value(RECOVERIES, view.recoveries.len() as f64);
     if let Some(last) = view.recoveries.last() {
-        let stretches = [
-            ("checkpoint", last.checkpoint_ms),
-            ("notice", last.notice_ms),
-            ("restart", last.restart_ms),
-            ("load", last.load_ms),
-            ("resume", last.resume_ms),
-        ];
-        let known = stretches
+        let known = phases(last)
+            .rows()
             .into_iter()
-            .filter_map(|(name, ms)| ms.map(|ms| ([("stretch", name)], ms as f64 / 1000.0)));
+            .filter_map(|(name, ms, _)| ms.map(|ms| ([("stretch", name)], ms as f64 / 1000.0)));
         page.values(RECOVERY_SECONDS, known);
     }
+}
+
+fn slots(page: &mut Page, view: &JobView) {
+    let mut counts: BTreeMap<(String, String), u32> = BTreeMap::new();
+    for slot in &view.slots {
+        let key = (slot.slot.role.to_string(), word(&slot.state));
+        *counts.entry(key).or_default() += 1;
+    }
+    page.values(
+        SLOTS,
+        counts.iter().map(|((role, state), count)| {
+            let labels = [("role", role.as_str()), ("state", state.as_str())];
+            (labels, f64::from(*count))
+        }),
+    );
+    page.value(ENDED, view.history.ended_total as f64);
     let names: Vec<_> = view
         .slots
         .iter()
         .map(|slot| slot.slot.to_string())
         .collect();
-    let slots = || names.iter().zip(&view.slots);
+    let slots = || {
+        names
+            .iter()
+            .zip(&view.slots)
+            .map(|(name, slot)| ([("slot", name.as_str())], slot))
+    };
+    let of = |role| slots().filter(move |(_, slot)| slot.slot.role == role);
+    page.values(
+        INCARNATION,
+        slots().map(|(name, slot)| (name, f64::from(slot.incarnation.0))),
+    );
     page.values(
         MEMORY,
-        slots().map(|(name, slot)| ([("slot", name.as_str())], slot.rss_bytes as f64)),
+        slots().map(|(name, slot)| (name, slot.rss_bytes as f64)),
     );
-    let pservers = slots().filter(|(_, slot)| slot.slot.role == Role::Pserver);
+    page.values(
+        PER_SECOND,
+        slots().map(|(name, slot)| (name, slot.per_second)),
+    );
     page.values(
         PUSHES,
-        pservers.map(|(name, slot)| ([("slot", name.as_str())], slot.total as f64)),
+        of(Role::Pserver).map(|(name, slot)| (name, slot.total as f64)),
     );
-    page.finish()
+    page.values(
+        TRAINER_ROWS,
+        of(Role::Trainer).map(|(name, slot)| (name, slot.total as f64)),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::report::samples::view;
+
+    #[test]
+    fn figures_are_those_of_the_view() {
+        let text = render(&view());
+        for expected in [
+            "heddle_job_info{job=\"quickstart\",run=\"00000000-0000-0000-0000-000000000007\",application=\"application_1700000000000_0005\"} 1\n",
+            "heddle_rows_total 10000\n",
+            "heddle_checkpoints_given_up_total 1\n",
+            "heddle_recovery_seconds{stretch=\"restart\"} 0.7\n",
+            "heddle_slots{role=\"trainer\",state=\"running\"} 1\n",
+            "heddle_container_incarnation{slot=\"pserver-0\"} 2\n",
+            "heddle_pushes_total{slot=\"pserver-0\"} 1000\n",
+        ] {
+            assert!(
+                text.contains(expected),
+                "{expected:?} is missing in\n{text}"
+            );
+        }
+    }
+
+    /// The label values of a line, or nothing if it is not of the format.
+    fn labels(line: &str) -> Option<Vec<String>> {
+        let (_, mut rest) = line.split_once('{')?;
+        let mut values = Vec::new();
+        loop {
+            let (_, value) = rest.split_once("=\"")?;
+            let mut characters = value.char_indices();
+            let mut read = String::new();
+            let end = loop {
+                match characters.next()? {
+                    (at, '"') => break at,
+                    (_, '\\') => read.push(match characters.next()?.1 {
+                        'n' => '\n',
+                        other => other,
+                    }),
+                    (_, other) => read.push(other),
+                }
+            };
+            values.push(read);
+            rest = value.get(end + 1..)?;
+            if rest.starts_with('}') {
+                return Some(values);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_breaks_out_of_its_label(name in any::<String>(), tail in "[\"\\\\\n{}a ]{0,40}") {
+            let name = name + &tail;
+            let (mut told, harmless) = (view(), view());
+            told.name.clone_from(&name);
+            let (told, harmless) = (render(&told), render(&harmless));
+            prop_assert_eq!(told.split('\n').count(), harmless.split('\n').count());
+            let line = told.split('\n').find(|line| line.starts_with("heddle_job_info{"));
+            let read = line.and_then(labels).unwrap_or_default();
+            prop_assert_eq!(read.first(), Some(&name));
+            prop_assert_eq!(read.len(), 3);
+        }
+    }
 }

@@ -1,11 +1,21 @@
 //! The ApplicationMaster's HTTP server: what containers call, what operators call, what people read.
 //!
-//! Containers and operators prove the job's secret before a body of theirs is read; people's pages are
-//! read-only GETs. All of it is on one port. Decisions are the driver's: this module turns requests
-//! into [`Input`]s and streams of lines back.
+//! ```text
+//! POST /v1/hello /v1/session                containers, which prove the job's secret
+//! POST /v1/hello /v1/operator               operators, who prove it too
+//! GET  /v1/status                           the job as JSON, for operators, past YARN's proxy
+//! GET  / /metrics /api/v1/job|slots|…       people and scrapers; on YARN through its proxy only
+//! ```
+//!
+//! Containers and operators prove the secret before a body of theirs is read; whoever does not can change nothing.
+//! All of it is on one port. Decisions are the driver's: this module turns requests into [`Input`]s and streams of
+//! lines back.
 
+mod escape;
+mod gate;
 mod metrics;
 mod page;
+mod people;
 mod session;
 
 use std::net::SocketAddr;
@@ -22,6 +32,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+pub use gate::{Gate, Proxy, Way, way};
 pub use session::Lines;
 
 /// Connections at once at the most: containers of the largest job tried (10,000) and some readers.
@@ -84,8 +95,18 @@ pub struct Shared {
     pub view: watch::Receiver<Arc<JobView>>,
 }
 
-/// Listens until the process ends.
+/// Listens until the process ends. Pages are for everybody who reaches the port.
 pub async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    accept(listener, shared, None).await;
+}
+
+/// Listens until the process ends. Pages are for YARN's proxy, see [`Gate`].
+pub async fn serve_behind(listener: TcpListener, shared: Arc<Shared>, gate: Arc<Gate>) {
+    tokio::spawn(Arc::clone(&gate).keep_looking());
+    accept(listener, shared, Some(gate)).await;
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, gate: Option<Arc<Gate>>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut next = 0u64;
     loop {
@@ -104,8 +125,9 @@ pub async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         next += 1;
         let connection = ConnectionId(next);
         let shared = Arc::clone(&shared);
+        let state = session::ConnectionState::new(connection, peer.ip(), gate.clone());
         tokio::spawn(async move {
-            if let Err(error) = serve_one(stream, connection, shared).await {
+            if let Err(error) = serve_one(stream, state, shared).await {
                 tracing::debug!(%peer, %error, "connection ended");
             }
             drop(permit);
@@ -115,12 +137,12 @@ pub async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn serve_one(
     stream: tokio::net::TcpStream,
-    connection: ConnectionId,
+    state: session::ConnectionState,
     shared: Arc<Shared>,
 ) -> Result<(), hyper::Error> {
     // Without it a command could wait for the acknowledgement of the one before.
     let _best_effort = stream.set_nodelay(true);
-    let state = Arc::new(session::ConnectionState::new(connection));
+    let state = Arc::new(state);
     let service = service_fn(move |request| {
         session::answer(request, Arc::clone(&shared), Arc::clone(&state))
     });

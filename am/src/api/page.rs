@@ -1,181 +1,462 @@
-//! The web page: the job, its slots, checkpoints and recoveries as plain HTML that needs no script.
+//! The web page: the job, its containers, checkpoints and recoveries as plain HTML that needs no script.
 //!
-//! Everything that comes from outside is escaped; links are relative, because people see the page
-//! through YARN's proxy under another path.
+//! Everything that comes from outside is escaped; links into the job are relative, because people see the page
+//! through YARN's proxy under another path. Links to logs lead to the NodeManagers' own pages.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
-use heddle_protocol::view::{JobView, RecoveryView};
+use heddle_protocol::view::{JobState, JobView, Placement, RecoveryView, SlotView};
+use heddle_telemetry::recovery::seconds;
 
-const STYLE: &str = "body{font:14px/1.4 sans-serif;margin:2em;max-width:70em}table{border-collapse:collapse;margin:0 0 1.5em}\
-th,td{border-bottom:1px solid #ccc;padding:.2em .8em;text-align:right}th:first-child,td:first-child{text-align:left}\
-h1{font-size:1.4em}h2{font-size:1.1em}";
+use super::escape::escape;
+use crate::report::words::{phases, rate, size, thousands, time, word};
 
-/// A text as HTML shows it.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
-        }
-    }
+/// Rows of a table at the most: with more a page is slow and read by nobody. JSON has all.
+const ROWS_MAX: usize = 2000;
+
+const STYLE: &str = "body{font:14px/1.4 sans-serif;margin:2em;max-width:80em;color:#222;background:#fff}\
+table{border-collapse:collapse;margin:0 0 1.5em}th,td{border-bottom:1px solid #ccc;padding:.2em .8em;text-align:right;\
+vertical-align:top}th:first-child,td:first-child,td.t,th.t{text-align:left}h1{font-size:1.4em}h2{font-size:1.1em}\
+p.m{white-space:pre-wrap;background:#f4f4f4;padding:.5em}\
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}a{color:#8bf}p.m{background:#282828}}";
+
+/// A cell of a table.
+enum Cell {
+    /// A text from anywhere.
+    Text(String),
+    /// A figure, to the right.
+    Figure(String),
+    /// A link, where there is one.
+    Link(Option<String>, &'static str),
+}
+
+fn text(value: impl Display) -> Cell {
+    Cell::Text(value.to_string())
+}
+
+fn figure(value: impl Display) -> Cell {
+    Cell::Figure(value.to_string())
+}
+
+fn ms(value: Option<u64>) -> Cell {
+    Cell::Figure(value.map_or_else(|| "–".to_owned(), seconds))
+}
+
+/// The page.
+pub(super) fn render(view: &JobView) -> String {
+    let name = escape(&view.name);
+    let is_over = matches!(
+        view.state,
+        JobState::Finished | JobState::Failed | JobState::Stopped
+    );
+    // A job that is over changes no more, and soon answers no more.
+    let refresh = match is_over {
+        true => "",
+        false => "<meta http-equiv=\"refresh\" content=\"5\">",
+    };
+    let mut out = format!(
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{name}</title>{refresh}\
+         <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head><body><h1>{name}</h1>"
+    );
+    headline(&mut out, view);
+    containers(&mut out, view);
+    ended(&mut out, view);
+    recoveries(&mut out, &view.recoveries);
+    checkpoints(&mut out, view);
+    evaluations(&mut out, view);
+    out.push_str(
+        "<p><a href=\"api/v1/job\">job as JSON</a> · <a href=\"metrics\">metrics</a></p></body></html>\n",
+    );
     out
 }
 
-fn word<T: serde::Serialize>(value: &T) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(text)) => text,
-        Ok(other) => other.to_string(),
-        Err(_) => String::new(),
-    }
-}
-
-fn table(out: &mut String, title: &str, head: &[&str], rows: &[Vec<String>]) {
+fn paragraph(out: &mut String, class: &str, content: &str) {
     // Writing to a string does not fail.
-    let _ = write!(out, "<h2>{}</h2><table><tr>", escape(title));
-    for cell in head {
-        let _ = write!(out, "<th>{}</th>", escape(cell));
+    let _ = write!(out, "<p{class}>{}</p>", escape(content));
+}
+
+fn headline(out: &mut String, view: &JobView) {
+    let mut line = word(&view.state);
+    if !view.phase_text.is_empty() {
+        let _ = write!(line, " · {}, step {}", view.phase_text, view.step);
     }
-    out.push_str("</tr>");
-    for row in rows {
-        out.push_str("<tr>");
-        for cell in row {
-            let _ = write!(out, "<td>{}</td>", escape(cell));
-        }
-        out.push_str("</tr>");
+    if view.tasks > 0 {
+        let _ = write!(line, " · task {} of {}", view.tasks_done, view.tasks);
     }
-    out.push_str("</table>");
-}
-
-fn milliseconds(value: Option<u64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |ms| format!("{ms} ms"))
-}
-
-fn recovery_row(recovery: &RecoveryView) -> Vec<String> {
-    vec![
-        recovery.cause.clone(),
-        format!("{} → {}", recovery.epoch_before, recovery.epoch_after),
-        recovery
-            .base
-            .map_or_else(|| "–".to_owned(), |base| base.to_string()),
-        milliseconds(recovery.checkpoint_ms),
-        milliseconds(recovery.notice_ms),
-        milliseconds(recovery.restart_ms),
-        milliseconds(recovery.load_ms),
-        milliseconds(recovery.resume_ms),
-    ]
-}
-
-pub(super) fn render(view: &JobView) -> String {
-    let name = escape(&view.name);
-    let mut out = format!(
-        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{name}</title>\
-         <meta http-equiv=\"refresh\" content=\"5\"><style>{STYLE}</style></head><body><h1>{name}</h1>"
-    );
     let _ = write!(
-        out,
-        "<p>{} · {} · epoch {} · attempt {} · {} rows, {:.0} rows/s</p>",
-        escape(&word(&view.state)),
-        escape(&view.phase_text),
-        view.epoch,
-        view.attempt,
-        view.rows,
-        view.rows_per_second,
+        line,
+        " · {} rows, {} rows/s",
+        thousands(view.rows),
+        rate(view.rows_per_second)
     );
-    if !view.message.is_empty() {
-        let _ = write!(out, "<p>{}</p>", escape(&view.message));
+    if let Some(loss) = view.training_loss {
+        let _ = write!(line, " · training loss {loss:.4}");
     }
-    let slots: Vec<_> = view
-        .slots
-        .iter()
-        .map(|slot| {
-            vec![
-                slot.slot.to_string(),
-                slot.incarnation.to_string(),
-                word(&slot.state),
-                slot.host.clone(),
-                slot.pid.to_string(),
-                format!("{:.0}", slot.per_second),
-                format!("{} MiB", slot.rss_bytes >> 20),
-            ]
-        })
-        .collect();
+    paragraph(out, "", &line);
+    let mut line = match &view.application {
+        Some(application) => {
+            let queue = match application.queue.as_str() {
+                "" => String::new(),
+                queue => format!(", queue {queue}"),
+            };
+            format!("{}, user {}{queue} · ", application.id, application.user)
+        }
+        None => String::new(),
+    };
+    let _ = write!(
+        line,
+        "attempt {} · epoch {} · run {} · since {}",
+        view.attempt,
+        view.epoch,
+        view.run,
+        time(view.started_ms)
+    );
+    paragraph(out, "", &line);
+    if view.bad_records > 0 || view.tasks_set_aside > 0 {
+        let line = format!(
+            "{} bad records left out · {} tasks set aside",
+            thousands(view.bad_records),
+            view.tasks_set_aside
+        );
+        paragraph(out, "", &line);
+    }
+    if !view.message.is_empty() {
+        paragraph(out, " class=\"m\"", &view.message);
+    }
+}
+
+fn logs(view: &JobView, placement: Option<&Placement>) -> Cell {
+    let user = view
+        .application
+        .as_ref()
+        .map_or("", |application| application.user.as_str());
+    Cell::Link(
+        placement.and_then(|placement| placement.log_url(user)),
+        "logs",
+    )
+}
+
+fn container(placement: Option<&Placement>) -> Cell {
+    text(placement.map_or("", |placement| placement.container.as_str()))
+}
+
+fn containers(out: &mut String, view: &JobView) {
     let head = [
         "slot",
         "incarnation",
         "state",
         "node",
-        "process",
         "per second",
+        "total",
         "memory",
+        "process",
+        "container",
+        "logs",
     ];
-    table(&mut out, "Containers", &head, &slots);
-    let checkpoints: Vec<_> = view
-        .checkpoints
-        .iter()
-        .map(|checkpoint| {
-            vec![
-                checkpoint.cut.to_string(),
-                checkpoint.phase.to_string(),
-                checkpoint.step.to_string(),
-                format!("{} ms", checkpoint.took_ms),
-                checkpoint.bytes.to_string(),
-            ]
-        })
-        .collect();
+    let node = |slot: &SlotView| match (&slot.placement, slot.host.as_str()) {
+        (Some(placement), "") => placement.node.clone(),
+        (_, host) => host.to_owned(),
+    };
     table(
-        &mut out,
-        "Checkpoints",
-        &["cut", "phase", "step", "took", "bytes"],
-        &checkpoints,
-    );
-    let evaluations: Vec<_> = view
-        .evaluations
-        .iter()
-        .map(|scores| {
+        out,
+        "Containers",
+        &head,
+        view.slots.len(),
+        view.slots.iter().map(|slot| {
             vec![
-                scores.pass.to_string(),
-                scores.rows.to_string(),
-                format!("{:.4}", scores.log_loss),
-                format!("{:.4}", scores.auc),
+                text(slot.slot),
+                figure(slot.incarnation),
+                text(word(&slot.state)),
+                text(node(slot)),
+                figure(rate(slot.per_second)),
+                figure(thousands(slot.total)),
+                figure(size(slot.rss_bytes)),
+                figure(slot.pid),
+                container(slot.placement.as_ref()),
+                logs(view, slot.placement.as_ref()),
             ]
-        })
-        .collect();
-    table(
-        &mut out,
-        "Evaluations",
-        &["pass", "rows", "log-loss", "auc"],
-        &evaluations,
+        }),
     );
-    let recoveries: Vec<_> = view.recoveries.iter().map(recovery_row).collect();
+}
+
+fn ended(out: &mut String, view: &JobView) {
     let head = [
-        "cause",
+        "slot",
+        "incarnation",
+        "when",
+        "how it ended",
+        "node",
+        "container",
+        "logs",
+    ];
+    let ended = &view.history.ended;
+    table(
+        out,
+        "Containers that ended, newest first",
+        &head,
+        ended.len(),
+        ended.iter().rev().map(|ended| {
+            let placement = ended.placement.as_ref();
+            vec![
+                text(ended.slot),
+                figure(ended.incarnation),
+                text(time(ended.at_ms)),
+                text(&ended.cause),
+                text(placement.map_or("", |placement| placement.node.as_str())),
+                container(placement),
+                logs(view, placement),
+            ]
+        }),
+    );
+}
+
+/// The five rows of each recovery stand in five columns here, so that recoveries are compared at a glance.
+fn recoveries(out: &mut String, recoveries: &[RecoveryView]) {
+    let head = [
+        "recovery",
+        "when",
         "epoch",
-        "base",
+        "back to",
         "checkpoint",
         "notice",
         "restart",
         "load",
         "resume",
+        "in all",
     ];
-    table(&mut out, "Recoveries", &head, &recoveries);
-    out.push_str(
-        "<p><a href=\"api/v1/status\">JSON</a> · <a href=\"metrics\">metrics</a></p></body></html>",
+    table(
+        out,
+        "Recoveries, newest first",
+        &head,
+        recoveries.len(),
+        recoveries.iter().rev().map(|recovery| {
+            let five = phases(recovery);
+            let mut cells = vec![
+                text(&recovery.cause),
+                text(time(recovery.at_ms)),
+                text(match recovery.epoch_before == recovery.epoch_after {
+                    true => format!("{} stays", recovery.epoch_before),
+                    false => format!("{} → {}", recovery.epoch_before, recovery.epoch_after),
+                }),
+                text(
+                    recovery
+                        .base
+                        .map_or_else(|| "–".to_owned(), |base| base.to_string()),
+                ),
+            ];
+            cells.extend(five.rows().into_iter().map(|(_, value, _)| ms(value)));
+            cells.push(match recovery.done {
+                true => ms(Some(five.total_ms())),
+                false => text("under way"),
+            });
+            cells
+        }),
     );
-    out
+}
+
+fn checkpoints(out: &mut String, view: &JobView) {
+    let head = [
+        "checkpoint",
+        "when",
+        "phase",
+        "step",
+        "took",
+        "size",
+        "directory",
+    ];
+    let taken = &view.checkpoints;
+    let title = format!(
+        "Checkpoints, newest first ({} taken)",
+        view.checkpoints_taken
+    );
+    table(
+        out,
+        &title,
+        &head,
+        taken.len(),
+        taken.iter().rev().map(|taken| {
+            vec![
+                text(taken.cut),
+                text(time(taken.at_ms)),
+                figure(taken.phase),
+                figure(taken.step),
+                ms(Some(taken.took_ms)),
+                figure(size(taken.bytes)),
+                text(&taken.dir),
+            ]
+        }),
+    );
+    let late = &view.history.checkpoints_late;
+    let title = format!(
+        "Checkpoints given up, newest first ({})",
+        view.history.checkpoints_late_total
+    );
+    table(
+        out,
+        &title,
+        &["checkpoint", "when", "why"],
+        late.len(),
+        late.iter()
+            .rev()
+            .map(|late| vec![text(late.cut), text(time(late.at_ms)), text(&late.reason)]),
+    );
+}
+
+fn evaluations(out: &mut String, view: &JobView) {
+    let head = ["pass", "rows", "log-loss", "auc", "accuracy"];
+    let all = &view.evaluations;
+    table(
+        out,
+        "Evaluations",
+        &head,
+        all.len(),
+        all.iter().map(|scores| {
+            vec![
+                figure(scores.pass.saturating_add(1)),
+                figure(thousands(scores.rows)),
+                figure(format_args!("{:.4}", scores.log_loss)),
+                figure(format_args!("{:.4}", scores.auc)),
+                figure(format_args!("{:.4}", scores.accuracy)),
+            ]
+        }),
+    );
+}
+
+/// A table, unless it is empty.
+fn table(
+    out: &mut String,
+    title: &str,
+    head: &[&str],
+    count: usize,
+    rows: impl Iterator<Item = Vec<Cell>>,
+) {
+    if count == 0 {
+        return;
+    }
+    // Writing to a string does not fail, here and below.
+    let _ = write!(out, "<h2>{}</h2><table><tr>", escape(title));
+    for cell in head {
+        let _ = write!(out, "<th>{}</th>", escape(cell));
+    }
+    out.push_str("</tr>");
+    for row in rows.take(ROWS_MAX) {
+        out.push_str("<tr>");
+        for cell in row {
+            let _ = match cell {
+                Cell::Text(content) => write!(out, "<td class=\"t\">{}</td>", escape(&content)),
+                Cell::Figure(content) => write!(out, "<td>{}</td>", escape(&content)),
+                Cell::Link(Some(url), label) => write!(
+                    out,
+                    "<td><a rel=\"noreferrer\" href=\"{}\">{}</a></td>",
+                    escape(&url),
+                    escape(label)
+                ),
+                Cell::Link(None, _) => write!(out, "<td></td>"),
+            };
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</table>");
+    if count > ROWS_MAX {
+        let more = format!("and {} more, see the JSON", count - ROWS_MAX);
+        paragraph(out, "", &more);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::report::samples::view;
+
+    /// The tags of a page, in order, without their content.
+    fn tags(html: &str) -> Vec<&str> {
+        let after = html.split('<').skip(1);
+        after
+            .map(|tag| tag.split('>').next().unwrap_or_default())
+            .collect()
+    }
+
+    /// Everything that comes from outside says `text`.
+    fn told(text: &str) -> JobView {
+        let mut view = view();
+        view.name = text.into();
+        view.phase_text = format!("p{text}");
+        view.message = format!("m{text}");
+        for slot in &mut view.slots {
+            slot.host = text.into();
+            slot.placement = Some(Placement {
+                container: text.into(),
+                node: text.into(),
+                node_http: format!("h{text}\""),
+            });
+        }
+        for ended in &mut view.history.ended {
+            ended.cause = text.into();
+            ended.placement = None;
+        }
+        for late in &mut view.history.checkpoints_late {
+            late.reason = text.into();
+        }
+        for taken in &mut view.checkpoints {
+            taken.dir = text.into();
+        }
+        for recovery in &mut view.recoveries {
+            recovery.cause = text.into();
+        }
+        view
+    }
 
     #[test]
-    fn names_from_outside_cannot_become_markup() {
-        assert_eq!(escape("<script>'\"&"), "&lt;script&gt;&#39;&quot;&amp;");
+    fn the_page_shows_what_an_operator_asks() {
+        let page = render(&view());
+        for expected in [
+            "<h1>quickstart</h1>",
+            "application_1700000000000_0005, user alice, queue default",
+            "href=\"http://n1:8042/node/containerlogs/container_1700000000000_0005_01_000003/alice\"",
+            "was killed by signal 9 (by an operator or by the kernel)",
+            "<td>1.200 s</td><td>0.009 s</td><td>0.700 s</td><td>0.040 s</td><td>0.011 s</td><td>0.760 s</td>",
+            "pserver-0 was lost before its shards were saved",
+            "<td>0.2118</td><td>0.9729</td>",
+        ] {
+            assert!(
+                page.contains(expected),
+                "{expected:?} is missing in\n{page}"
+            );
+        }
+        assert!(!page.contains("http-equiv"), "it is over");
+        assert!(!page.contains("<script"), "no script is needed");
+    }
+
+    #[test]
+    fn links_into_the_job_are_relative() {
+        let page = render(&view());
+        for link in page.split("href=\"").skip(1) {
+            assert!(
+                link.starts_with("http://n1:8042/node/") || !link.starts_with(['/', 'h']),
+                "{link}"
+            );
+        }
+        assert!(page.contains("href=\"api/v1/job\"") && page.contains("href=\"metrics\""));
+    }
+
+    #[test]
+    fn ten_thousand_slots_make_a_page_that_is_still_read() {
+        let mut view = view();
+        let slot = view.slots[0].clone();
+        view.slots = vec![slot; 10_000];
+        let page = render(&view);
+        assert!(page.contains("and 8000 more, see the JSON"));
+        assert!(page.len() < 2 << 20, "{} bytes", page.len());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_from_outside_adds_a_tag(text in any::<String>(), tail in "[<>\"'&/a-z= ]{0,60}") {
+            let hostile = told(&(text + &tail));
+            let (hostile, harmless) = (render(&hostile), render(&told("x")));
+            prop_assert_eq!(tags(&hostile), tags(&harmless));
+        }
     }
 }

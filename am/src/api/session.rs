@@ -1,6 +1,7 @@
 //! One connection: routes, the challenge, and the streams of lines of a container's session.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -13,11 +14,12 @@ use heddle_protocol::lines::{LineBuffer, encode_line};
 use http_body_util::channel::{Channel as BodyChannel, Sender};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Frame, Incoming};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::header::{ALLOW, HeaderValue, LOCATION};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio::sync::oneshot;
 
-use super::{ConnectionId, Input, Shared, metrics, page};
+use super::people::{self, Reading};
+use super::{ConnectionId, Gate, Input, Shared, Way};
 
 /// Commands on their way to one container. A container that reads none of so many is not reading at all.
 const LINES_IN_FLIGHT: usize = 4096;
@@ -57,16 +59,20 @@ impl Lines {
     }
 }
 
-/// What a connection has proved so far.
+/// Whose a connection is, and what it has proved so far.
 pub(super) struct ConnectionState {
     id: ConnectionId,
+    peer: IpAddr,
+    gate: Option<Arc<Gate>>,
     challenge: Mutex<Option<(Hello, [u8; NONCE_BYTES])>>,
 }
 
 impl ConnectionState {
-    pub(super) fn new(id: ConnectionId) -> Self {
+    pub(super) fn new(id: ConnectionId, peer: IpAddr, gate: Option<Arc<Gate>>) -> Self {
         Self {
             id,
+            peer,
+            gate,
             challenge: Mutex::new(None),
         }
     }
@@ -97,20 +103,10 @@ pub(super) async fn answer(
         (&Method::POST, "/v1/hello") => hello(&request, &shared, &state),
         (&Method::POST, "/v1/session") => session(request, &shared, &state).await,
         (&Method::POST, "/v1/operator") => operator(request, &shared, &state).await,
-        (&Method::GET, "/") => content(
-            "text/html; charset=utf-8",
-            page::render(&shared.view.borrow()),
-        ),
-        (&Method::GET, "/api/v1/status") => match serde_json::to_string(&**shared.view.borrow()) {
-            Ok(json) => content("application/json", json),
-            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
-        },
-        (&Method::GET, "/metrics") => content(
-            "text/plain; version=0.0.4",
-            metrics::render(&shared.view.borrow()),
-        ),
-        (&Method::GET, _) => text(StatusCode::NOT_FOUND, "no such page"),
-        _ => text(StatusCode::METHOD_NOT_ALLOWED, "pages are read with GET"),
+        (&Method::GET, "/v1/status") => status(&request, &shared, &state),
+        (_, path) if path.starts_with("/v1/") => not_allowed("POST"),
+        (&Method::GET | &Method::HEAD, path) => pages(&request, path, &shared, &state),
+        _ => not_allowed("GET, HEAD"),
     };
     Ok(response)
 }
@@ -118,18 +114,57 @@ pub(super) async fn answer(
 fn text(status: StatusCode, message: &str) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::from(format!("{message}\n"))));
     *response.status_mut() = status;
+    people::headers(response.headers_mut(), "text/plain; charset=utf-8");
     response
 }
 
-fn content(kind: &'static str, body: String) -> Response<Body> {
-    let mut response = Response::new(Either::Left(Full::from(body)));
+fn not_allowed(methods: &'static str) -> Response<Body> {
+    let message = format!("this path takes {methods}");
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, &message);
     response
         .headers_mut()
-        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
-    response.headers_mut().insert(
-        CACHE_CONTROL,
-        hyper::header::HeaderValue::from_static("no-store"),
-    );
+        .insert(ALLOW, HeaderValue::from_static(methods));
+    response
+}
+
+/// A page for people, or the way to it. The server itself leaves the body of an answer to HEAD away.
+fn pages(
+    request: &Request<Incoming>,
+    path: &str,
+    shared: &Shared,
+    state: &ConnectionState,
+) -> Response<Body> {
+    let asked = request
+        .uri()
+        .path_and_query()
+        .map_or(path, |asked| asked.as_str());
+    if let Some(Way::Redirect(url)) = state.gate.as_ref().map(|gate| gate.way(state.peer, asked)) {
+        let mut response = text(StatusCode::FOUND, "the pages are at YARN's proxy");
+        return match HeaderValue::try_from(url) {
+            Ok(url) => {
+                response.headers_mut().insert(LOCATION, url);
+                response
+            }
+            Err(_) => text(StatusCode::NOT_FOUND, "no such page"),
+        };
+    }
+    reading(people::read(path, &shared.view.borrow()))
+}
+
+/// The job as JSON for whoever proved the secret, wherever it asks from.
+fn status(request: &Request<Incoming>, shared: &Shared, state: &ConnectionState) -> Response<Body> {
+    match proved(request, shared, state) {
+        Ok(Hello { member: None, .. }) => {
+            reading(people::read("/api/v1/job", &shared.view.borrow()))
+        }
+        Ok(_) | Err(_) => text(StatusCode::UNAUTHORIZED, "the job's secret was not proved"),
+    }
+}
+
+fn reading(reading: Reading) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::from(reading.body)));
+    *response.status_mut() = reading.status;
+    people::headers(response.headers_mut(), reading.kind);
     response
 }
 

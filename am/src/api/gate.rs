@@ -1,0 +1,248 @@
+//! Who reads the pages: people through YARN's proxy, which knows who they are.
+//!
+//! The rule is that of Hadoop's `AmIpFilter`, so that a Heddle job looks to an operator like any other application:
+//! pages are served to the hosts of the proxy only, everybody else is redirected there. It keeps browsers on one
+//! origin; it is no protection of secrets, for whoever is on the proxy's host passes, and the pages hold none. The
+//! proxy's cookie `proxy-user`, which anybody on that host can forge, is not read at all: nobody may do more than
+//! another here. The calls of containers and operators (`/v1/…`) prove the job's secret instead and never pass the
+//! proxy.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use heddle_hadoop::configuration::{HaError, RmService};
+use heddle_hadoop::{Configuration, HostPort};
+
+/// How often the proxy's host names are looked up again, as in `AmIpFilter`.
+const LOOK_UP_EVERY: Duration = Duration::from_secs(300);
+/// After a look-up that found nothing.
+const LOOK_UP_AGAIN: Duration = Duration::from_secs(5);
+
+/// YARN's proxy: who it is, and where it shows this application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// Hosts from which it asks: of `yarn.web-proxy.address`, else of the ResourceManagers' web servers.
+    pub hosts: Vec<String>,
+    /// URL of this application's pages there, without a slash at the end: `http://rm:8088/proxy/application_…`.
+    pub base: String,
+}
+
+impl Proxy {
+    /// The proxy that a configuration names (`WebAppUtils.getProxyHostsAndPortsForAmFilter`). `path` is that of the
+    /// application there, which YARN gives in `APPLICATION_WEB_PROXY_BASE`: `/proxy/application_…`. `own_host` stands
+    /// for an address of `0.0.0.0`, which means the machine that reads it.
+    ///
+    /// # Errors
+    /// When an address is malformed or a member of a group of ResourceManagers has none.
+    pub fn of(configuration: &Configuration, path: &str, own_host: &str) -> Result<Self, HaError> {
+        let is_secure = configuration
+            .trimmed("yarn.http.policy")?
+            .is_some_and(|policy| policy.eq_ignore_ascii_case("HTTPS_ONLY"));
+        let (scheme, service) = match is_secure {
+            true => ("https", RmService::SecureWeb),
+            false => ("http", RmService::Web),
+        };
+        let servers =
+            match configuration.address("yarn.web-proxy.address", Some(service.default_port()))? {
+                Some(proxy) => vec![proxy],
+                None => configuration.resource_managers(service)?,
+            };
+        let servers: Vec<_> = servers
+            .into_iter()
+            .map(|server| match server.host() {
+                "0.0.0.0" | "::" => HostPort::new(own_host, server.port()),
+                _ => server,
+            })
+            .collect();
+        let base = servers.first().map_or_else(String::new, |first| {
+            format!("{scheme}://{first}{}", path.trim_end_matches('/'))
+        });
+        Ok(Self {
+            hosts: servers
+                .iter()
+                .map(|server| server.host().to_owned())
+                .collect(),
+            base,
+        })
+    }
+}
+
+/// What becomes of a request for a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It is answered.
+    Serve,
+    /// It is sent to the proxy, at this URL.
+    Redirect(String),
+}
+
+/// The way of a request from `peer` for `path` (with its query), when the proxy's hosts have these addresses.
+#[must_use]
+pub fn way(proxy: &Proxy, addresses: &BTreeSet<IpAddr>, peer: IpAddr, path: &str) -> Way {
+    let peer = peer.to_canonical();
+    // All of 127/8 is one machine, and the system says 127.0.0.1 for whichever of it was meant.
+    let is_here = peer.is_loopback() && addresses.iter().any(|address| address.is_loopback());
+    if is_here || addresses.contains(&peer) {
+        return Way::Serve;
+    }
+    // The proxy knows by this word that it was sent back to itself and ends the circle (`WebAppProxyServlet`).
+    let base = proxy.base.replacen("/proxy/", "/proxy/redirect/", 1);
+    let path = match path.starts_with('/') {
+        true => path,
+        false => "/",
+    };
+    Way::Redirect(format!("{base}{path}"))
+}
+
+/// A proxy with the addresses of its hosts as the system last told them.
+#[derive(Debug)]
+pub struct Gate {
+    proxy: Proxy,
+    addresses: RwLock<BTreeSet<IpAddr>>,
+}
+
+impl Gate {
+    /// A gate that lets nobody through until the proxy's hosts have been looked up, which [`super::serve_behind`] does.
+    #[must_use]
+    pub fn new(proxy: Proxy) -> Arc<Self> {
+        Arc::new(Self {
+            proxy,
+            addresses: RwLock::default(),
+        })
+    }
+
+    /// See [`way`].
+    pub(super) fn way(&self, peer: IpAddr, path: &str) -> Way {
+        let addresses = self
+            .addresses
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        way(&self.proxy, &addresses, peer, path)
+    }
+
+    /// Looks the proxy's hosts up, again and again.
+    pub(super) async fn keep_looking(self: Arc<Self>) {
+        loop {
+            let found = self.look_up().await;
+            let wait = match found.is_empty() {
+                true => {
+                    tracing::warn!(
+                        hosts = ?self.proxy.hosts,
+                        "no host of YARN's proxy has an address: the pages are redirected to it and not served"
+                    );
+                    LOOK_UP_AGAIN
+                }
+                false => {
+                    // What was found before counts on when the name service fails.
+                    *self
+                        .addresses
+                        .write()
+                        .unwrap_or_else(PoisonError::into_inner) = found;
+                    LOOK_UP_EVERY
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn look_up(&self) -> BTreeSet<IpAddr> {
+        let mut found = BTreeSet::new();
+        for host in &self.proxy.hosts {
+            match tokio::net::lookup_host((host.as_str(), 0)).await {
+                Ok(addresses) => {
+                    found.extend(addresses.map(|address| address.ip().to_canonical()));
+                }
+                Err(error) => tracing::debug!(host, %error, "no address"),
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use heddle_hadoop::configuration::Environment;
+
+    use super::*;
+
+    fn proxy(pairs: &[(&str, &str)]) -> Proxy {
+        let mut configuration = Configuration::with_defaults(Environment::empty());
+        for (key, value) in pairs {
+            configuration.set(key, *value, "test");
+        }
+        Proxy::of(&configuration, "/proxy/application_1_0001", "10.0.0.7").unwrap()
+    }
+
+    #[test]
+    fn the_proxy_is_a_host_of_its_own_or_the_resourcemanagers() {
+        let alone = proxy(&[
+            ("yarn.web-proxy.address", "wp.example.com:8089"),
+            ("yarn.resourcemanager.hostname", "rm"),
+        ]);
+        assert_eq!(alone.hosts, ["wp.example.com"]);
+        assert_eq!(
+            alone.base,
+            "http://wp.example.com:8089/proxy/application_1_0001"
+        );
+        let one = proxy(&[("yarn.resourcemanager.hostname", "rm.example.com")]);
+        assert_eq!(
+            one.base,
+            "http://rm.example.com:8088/proxy/application_1_0001"
+        );
+        let pair = proxy(&[
+            ("yarn.http.policy", "HTTPS_ONLY"),
+            ("yarn.resourcemanager.ha.enabled", "true"),
+            ("yarn.resourcemanager.ha.rm-ids", "rm1,rm2"),
+            ("yarn.resourcemanager.hostname.rm1", "h1"),
+            ("yarn.resourcemanager.hostname.rm2", "h2"),
+        ]);
+        assert_eq!(pair.hosts, ["h1", "h2"]);
+        assert_eq!(pair.base, "https://h1:8090/proxy/application_1_0001");
+        assert_eq!(proxy(&[]).hosts, ["10.0.0.7"], "0.0.0.0 is this machine");
+    }
+
+    #[test]
+    fn the_proxy_is_served_and_everybody_else_is_sent_to_it() {
+        let proxy = proxy(&[("yarn.resourcemanager.hostname", "rm")]);
+        let addresses = BTreeSet::from(["10.0.0.1".parse().unwrap()]);
+        let way = |peer: &str, path| way(&proxy, &addresses, peer.parse().unwrap(), path);
+        assert_eq!(way("10.0.0.1", "/"), Way::Serve);
+        assert_eq!(way("::ffff:10.0.0.1", "/"), Way::Serve);
+        let redirect = |path: &str| {
+            Way::Redirect(format!(
+                "http://rm:8088/proxy/redirect/application_1_0001{path}"
+            ))
+        };
+        assert_eq!(way("10.0.0.2", "/metrics?a=b"), redirect("/metrics?a=b"));
+        assert_eq!(way("127.0.0.1", "/"), redirect("/"));
+        assert_eq!(way("10.0.0.2", "@evil.example.com/"), redirect("/"));
+    }
+
+    #[test]
+    fn a_proxy_on_loopback_is_this_machine() {
+        let proxy = proxy(&[("yarn.resourcemanager.hostname", "127.0.7.1")]);
+        let addresses = BTreeSet::from(["127.0.7.1".parse().unwrap()]);
+        let peer = "127.0.0.1".parse().unwrap();
+        assert_eq!(way(&proxy, &addresses, peer, "/"), Way::Serve);
+        let other = "10.0.0.2".parse().unwrap();
+        assert!(matches!(
+            way(&proxy, &addresses, other, "/"),
+            Way::Redirect(_)
+        ));
+    }
+
+    #[tokio::test]
+    async fn nobody_passes_before_the_hosts_have_addresses() {
+        let gate = Gate::new(Proxy {
+            hosts: vec!["127.0.0.1".into()],
+            base: "http://127.0.0.1:8088/proxy/a".into(),
+        });
+        let peer = "127.0.0.1".parse().unwrap();
+        assert!(matches!(gate.way(peer, "/"), Way::Redirect(_)));
+        *gate.addresses.write().unwrap() = gate.look_up().await;
+        assert_eq!(gate.way(peer, "/"), Way::Serve);
+    }
+}

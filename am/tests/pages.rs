@@ -1,0 +1,206 @@
+//! The pages over real sockets: what a reader gets, what nobody gets, and who is sent to YARN's proxy.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_am::api::{self, Gate, Proxy, Shared};
+use heddle_protocol::handshake::{
+    Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES, Secret,
+};
+use heddle_protocol::ids::{Attempt, RunId};
+use heddle_protocol::view::JobView;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+
+/// An answer takes milliseconds.
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Server {
+    address: SocketAddr,
+    run: RunId,
+    secret: Secret,
+    /// Ends the view with the test.
+    _view: watch::Sender<Arc<JobView>>,
+}
+
+async fn server(proxy: Option<Proxy>) -> Server {
+    let run = RunId(uuid::Uuid::from_u128(7));
+    let secret = Secret::random().unwrap();
+    let listener = api::bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &[])
+        .await
+        .unwrap();
+    let address = listener.local_addr().unwrap();
+    let (inputs, _) = mpsc::channel(1);
+    let view = JobView::starting(run, "<img src=x onerror=alert(1)>", Attempt(1), 0);
+    let (sender, view) = watch::channel(Arc::new(view));
+    let shared = Arc::new(Shared {
+        run,
+        secret: secret.clone(),
+        inputs,
+        view,
+    });
+    match proxy {
+        None => tokio::spawn(api::serve(listener, shared)),
+        Some(proxy) => tokio::spawn(api::serve_behind(listener, shared, Gate::new(proxy))),
+    };
+    Server {
+        address,
+        run,
+        secret,
+        _view: sender,
+    }
+}
+
+impl Server {
+    /// All that comes back on a connection of its own: status, head, body.
+    async fn ask(&self, method: &str, path: &str) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(LIMIT, stream.read_to_string(&mut answer))
+            .await
+            .unwrap()
+            .unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_ascii_lowercase(), body.to_owned())
+    }
+}
+
+#[tokio::test]
+async fn every_page_is_escaped_uncached_and_runs_nothing() {
+    let server = server(None).await;
+    for path in [
+        "/",
+        "/?x=1",
+        "/metrics",
+        "/api/v1/job",
+        "/api/v1/status",
+        "/api/v1/slots",
+    ] {
+        let (status, head, body) = server.ask("GET", path).await;
+        assert_eq!(status, 200, "{path}");
+        for header in [
+            "cache-control: no-store",
+            "x-content-type-options: nosniff",
+            "default-src 'none'",
+        ] {
+            assert!(head.contains(header), "{path} lacks {header}:\n{head}");
+        }
+        assert!(
+            !body.is_empty() && (path.len() > 4 || !body.contains("<img")),
+            "{path}: {body}"
+        );
+    }
+    let (_, _, page) = server.ask("GET", "/").await;
+    assert!(
+        page.contains("<h1>&lt;img src=x onerror=alert(1)&gt;</h1>"),
+        "{page}"
+    );
+    assert!(
+        page.contains("<p>starting ·"),
+        "it has not begun, and has not failed: {page}"
+    );
+}
+
+#[tokio::test]
+async fn head_is_get_without_its_body() {
+    let server = server(None).await;
+    let (_, _, page) = server.ask("GET", "/").await;
+    let (status, head, body) = server.ask("HEAD", "/").await;
+    assert_eq!((status, body.as_str()), (200, ""));
+    let length = format!("content-length: {}", page.len());
+    assert!(head.contains(&length), "{head}");
+}
+
+#[tokio::test]
+async fn nothing_is_behind_other_paths_and_no_verb_changes_anything() {
+    let server = server(None).await;
+    for path in [
+        "/..",
+        "/../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/api/v1/../../x",
+        "/api/v1/job/",
+        "//",
+        "/index.html",
+        "/api/v1",
+        "/static/../metrics",
+        "/metrics%00",
+    ] {
+        assert_eq!(server.ask("GET", path).await.0, 404, "{path}");
+    }
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"] {
+        let (status, head, _) = server.ask(method, "/api/v1/job").await;
+        assert_eq!(status, 405, "{method}");
+        assert!(head.contains("allow: get, head"), "{head}");
+    }
+    for path in ["/v1/operator", "/v1/session", "/v1/else"] {
+        let (status, head, _) = server.ask("GET", path).await;
+        assert_eq!(status, 405, "{path}");
+        assert!(head.contains("allow: post"), "{head}");
+    }
+    assert_eq!(server.ask("POST", "/v1/operator").await.0, 401);
+    assert_eq!(server.ask("GET", "/v1/status").await.0, 401);
+}
+
+#[tokio::test]
+async fn behind_a_proxy_others_are_sent_to_it_and_the_secret_still_opens() {
+    let server = server(Some(Proxy {
+        hosts: vec!["192.0.2.1".into()],
+        base: "http://rm:8088/proxy/application_1_0001".into(),
+    }))
+    .await;
+    let (status, head, body) = server.ask("GET", "/metrics?a=b").await;
+    assert_eq!(status, 302);
+    assert!(
+        head.contains("location: http://rm:8088/proxy/redirect/application_1_0001/metrics?a=b"),
+        "{head}"
+    );
+    assert!(!body.contains("heddle_"), "{body}");
+    assert_eq!(
+        server.ask("POST", "/v1/operator").await.0,
+        401,
+        "no redirect for commands"
+    );
+
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let hello = Hello::new(server.run, None).unwrap();
+    let hex_hello = hex::encode(hello.encode());
+    let asked = format!(
+        "POST /v1/hello HTTP/1.1\r\nhost: x\r\n{HEADER_HELLO}: {hex_hello}\r\ncontent-length: 0\r\n\r\n"
+    );
+    stream.write_all(asked.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.windows(5).any(|end| end == b"\r\n\r\n\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap();
+    let line = head
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{HEADER_ANSWER}: ")))
+        .unwrap();
+    let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
+    hex::decode_to_slice(line.trim(), &mut answer).unwrap();
+    let proof = hello
+        .client_proof(&server.secret, Channel::Operator, &answer)
+        .unwrap();
+    let asked = format!(
+        "GET /v1/status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{HEADER_PROOF}: {}\r\n\r\n",
+        hex::encode(proof)
+    );
+    stream.write_all(asked.as_bytes()).await.unwrap();
+    let mut told = String::new();
+    tokio::time::timeout(LIMIT, stream.read_to_string(&mut told))
+        .await
+        .unwrap()
+        .unwrap();
+    let (head, body) = told.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let view: JobView = serde_json::from_str(body).unwrap();
+    assert_eq!(view.run, server.run);
+}
