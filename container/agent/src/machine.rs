@@ -258,6 +258,7 @@ impl Machine {
         match down.command {
             None => Vec::new(),
             Some(Command::Refused { reason }) => vec![Output::Exit(Exit::Refused(reason))],
+            Some(Command::Stop { reason }) => vec![Output::Exit(Exit::Stopped(reason))],
             Some(command) => {
                 if let Command::Welcome(welcome) = &command {
                     self.heartbeat_ms = welcome.heartbeat_ms.max(1);
@@ -390,7 +391,7 @@ mod tests {
         ));
         assert!(matches!(
             machine.on(line(2, 0, Some(stop)), 3)[..],
-            [Output::Deliver(_)]
+            [Output::Exit(Exit::Stopped(_))]
         ));
     }
 
