@@ -12,6 +12,8 @@ use tracing::warn;
 
 /// Files whose blocks are asked for at once.
 const FILES_ASKED_AT_ONCE: usize = 16;
+/// Files up to which anything is asked: some ten seconds of the NameNode's time.
+const FILES_ASKED_MAX: usize = 20_000;
 /// Hosts that are remembered of a task: as many as a block has copies, as a rule.
 const HOSTS_OF_A_TASK: usize = 3;
 
@@ -67,6 +69,9 @@ pub async fn plan(spec: &JobSpec) -> Result<InputPlan, InputError> {
 /// (or lie on this machine) nothing is said: locality is a wish.
 pub async fn locality(plan: &InputPlan) -> Locality {
     let mut found = Locality::default();
+    if plan.files.len() > FILES_ASKED_MAX {
+        return found;
+    }
     let mut numbers = HashMap::new();
     let mut wanted: Vec<bool> = vec![false; plan.files.len()];
     for task in plan.train.iter().chain(&plan.test) {

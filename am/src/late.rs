@@ -41,7 +41,7 @@ impl Late {
         due.then(|| {
             self.told = Some(now);
             format!(
-                "{} is late for {} s, training goes on and it is tried again: {error}",
+                "{} is {} s late and tried again: {error}",
                 self.what,
                 late.as_secs()
             )

@@ -3,6 +3,7 @@
 //! Every call's outcome is told as one event; retries are the core's decision. Work here never holds
 //! up the driver's loop, so heartbeats go on while a store hangs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -29,6 +30,8 @@ const MODEL_BYTES_MAX: usize = 4 << 20;
 
 /// How long the directory of a checkpoint is tried before the checkpoint is given up for now.
 const STAGE_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the checkpoint directory is tried at the start.
+const OPEN_PATIENCE: Duration = Duration::from_secs(120);
 /// From one try to the next.
 const STAGE_AGAIN: Duration = Duration::from_secs(2);
 
@@ -40,6 +43,30 @@ pub fn exit_code_of(error: &StorageError) -> u8 {
         Reason::Denied | Reason::Quota(_) => 5,
         Reason::Unavailable => 6,
         _ => 7,
+    }
+}
+
+/// Opens a checkpoint directory as [`CheckpointDir::open_or_create`] does, again and again while the storage cannot be
+/// used just now: a NameNode that restarts must not cost an attempt.
+///
+/// # Errors
+/// As `open_or_create`; what is retryable after two minutes.
+pub async fn open_patiently(
+    storage: &Arc<dyn Storage>,
+    root: &StorePath,
+) -> Result<CheckpointDir, CheckpointError> {
+    let begun = Instant::now();
+    let mut late = Late::new("opening the checkpoint directory");
+    loop {
+        match CheckpointDir::open_or_create(Arc::clone(storage), root.clone()).await {
+            Err(error) if error.is_retryable() && begun.elapsed() < OPEN_PATIENCE => {
+                if let Some(text) = late.failed(Instant::now(), &chain(&error)) {
+                    notice(&view::Event::Warning { text });
+                }
+                tokio::time::sleep(STAGE_AGAIN).await;
+            }
+            result => return result,
+        }
     }
 }
 
@@ -218,18 +245,23 @@ impl Store {
             Ok(()) => Ok(location.to_string()),
             Err(error) => {
                 let _leaks = storage.delete_file(&draft).await;
-                let there = read_small(&*storage, &path, MODEL_BYTES_MAX).await;
-                match there.ok().and_then(|json| ModelFile::from_json(&json).ok()) {
+                let Ok(there) = read_small(&*storage, &path, MODEL_BYTES_MAX).await else {
+                    return Err(Publish::Storage(error.into()));
+                };
+                match ModelFile::from_json(&there) {
                     // An earlier try of this run got through.
-                    Some(other) if other.run == self.run && other.checkpoint == checkpoint => {
+                    Ok(other) if other.run == self.run && other.checkpoint == checkpoint => {
                         Ok(location.to_string())
                     }
-                    Some(other) => Err(Publish::Taken(format!(
+                    Ok(other) => Err(Publish::Taken(format!(
                         "{} exists already, published by run {}; use --overwrite to replace it",
                         storage.show(&path),
                         other.run
                     ))),
-                    None => Err(Publish::Storage(error.into())),
+                    Err(_) => Err(Publish::Taken(format!(
+                        "{} exists already and is no model of Heddle, or somebody is writing it; use --overwrite to replace it",
+                        storage.show(&path)
+                    ))),
                 }
             }
         }

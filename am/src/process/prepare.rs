@@ -6,8 +6,6 @@
 //!
 //! Whatever goes wrong on the way is a [`Refusal`]; nothing is started before all of it holds.
 
-use std::sync::Arc;
-
 use heddle_am_core::{Outcome, Record};
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
@@ -25,7 +23,7 @@ use crate::driver::wall_ms;
 use crate::input;
 use crate::journal::{self, Journal};
 use crate::run_dir::{Earlier, RunFile};
-use crate::store::Store;
+use crate::store::{Store, open_patiently};
 
 /// A job that may begin.
 pub(super) struct Prepared {
@@ -55,8 +53,7 @@ pub(super) async fn prepare(
         .map_err(|error| Refusal::new(7, format!("checkpoint.dir = {place}: {error}")))?;
     let storage =
         connect(&location).map_err(|error| Refusal::from(CheckpointError::from(error)))?;
-    let checkpoints =
-        CheckpointDir::open_or_create(Arc::clone(&storage), location.path().clone()).await?;
+    let checkpoints = open_patiently(&storage, location.path()).await?;
     let salt = Salt(Uuid::new_v4());
     let request = claim::Request {
         run: file.run,

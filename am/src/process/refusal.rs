@@ -1,12 +1,13 @@
 //! Why a job did not start: one sentence and an exit code.
 
 use heddle_storage::checkpoint::CheckpointError;
-use heddle_storage::{Reason, StorageError, chain};
+use heddle_storage::chain;
 
 use crate::claim::ClaimError;
 use crate::input::InputError;
 use crate::journal::JournalError;
 use crate::run_dir::RunDirError;
+pub(super) use crate::store::exit_code_of as code_of;
 
 /// Why a run did not start: the sentence for people and the exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,25 +81,9 @@ impl From<ClaimError> for Refusal {
 
 impl From<JournalError> for Refusal {
     fn from(error: JournalError) -> Self {
-        let code = if error.is_fenced() {
-            9
-        } else if error.is_retryable() {
-            6
-        } else {
-            8
-        };
         Self {
             is_fenced: error.is_fenced(),
-            ..Self::new(code, chain(&error))
+            ..Self::new(error.exit_code(), chain(&error))
         }
-    }
-}
-
-/// The exit code of a storage's failure.
-pub(super) fn code_of(error: &StorageError) -> u8 {
-    match &error.reason {
-        Reason::Denied | Reason::Quota(_) => 5,
-        Reason::Unavailable => 6,
-        _ => 7,
     }
 }
