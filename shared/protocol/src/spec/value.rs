@@ -109,6 +109,22 @@ impl fmt::Display for Bytes {
 
 serde_as_text!(Bytes);
 
+/// Bytes a second. Written as a size, with `/s` behind it or not: `100MiB/s`, `100MiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BytesPerSecond(pub Bytes);
+
+impl FromStr for BytesPerSecond {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let text = text.trim();
+        let size = text.strip_suffix("/s").unwrap_or(text);
+        size.parse()
+            .map(Self)
+            .or_else(|_| expected("a rate such as \"100MiB/s\""))
+    }
+}
+
 /// A length of time in milliseconds. Written `500ms`, `30s`, `10min`, `2h`, `1d`; the unit is required.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DurationMs(pub u64);
@@ -341,6 +357,16 @@ mod tests {
             "\u{0663}k",
         ] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_may_say_a_second_or_leave_it() {
+        let rate = Ok(BytesPerSecond(Bytes::mib(100)));
+        assert_eq!("100MiB/s".parse(), rate);
+        assert_eq!("100 MiB".parse(), rate);
+        for text in ["", "/s", "100MiB/min", "fast"] {
+            assert!(text.parse::<BytesPerSecond>().is_err(), "{text}");
         }
     }
 

@@ -303,7 +303,7 @@ pub const KEYS: &[Key] = &[
     key(
         "checkpoint.bandwidth",
         Fallback::Value("\"\""),
-        "Bytes a second that saving may write, all pservers together, such as \"50MiB\". Empty: no limit.",
+        "How fast saving may write, all pservers together, such as \"100MiB/s\". Empty: no limit.",
     ),
     key(
         "output.model",

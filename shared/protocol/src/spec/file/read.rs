@@ -12,6 +12,7 @@ use super::super::job::{
     TaskSize, TrainerSpec, TrainingSpec,
 };
 use super::super::location::Location;
+use super::super::value::BytesPerSecond;
 use super::keys::{self, Fallback, GROUPS, KEYS};
 use super::parameters::{optimizer, tables};
 use super::problem::{Problem, Problems};
@@ -388,7 +389,7 @@ fn checkpoint(take: &mut Take<'_>) -> Option<CheckpointSpec> {
         &[],
     );
     let memory = take.parse("checkpoint.memory");
-    let bandwidth = take.optional("checkpoint.bandwidth", "");
+    let bandwidth: Option<Option<BytesPerSecond>> = take.optional("checkpoint.bandwidth", "");
     Some(CheckpointSpec {
         dir: dir?,
         every: every?,
@@ -396,7 +397,7 @@ fn checkpoint(take: &mut Take<'_>) -> Option<CheckpointSpec> {
         timeout: timeout?,
         on_corrupt: on_corrupt?,
         memory: memory?,
-        bandwidth: bandwidth?,
+        bandwidth: bandwidth?.map(|rate| rate.0),
     })
 }
 
