@@ -24,6 +24,8 @@ use crate::cluster::{Ask, Cluster};
 
 /// How often people's view is renewed at the most; making it walks every slot.
 const VIEW_EVERY: Duration = Duration::from_millis(200);
+/// How late at the most, when nothing happens after a burst: people never see anything older.
+const VIEW_LATEST: Duration = Duration::from_secs(1);
 /// How long a probed port may take: on the same network a refusal or an answer takes milliseconds.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -130,8 +132,8 @@ impl<C: Cluster> Driver<C> {
             let wait = self
                 .core
                 .next_deadline()
-                .map_or(Duration::from_secs(3600), |at| {
-                    Duration::from_millis(at.since(self.now().mono))
+                .map_or(VIEW_LATEST, |at| {
+                    Duration::from_millis(at.since(self.now().mono)).min(VIEW_LATEST)
                 });
             tokio::select! {
                 Some(event) = self.sources.events.recv() => self.on(event),
