@@ -116,10 +116,14 @@ impl Core {
                 Err(end) => return self.fail(1, end),
             }
         }
+        // A lost node's processes may live on, and one that is still answered would never learn that it was replaced:
+        // without a connection it comes back, is refused, and ends.
+        let may_live = matches!(exit, Exit::NodeLost);
         if let Some(connection) = self
             .slots
             .holder(member.slot)
             .and_then(|holder| holder.connection)
+            && !may_live
         {
             // Its last words may still be on the way: what ended it is worth more than that it ended.
             self.last_words.insert(connection, member.slot);
