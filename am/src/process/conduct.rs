@@ -74,7 +74,7 @@ pub(super) async fn conduct<C: Cluster>(
         started_ms: file.started_ms,
         limits,
         cluster_lease_ms,
-        locality: Arc::default(),
+        locality: Arc::new(prepared.locality),
         output: Some(spec.output.model.url()),
     });
     let (inputs, incoming) = mpsc::channel(INPUTS_IN_FLIGHT);

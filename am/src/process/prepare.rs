@@ -6,7 +6,9 @@
 //!
 //! Whatever goes wrong on the way is a [`Refusal`]; nothing is started before all of it holds.
 
-use heddle_am_core::{Outcome, Record};
+use std::time::Duration;
+
+use heddle_am_core::{Locality, Outcome, Record};
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
 use heddle_protocol::spec::{self, JobSpec};
@@ -25,6 +27,9 @@ use crate::journal::{self, Journal};
 use crate::run_dir::{Earlier, RunFile};
 use crate::store::{Store, open_patiently};
 
+/// To be near the data is a wish: the job begins without knowing where that is.
+const LOCALITY_LIMIT: Duration = Duration::from_secs(3);
+
 /// A job that may begin.
 pub(super) struct Prepared {
     pub(super) generation: Generation,
@@ -35,19 +40,24 @@ pub(super) struct Prepared {
     /// Records of the lineage.
     pub(super) carried: Vec<Record>,
     pub(super) plan: InputPlan,
+    /// Where the input lies, as far as that could be found out soon.
+    pub(super) locality: Locality,
     pub(super) journal: Journal,
     pub(super) store: Store,
     /// How this very application ended, if an earlier attempt has recorded that: only its goodbye was lost.
     pub(super) ended: Option<Outcome>,
 }
 
-/// Claims the job's checkpoint directory and finds out where the job stands.
+/// Claims the job's checkpoint directory and finds out where the job stands. `announce` tells where this process is
+/// found; it is awaited as soon as the directory is claimed, since from then on this is the one that leads.
 pub(super) async fn prepare(
     file: &RunFile,
     spec: &JobSpec,
     owner: Owner,
     judge: &impl Judge,
+    announce: impl Future<Output = Result<(), Refusal>>,
 ) -> Result<Prepared, Refusal> {
+    let on_a_cluster = matches!(owner, Owner::Application { .. });
     let place = spec.checkpoint.dir.url();
     let location = Location::parse(&place)
         .map_err(|error| Refusal::new(7, format!("checkpoint.dir = {place}: {error}")))?;
@@ -84,21 +94,35 @@ pub(super) async fn prepare(
     let base_cut = claimed.base.as_ref().map(|base| base.manifest.cut);
     journal::check_base(&checkpoints, &history.records, base_cut)?;
     let ended = history.ended();
-    let carried = may_continue(
+    let mut carried = may_continue(
         file,
         spec,
         claimed.base.as_ref().map(|base| &base.manifest),
         history.records,
         ended.is_some(),
     )?;
-    // Reading the data's names may take as long as all the rest, and the directory's listing does not need it.
-    let (found, known) = tokio::join!(input::plan(spec), known(&checkpoints, &store));
+    // The next attempt must find it too, should the goodbye be lost again.
+    carried.extend(ended.clone().map(Record::Outcome));
+    // Each of these waits for the store; none needs another.
+    let (found, known, journal, told) = tokio::join!(
+        input::plan(spec),
+        known(&checkpoints, &store),
+        Journal::open(checkpoints.clone(), claimed.generation, &carried),
+        announce,
+    );
+    told?;
     let plan = match &claimed.base {
         // Names of tasks mean what they meant when the checkpoint was made.
         Some(base) => unchanged(base.manifest.plan.clone(), &found?)?,
         None => found?,
     };
-    let journal = Journal::open(checkpoints.clone(), claimed.generation, &carried).await?;
+    let journal = journal?;
+    let locality = if on_a_cluster {
+        let asked = tokio::time::timeout(LOCALITY_LIMIT, input::locality(&plan));
+        asked.await.unwrap_or_default()
+    } else {
+        Locality::default()
+    };
     tracing::info!(
         files = plan.files.len(),
         records = carried.len(),
@@ -110,6 +134,7 @@ pub(super) async fn prepare(
         checkpoints: known?,
         carried,
         plan,
+        locality,
         journal,
         store,
         ended,

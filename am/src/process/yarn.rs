@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! container → ports ┬─ register, heartbeats, containers of an earlier attempt ─┐
-//!                   └─ claim, journal, plan on HDFS ───────────────────────────┴─ address → job → report → unregister
+//!                   └─ claim, then journal, plan and address on HDFS ──────────┴─ job → report → unregister
 //! ```
 //!
 //! Both branches take their time side by side, since neither needs the other. How it ends decides what the
@@ -88,7 +88,13 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
     let judge = YarnJudge::new(&given.cluster, given.environment.attempt().application);
     let (joined, prepared) = tokio::join!(
         joined(given, files, &listening.1, events.clone()),
-        prepare(&files.run, &files.spec, owner, &judge),
+        prepare(
+            &files.run,
+            &files.spec,
+            owner,
+            &judge,
+            files.write_address(&listening.1)
+        ),
     );
     let (joined, too_much) = match joined {
         Ok(joined) => joined,
@@ -113,9 +119,6 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
             "an earlier attempt has ended the job, only its goodbye was lost"
         );
         return ending.ended(outcome, None).await;
-    }
-    if let Err(refusal) = files.write_address(&listening.1).await {
-        return ending.refused(refusal).await;
     }
     tracing::info!(
         since_submit_ms = given.since_submit_ms(),

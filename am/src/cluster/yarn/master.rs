@@ -102,7 +102,7 @@ pub async fn join(
         silence_max,
     } = joining;
     let mut am = ApplicationMaster::new(&cluster, token);
-    let registered = am.register(place).await?;
+    let registered = register(&mut am, place, silence_max).await?;
     let mut book = Book::new(sizes.clone());
     let mut kept = Vec::new();
     let mut early = Vec::new();
@@ -159,6 +159,24 @@ pub async fn join(
         gone,
     };
     Ok((joined, too_much))
+}
+
+/// Registers; a ResourceManager that is away is waited for as long as it would wait for us.
+async fn register(
+    am: &mut ApplicationMaster,
+    place: Place,
+    silence_max: Duration,
+) -> Result<Option<Registered>, AmError> {
+    let since = Instant::now();
+    loop {
+        match am.register(place.clone()).await {
+            Err(error) if error.is_retryable() && since.elapsed() < silence_max => {
+                tracing::warn!(error = chain(&error), "not yet registered");
+                tokio::time::sleep(FAILED_PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
 }
 
 struct Master {

@@ -321,7 +321,11 @@ impl Session {
     }
 
     fn recovered(&mut self, container: &proto::ContainerProto) {
-        match Container::try_from(container) {
+        // A ResourceManager that was restarted since the grant has no container token any more. Nobody needs one: it
+        // is for the start alone.
+        let mut container = container.clone();
+        container.container_token.get_or_insert_default();
+        match Container::try_from(&container) {
             Ok(container) => self.events.extend(self.table.recovered(container)),
             Err(missing) => self.events.push(Event::Malformed(missing)),
         }

@@ -177,6 +177,76 @@ fn a2_a_grant_for_a_cancelled_ask_is_released() {
 }
 
 #[test]
+fn a_container_recovered_without_its_token_is_taken_and_a_grant_without_one_is_not() {
+    let bare = |number| proto::ContainerProto {
+        container_token: None,
+        ..grant(number, 1)
+    };
+    let mut session = wanting(1);
+    let (_, events) = beat(
+        &mut session,
+        &proto::AllocateResponseProto {
+            containers_from_previous_attempts: vec![bare(2)],
+            allocated_containers: vec![bare(3)],
+            ..response(&[], &[])
+        },
+    );
+    assert!(matches!(
+        &events[..],
+        [Event::Recovered(container), Event::Malformed(_)] if container.id == id(2)
+    ));
+}
+
+#[test]
+fn a_forgotten_ask_is_cancelled_and_then_gone() {
+    let mut session = wanting(1);
+    beat(&mut session, &response(&[], &[]));
+    session.table.forget(A);
+    assert_eq!(
+        beat(&mut session, &response(&[], &[])).0,
+        (vec![(1, 0)], vec![])
+    );
+    assert_eq!(session.table.counts(A), None);
+    // What was granted before the 0 arrived.
+    let (_, events) = beat(&mut session, &response(&[(2, 1)], &[]));
+    let reason = Excess::Unknown;
+    assert_eq!(
+        events,
+        [Event::Excess {
+            container: id(2),
+            reason
+        }]
+    );
+    assert_eq!(beat(&mut session, &response(&[], &[])).0.1, [2]);
+}
+
+#[test]
+fn a_forgotten_ask_keeps_its_container_and_asks_for_no_other() {
+    let mut session = wanting(1);
+    beat(&mut session, &response(&[], &[]));
+    beat(&mut session, &response(&[(2, 1)], &[]));
+    session.table.forget(A);
+    assert_eq!(held(&session), BTreeSet::from([2]));
+    let (_, events) = beat(&mut session, &response(&[], &[2]));
+    assert!(matches!(&events[..], [Event::Completed { status, .. }] if status.id == id(2)));
+    assert!(!session.has_news());
+    assert_eq!(beat(&mut session, &response(&[], &[])).0, (vec![], vec![]));
+}
+
+#[test]
+fn an_ask_forgotten_before_it_was_answered_is_still_cancelled() {
+    let mut session = wanting(1);
+    session.request(0.0);
+    session.table.forget(A);
+    session.answered(&response(&[], &[]));
+    assert_eq!(
+        beat(&mut session, &response(&[], &[])).0,
+        (vec![(1, 0)], vec![])
+    );
+    assert!(!session.has_news());
+}
+
+#[test]
 fn a3_a_container_granted_twice_is_taken_once() {
     let mut session = wanting(2);
     beat(&mut session, &response(&[(2, 1)], &[]));
