@@ -477,7 +477,8 @@ impl Journal {
                     debug!(error, "the journal is late");
                     self.late.failed(Instant::now(), &error)
                 }
-                _ => self.late.over(Instant::now()),
+                Ok(()) => self.late.over(Instant::now()),
+                Err(_) => None,
             };
             if let Some(text) = told {
                 notice(&view::Event::Warning { text });

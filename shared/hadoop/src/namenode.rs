@@ -282,10 +282,7 @@ impl NameNode {
         };
         let reply: GetErasureCodingPolicyResponseProto =
             self.call("getErasureCodingPolicy", &request).await?;
-        let name = |policy: ErasureCodingPolicyProto| {
-            policy.name.unwrap_or_else(|| format!("id {}", policy.id))
-        };
-        Ok(reply.ec_policy.map(name))
+        Ok(reply.ec_policy.map(policy_name))
     }
 
     /// Whether the NameNode takes no changes just now: it starts, too many blocks are missing, or an administrator
@@ -335,6 +332,19 @@ impl NameNode {
             .call(method, request, CallOptions::idempotent(self.timeout))
             .await
     }
+}
+
+/// The policy's name; those that come with Hadoop travel by their ids alone (`SystemErasureCodingPolicies`).
+fn policy_name(policy: ErasureCodingPolicyProto) -> String {
+    let known = match policy.id {
+        1 => "RS-6-3-1024k",
+        2 => "RS-3-2-1024k",
+        3 => "RS-LEGACY-6-3-1024k",
+        4 => "XOR-2-1-1024k",
+        5 => "RS-10-4-1024k",
+        id => return policy.name.unwrap_or_else(|| format!("policy {id}")),
+    };
+    known.to_owned()
 }
 
 impl Quota {
@@ -438,6 +448,19 @@ mod tests {
         // A state that we do not know reads as the default.
         assert_eq!(hosts, ["near", "of the future", "far", "leaving"]);
         assert_eq!((location.offset, location.length), (10, 5));
+    }
+
+    #[test]
+    fn policies_of_hadoop_are_named_though_only_their_ids_travel() {
+        let policy = |id, name: Option<&str>| {
+            policy_name(ErasureCodingPolicyProto {
+                name: name.map(str::to_owned),
+                id,
+            })
+        };
+        assert_eq!(policy(4, None), "XOR-2-1-1024k");
+        assert_eq!(policy(65, Some("ours")), "ours");
+        assert_eq!(policy(65, None), "policy 65");
     }
 
     #[test]

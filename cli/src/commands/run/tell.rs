@@ -278,8 +278,12 @@ impl Teller {
             vec![
                 "checkpoints".to_owned(),
                 format!(
-                    "{} taken, in {}",
+                    "{} taken{}, in {}",
                     view.checkpoints_taken,
+                    match view.history.checkpoints_late_total {
+                        0 => String::new(),
+                        late => format!(", {late} given up and taken later"),
+                    },
                     local(&self.facts.checkpoint_dir)
                 ),
             ],
