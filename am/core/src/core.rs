@@ -199,14 +199,16 @@ impl Core {
         // Thousands of containers beat; a beat alone moves nothing but what may want a cut.
         let wanted = self.cuts.wanted;
         let mut settles = !is_heartbeat(&event);
+        // Nor does the work's progress change who is there.
+        let mut people = !is_progress(&event);
         self.take_in(event);
         // After the event: a heartbeat that comes together with its deadline still counts.
         while let Some(purpose) = self.deadlines.due(self.now.mono) {
             self.fire(purpose);
-            settles = true;
+            (settles, people) = (true, true);
         }
         if settles || self.cuts.wanted != wanted {
-            self.settle();
+            self.settle(people);
         }
         self.out.take()
     }
@@ -297,8 +299,9 @@ impl Core {
     fn fire(&mut self, purpose: Purpose) {
         match purpose {
             Purpose::Liveness => self.look_for_the_silent(),
-            // `settle` does it.
-            Purpose::Reconcile | Purpose::Join => {}
+            // `settle` does the rest.
+            Purpose::Reconcile => self.slots.changed = true,
+            Purpose::Join => {}
             Purpose::Allocation => self.allocation_timeout(),
             Purpose::Takeover => self.takeover_over(),
             Purpose::Replacement => self.replacement_late(),
@@ -311,15 +314,20 @@ impl Core {
     }
 
     /// Moves the job on as far as the facts allow. Each round either moves it or is the last.
-    fn settle(&mut self) {
+    ///
+    /// `people`: whether the first round looks who is missing or may join, which walks every slot.
+    fn settle(&mut self, mut people: bool) {
         loop {
-            self.reconcile();
-            self.admit();
+            if people {
+                self.reconcile();
+                self.admit();
+            }
             self.store_held_back();
             let moved = self.settle_cut() || self.settle_stage();
             if !moved {
                 return;
             }
+            people = true;
         }
     }
 
@@ -471,6 +479,21 @@ impl Core {
         };
         self.end(outcome, self.config.limits.grace_ms);
     }
+}
+
+/// Whether an event tells of work alone: no slot is emptied or filled by it, no cut ends.
+fn is_progress(event: &Event) -> bool {
+    let Event::Report { report, .. } = event else {
+        return false;
+    };
+    matches!(
+        **report,
+        Up::Progress { .. }
+            | Up::TaskFinished { .. }
+            | Up::TaskSteps { .. }
+            | Up::Stepping { .. }
+            | Up::Heartbeat(_)
+    )
 }
 
 fn is_heartbeat(event: &Event) -> bool {

@@ -61,6 +61,7 @@ impl Core {
         self.message.clear();
         if !self.started {
             self.started = true;
+            self.slots.changed = true;
             self.deadlines.clear(Purpose::Allocation);
             let text = phase_text(&self.config.spec, self.phase.no);
             self.notice(view::Event::PhaseBegun {

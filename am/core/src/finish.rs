@@ -19,6 +19,13 @@ use crate::slots::Place;
 /// After the grace, the time for the cluster to report that containers ended.
 const REPORT_MS: u64 = 5_000;
 
+/// The exit code of what storage refused: 5 where a person has to give rights or room, else 6. Containers tell failures
+/// of storage in words alone; these are the storage's own, whatever file system it is.
+fn code_of(error: &str) -> u8 {
+    let refused = error.contains(": permission denied") || error.contains(": quota exceeded");
+    if refused { 5 } else { 6 }
+}
+
 /// The model on its way out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Export {
@@ -63,7 +70,7 @@ impl Core {
         self.cuts.failures += 1;
         if self.cuts.failures >= self.config.limits.store_tries {
             return self.fail(
-                6,
+                code_of(reason),
                 format!("the final checkpoint could not be taken: {reason}"),
             );
         }
@@ -212,7 +219,7 @@ impl Core {
             return;
         }
         export.trainer = None;
-        self.export_stumbled(6, "the model could not be written", error);
+        self.export_stumbled("the model could not be written", error);
     }
 
     pub(crate) fn published(&mut self, outcome: Stored) {
@@ -220,13 +227,13 @@ impl Core {
         match outcome {
             Stored::Published(model) => self.finished(Some(model)),
             Stored::NotDone { error } | Stored::Unknown { error } => {
-                self.export_stumbled(6, "the model could not be published", &error);
+                self.export_stumbled("the model could not be published", &error);
             }
             other => self.fail(10, format!("an answer to another question: {other:?}")),
         }
     }
 
-    fn export_stumbled(&mut self, exit_code: u8, what: &str, error: &str) {
+    fn export_stumbled(&mut self, what: &str, error: &str) {
         let Stage::Exporting(export) = &mut self.stage else {
             return;
         };
@@ -240,7 +247,7 @@ impl Core {
                 .map(|base| base.dir.clone())
                 .unwrap_or_default();
             return self.fail(
-                exit_code,
+                code_of(error),
                 format!(
                     "{what}: {error}; `heddle export {checkpoint}` tries again without training"
                 ),

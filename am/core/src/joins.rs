@@ -29,20 +29,23 @@ const MEMBERS_PER_MS: u64 = 8;
 pub(crate) struct Joins {
     window_ends: Mono,
     sent: u32,
+    /// Some joined before the work began; it is not only those who are joining that count.
+    early: bool,
 }
 
 impl Joins {
-    /// Whether a list may go out now; if not, when.
-    fn may_send(&mut self, now: Mono, members: usize) -> Result<(), Mono> {
+    /// When the next list may go out, if not now.
+    fn closed_until(&self, now: Mono) -> Option<Mono> {
+        (now < self.window_ends && self.sent >= BURST).then_some(self.window_ends)
+    }
+
+    /// A list of so many goes out.
+    fn note(&mut self, now: Mono, members: usize) {
         if now >= self.window_ends {
             self.window_ends = now + (WINDOW_MS + members as u64 / MEMBERS_PER_MS);
             self.sent = 0;
         }
-        if self.sent >= BURST {
-            return Err(self.window_ends);
-        }
         self.sent += 1;
-        Ok(())
     }
 }
 
@@ -61,32 +64,41 @@ impl Core {
         if barred {
             return;
         }
-        let ready = |holder: &&Holder| {
-            holder.connection.is_some() && !holder.joined && holder.draining.is_none()
-        };
-        let joiners: Vec<Member> = self
-            .slots
-            .holders(Role::Trainer)
+        // Called after nearly every event: whoever can be turned away without looking at each slot is.
+        if self.slots.joining.is_empty() {
+            return;
+        }
+        let needed = self.trainers_to_start() as usize;
+        let dealing = matches!(self.stage, Stage::Between(Then::Deal | Then::Resume));
+        if !self.started && !(dealing && (self.joins.early || self.slots.joining.len() >= needed)) {
+            return;
+        }
+        if let Some(at) = self.joins.closed_until(self.now.mono) {
+            return self.deadlines.at_latest(Purpose::Join, at);
+        }
+        let mut joining = std::mem::take(&mut self.slots.joining);
+        joining.retain(|slot| {
+            self.slots
+                .holder(*slot)
+                .is_some_and(|holder| !holder.joined)
+        });
+        let ready = |holder: &&Holder| holder.connection.is_some() && holder.draining.is_none();
+        let joiners: Vec<Member> = joining
+            .iter()
+            .filter_map(|slot| self.slots.holder(*slot))
             .filter(ready)
             .map(|holder| holder.member)
             .collect();
+        self.slots.joining = joining;
         if joiners.is_empty() {
             return;
         }
-        let joined = self
-            .slots
-            .holders(Role::Trainer)
-            .filter(|holder| holder.joined)
-            .count();
-        let together = joined + joiners.len();
-        let enough = matches!(self.stage, Stage::Between(Then::Deal | Then::Resume))
-            && together >= self.trainers_to_start() as usize;
-        if !self.started && !enough {
+        let together = self.joined().len() + joiners.len();
+        if !self.started && together < needed {
             return;
         }
-        if let Err(at) = self.joins.may_send(self.now.mono, together) {
-            return self.deadlines.at_latest(Purpose::Join, at);
-        }
+        self.joins.early |= !self.started;
+        self.joins.note(self.now.mono, together);
         for member in &joiners {
             if let Some(holder) = self.slots.holder_mut(member.slot) {
                 holder.joined = true;

@@ -26,10 +26,13 @@ impl Core {
         ) {
             return;
         }
+        if !self.slots.changed {
+            return;
+        }
         // Who can only help a job that runs is asked for once those are there without whom it cannot begin: two
         // jobs that fill a cluster with trainers would wait for each other's pservers for ever.
         let gang_min = (!self.started).then(|| self.trainers_to_start());
-        let asks = self.slots.ask(self.now.mono, gang_min);
+        let (asks, next) = self.slots.ask(self.now.mono, gang_min);
         let avoid = if asks.is_empty() {
             Vec::new()
         } else {
@@ -48,7 +51,7 @@ impl Core {
                 memory: self.memory_of(slot),
             });
         }
-        match self.slots.next_ask() {
+        match next {
             Some(at) => self.deadlines.set(Purpose::Reconcile, at),
             None => self.deadlines.clear(Purpose::Reconcile),
         }
@@ -57,6 +60,7 @@ impl Core {
     /// Which slots are to be filled: all pservers, and so many trainers.
     pub(crate) fn set_wanted(&mut self) {
         let trainers = self.trainers_wanted;
+        self.slots.changed = true;
         for (slot, entry) in &mut self.slots.entries {
             entry.wanted = slot.role == Role::Pserver || slot.index < trainers;
         }
@@ -82,6 +86,10 @@ impl Core {
                     Purpose::Liveness,
                     self.now.mono + self.config.limits.registration_ms,
                 );
+                // The last of those that the job cannot begin without lets the others be asked for.
+                let gang = self.config.spec.pservers.count + self.trainers_to_start();
+                self.slots.changed |=
+                    self.slots.rest_waits && self.slots.containers.len() >= gang as usize;
                 self.out.push(Action::Launch { container, member });
             }
             None => self.out.push(Action::Release { container }),

@@ -14,7 +14,7 @@
 //! A container lives on in [`Slots::containers`] until the cluster says that it ended, even if its slot has been
 //! given to another: the dead node's container may take ten minutes to be reported, and nobody waits for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use heddle_protocol::control::{Beat, TaskGrant};
@@ -103,6 +103,12 @@ pub(crate) struct Slots {
     pub containers: BTreeMap<ContainerId, Life>,
     /// Connections of holders. A holder's older connection is forgotten as soon as a newer one registers.
     pub connections: BTreeMap<ConnectionId, Slot>,
+    /// A slot may have to be asked for: looking for it walks all of them.
+    pub changed: bool,
+    /// Slots that the job can begin without wait until the others have containers.
+    pub rest_waits: bool,
+    /// Trainers that have registered and, when last looked at, had not joined.
+    pub joining: BTreeSet<Slot>,
     floor: Incarnation,
 }
 
@@ -134,6 +140,9 @@ impl Slots {
             entries: slots.map(|slot| (slot, entry())).collect(),
             containers: BTreeMap::new(),
             connections: BTreeMap::new(),
+            changed: true,
+            rest_waits: false,
+            joining: BTreeSet::new(),
             floor: Incarnation(
                 generation
                     .0
@@ -181,47 +190,44 @@ impl Slots {
         (holder.connection == Some(connection)).then_some(holder.member)
     }
 
-    /// Slots that are wanted, empty, and whose pause is over; each becomes `Asked` with a new incarnation.
+    /// Slots that are wanted, empty, and whose pause is over; each becomes `Asked` with a new incarnation. And when the
+    /// next pause is over.
     ///
     /// `gang_min`: as long as not all pservers and so many trainers have containers, only those.
-    pub(crate) fn ask(&mut self, now: Mono, gang_min: Option<u32>) -> Vec<(Slot, Incarnation)> {
+    pub(crate) fn ask(
+        &mut self,
+        now: Mono,
+        gang_min: Option<u32>,
+    ) -> (Vec<(Slot, Incarnation)>, Option<Mono>) {
+        self.changed = false;
         let needed = |slot: &Slot| {
             slot.role == Role::Pserver || gang_min.is_none_or(|trainers| slot.index < trainers)
         };
         let has_container =
             |entry: &Entry| matches!(entry.place, Place::Starting { .. } | Place::Held(_));
-        let complete = self
-            .entries
-            .iter()
-            .all(|(slot, entry)| !needed(slot) || has_container(entry));
-        let mut asks = Vec::new();
+        let complete = gang_min.is_none()
+            || self
+                .entries
+                .iter()
+                .all(|(slot, entry)| !needed(slot) || has_container(entry));
+        self.rest_waits = !complete;
+        let (mut asks, mut next) = (Vec::new(), None);
         for (slot, entry) in &mut self.entries {
-            if !(complete || needed(slot)) {
+            let Place::Empty { not_before } = entry.place else {
+                continue;
+            };
+            if !entry.wanted || !(complete || needed(slot)) {
                 continue;
             }
-            if let Place::Empty { not_before } = entry.place
-                && entry.wanted
-                && not_before <= now
-            {
+            if not_before <= now {
                 entry.incarnation = entry.incarnation.max(self.floor).next();
                 entry.place = Place::Asked;
                 asks.push((*slot, entry.incarnation));
+            } else {
+                next = Some(next.map_or(not_before, |next: Mono| next.min(not_before)));
             }
         }
-        asks
-    }
-
-    /// When the next pause of a wanted slot is over.
-    pub(crate) fn next_ask(&self) -> Option<Mono> {
-        let pauses = self
-            .entries
-            .values()
-            .filter(|entry| entry.wanted)
-            .filter_map(|entry| match entry.place {
-                Place::Empty { not_before } => Some(not_before),
-                Place::Asked | Place::Starting { .. } | Place::Held(_) => None,
-            });
-        pauses.min()
+        (asks, next)
     }
 
     /// A container came for this ask. Returns whom to launch in it; none: it is not needed.
@@ -316,6 +322,9 @@ impl Slots {
 
     fn put(&mut self, holder: Holder) {
         let slot = holder.member.slot;
+        if slot.role == Role::Trainer && !holder.joined {
+            self.joining.insert(slot);
+        }
         if let Some(connection) = holder.connection {
             self.connections.insert(connection, slot);
         }
@@ -327,6 +336,7 @@ impl Slots {
     /// Empties a slot. Returns the container to stop, if there is one that the cluster has not reported as ended.
     pub(crate) fn vacate(&mut self, slot: Slot, not_before: Mono) -> Option<ContainerId> {
         let entry = self.entries.get_mut(&slot)?;
+        self.changed = true;
         let old = std::mem::replace(&mut entry.place, Place::Empty { not_before });
         let container = match old {
             Place::Empty { .. } | Place::Asked => None,
@@ -369,7 +379,7 @@ impl Slots {
 
     /// Distinct nodes that containers are on.
     pub(crate) fn nodes(&self) -> usize {
-        let nodes: std::collections::BTreeSet<&str> = self
+        let nodes: BTreeSet<&str> = self
             .containers
             .values()
             .map(|life| life.node.as_str())
