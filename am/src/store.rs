@@ -291,7 +291,9 @@ async fn write_whole(
     path: &StorePath,
     content: Vec<u8>,
 ) -> Result<(), WriteError> {
-    let mut writer = storage.create(path, Mode::FILE).await?;
+    let mut writer = storage
+        .create_sized(path, Mode::FILE, content.len() as u64)
+        .await?;
     writer.write(Bytes::from(content)).await?;
     writer.sync().await?;
     writer.close().await

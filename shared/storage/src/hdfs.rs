@@ -31,7 +31,7 @@ use heddle_hadoop::namenode::NameNode;
 use heddle_hadoop::rpc::RpcError;
 use tokio::sync::OnceCell;
 
-use crate::error::{Op, Reason, StorageError, WriteError};
+use crate::error::{Op, Reason, StorageError, WriteError, chain};
 use crate::path::StorePath;
 use crate::store::{BlockPlace, Entry, Kind, Mode, Reader, Storage, Writer};
 use calls::{CALL, Calls};
@@ -122,6 +122,32 @@ impl HdfsStorage {
             new_files: NewFiles::of(configuration),
             calls,
         })
+    }
+
+    /// Creates a file whose blocks have this size; none: the server's.
+    async fn create_in_blocks(
+        &self,
+        path: &StorePath,
+        mode: Mode,
+        block_size: Option<u64>,
+    ) -> Result<Box<dyn Writer>, WriteError> {
+        let options = WriteOptions {
+            block_size,
+            replication: self.new_files.replication,
+            permission: mode.0,
+            overwrite: false,
+            create_parent: false,
+        };
+        let writer = self
+            .change(Op::Create, path, |client, path| async move {
+                client.create(&path, options).await
+            })
+            .await?;
+        Ok(Box::new(HdfsWriter::new(
+            self.clone(),
+            path.clone(),
+            writer,
+        )))
     }
 
     /// Where all bytes of a file are.
@@ -269,23 +295,24 @@ impl Storage for HdfsStorage {
     }
 
     async fn create(&self, path: &StorePath, mode: Mode) -> Result<Box<dyn Writer>, WriteError> {
-        let options = WriteOptions {
-            block_size: self.new_files.block_size,
-            replication: self.new_files.replication,
-            permission: mode.0,
-            overwrite: false,
-            create_parent: false,
-        };
-        let writer = self
-            .change(Op::Create, path, |client, path| async move {
-                client.create(&path, options).await
-            })
-            .await?;
-        Ok(Box::new(HdfsWriter::new(
-            self.clone(),
-            path.clone(),
-            writer,
-        )))
+        self.create_in_blocks(path, mode, self.new_files.block_size)
+            .await
+    }
+
+    async fn create_sized(
+        &self,
+        path: &StorePath,
+        mode: Mode,
+        bytes: u64,
+    ) -> Result<Box<dyn Writer>, WriteError> {
+        let block_size = self.new_files.block_size_for(bytes);
+        match self.create_in_blocks(path, mode, block_size).await {
+            // A NameNode that was told to take larger blocks only.
+            Err(WriteError::NotDone(error)) if chain(&error).contains("min-block-size") => {
+                self.create(path, mode).await
+            }
+            result => result,
+        }
     }
 
     async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError> {

@@ -142,7 +142,9 @@ async fn write_small(
     path: &StorePath,
     data: &'static [u8],
 ) -> Result<(), WriteError> {
-    let mut writer = storage.create(path, Mode::FILE).await?;
+    let mut writer = storage
+        .create_sized(path, Mode::FILE, data.len() as u64)
+        .await?;
     writer.write(Bytes::from_static(data)).await?;
     writer.sync().await?;
     writer.close().await

@@ -89,6 +89,20 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// `Exists` when the name is taken, also by a directory; `NotFound` without the parent.
     async fn create(&self, path: &StorePath, mode: Mode) -> Result<Box<dyn Writer>, WriteError>;
 
+    /// The same for a file of which is known that it will have `bytes` bytes: a store that sets room aside while a
+    /// file is being written need not set aside more (HDFS counts a whole block of each copy against a quota).
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    async fn create_sized(
+        &self,
+        path: &StorePath,
+        mode: Mode,
+        _bytes: u64,
+    ) -> Result<Box<dyn Writer>, WriteError> {
+        self.create(path, mode).await
+    }
+
     /// Opens a file for streaming from byte `offset` to its end.
     ///
     /// # Errors

@@ -19,6 +19,9 @@ use crate::read_small;
 use crate::sidecar::{sidecar_line, sidecar_name};
 use crate::store::{Mode, Storage, Writer};
 
+/// How often a sidecar that failed is written again.
+const SIDECAR_AGAIN: u32 = 3;
+
 /// A file that is being written and summed.
 #[derive(Debug)]
 pub struct SummedWriter {
@@ -54,13 +57,29 @@ impl SummedWriter {
     /// # Errors
     /// What [`Storage::create`] says.
     pub async fn create(storage: &dyn Storage, path: &StorePath) -> Result<Self, StorageError> {
-        let writer = storage.create(path, Mode::FILE).await?;
-        Ok(Self {
+        Ok(Self::new(path, storage.create(path, Mode::FILE).await?))
+    }
+
+    /// The same for a file of which is known that it will have `bytes` bytes.
+    ///
+    /// # Errors
+    /// What [`Storage::create_sized`] says.
+    pub async fn create_sized(
+        storage: &dyn Storage,
+        path: &StorePath,
+        bytes: u64,
+    ) -> Result<Self, StorageError> {
+        let writer = storage.create_sized(path, Mode::FILE, bytes).await?;
+        Ok(Self::new(path, writer))
+    }
+
+    fn new(path: &StorePath, writer: Box<dyn Writer>) -> Self {
+        Self {
             path: path.clone(),
             writer,
             digester: Digester::new(),
             bytes: 0,
-        })
+        }
     }
 
     /// Appends bytes.
@@ -109,16 +128,31 @@ impl SummedWriter {
 }
 
 impl Unvouched {
-    /// Writes the sidecar.
+    /// Writes the sidecar. One that fails in passing is removed and written again: the file it vouches for may
+    /// have taken minutes.
     ///
     /// # Errors
     /// What the storage says; an unknown outcome is resolved by reading the sidecar back first.
     pub async fn vouch(self, storage: &dyn Storage) -> Result<Summed, StorageError> {
         let Self { path, md5, bytes } = self;
         let name = path.name().to_owned();
-        let line = sidecar_line(md5, &name);
+        let line = Bytes::from(sidecar_line(md5, &name));
         let sidecar = path.sibling(&sidecar_name(&name))?;
-        write_whole(storage, &sidecar, Bytes::from(line)).await?;
+        let mut again = 0..SIDECAR_AGAIN;
+        let mut result = write_whole(storage, &sidecar, line.clone()).await;
+        while let Err(error) = &result
+            && error.error().is_retryable()
+            && again.next().is_some()
+        {
+            // What is there of it is ours, as the file beside it is.
+            match storage.delete_file(&sidecar).await {
+                Ok(()) => {}
+                Err(gone) if gone.error().is_not_found() => {}
+                Err(_) => break,
+            }
+            result = write_whole(storage, &sidecar, line.clone()).await;
+        }
+        result?;
         Ok(Summed { name, md5, bytes })
     }
 }
@@ -134,7 +168,9 @@ pub(crate) async fn write_whole(
     path: &StorePath,
     data: Bytes,
 ) -> Result<(), WriteError> {
-    let mut writer = storage.create(path, Mode::FILE).await?;
+    let mut writer = storage
+        .create_sized(path, Mode::FILE, data.len() as u64)
+        .await?;
     writer.write(data.clone()).await?;
     writer.sync().await?;
     let error = match writer.close().await {

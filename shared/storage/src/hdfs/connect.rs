@@ -38,6 +38,21 @@ impl NewFiles {
     }
 }
 
+/// The smallest block that a NameNode allows where nobody has configured another (`dfs.namenode.fs-limits.min-block-size`).
+const BLOCK_MIN: u64 = 1 << 20;
+
+impl NewFiles {
+    /// The block size for a file of so many bytes: one block, of whole MiB, unless the configured one is smaller.
+    pub(super) fn block_size_for(&self, bytes: u64) -> Option<u64> {
+        match self.block_size {
+            Some(configured) if bytes < configured && configured > BLOCK_MIN => {
+                Some(bytes.max(1).next_multiple_of(BLOCK_MIN).min(configured))
+            }
+            other => other,
+        }
+    }
+}
+
 /// The file system that a URL's authority means: itself, or `fs.defaultFS` where it is empty.
 ///
 /// # Errors
@@ -228,6 +243,23 @@ mod tests {
             };
             assert!(what.contains("HADOOP_CONF_DIR"), "{what}");
         }
+    }
+
+    #[test]
+    fn a_small_file_sets_no_more_aside_than_it_needs() {
+        const MIB: u64 = 1 << 20;
+        let of = |block_size, bytes| {
+            let files = NewFiles {
+                block_size,
+                replication: None,
+            };
+            files.block_size_for(bytes)
+        };
+        assert_eq!(of(Some(128 * MIB), 46), Some(MIB));
+        assert_eq!(of(Some(128 * MIB), MIB + 1), Some(2 * MIB));
+        assert_eq!(of(Some(128 * MIB), 500 * MIB), Some(128 * MIB));
+        assert_eq!(of(Some(4096), 46), Some(4096));
+        assert_eq!(of(None, 46), None);
     }
 
     #[test]

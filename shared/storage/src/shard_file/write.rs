@@ -62,7 +62,11 @@ impl ShardWriter {
         let start = header.encode()?;
         let name = ShardFile::name(header.shard, uuid);
         let path = dir.join(&name).map_err(StorageError::from)?;
-        let mut file = SummedWriter::create(storage, &path).await?;
+        let sections = header.sections.iter();
+        let bytes = sections.fold(start.len() as u64, |sum, section| {
+            sum.saturating_add(section.bytes().next_multiple_of(ALIGN))
+        });
+        let mut file = SummedWriter::create_sized(storage, &path, bytes).await?;
         file.write(Bytes::from(start)).await?;
         let mut writer = Self {
             file,
