@@ -28,6 +28,9 @@ impl Bench {
             .args(arguments)
             .current_dir(self.path())
             .env_remove("RUST_LOG")
+            .env_remove("HADOOP_CONF_DIR")
+            .env_remove("YARN_CONF_DIR")
+            .env_remove("HADOOP_HOME")
             .env("XDG_STATE_HOME", self.path().join("state"))
             .output()
             .unwrap()
@@ -89,10 +92,7 @@ fn help_names_every_command_and_hides_the_containers() {
 fn what_has_no_function_yet_says_so_with_exit_2() {
     let bench = Bench::new(JOB);
     for command in [
-        &["submit", "job.toml", "--queue", "ml"][..],
-        &["attach", "application_1_1"],
-        &["scale", "x", "3"],
-        &["chaos"],
+        &["chaos"][..],
         &["doctor"],
         &["bench"],
         &["checkpoint", "groups"],
@@ -100,6 +100,41 @@ fn what_has_no_function_yet_says_so_with_exit_2() {
     ] {
         let stderr = bench.refused(command, 2);
         assert!(stderr.contains("not available yet"), "{stderr}");
+    }
+}
+
+#[test]
+fn without_a_cluster_commands_that_need_one_name_the_next_step() {
+    let bench = Bench::new(JOB);
+    for command in [
+        &["submit", "job.toml", "--queue", "ml", "--tags", "a,b"][..],
+        &["submit", "job.toml", "--dry-run", "--json"],
+        &["attach", "application_1700000000000_0001"],
+        &["status", "application_1700000000000_0001"],
+        &["kill", "application_1700000000000_0001"],
+        &["logs", "application_1700000000000_0001"],
+        &["scale", "application_1700000000000_0001", "trainers", "3"],
+        &["checkpoint", "now", "application_1700000000000_0001"],
+        &["list", "--yarn"],
+    ] {
+        let stderr = bench.refused(command, 7);
+        assert!(stderr.contains("HADOOP_CONF_DIR"), "{stderr}");
+    }
+}
+
+#[test]
+fn what_is_no_application_is_said_before_anybody_is_asked() {
+    let bench = Bench::new(JOB);
+    for command in [
+        &["status", "application_x"][..],
+        &["attach", "application_x"],
+        &["attach", "1a2b3c4d"],
+        &["scale", "application_1_1", "pservers", "3"],
+        &["submit", "job.toml", "--env", "novalue"],
+        &["submit", "job.toml", "--on-interrupt", "ignore"],
+        &["submit", "job.toml", "--wait-timeout", "10"],
+    ] {
+        bench.refused(command, 2);
     }
 }
 

@@ -54,16 +54,26 @@ pub async fn follow(application: Application, waiting: Waiting, json: bool) -> O
     let deadline = waiting.wait_timeout.map(|limit| Instant::now() + limit);
     let mut stopped_by = None;
     loop {
-        follower.look(json).await?;
-        if follower.application.is_over() {
-            break;
-        }
+        // A look may take seconds when nobody answers; a signal does not wait for it.
         let stop = tokio::select! {
-            () = tokio::time::sleep(follower.pause()) => match deadline {
-                Some(deadline) if Instant::now() >= deadline => Stop::Timeout,
-                _ => continue,
+            looked = follower.look(json) => {
+                looked?;
+                if follower.application.is_over() {
+                    break;
+                }
+                None
+            }
+            exit = signals.next() => Some(Stop::Signalled(exit)),
+        };
+        let stop = match stop {
+            Some(stop) => stop,
+            None => tokio::select! {
+                () = tokio::time::sleep(follower.pause()) => match deadline {
+                    Some(deadline) if Instant::now() >= deadline => Stop::Timeout,
+                    _ => continue,
+                },
+                exit = signals.next() => Stop::Signalled(exit),
             },
-            exit = signals.next() => Stop::Signalled(exit),
         };
         let id = follower.application.id();
         let signalled = match stop {
@@ -291,7 +301,10 @@ impl Follower {
             (Some(ApplicationState::Killed), _) | (_, FinalApplicationStatus::Killed) => {
                 (JobState::Stopped, Exit::Killed)
             }
-            _ => (JobState::Failed, Exit::JobFailed),
+            _ => {
+                let told = exit_told(&report.diagnostics).unwrap_or(Exit::JobFailed);
+                (JobState::Failed, told)
+            }
         };
         let message = match report.diagnostics.trim() {
             "" | "N/A" => format!("{} ended without a word", report.id),
@@ -314,6 +327,19 @@ impl Follower {
             view: Box::new(view),
         }
     }
+}
+
+/// The exit code in diagnostics: as our ApplicationMaster says it, `(exit code 7)`, or as a NodeManager tells that of
+/// its process, `exited with  exitCode: 7`.
+fn exit_told(diagnostics: &str) -> Option<Exit> {
+    let after = |mark: &str| {
+        let (_, rest) = diagnostics.rsplit_once(mark)?;
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<u8>().ok()
+    };
+    let code = after("(exit code ").or_else(|| after("exitCode: "))?;
+    // Signals and YARN's own numbers say nothing of ours.
+    (1..=10).contains(&code).then(|| Exit::from_code(code))
 }
 
 /// The ResourceManager's diagnostics without the time of day at their front, `[Sat Nov 21 …] `.
@@ -339,5 +365,15 @@ mod tests {
         );
         assert_eq!(without_time("N/A"), "");
         assert_eq!(without_time("[x] y"), "[x] y");
+    }
+
+    #[test]
+    fn the_exit_code_is_found_in_what_the_cluster_keeps() {
+        let ours = "Heddle: data.train: no file (exit code 7); see …";
+        assert_eq!(exit_told(ours), Some(Exit::Input));
+        let node = "AM Container for appattempt_1 exited with  exitCode: 9\nFailing this attempt";
+        assert_eq!(exit_told(node), Some(Exit::Fenced));
+        assert_eq!(exit_told("exited with  exitCode: 137"), None);
+        assert_eq!(exit_told("timed out"), None);
     }
 }

@@ -20,6 +20,10 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// What is searched for in a new tail to find where the last one ended.
 const SEAM_BYTES: usize = 4096;
 
+/// What the NodeManager writes beside a process's own files: how it was started, not what it said. (What went wrong
+/// there is in prelaunch.err.)
+const OF_THE_NODE: [&str; 3] = ["directory.info", "launch_container.sh", "prelaunch.out"];
+
 /// What is asked for.
 pub struct Wanted {
     /// What the folder `<slot>-<incarnation>` begins with; empty for all.
@@ -58,6 +62,9 @@ pub async fn of_application(id: ApplicationId, wanted: &Wanted) -> Outcome {
             if logs.is_empty() {
                 missing.push(source);
             }
+            let logs = logs
+                .into_iter()
+                .filter(|(file, _)| !OF_THE_NODE.contains(&&**file));
             for (file, content) in logs {
                 printed.print(&format!("{}/{file}", source.name), content, wanted.json)?;
             }

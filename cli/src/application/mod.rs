@@ -182,7 +182,7 @@ impl Application {
     }
 
     async fn read_spec(&self) -> Option<JobSpec> {
-        let place = self.staging.join("spec.json");
+        let place = self.reports.join("spec.json");
         let bytes = self.site.read(&place, SMALL_BYTES_MAX).await.ok()??;
         JobSpec::from_json(&bytes).ok()
     }

@@ -202,7 +202,7 @@ mod tests {
         let secret = secret_of_credentials(&file).expect("there");
         assert_eq!(secret.to_hex(), digits);
 
-        credentials.insert_secret(SECRET_ALIAS, digits[1..].as_bytes().to_vec());
+        credentials.insert_secret(SECRET_ALIAS, digits.as_bytes()[1..].to_vec());
         credentials.write_file(&file).expect("written");
         let failure = secret_of_credentials(&file).expect_err("a digit is missing");
         assert!(failure.fact.contains(SECRET_ALIAS), "{failure:?}");

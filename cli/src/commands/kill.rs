@@ -56,9 +56,14 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Outc
             }
             Err(_) => by_force(&application).await?,
         }
-        if !wait_for_end(&mut application).await {
+        let limit = match checkpoint {
+            // What is saved now must not be lost to haste.
+            true => END_LIMIT + 2 * application.am().await.checkpoint_timeout,
+            false => END_LIMIT,
+        };
+        if !wait_for_end(&mut application, limit).await {
             by_force(&application).await?;
-            wait_for_end(&mut application).await;
+            wait_for_end(&mut application, END_LIMIT).await;
         }
     }
     application.sweep().await;
@@ -83,9 +88,9 @@ async fn by_force(application: &Application) -> Result<(), Failure> {
 }
 
 /// Whether it is over in time.
-async fn wait_for_end(application: &mut Application) -> bool {
+async fn wait_for_end(application: &mut Application, limit: Duration) -> bool {
     let begun = Instant::now();
-    while begun.elapsed() < END_LIMIT {
+    while begun.elapsed() < limit {
         if application.refresh().await.is_ok() && application.is_over() {
             return true;
         }

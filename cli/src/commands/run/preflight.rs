@@ -70,11 +70,28 @@ pub async fn on_storage(
     let plan = heddle_am::input::plan(spec)
         .await
         .map_err(|error| unreadable(&error))?;
-    tokio::try_join!(
+    outputs(spec, overwrite, trying).await?;
+    Ok(plan)
+}
+
+/// Tries whether checkpoints and model can be kept where they are to be.
+///
+/// # Errors
+/// As [`check`].
+///
+/// # Cancel safety
+/// None: small files may be left.
+pub async fn outputs_take(spec: &JobSpec, overwrite: bool) -> Result<(), Failure> {
+    outputs(spec, overwrite, true).await
+}
+
+async fn outputs(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<(), Failure> {
+    // Both to their end, so that one that fails leaves no files of the other.
+    let (checkpoints, model) = tokio::join!(
         checkpoints(&spec.checkpoint.dir, trying),
         model(&spec.output.model, overwrite, trying),
-    )?;
-    Ok(plan)
+    );
+    checkpoints.and(model)
 }
 
 fn unreadable(error: &InputError) -> Failure {

@@ -15,7 +15,7 @@ use heddle_protocol::spec::{JobSpec, Location};
 use heddle_yarn::{ApplicationId, ApplicationReport};
 use uuid::Uuid;
 
-use super::run::preflight::on_storage;
+use super::run::preflight::{on_storage, outputs_take};
 use crate::am_client;
 use crate::application::{self, Application};
 use crate::exit::Exit;
@@ -30,6 +30,7 @@ mod launch;
 mod plan;
 mod preflight;
 mod program;
+mod rm_web;
 mod stage;
 mod token;
 mod upload;
@@ -131,17 +132,35 @@ async fn ready(site: &Arc<Site>, args: &Args) -> Result<Ready, Failure> {
     let of_program = spec.clone();
     let program = tokio::task::spawn_blocking(move || program::read(&of_program));
     let mut future = spec.clone();
-    let (cleared, input, data, base) = tokio::try_join!(
-        preflight::cluster(site, &spec),
-        on_storage(&spec, args.overwrite, !args.dry_run),
-        upload::local_data(site, &mut future),
-        async {
-            match args.fresh {
-                true => Ok(None),
-                false => earlier::base(&spec.checkpoint.dir).await,
-            }
-        },
-    )?;
+    // Beside the others, and never cut short: what it makes it also removes.
+    let trying = (!args.dry_run).then(|| {
+        let (spec, overwrite) = (spec.clone(), args.overwrite);
+        tokio::spawn(async move { outputs_take(&spec, overwrite).await })
+    });
+    let checked = async {
+        tokio::try_join!(
+            preflight::cluster(site, &spec),
+            on_storage(&spec, args.overwrite, false),
+            upload::local_data(site, &mut future),
+            async {
+                match args.fresh {
+                    true => Ok(None),
+                    false => earlier::base(&spec.checkpoint.dir).await,
+                }
+            },
+        )
+    };
+    let checked = checked.await;
+    if let Some(trying) = trying {
+        let tried = trying.await.map_err(|error| {
+            Failure::caused(Exit::Internal, "the outputs were not tried", &error)
+        })?;
+        // What was found without trying is said better.
+        if checked.is_ok() {
+            tried?;
+        }
+    }
+    let (cleared, input, data, base) = checked?;
     let program = program
         .await
         .map_err(|error| Failure::caused(Exit::Internal, "the program was not read", &error))??;
@@ -197,8 +216,11 @@ async fn hand_over(
                 .kill(ready.application, "interrupted while submitting")
                 .await;
         }
-        if let Err(left) = site.remove_dir(&staging).await {
-            eprintln!("warning: {}", left.fact);
+        let reports = site.reports(site.user.short_name(), ready.application)?;
+        for dir in [&staging, &reports] {
+            if let Err(left) = site.remove_dir(dir).await {
+                eprintln!("warning: {}", left.fact);
+            }
         }
     }
     handed

@@ -10,6 +10,7 @@ use heddle_yarn::resource::ResourceError;
 use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
 
 use super::plan::{QueueView, Role, Steps, roles};
+use super::rm_web;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
@@ -89,21 +90,34 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
 pub async fn cluster(site: &Site, spec: &JobSpec) -> Result<Cleared, Failure> {
     let client = &site.client;
     let name = &spec.yarn.queue;
-    let (new, types, queue, acls, nodes) = tokio::try_join!(
-        client.new_application(),
-        client.resource_types(),
-        client.queue(name),
-        client.queue_acls(),
-        client.nodes(&[NodeState::Running]),
-    )
-    .map_err(|error| client_failure("the ResourceManager does not serve", &error))?;
+    let asked = async {
+        tokio::try_join!(
+            client.new_application(),
+            client.resource_types(),
+            client.queue(name),
+            client.queue_acls(),
+            client.nodes(&[NodeState::Running]),
+        )
+    };
+    let (asked, told) = tokio::join!(asked, rm_web::ask(site, name));
+    let (new, types, queue, acls, nodes) =
+        asked.map_err(|error| client_failure("the ResourceManager does not serve", &error))?;
     let roles = roles(spec);
     let queue = queue_is_open(name, queue, &acls, &site.user.effective)?;
     for role in &roles {
         fits(role, &types, &new.maximum, &nodes, spec)?;
     }
-    let steps = steps(site);
+    let steps = told.steps.unwrap_or_else(|| steps(site));
     let mut notes = Vec::new();
+    let am = steps.rounded(&roles[0].asked).memory.as_mib();
+    if let Some((limit, used)) = told.am_mib
+        && used.saturating_add(am) > limit
+    {
+        notes.push(format!(
+            "yarn.queue = {name:?} lets ApplicationMasters use {limit} MiB, of which {used} are in use, and this one takes {am}: \
+             the job may wait until others have ended (yarn.scheduler.capacity.maximum-am-resource-percent)"
+        ));
+    }
     if nodes.is_empty() {
         notes.push("no node of the cluster runs just now; the job will wait for one".to_owned());
     }
@@ -178,13 +192,17 @@ fn fits(
     let asked = &role.asked;
     let key = role.key;
     types.check(asked, maximum).map_err(|error| {
-        let what = match &error {
-            ResourceError::UnknownType { .. } => format!("{key}.resources"),
-            _ => format!("{key}.memory, {key}.vcores"),
+        let (what, next) = match &error {
+            ResourceError::UnknownType { .. } => (
+                format!("{key}.resources"),
+                "resource-types.xml of the cluster names what it counts",
+            ),
+            _ => (
+                format!("{key}.memory, {key}.vcores, {key}.resources"),
+                "yarn.memory-overhead comes on top of memory; the limit is yarn.scheduler.maximum-allocation-* of the cluster",
+            ),
         };
-        Failure::new(Exit::Refused, format!("{what}: {error}")).next(
-            "yarn.memory-overhead comes on top of memory; the limit is yarn.scheduler.maximum-allocation-* of the cluster",
-        )
+        Failure::new(Exit::Refused, format!("{what}: {error}")).next(next)
     })?;
     let label = spec.yarn.node_label.as_deref();
     let labelled: Vec<&NodeReport> = nodes

@@ -53,25 +53,24 @@ pub async fn stage(
     let home = site.home()?;
     let id = content.application.to_string();
     let own = [HOME_DIR, "staging", &id];
+    let reports = [HOME_DIR, "reports", &id];
+    let data_name = uploads.data.first().map(|first| folder_of(&first.to));
+    let data_dir: Vec<&str> = match &data_name {
+        Some(name) => vec![HOME_DIR, "data", name],
+        None => vec![HOME_DIR],
+    };
     tokio::try_join!(
         site.make_dirs(&home, &[HOME_DIR, "bin"]),
         site.make_dirs(&home, &own),
-        site.make_dirs(&home, &[HOME_DIR, "reports"]),
+        site.make_dirs(&home, &reports),
+        site.make_dirs(&home, &data_dir),
     )?;
     let staging = content.staging;
-    let folders = [
-        (CONF_DIR, true),
-        ("files", !uploads.files.is_empty()),
-        ("am", true),
-    ];
-    for (folder, _) in folders.iter().filter(|(_, wanted)| *wanted) {
-        site.make_dirs(staging, &[*folder]).await?;
-    }
-    if let Some(first) = uploads.data.first() {
-        let dir = first.to.to_string();
-        let name = dir.rsplit('/').nth(1).unwrap_or_default().to_owned();
-        site.make_dirs(&home, &[HOME_DIR, "data", &name]).await?;
-    }
+    tokio::try_join!(
+        site.make_dirs(staging, &[CONF_DIR]),
+        site.make_dirs(staging, &["files"]),
+        site.make_dirs(staging, &["am"]),
+    )?;
 
     let mut shared: JoinSet<Result<(String, StagedFile), Failure>> = JoinSet::new();
     program(site, uploads, &mut shared);
@@ -85,41 +84,59 @@ pub async fn stage(
         conf,
         &mut shared,
     );
-    let mut resources = collect(shared).await?;
-    let yarn = content.spec;
-    for file in &yarn.yarn.archives {
-        if let Some(staged) = resources.get_mut(&file.name) {
-            staged.archive = true;
-        }
-    }
-
-    let file = YarnFile {
-        application: id,
-        user: site.user.short_name().to_owned(),
-        staging: staging.url(),
-        reports: site
-            .reports(site.user.short_name(), content.application)?
-            .url(),
-        max_attempts: yarn.yarn.max_attempts,
-        resources: resources.clone(),
-        env: yarn.yarn.env.clone(),
-    };
     let json = |what: &str, bytes: Result<Vec<u8>, serde_json::Error>| {
         bytes
             .map_err(|error| Failure::caused(Exit::Internal, format!("{what} has no form"), &error))
     };
-    let mut own = JoinSet::new();
     let run = json("run.json", serde_json::to_vec_pretty(content.run))?;
-    small(site, content, "run.json", run, &mut own);
-    small(site, content, "spec.json", content.spec.to_json(), &mut own);
-    let file = json(YARN_FILE, serde_json::to_vec_pretty(&file))?;
-    small(site, content, YARN_FILE, file, &mut own);
+    small(site, content, "run.json", run, &mut shared);
+    small(
+        site,
+        content,
+        "spec.json",
+        content.spec.to_json(),
+        &mut shared,
+    );
     let secret = content.secret.to_hex().into_bytes();
-    small(site, content, SECRET_FILE, secret, &mut own);
-    resources.append(&mut collect(own).await?);
+    small(site, content, SECRET_FILE, secret, &mut shared);
+    // What was asked for stays with the report: whoever attaches later is told the same end.
+    let kept = site.reports(site.user.short_name(), content.application)?;
+    let (to, spec) = (kept.join("spec.json"), content.spec.to_json());
+    let of_report = Arc::clone(site);
+    shared.spawn(async move { Ok((String::new(), upload::put(&of_report, spec, &to).await?)) });
+
+    let mut all = collect(shared).await?;
     // It is in the container's credentials.
-    resources.remove(SECRET_FILE);
-    Ok(Staged { am: resources })
+    all.remove(SECRET_FILE);
+    let yarn = &content.spec.yarn;
+    for file in &yarn.archives {
+        if let Some(staged) = all.get_mut(&file.name) {
+            staged.archive = true;
+        }
+    }
+    let for_am = |name: &str| name == "run.json" || name == "spec.json";
+    let resources = all.iter().filter(|(name, _)| !for_am(name));
+    let file = YarnFile {
+        application: id,
+        user: site.user.short_name().to_owned(),
+        staging: staging.url(),
+        reports: kept.url(),
+        max_attempts: yarn.max_attempts,
+        resources: resources
+            .map(|(name, file)| (name.clone(), file.clone()))
+            .collect(),
+        env: yarn.env.clone(),
+    };
+    let file = json(YARN_FILE, serde_json::to_vec_pretty(&file))?;
+    let place = staging.join(YARN_FILE);
+    all.insert(YARN_FILE.to_owned(), upload::put(site, file, &place).await?);
+    Ok(Staged { am: all })
+}
+
+/// The name of the folder that a place is in.
+fn folder_of(place: &Location) -> String {
+    let path = place.path();
+    path.rsplit('/').nth(1).unwrap_or_default().to_owned()
 }
 
 type Sending = JoinSet<Result<(String, StagedFile), Failure>>;

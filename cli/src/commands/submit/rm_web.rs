@@ -1,0 +1,134 @@
+//! What the ResourceManager tells over HTTP alone: the steps in which it grants, and how much of a queue
+//! ApplicationMasters may use. Worth knowing and worth no failure: a cluster that does not say is asked nothing more.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use heddle_hadoop::configuration::RmService;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1::handshake;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use super::plan::Steps;
+use crate::site::Site;
+
+/// For all questions together: the id of an application shall be there within a second.
+const LIMIT: Duration = Duration::from_millis(500);
+/// The scheduler's page of thousands of queues has some MB.
+const BYTES_MAX: usize = 32 << 20;
+
+/// What was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// In which it grants.
+    pub steps: Option<Steps>,
+    /// MiB that ApplicationMasters of the queue may use, and do.
+    pub am_mib: Option<(u64, u64)>,
+}
+
+/// Asks for the queue of that name or path.
+pub async fn ask(site: &Site, queue: &str) -> Told {
+    tokio::time::timeout(LIMIT, told(site, queue))
+        .await
+        .unwrap_or_default()
+}
+
+async fn told(site: &Site, queue: &str) -> Told {
+    let addresses = site.configuration.resource_managers(RmService::Web);
+    for address in addresses.unwrap_or_default() {
+        let address = address.to_string();
+        let number = async |key: &str| number(&get(&address, &format!("/conf?name={key}")).await?);
+        let (memory, vcores, scheduler) = tokio::join!(
+            number("yarn.scheduler.minimum-allocation-mb"),
+            number("yarn.scheduler.minimum-allocation-vcores"),
+            get(&address, "/ws/v1/cluster/scheduler"),
+        );
+        let steps = memory.map(|memory_mib| Steps {
+            memory_mib: memory_mib.max(1),
+            vcores: vcores
+                .and_then(|n| u32::try_from(n).ok())
+                .unwrap_or(1)
+                .max(1),
+        });
+        let am_mib = scheduler.as_ref().and_then(|found| am_share(found, queue));
+        if steps.is_some() || am_mib.is_some() {
+            return Told { steps, am_mib };
+        }
+    }
+    Told::default()
+}
+
+/// The value in the answer to `/conf?name=…`.
+fn number(answer: &Value) -> Option<u64> {
+    answer["property"]["value"].as_str()?.trim().parse().ok()
+}
+
+/// `AMResourceLimit` and `usedAMResource` of a leaf queue of the CapacityScheduler.
+fn am_share(answer: &Value, name: &str) -> Option<(u64, u64)> {
+    fn find<'v>(queue: &'v Value, name: &str, depth: u32) -> Option<&'v Value> {
+        if queue["queueName"] == name || queue["queuePath"] == name {
+            return Some(queue);
+        }
+        let below = queue["queues"]["queue"].as_array()?;
+        let deeper = depth.checked_sub(1)?;
+        below.iter().find_map(|queue| find(queue, name, deeper))
+    }
+    let queue = find(&answer["scheduler"]["schedulerInfo"], name, 32)?;
+    let limit = queue["AMResourceLimit"]["memory"].as_u64()?;
+    Some((
+        limit,
+        queue["usedAMResource"]["memory"].as_u64().unwrap_or(0),
+    ))
+}
+
+async fn get(address: &str, path: &str) -> Option<Value> {
+    let stream = TcpStream::connect(address).await.ok()?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await.ok()?;
+    tokio::spawn(async move {
+        // Its end shows in the request that waits for it.
+        let _ended = connection.await;
+    });
+    let request = Request::get(path)
+        .header(hyper::header::HOST, address)
+        .header(hyper::header::ACCEPT, "application/json")
+        .body(Empty::<Bytes>::new())
+        .ok()?;
+    let response = sender.send_request(request).await.ok()?;
+    if response.status() != StatusCode::OK {
+        return None;
+    }
+    let body = Limited::new(response.into_body(), BYTES_MAX);
+    serde_json::from_slice(&body.collect().await.ok()?.to_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_share_of_a_queue_is_found_by_name_and_by_path() {
+        let leaf = json!({
+            "queueName": "ml", "queuePath": "root.a.ml",
+            "AMResourceLimit": { "memory": 4096 }, "usedAMResource": { "memory": 320 },
+        });
+        let answer = json!({ "scheduler": { "schedulerInfo": {
+            "queueName": "root", "queues": { "queue": [{ "queueName": "a", "queues": { "queue": [leaf] } }] },
+        }}});
+        assert_eq!(am_share(&answer, "ml"), Some((4096, 320)));
+        assert_eq!(am_share(&answer, "root.a.ml"), Some((4096, 320)));
+        assert_eq!(am_share(&answer, "a"), None);
+        assert_eq!(am_share(&json!([1, 2]), "ml"), None);
+    }
+
+    #[test]
+    fn a_number_is_read_from_the_configuration_servlet() {
+        let answer = json!({ "property": { "key": "k", "value": "64" } });
+        assert_eq!(number(&answer), Some(64));
+        assert_eq!(number(&json!({})), None);
+    }
+}
