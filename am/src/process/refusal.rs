@@ -1,7 +1,7 @@
 //! Why a job did not start: one sentence and an exit code.
 
-use heddle_storage::checkpoint::CheckpointError;
 use heddle_storage::chain;
+use heddle_storage::checkpoint::CheckpointError;
 
 use crate::claim::ClaimError;
 use crate::input::InputError;

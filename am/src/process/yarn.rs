@@ -19,7 +19,7 @@ use heddle_am_core::{Limits, Outcome};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::view::{JobState, JobView};
 use heddle_storage::chain;
-use heddle_storage::checkpoint::Owner;
+use heddle_storage::checkpoint::{CheckpointDir, Owner};
 use heddle_yarn::Place;
 use heddle_yarn::am::Registered;
 use tokio::net::TcpListener;
@@ -30,10 +30,11 @@ use super::bind;
 use super::conduct::{Stage, conduct};
 use super::prepare::prepare;
 use super::refusal::Refusal;
+use crate::claim::same_application;
 use crate::cluster::Events;
 use crate::cluster::yarn::{Gone, JoinError, Joined, Joining, Sizes, YarnLaunch, join};
 use crate::run_dir::RunDir;
-use ending::Ending;
+use ending::{Ending, Fenced};
 use given::{Files, Given};
 use judge::YarnJudge;
 
@@ -91,7 +92,7 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         prepare(
             &files.run,
             &files.spec,
-            owner,
+            owner.clone(),
             &judge,
             files.write_address(&listening.1)
         ),
@@ -118,7 +119,7 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
             ?outcome,
             "an earlier attempt has ended the job, only its goodbye was lost"
         );
-        return ending.ended(outcome, None).await;
+        return ending.ended(outcome, None, Fenced::Not).await;
     }
     tracing::info!(
         since_submit_ms = given.since_submit_ms(),
@@ -148,6 +149,7 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         events: (events, receiver),
         stops: stopped,
     };
+    let dir = prepared.store.dir.clone();
     let job = conduct(prepared, stage);
     tokio::pin!(job);
     let (outcome, view) = tokio::select! {
@@ -156,10 +158,35 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
             // Containers train on, and the next attempt takes them over.
             Ok(Gone::Silent(reason)) => return said(&Refusal::new(6, reason)),
             // The core has heard of it and ends by itself.
-            Ok(Gone::Fenced(_)) | Err(_) => job.await,
+            Ok(Gone::Fenced(_)) | Err(_) => {
+                let (outcome, view) = job.await;
+                return ending.ended(outcome, Some(view), Fenced::ByAttempt).await;
+            }
         },
     };
-    ending.ended(outcome, Some(view)).await
+    let fenced = match outcome.exit_code {
+        9 => fenced_by(&dir, &owner).await,
+        _ => Fenced::Not,
+    };
+    ending.ended(outcome, Some(view), fenced).await
+}
+
+/// Who leads in place of an attempt that the ResourceManager still takes for the leading one. What cannot be found
+/// out counts as a later attempt: then nothing is said, and the ResourceManager decides.
+async fn fenced_by(dir: &CheckpointDir, owner: &Owner) -> Fenced {
+    let highest = match dir.claimed().await.map(|claimed| claimed.last().copied()) {
+        Ok(Some(highest)) => dir.claim(highest).await,
+        Ok(None) => return Fenced::ByAttempt,
+        Err(error) => Err(error),
+    };
+    match highest {
+        Ok(claim) if !same_application(&claim.owner, owner) => Fenced::ByAnother,
+        Ok(_) => Fenced::ByAttempt,
+        Err(error) => {
+            tracing::warn!(error = chain(&error), "who leads is not known");
+            Fenced::ByAttempt
+        }
+    }
 }
 
 async fn listen(given: &Given, files: &Files) -> Result<(TcpListener, AmAddress), Refusal> {

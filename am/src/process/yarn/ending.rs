@@ -4,7 +4,8 @@
 //! | --- | --- | --- | --- | --- |
 //! | finished, failed, stopped, refused | yes | yes | yes | the outcome's |
 //! | something could not be reached, attempts are left | no | no: YARN starts the next attempt | no | 6 |
-//! | another attempt leads | no | no | no | 9 |
+//! | a later attempt leads | no | no | no | 9 |
+//! | another application has taken the checkpoint directory over | yes | yes | yes | 9 |
 //!
 //! The report comes before the goodbye, since the ResourceManager forgets the job's containers with it. Nothing
 //! on the way stops the goodbye: what cannot be had (a dead node's logs, a report on an HDFS that is away) is left out.
@@ -16,7 +17,8 @@ use heddle_am_core::Outcome;
 use heddle_protocol::spec::Bytes;
 use heddle_protocol::view::{self, ApplicationView, JobState, JobView};
 use heddle_storage::{Location, Storage, StorePath, chain, connect};
-use heddle_yarn::FinalStatus;
+use heddle_yarn::client::ApplicationFilter;
+use heddle_yarn::{ApplicationReport, ApplicationState, Client, FinalStatus};
 
 use super::given::{Files, Given};
 use super::{bare_view, outcome};
@@ -31,6 +33,23 @@ const LOGS_LIMIT: Duration = Duration::from_secs(10);
 /// For the report, and again for the staging directory: longer than a NameNode's restart would keep a finished job
 /// in the queue for nothing.
 const STORE_LIMIT: Duration = Duration::from_secs(20);
+
+/// For the list of the queue's applications.
+const QUEUE_LIMIT: Duration = Duration::from_secs(3);
+/// Applications of the queue that are told.
+const HOLDERS_MAX: usize = 5;
+
+/// Whether somebody else leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fenced {
+    /// Nobody.
+    Not,
+    /// A later attempt of this application: it speaks for it.
+    ByAttempt,
+    /// Another application works in the checkpoint directory. This one is over, and another attempt of it would have
+    /// nothing to do.
+    ByAnother,
+}
 
 /// What the end needs.
 pub(super) struct Ending<'a> {
@@ -64,7 +83,11 @@ impl<'a> Ending<'a> {
     pub(super) async fn refused(&self, refusal: Refusal) -> u8 {
         super::said(&refusal);
         let outcome = outcome(&refusal);
-        if !refusal.is_fenced {
+        let fenced = match refusal.is_fenced {
+            true => Fenced::ByAttempt,
+            false => Fenced::Not,
+        };
+        if fenced == Fenced::Not {
             notice(&view::Event::Ended {
                 state: outcome.state,
                 exit_code: outcome.exit_code,
@@ -73,20 +96,24 @@ impl<'a> Ending<'a> {
                 view: Box::new(self.view(None, &outcome)),
             });
         }
-        self.end(outcome, None, refusal.is_fenced).await
+        self.end(outcome, None, fenced).await
     }
 
     /// Ends an application whose job is over.
-    pub(super) async fn ended(&self, outcome: Outcome, view: Option<JobView>) -> u8 {
+    pub(super) async fn ended(
+        &self,
+        outcome: Outcome,
+        view: Option<JobView>,
+        fenced: Fenced,
+    ) -> u8 {
         if outcome.exit_code != 0 {
             eprintln!("heddle: {}", outcome.message);
         }
-        let fenced = outcome.exit_code == 9;
         self.end(outcome, view, fenced).await
     }
 
-    async fn end(&self, outcome: Outcome, view: Option<JobView>, fenced: bool) -> u8 {
-        if fenced {
+    async fn end(&self, outcome: Outcome, view: Option<JobView>, fenced: Fenced) -> u8 {
+        if fenced == Fenced::ByAttempt {
             tracing::warn!(
                 outcome.message,
                 "another attempt leads; nothing is said in its name"
@@ -99,6 +126,10 @@ impl<'a> Ending<'a> {
             tracing::warn!(attempt, outcome.message, "left to the next attempt");
             return outcome.exit_code;
         }
+        let mut outcome = outcome;
+        if outcome.exit_code == 4 {
+            outcome.message.push_str(&self.who_holds_the_queue().await);
+        }
         let view = self.view(view, &outcome);
         let facts = Facts {
             ended_ms: wall_ms(),
@@ -106,7 +137,7 @@ impl<'a> Ending<'a> {
             asked: self.asked(),
         };
         let report = Report::new(&view, &outcome, facts);
-        let (url, tracking) = self.report(&report).await;
+        let (report, url, tracking) = self.report(report).await;
         let status = match outcome.state {
             JobState::Finished => FinalStatus::Succeeded,
             JobState::Stopped => FinalStatus::Killed,
@@ -127,6 +158,33 @@ impl<'a> Ending<'a> {
         outcome.exit_code
     }
 
+    /// Lines for a job that got too little: who has how much of its queue. Empty when nobody else has, or nobody tells.
+    async fn who_holds_the_queue(&self) -> String {
+        let queue = &self.application.queue;
+        let client = Client::new(&self.given.cluster);
+        let filter = ApplicationFilter {
+            states: vec![ApplicationState::Running],
+            // ResourceManagers differ in whether they compare paths or names.
+            queues: vec![
+                queue.clone(),
+                queue.rsplit('.').next().unwrap_or_default().to_owned(),
+            ],
+            ..ApplicationFilter::default()
+        };
+        let found = tokio::time::timeout(QUEUE_LIMIT, client.applications(&filter)).await;
+        match found {
+            Ok(Ok(mut found)) => {
+                found.retain(|one| one.id.to_string() != self.application.id);
+                holders(queue, found)
+            }
+            Ok(Err(error)) => {
+                tracing::info!(error = chain(&error), "who holds the queue is not known");
+                String::new()
+            }
+            Err(_) => String::new(),
+        }
+    }
+
     fn view(&self, view: Option<JobView>, outcome: &Outcome) -> JobView {
         JobView {
             application: Some(self.application.clone()),
@@ -134,32 +192,40 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// Writes the report and keeps the logs of what failed; returns where the report is and where a browser finds it.
-    async fn report(&self, report: &Report) -> (String, String) {
-        let nowhere = (String::new(), String::new());
+    /// Writes the report and keeps the logs of what failed; returns the report that counts, where it is and where a
+    /// browser finds it.
+    async fn report(&self, report: Report) -> (Report, String, String) {
         let Some((storage, location)) = self.storage(&self.files.yarn.reports) else {
-            return nowhere;
+            return (report, String::new(), String::new());
         };
         let user = &self.files.yarn.user;
-        let kept = logs::keep(&*storage, location.path(), report, user, LOGS_LIMIT).await;
+        let kept = logs::keep(&*storage, location.path(), &report, user, LOGS_LIMIT).await;
         for one in kept.iter().filter(|one| !one.problem.is_empty()) {
             tracing::info!(slot = %one.end.slot, one.problem, "logs not kept");
         }
-        let writing = place::write(&*storage, location.path(), report);
-        let text = match tokio::time::timeout(STORE_LIMIT, writing).await {
-            Ok(Ok(written)) => location.with_path(written.text).to_string(),
+        let writing = async {
+            let written = place::write(&*storage, location.path(), &report).await?;
+            // One that an earlier attempt left counts: it has seen what it tells.
+            let told = place::read(&*storage, &written.json).await?;
+            Ok::<_, place::PlaceError>((written, told))
+        };
+        let (text, report) = match tokio::time::timeout(STORE_LIMIT, writing).await {
+            Ok(Ok((written, told))) => (
+                location.with_path(written.text).to_string(),
+                told.unwrap_or(report),
+            ),
             Ok(Err(error)) => {
                 tracing::warn!(error = chain(&error), "no report");
-                return nowhere;
+                return (report, String::new(), String::new());
             }
             Err(_) => {
                 tracing::warn!("no report: the storage does not answer");
-                return nowhere;
+                return (report, String::new(), String::new());
             }
         };
         let tracking = tracking::find(&self.given.configuration, &text, user).await;
         tracing::info!(report = text, tracking, "report written");
-        (text, tracking)
+        (report, text, tracking)
     }
 
     /// Removes the staging directory: nobody needs it any more.
@@ -222,6 +288,21 @@ impl<'a> Ending<'a> {
     }
 }
 
+/// The largest applications of a queue, one a line.
+fn holders(queue: &str, mut found: Vec<ApplicationReport>) -> String {
+    found.sort_by_key(|one| std::cmp::Reverse(one.usage.used.memory));
+    found
+        .iter()
+        .take(HOLDERS_MAX)
+        .map(|one| {
+            format!(
+                "\nin queue {queue}: {} of {} has {} containers with {}",
+                one.id, one.user, one.usage.containers, one.usage.used
+            )
+        })
+        .collect()
+}
+
 /// Whether a directory is the one that a submission made for this application. What is deleted with all it
 /// holds is looked at twice.
 fn is_staging(path: &StorePath, application: &str) -> bool {
@@ -234,6 +315,43 @@ fn is_staging(path: &StorePath, application: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heddle_yarn::proto;
+
+    #[test]
+    fn the_largest_applications_of_the_queue_are_told_first() {
+        let one = |number: i32, memory: i64| {
+            let resources = proto::ResourceProto {
+                memory: Some(memory),
+                virtual_cores: Some(2),
+                ..Default::default()
+            };
+            let usage = proto::ApplicationResourceUsageReportProto {
+                num_used_containers: Some(2),
+                used_resources: Some(resources),
+                ..Default::default()
+            };
+            let message = proto::ApplicationReportProto {
+                application_id: Some(proto::ApplicationIdProto {
+                    id: Some(number),
+                    cluster_timestamp: Some(1),
+                }),
+                user: Some("bob".to_owned()),
+                app_resource_usage: Some(usage),
+                ..Default::default()
+            };
+            ApplicationReport::try_from(&message).expect("it has an id")
+        };
+        let text = holders(
+            "root.a",
+            (1..9).map(|n| one(n, i64::from(n) * 1024)).collect(),
+        );
+        let lines: Vec<_> = text.lines().skip(1).collect();
+        assert_eq!(lines.len(), HOLDERS_MAX);
+        assert_eq!(
+            lines[0],
+            "in queue root.a: application_1_0008 of bob has 2 containers with 8192 MiB, 2 vcores"
+        );
+    }
 
     #[test]
     fn only_the_staging_directory_of_this_application_is_deleted() {
