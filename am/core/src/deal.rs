@@ -76,8 +76,9 @@ impl Core {
         if let Work::Lanes(lanes) = &mut self.phase.work {
             lanes.share(&workers);
         }
+        let places = self.places();
         for member in workers {
-            self.send_work(member.slot);
+            self.send_work_at(member.slot, places.clone());
             self.send_lanes(member);
         }
         self.feed();
@@ -85,7 +86,11 @@ impl Core {
 
     /// Tells a trainer epoch, phase and places.
     pub(crate) fn send_work(&mut self, slot: Slot) {
-        let (epoch, phase, places) = (self.epoch, self.phase.wire(), self.places());
+        self.send_work_at(slot, self.places());
+    }
+
+    pub(crate) fn send_work_at(&mut self, slot: Slot, places: Vec<ShardPlace>) {
+        let (epoch, phase) = (self.epoch, self.phase.wire());
         self.send(
             slot,
             Command::Work {
@@ -139,12 +144,7 @@ impl Core {
     pub(crate) fn feed_after(&mut self, member: Member) {
         let has_todo = matches!(&self.phase.work, Work::Queue(queue) if queue.has_todo());
         if has_todo && self.workers_hold(member) {
-            let count = self
-                .slots
-                .holders(Role::Trainer)
-                .filter(|holder| holder.joined)
-                .count();
-            self.feed_of(&BTreeSet::from([member]), count);
+            self.feed_of(&BTreeSet::from([member]), self.joins.members);
         } else {
             self.feed();
         }

@@ -29,6 +29,8 @@ const MEMBERS_PER_MS: u64 = 8;
 pub(crate) struct Joins {
     window_ends: Mono,
     sent: u32,
+    /// Length of the last list.
+    pub members: usize,
     /// Some joined before the work began; it is not only those who are joining that count.
     early: bool,
 }
@@ -106,8 +108,9 @@ impl Core {
         }
         self.send_members();
         if matches!(self.stage, Stage::Working) {
+            let places = self.places();
             for member in joiners {
-                self.send_work(member.slot);
+                self.send_work_at(member.slot, places.clone());
             }
             self.share_lanes();
             self.feed();
@@ -116,8 +119,11 @@ impl Core {
 
     /// Tells all pservers which trainers may be connected.
     pub(crate) fn send_members(&mut self) {
+        let trainers: Vec<Member> = self.joined().into_iter().collect();
+        self.joins.members = trainers.len();
         for slot in self.registered_slots(Role::Pserver) {
-            self.send_members_to(slot);
+            let trainers = trainers.clone();
+            self.send(slot, Command::Members { trainers });
         }
     }
 

@@ -73,11 +73,11 @@ impl Core {
 
     /// Starts a rollback, at once or when the outcome of a commit under way is known.
     pub(crate) fn roll_back(&mut self, cause: String) {
-        let committing = self
-            .cuts
-            .open
-            .as_ref()
-            .is_some_and(|cut| matches!(cut.progress, Progress::Committing(_)));
+        // One that only waits for the ResourceManager has not been tried: there is no outcome to wait for.
+        let committing = self.cuts.open.as_ref().is_some_and(|cut| {
+            let untried = cut.progress == Progress::Committing(None) && cut.commit_tries == 0;
+            matches!(cut.progress, Progress::Committing(_)) && !untried
+        });
         if committing {
             self.stage = Stage::Deciding { cause };
             return;

@@ -94,6 +94,23 @@ fn nothing_is_deleted_while_the_resource_manager_is_silent() {
 }
 
 #[test]
+fn a_pserver_lost_while_the_resource_manager_is_silent_is_recovered_from_without_it() {
+    let mut job = leased(Consistency::Asp);
+    job.operate(1, Operation::Checkpoint);
+    job.now += 10_001;
+    save(&mut job);
+    let pserver = job.pserver(0);
+    job.kill(pserver);
+    let view = job.core.view();
+    assert_eq!(view.state, JobState::Running, "{}", view.message);
+    assert_eq!(
+        job.checkpoints.len(),
+        1,
+        "and it returned to the one before"
+    );
+}
+
+#[test]
 fn a_process_that_stood_still_does_not_lead_before_it_has_heard_the_resource_manager() {
     let mut job = leased(Consistency::Asp);
     job.auto.save = false;
