@@ -26,7 +26,7 @@ impl fmt::Display for Report {
             writeln!(f, "\n{test}")?;
         }
         writeln!(f)?;
-        row(f, "run", &self.run)?;
+        row(f, "run", self.run)?;
         if let Some(application) = &self.application {
             let queue = match application.queue.as_str() {
                 "" => String::new(),

@@ -679,7 +679,7 @@ pub(crate) fn sample() -> JobSpec {
             max: 2,
             memory: Bytes::mib(256),
             vcores: 1,
-            resources: std::collections::BTreeMap::new(),
+            resources: BTreeMap::new(),
             command: Vec::new(),
         },
         checkpoint: CheckpointSpec {
@@ -704,7 +704,7 @@ pub(crate) fn sample() -> JobSpec {
             work_dir: None,
             orphan_timeout: None,
         },
-        submit: heddle_protocol::spec::SubmitSpec::default(),
-        yarn: heddle_protocol::spec::YarnSpec::default(),
+        submit: SubmitSpec::default(),
+        yarn: YarnSpec::default(),
     }
 }
