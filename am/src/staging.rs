@@ -5,11 +5,15 @@
 //! <home>/.heddle/                     0700, <home> is the user's home on fs.defaultFS
 //!   bin/heddle-<hash>                 the binary, named by its content, shared by all jobs of the user
 //!   tokens/<hash of a submit token>   the application that was submitted with it
+//!   data/<hash>/                      small local data of a submission, named by its content: a job that is
+//!                                     continued has to find its input under the same name
 //!   staging/<application id>/         gone after every end
 //!     run.json spec.json yarn.json    also localised into the ApplicationMaster's work directory
-//!     conf/ files/ data/              configuration, files and small local data of the submission
+//!     secret                          0600; by it the same user commands the job from another shell
+//!     conf/ files/                    configuration and files of the submission
 //!     am/<attempt>.json               where attempt n of the ApplicationMaster is found, each written once
 //!   reports/<application id>/         stays
+//!     spec.json                       what was asked for
 //!     report.json report.txt
 //!     logs/<slot>-<incarnation>/…     last bytes of the logs of containers that failed
 //! ```

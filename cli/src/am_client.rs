@@ -13,6 +13,7 @@ use heddle_protocol::spec::DurationMs;
 use heddle_protocol::view::JobView;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::LOCATION;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -53,27 +54,40 @@ impl Am {
         }
     }
 
-    /// The job as it sees it.
+    /// The job as it sees it, as anybody may read it; where its pages are behind YARN's proxy, through that.
     ///
     /// # Errors
     /// Exit 6 when it does not answer.
     pub async fn view(&self) -> Result<JobView, Failure> {
-        let body = self
-            .limited(ANSWER_LIMIT, async {
-                let mut sender = self.connect().await?;
-                let request = Request::get("/api/v1/status")
-                    .header(hyper::header::HOST, "heddle")
-                    .body(Full::default())?;
-                read(&mut sender, request).await
-            })
-            .await?;
-        serde_json::from_slice(&body).map_err(|error| {
-            Failure::caused(
-                Exit::Unreachable,
-                "the ApplicationMaster's answer is no view of a job",
-                &error,
-            )
-        })
+        let exchange = async {
+            let mut sender = self.connect().await?;
+            match read(&mut sender, get("/api/v1/status", "heddle")?).await {
+                Err(Trouble::Elsewhere(url)) => {
+                    let (host, path) = parts(&url).ok_or(Trouble::NoAddress)?;
+                    let mut sender = dial(&*host).await?;
+                    read(&mut sender, get(path, &host)?).await
+                }
+                read => read,
+            }
+        };
+        view_of(&self.limited(ANSWER_LIMIT, exchange).await?)
+    }
+
+    /// The same for whoever has the job's secret, past any proxy.
+    ///
+    /// # Errors
+    /// Exit 6 when it does not answer, 5 when the secret is not its own.
+    pub async fn view_with(&self, run: RunId, secret: &Secret) -> Result<JobView, Failure> {
+        let exchange = async {
+            let mut sender = self.connect().await?;
+            let proof = prove(&mut sender, run, secret).await?;
+            let request = Request::get("/v1/status")
+                .header(hyper::header::HOST, "heddle")
+                .header(HEADER_PROOF, proof)
+                .body(Full::default())?;
+            read(&mut sender, request).await
+        };
+        view_of(&self.limited(ANSWER_LIMIT, exchange).await?)
     }
 
     /// Tells it what to do; returns when it is done.
@@ -88,29 +102,10 @@ impl Am {
     ) -> Result<(), Failure> {
         self.limited(self.limit_of(operation), async {
             let mut sender = self.connect().await?;
-            let hello = Hello::new(run, None)?;
-            let request = Request::post("/v1/hello")
-                .header(hyper::header::HOST, "heddle")
-                .header(HEADER_HELLO, hex::encode(hello.encode()))
-                .body(Full::default())?;
-            let response = sender.send_request(request).await?;
-            let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
-            let header = response.headers().get(HEADER_ANSWER).cloned();
-            let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
-                .collect()
-                .await?;
-            let Some(header) = header else {
-                let text = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
-                return Err(Trouble::Refused(status, text));
-            };
-            hex::decode_to_slice(header.as_bytes(), &mut answer)?;
-            let proof = hello
-                .client_proof(secret, Channel::Operator, &answer)
-                .map_err(|error| Trouble::Refused(StatusCode::UNAUTHORIZED, error.to_string()))?;
+            let proof = prove(&mut sender, run, secret).await?;
             let request = Request::post("/v1/operator")
                 .header(hyper::header::HOST, "heddle")
-                .header(HEADER_PROOF, hex::encode(proof))
+                .header(HEADER_PROOF, proof)
                 .body(Full::from(serde_json::to_vec(operation)?))?;
             read(&mut sender, request).await
         })
@@ -133,13 +128,7 @@ impl Am {
 
     async fn connect(&self) -> Result<Sender, Trouble> {
         let address = self.address.ok_or(Trouble::NoAddress)?;
-        let stream = tokio::time::timeout(ANSWER_LIMIT, TcpStream::connect(address)).await??;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(async move {
-            // Its end shows in the request that waits for it.
-            let _ended = connection.await;
-        });
-        Ok(sender)
+        dial(address).await
     }
 
     async fn limited<T>(
@@ -152,6 +141,7 @@ impl Am {
             |why: &str| Failure::new(Exit::Unreachable, format!("{who} {why}")).next(&self.next);
         match tokio::time::timeout(limit, exchange).await {
             Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(Trouble::Elsewhere(url))) => Err(unreachable(&format!("is behind {url}"))),
             Ok(Err(Trouble::NoAddress)) => Err(unreachable("has not begun to listen")),
             Ok(Err(Trouble::Refused(StatusCode::UNAUTHORIZED, text))) => {
                 Err(Failure::new(Exit::Denied, format!("{who}: {text}")))
@@ -202,6 +192,8 @@ type Sender = SendRequest<Full<Bytes>>;
 /// Why an exchange did not come about.
 enum Trouble {
     NoAddress,
+    /// The pages are at this URL.
+    Elsewhere(String),
     Refused(StatusCode, String),
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -212,9 +204,74 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for Trouble {
     }
 }
 
+/// A connection to an ApplicationMaster or to YARN's proxy.
+async fn dial(to: impl tokio::net::ToSocketAddrs) -> Result<Sender, Trouble> {
+    let stream = tokio::time::timeout(ANSWER_LIMIT, TcpStream::connect(to)).await??;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(async move {
+        // Its end shows in the request that waits for it.
+        let _ended = connection.await;
+    });
+    Ok(sender)
+}
+
+fn get(path: &str, host: &str) -> Result<Request<Full<Bytes>>, Trouble> {
+    let request = Request::get(path).header(hyper::header::HOST, host);
+    Ok(request.body(Full::default())?)
+}
+
+/// Host with port, and path, of a plain URL.
+fn parts(url: &str) -> Option<(String, &str)> {
+    let rest = url.strip_prefix("http://")?;
+    let (host, path) = rest.split_at(rest.find('/')?);
+    let host = match host.contains(':') {
+        true => host.to_owned(),
+        false => format!("{host}:80"),
+    };
+    Some((host, path))
+}
+
+/// The proof of the secret for the next request on this connection, which it is good for once.
+async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<String, Trouble> {
+    let hello = Hello::new(run, None)?;
+    let request = Request::post("/v1/hello")
+        .header(hyper::header::HOST, "heddle")
+        .header(HEADER_HELLO, hex::encode(hello.encode()))
+        .body(Full::default())?;
+    let response = sender.send_request(request).await?;
+    let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
+    let header = response.headers().get(HEADER_ANSWER).cloned();
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+        .collect()
+        .await?;
+    let Some(header) = header else {
+        let text = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
+        return Err(Trouble::Refused(status, text));
+    };
+    hex::decode_to_slice(header.as_bytes(), &mut answer)?;
+    let proof = hello
+        .client_proof(secret, Channel::Operator, &answer)
+        .map_err(|error| Trouble::Refused(StatusCode::UNAUTHORIZED, error.to_string()))?;
+    Ok(hex::encode(proof))
+}
+
+fn view_of(body: &[u8]) -> Result<JobView, Failure> {
+    serde_json::from_slice(body).map_err(|error| {
+        Failure::caused(
+            Exit::Unreachable,
+            "the ApplicationMaster's answer is no view of a job",
+            &error,
+        )
+    })
+}
+
 async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Bytes, Trouble> {
     let response = sender.send_request(request).await?;
     let status = response.status();
+    if let (true, Some(url)) = (status.is_redirection(), response.headers().get(LOCATION)) {
+        return Err(Trouble::Elsewhere(url.to_str()?.to_owned()));
+    }
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
         .collect()
         .await?
@@ -237,4 +294,19 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::caused(Exit::Internal, "no event queue", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_proxys_url_is_taken_apart() {
+        let url = "http://rm:8088/proxy/redirect/application_1_1/api/v1/status";
+        let path = "/proxy/redirect/application_1_1/api/v1/status";
+        assert_eq!(parts(url), Some(("rm:8088".to_owned(), path)));
+        assert_eq!(parts("http://rm/x"), Some(("rm:80".to_owned(), "/x")));
+        assert_eq!(parts("https://rm/x"), None);
+        assert_eq!(parts("http://rm"), None);
+    }
 }

@@ -201,6 +201,8 @@ impl Follower {
     async fn look_inside(&mut self) -> Result<(), Failure> {
         // One that ends, or was just replaced, does not answer; the next look shows.
         if let Ok(view) = self.application.view().await {
+            // A wait for the next attempt begins when this one is gone.
+            self.since = Instant::now();
             self.tell(view)?;
         }
         Ok(())
@@ -339,7 +341,7 @@ fn exit_told(diagnostics: &str) -> Option<Exit> {
     };
     let code = after("(exit code ").or_else(|| after("exitCode: "))?;
     // Signals and YARN's own numbers say nothing of ours.
-    (1..=10).contains(&code).then(|| Exit::from_code(code))
+    matches!(code, 1..=10 | 130).then(|| Exit::from_code(code))
 }
 
 /// The ResourceManager's diagnostics without the time of day at their front, `[Sat Nov 21 …] `.
@@ -373,6 +375,8 @@ mod tests {
         assert_eq!(exit_told(ours), Some(Exit::Input));
         let node = "AM Container for appattempt_1 exited with  exitCode: 9\nFailing this attempt";
         assert_eq!(exit_told(node), Some(Exit::Fenced));
+        let ordered = "stopped by an operator (exit code 130)";
+        assert_eq!(exit_told(ordered), Some(Exit::Killed));
         assert_eq!(exit_told("exited with  exitCode: 137"), None);
         assert_eq!(exit_told("timed out"), None);
     }

@@ -12,12 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_am::report::{Report, place};
+use heddle_am::run_dir::RunFile;
 use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::Secret;
+use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_protocol::view::JobView;
 use heddle_yarn::client::FinalApplicationStatus;
 use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState};
+
+use tokio::sync::OnceCell;
 
 use crate::am_client::Am;
 use crate::commands::submit::SECRET_FILE;
@@ -56,6 +60,7 @@ pub struct Application {
     pub spec: Option<JobSpec>,
     staging: Location,
     reports: Location,
+    key: OnceCell<(RunId, Secret)>,
 }
 
 impl Application {
@@ -76,6 +81,7 @@ impl Application {
         Ok(Self {
             staging: site.staging(user, report.id)?,
             reports: site.reports(user, report.id)?,
+            key: OnceCell::new(),
             site,
             report,
             spec,
@@ -162,10 +168,26 @@ impl Application {
     /// # Errors
     /// Exit 5 when the secret is not ours to read, 6 when it does not answer, 1 when it refuses.
     pub async fn operate(&self, operation: &Operation) -> Result<(), Failure> {
-        let am = self.am().await;
-        let secret = self.secret().await?;
-        let run = am.view().await?.run;
-        am.operate(run, &secret, operation).await
+        let (run, secret) = self.key().await?;
+        self.am().await.operate(*run, secret, operation).await
+    }
+
+    /// By what we command it: its run and its secret.
+    async fn key(&self) -> Result<&(RunId, Secret), Failure> {
+        self.key
+            .get_or_try_init(|| async { Ok((self.run().await?, self.secret().await?)) })
+            .await
+    }
+
+    async fn run(&self) -> Result<RunId, Failure> {
+        let place = self.staging.join("run.json");
+        let bytes = self.site.read(&place, SMALL_BYTES_MAX).await?;
+        let run = bytes.and_then(|bytes| serde_json::from_slice::<RunFile>(&bytes).ok());
+        let missing = || {
+            let fact = format!("{place} is not there or not ours");
+            Failure::new(Exit::Denied, fact)
+        };
+        Ok(run.ok_or_else(missing)?.run)
     }
 
     async fn secret(&self) -> Result<Secret, Failure> {
@@ -192,7 +214,14 @@ impl Application {
     /// # Errors
     /// Exit 6 when none answers.
     pub async fn view(&self) -> Result<JobView, Failure> {
-        self.am().await.view().await
+        let am = self.am().await;
+        if am.address.is_some()
+            && self.is_own()
+            && let Ok((run, secret)) = self.key().await
+        {
+            return am.view_with(*run, secret).await;
+        }
+        am.view().await
     }
 
     /// What its ApplicationMaster left, that of the latest attempt that told an end.

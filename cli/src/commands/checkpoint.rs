@@ -228,10 +228,14 @@ async fn list(dir: &Where, depth: Depth, json: bool) -> Outcome {
         .map(str::to_owned)
         .to_vec(),
     ];
-    let mut damaged = 0;
+    let (mut damaged, mut unread) = (0, 0);
     for candidate in &found {
         let line = line(&dir, candidate);
-        damaged += usize::from(!line.good);
+        match &candidate.health {
+            Health::Good(_) => {}
+            Health::Bad(error) if error.is_retryable() => unread += 1,
+            Health::Bad(_) => damaged += 1,
+        }
         if json {
             output::json(&line)?;
         } else {
@@ -244,11 +248,23 @@ async fn list(dir: &Where, depth: Depth, json: bool) -> Outcome {
             false => output::line(&output::columns(&rows))?,
         }
     }
-    match damaged {
-        0 => Ok(Exit::Ok),
-        damaged => Err(Failure::new(
+    match (damaged, unread) {
+        (0, 0) => Ok(Exit::Ok),
+        // Nothing is proven against them: the same command may find them whole later.
+        (0, unread) => Err(Failure::new(
+            Exit::Unreachable,
+            format!(
+                "{unread} of {} checkpoints cannot be read just now",
+                found.len()
+            ),
+        )),
+        (damaged, unread) => Err(Failure::new(
             Exit::Checkpoint,
-            format!("{damaged} of {} checkpoints cannot be used", found.len()),
+            format!(
+                "{} of {} checkpoints cannot be used",
+                damaged + unread,
+                found.len()
+            ),
         )),
     }
 }

@@ -5,7 +5,7 @@
 //! ApplicationMaster's; [`crate::application`] follows it. A refusal leaves nothing on the cluster.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use heddle_am::run_dir::{Earlier, RunFile};
 use heddle_am::staging::HOME_DIR;
@@ -13,6 +13,8 @@ use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_yarn::{ApplicationId, ApplicationReport};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::run::preflight::{on_storage, outputs_take};
@@ -42,6 +44,23 @@ pub use stage::SECRET_FILE;
 use plan::Plan;
 use upload::Uploads;
 
+/// How long a trial of the outputs may take to its end once somebody has pressed Ctrl-C.
+const TIDY_LIMIT: Duration = Duration::from_secs(10);
+
+/// The trial of the outputs, which must not be cut short.
+type Trying = JoinHandle<Result<(), Failure>>;
+
+/// Ctrl-C, or a request to end.
+async fn interrupted() -> Exit {
+    let Ok(mut terminations) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => Exit::Interrupted,
+        _ = terminations.recv() => Exit::Terminated,
+    }
+}
+
 /// A job that is ready to be submitted.
 struct Ready {
     run: RunId,
@@ -58,7 +77,21 @@ pub fn submit(args: &Args, json: bool) -> Outcome {
         {
             return attach(site, args, found, json).await;
         }
-        let ready = ready(&site, args).await?;
+        let mut trying = None;
+        let interrupted = tokio::select! {
+            ready = ready(&site, args, &mut trying) => Ok(ready?),
+            exit = interrupted() => Err(exit),
+        };
+        let ready = match (interrupted, trying) {
+            (Ok(ready), _) => ready,
+            (Err(exit), trying) => {
+                // What it makes it also removes, if it may go on to its end.
+                if let Some(trying) = trying {
+                    let _tidied = tokio::time::timeout(TIDY_LIMIT, trying).await;
+                }
+                return Ok(exit);
+            }
+        };
         if args.dry_run {
             ready.plan.print(&ready.spec, json)?;
             return Ok(Exit::Ok);
@@ -111,7 +144,11 @@ async fn attach(site: Arc<Site>, args: &Args, report: ApplicationReport, json: b
 }
 
 /// Reads the job and checks everything that can be checked.
-async fn ready(site: &Arc<Site>, args: &Args) -> Result<Ready, Failure> {
+async fn ready(
+    site: &Arc<Site>,
+    args: &Args,
+    trying: &mut Option<Trying>,
+) -> Result<Ready, Failure> {
     let run = RunId(Uuid::new_v4());
     let outputs = site.home()?.join("heddle");
     let mut job_args = args.job.clone();
@@ -133,7 +170,7 @@ async fn ready(site: &Arc<Site>, args: &Args) -> Result<Ready, Failure> {
     let program = tokio::task::spawn_blocking(move || program::read(&of_program));
     let mut future = spec.clone();
     // Beside the others, and never cut short: what it makes it also removes.
-    let trying = (!args.dry_run).then(|| {
+    *trying = (!args.dry_run).then(|| {
         let (spec, overwrite) = (spec.clone(), args.overwrite);
         tokio::spawn(async move { outputs_take(&spec, overwrite).await })
     });
@@ -206,10 +243,10 @@ async fn hand_over(
     let staging = site.staging(site.user.short_name(), ready.application)?;
     let handed = tokio::select! {
         handed = stage_and_submit(site, args, ready, &staging) => handed,
-        _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "not submitted")),
+        exit = interrupted() => Err(Failure::new(exit, "not submitted")),
     };
     if let Err(failure) = &handed {
-        if failure.exit == Exit::Interrupted {
+        if matches!(failure.exit, Exit::Interrupted | Exit::Terminated) {
             // It may have arrived.
             let _dead = site
                 .client
