@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::Application;
 use super::changes::Changes;
+use super::diagnostics::{exit_told, without_time};
 use crate::commands::run::tell::{Facts, Teller};
 use crate::commands::submit::{OnInterrupt, Waiting};
 use crate::exit::Exit;
@@ -328,56 +329,5 @@ impl Follower {
             model: None,
             view: Box::new(view),
         }
-    }
-}
-
-/// The exit code in diagnostics: as our ApplicationMaster says it, `(exit code 7)`, or as a NodeManager tells that of
-/// its process, `exited with  exitCode: 7`.
-fn exit_told(diagnostics: &str) -> Option<Exit> {
-    let after = |mark: &str| {
-        let (_, rest) = diagnostics.rsplit_once(mark)?;
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse::<u8>().ok()
-    };
-    let code = after("(exit code ").or_else(|| after("exitCode: "))?;
-    // Signals and YARN's own numbers say nothing of ours.
-    matches!(code, 1..=10 | 130).then(|| Exit::from_code(code))
-}
-
-/// The ResourceManager's diagnostics without the time of day at their front, `[Sat Nov 21 …] `.
-fn without_time(text: &str) -> &str {
-    let text = text.trim();
-    match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((time, rest)) if time.contains(':') => rest.trim(),
-        _ if text == "N/A" => "",
-        _ => text,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_cluster_says_is_told_without_the_time() {
-        let said = "[Sat Nov 21 15:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. ";
-        assert_eq!(
-            without_time(said),
-            "Application is added to the scheduler and is not yet activated."
-        );
-        assert_eq!(without_time("N/A"), "");
-        assert_eq!(without_time("[x] y"), "[x] y");
-    }
-
-    #[test]
-    fn the_exit_code_is_found_in_what_the_cluster_keeps() {
-        let ours = "Heddle: data.train: no file (exit code 7); see …";
-        assert_eq!(exit_told(ours), Some(Exit::Input));
-        let node = "AM Container for appattempt_1 exited with  exitCode: 9\nFailing this attempt";
-        assert_eq!(exit_told(node), Some(Exit::Fenced));
-        let ordered = "stopped by an operator (exit code 130)";
-        assert_eq!(exit_told(ordered), Some(Exit::Killed));
-        assert_eq!(exit_told("exited with  exitCode: 137"), None);
-        assert_eq!(exit_told("timed out"), None);
     }
 }

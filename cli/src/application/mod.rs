@@ -5,6 +5,7 @@
 //! that a local run tells.
 
 mod changes;
+mod diagnostics;
 mod follow;
 pub mod logs;
 
