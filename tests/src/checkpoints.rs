@@ -68,18 +68,10 @@ pub fn content(cut: CutId, shard: u32, bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Saves one shard, in one try.
-///
-/// # Errors
-/// The storage fails.
-pub async fn save(
-    dir: &CheckpointDir,
-    staging: &StorePath,
-    cut: CutId,
-    shard: u32,
-    shape: Shape,
-) -> Result<ShardFile, SaveError> {
-    let header = Header {
+/// What a shard's file begins with: one section of bytes.
+#[must_use]
+pub fn header(cut: CutId, shard: u32, shape: Shape) -> Header {
+    Header {
         run: RUN,
         shard: ShardId(shard),
         shards: shape.shards,
@@ -94,7 +86,21 @@ pub async fn save(
             values: Values::Bytes,
             count: shape.bytes as u64,
         }],
-    };
+    }
+}
+
+/// Saves one shard, in one try.
+///
+/// # Errors
+/// The storage fails.
+pub async fn save(
+    dir: &CheckpointDir,
+    staging: &StorePath,
+    cut: CutId,
+    shard: u32,
+    shape: Shape,
+) -> Result<ShardFile, SaveError> {
+    let header = header(cut, shard, shape);
     let storage = &**dir.storage();
     let mut writer = ShardWriter::create(storage, staging, header).await?;
     writer

@@ -32,6 +32,20 @@ pub struct Shape {
     pub passes: u32,
     /// `checkpoint.every`, such as `20 steps`.
     pub every: &'static str,
+    /// Whether the data are on this machine's disk, so that HDFS disturbs checkpoints alone.
+    pub local_data: bool,
+}
+
+impl Shape {
+    /// A job of so many passes with a checkpoint every 20 steps, all on HDFS.
+    #[must_use]
+    pub fn passes(passes: u32) -> Self {
+        Self {
+            passes,
+            every: "20 steps",
+            local_data: false,
+        }
+    }
 }
 
 /// A job and its local folder, which holds the job file and the states of its runs.
@@ -50,6 +64,22 @@ impl<'c> HdfsJob<'c> {
     /// # Errors
     /// HDFS or the local disk refuse.
     pub fn new(cluster: &'c Cluster, name: &str, shape: Shape) -> Result<Self> {
+        let job = Self::local_only(cluster, name, shape)?;
+        if shape.local_data {
+            let root = StorePath::parse(&job.root)?;
+            let storage = cluster.storage("alice")?;
+            runtime()?.block_on(make_dirs(&*storage, &root, Mode::DIR))?;
+        } else {
+            job.upload(&job.path().join("data"), "data")?;
+        }
+        Ok(job)
+    }
+
+    /// A job file alone: nothing of it is on HDFS.
+    ///
+    /// # Errors
+    /// The local disk refuses.
+    pub fn local_only(cluster: &'c Cluster, name: &str, shape: Shape) -> Result<Self> {
         let job = Self {
             cluster,
             dir: tempfile::tempdir()?,
@@ -57,7 +87,6 @@ impl<'c> HdfsJob<'c> {
             user: "alice",
         };
         write_libsvm(&job.path().join("data"), "train", FILES, ROWS, 200, 8, 5)?;
-        job.upload(&job.path().join("data"), "data")?;
         job.write("job.toml", &format!("hdfs://{}", job.root), shape)?;
         Ok(job)
     }
@@ -87,10 +116,14 @@ impl<'c> HdfsJob<'c> {
     }
 
     fn write(&self, name: &str, place: &str, shape: Shape) -> Result<()> {
-        let Shape { passes, every } = shape;
+        let Shape { passes, every, .. } = shape;
+        let data = match shape.local_data {
+            true => self.path().display().to_string(),
+            false => place.to_owned(),
+        };
         let text = format!(
             "name = \"hdfs\"\n\
-             [data]\ntrain = \"{place}/data/*.libsvm\"\npasses = {passes}\n\
+             [data]\ntrain = \"{data}/data/*.libsvm\"\npasses = {passes}\n\
              [model]\nalgorithm = \"logistic-regression\"\nfeatures = 200\nl2 = 1e-4\n\
              optimizer = {{ kind = \"ftrl\", alpha = 0.1 }}\n\
              [training]\nlanes = 4\nbatch = 8\nseed = 7\n\

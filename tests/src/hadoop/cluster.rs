@@ -348,6 +348,11 @@ impl Cluster {
         (1..=self.options.nodemanagers).map(Daemon::NodeManager)
     }
 
+    /// Its network, such as `127.90.0`.
+    pub(super) fn network(&self) -> &str {
+        &self.net.prefix
+    }
+
     pub(super) fn web(&self, daemon: Daemon, port: u16, path: &str) -> Result<String> {
         http::request_ok(self.address(daemon, port)?, "GET", path)
     }

@@ -37,6 +37,7 @@ pub(crate) mod http;
 mod lossy;
 mod net;
 mod options;
+mod pipeline;
 mod reaper;
 mod unmanaged;
 pub mod wait;

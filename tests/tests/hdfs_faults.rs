@@ -1,0 +1,443 @@
+//! What may happen to HDFS, or to its users, in the middle of checkpoints. Whatever it is: training goes on, nothing
+//! that was committed is lost or half there, what is late is said, and refusals have the exit codes that scripts know.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use heddle_protocol::ids::Slot;
+use heddle_protocol::view::{Event, JobView};
+use heddle_storage::{Mode, Storage, StorePath, WriteError};
+use heddle_tests::checkpoints::{content, cut};
+use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
+use heddle_tests::hdfs_job::{HdfsJob, Shape, ends_well, sums};
+use heddle_tests::local::{Run, kill9, pid_of};
+use nix::sys::signal::{Signal, kill};
+
+/// Longest wait for one thing; other builds may keep all cores busy.
+const LIMIT: Duration = Duration::from_secs(300);
+/// How long all DataNodes are away.
+const OUTAGE: Duration = Duration::from_secs(20);
+const DATANODES: [Daemon; 3] = [
+    Daemon::DataNode(1),
+    Daemon::DataNode(2),
+    Daemon::DataNode(3),
+];
+
+/// The one cluster of this file, for one test at a time and in health.
+fn cluster() -> Result<MutexGuard<'static, Cluster>> {
+    static CLUSTER: OnceLock<Result<Mutex<Cluster>, String>> = OnceLock::new();
+    let cluster = CLUSTER
+        .get_or_init(|| {
+            Cluster::start(Options::hdfs())
+                .map(Mutex::new)
+                .map_err(|error| format!("{error:#}"))
+        })
+        .as_ref()
+        .map_err(|error| anyhow::anyhow!(error.clone()))?;
+    let cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
+    for daemon in [Daemon::NameNode(1)].into_iter().chain(DATANODES) {
+        if cluster.pid(daemon).is_none() {
+            cluster.restart(daemon)?;
+        }
+    }
+    for n in 1..=3 {
+        cluster.wait_datanode(n)?;
+    }
+    cluster.wait_ready()?;
+    Ok(cluster)
+}
+
+/// Waits until `more` checkpoints were committed from now on; the view then.
+fn checkpoints(run: &mut Run, more: u32) -> Result<JobView> {
+    let before = run.view().map_or(0, |view| view.checkpoints_taken);
+    run.wait_for("more checkpoints", LIMIT, |view| {
+        view.checkpoints_taken >= before + more
+    })
+}
+
+/// Waits until a checkpoint's first file is there, and no later file of it is known to be.
+fn in_a_checkpoint(job: &HdfsJob<'_>) -> Result<String> {
+    let staging = "ckpt/.staging";
+    let started = job.committed()?.last().cloned().unwrap_or_default();
+    wait_until("a checkpoint begins", LIMIT, || {
+        for generation in job.names(staging)? {
+            for cut in job.names(&format!("{staging}/{generation}"))? {
+                let files = job.names(&format!("{staging}/{generation}/{cut}"))?;
+                let whole = files.iter().any(|file| file.starts_with("MANIFEST"));
+                if !files.is_empty() && !whole {
+                    return Ok(cut);
+                }
+            }
+        }
+        bail!("none after {started}")
+    })
+}
+
+/// Waits until more rows were computed, without a recovery and without a checkpoint.
+fn trains_on(run: &mut Run) -> Result<JobView> {
+    let before = run.view()?;
+    let after = run.wait_for("more rows", LIMIT, |view| view.rows >= before.rows + 200)?;
+    ensure!(
+        after.recoveries.len() == before.recoveries.len(),
+        "{after:#?}"
+    );
+    Ok(after)
+}
+
+fn warnings(run: &Run) -> Vec<String> {
+    run.events()
+        .iter()
+        .filter_map(|event| match event {
+            Event::Warning { text } => Some(text.clone()),
+            Event::CheckpointGivenUp { cut, reason } => Some(format!("{cut}: {reason}")),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> {
+    let cluster = cluster()?;
+    let shape = Shape {
+        local_data: true,
+        ..Shape::passes(60)
+    };
+    let job = HdfsJob::new(&cluster, "daemons", shape)?;
+    let mut run = job.start(&[], "pause:30")?;
+    checkpoints(&mut run, 2)?;
+
+    // A DataNode, for as long as it takes: two are enough for the next checkpoint.
+    in_a_checkpoint(&job)?;
+    cluster.kill(DATANODES[0])?;
+    trains_on(&mut run)?;
+    checkpoints(&mut run, 1)?;
+    cluster.restart(DATANODES[0])?;
+    cluster.wait_datanode(1)?;
+
+    // All of them, for 20 s.
+    in_a_checkpoint(&job)?;
+    for datanode in DATANODES {
+        cluster.kill(datanode)?;
+    }
+    let before = trains_on(&mut run)?;
+    sleep(OUTAGE);
+    let after = trains_on(&mut run)?;
+    ensure!(
+        after.checkpoints_taken == before.checkpoints_taken,
+        "where to?"
+    );
+    for datanode in DATANODES {
+        cluster.restart(datanode)?;
+    }
+    checkpoints(&mut run, 2)?;
+
+    // The NameNode.
+    in_a_checkpoint(&job)?;
+    cluster.kill(Daemon::NameNode(1))?;
+    trains_on(&mut run)?;
+    cluster.restart(Daemon::NameNode(1))?;
+    checkpoints(&mut run, 2)?;
+
+    // The process that writes.
+    in_a_checkpoint(&job)?;
+    let view = run.view()?;
+    kill9(pid_of(&view, Slot::pserver(1))?)?;
+    let after = checkpoints(&mut run, 2)?;
+    ensure!(
+        after.recoveries.len() == view.recoveries.len() + 1,
+        "{after:#?}"
+    );
+
+    // A stop takes a last checkpoint, and the next run ends with the bytes of one that saw none of this.
+    kill(run.pid(), Signal::SIGINT)?;
+    let (code, events, _) = run.finish(LIMIT)?;
+    ensure!(code == Some(130), "{code:?}");
+    let Some(Event::Ended { view, .. }) = events.last() else {
+        bail!("{events:?}");
+    };
+    let given_up = view.history.checkpoints_late.len();
+    let slow = events.iter().any(|event| match event {
+        Event::CheckpointCommitted(taken) => taken.took_ms >= OUTAGE.as_millis() as u64,
+        _ => false,
+    });
+    ensure!(
+        given_up > 0 || slow,
+        "a checkpoint is said to have been given up, or to have taken its time"
+    );
+    let kept = job.verify()?;
+    let run = job.start(&[], "")?;
+    let events = ends_well(run, LIMIT)?;
+    let from = events.iter().find_map(|event| match event {
+        Event::Started { resumed_from, .. } => *resumed_from,
+        _ => None,
+    });
+    let from = from.context("it continues")?.to_string();
+    ensure!(
+        kept.last() == Some(&from),
+        "from {from}, and there were {kept:?}"
+    );
+    job.verify()?;
+    let (model, expected) = (job.model()?, job.local_model(shape)?);
+    ensure!(
+        model == expected,
+        "{:?} and not {:?}",
+        sums(&model),
+        sums(&expected)
+    );
+    Ok(())
+}
+
+#[test]
+fn all_datanodes_are_gone_for_a_while_under_a_job_whose_data_they_have() -> Result<()> {
+    let cluster = cluster()?;
+    let shape = Shape::passes(20);
+    let job = HdfsJob::new(&cluster, "data", shape)?;
+    let mut run = job.start(&[], "pause:10")?;
+    checkpoints(&mut run, 1)?;
+    for datanode in DATANODES {
+        cluster.kill(datanode)?;
+    }
+    sleep(Duration::from_secs(10));
+    for datanode in DATANODES {
+        cluster.restart(datanode)?;
+    }
+    ends_well(run, LIMIT)?;
+    job.verify()?;
+    let (model, expected) = (job.model()?, job.local_model(shape)?);
+    ensure!(
+        model == expected,
+        "{:?} and not {:?}",
+        sums(&model),
+        sums(&expected)
+    );
+    Ok(())
+}
+
+#[test]
+fn the_applicationmaster_dies_inside_a_commit_and_the_next_run_knows_what_was_done() -> Result<()> {
+    let cluster = cluster()?;
+    let shape = Shape::passes(8);
+    let mut expected = None;
+    for (point, is_done) in [
+        ("before-manifest", false),
+        ("before-rename", false),
+        ("after-rename", true),
+        ("before-delete", true),
+    ] {
+        let job = HdfsJob::new(&cluster, point, shape)?;
+        let run = job.start(&[], &format!("pause:30,die:{point}:cut=3"))?;
+        let (code, events, _) = run.finish(LIMIT)?;
+        ensure!(code.is_some_and(|code| code != 0), "{point}: {code:?}");
+        let told = events.iter().rev().find_map(|event| match event {
+            Event::CheckpointCommitted(checkpoint) => Some(checkpoint.cut.to_string()),
+            _ => None,
+        });
+        let newest = match is_done {
+            true => "g1-c3".to_owned(),
+            false => told.context("a checkpoint before that")?,
+        };
+        let left = job.verify()?;
+        ensure!(
+            left.last() == Some(&newest),
+            "{point}: {newest} in {left:?}"
+        );
+
+        let events = ends_well(job.start(&[], "")?, LIMIT).context(point)?;
+        let from = events.iter().find_map(|event| match event {
+            Event::Started { resumed_from, .. } => *resumed_from,
+            _ => None,
+        });
+        let from = from.context("it continues")?.to_string();
+        ensure!(from == newest, "{point}: from {from}");
+        job.verify()?;
+        ensure!(
+            job.names("ckpt/.staging/g1")?.is_empty(),
+            "{point}: its orphans are swept"
+        );
+        let expected = match &expected {
+            Some(expected) => expected,
+            None => expected.insert(job.local_model(shape)?),
+        };
+        let model = job.model()?;
+        ensure!(
+            model == *expected,
+            "{point}: {:?} and not {:?}",
+            sums(&model),
+            sums(expected)
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn quotas_delay_checkpoints_and_keep_the_old_ones() -> Result<()> {
+    let cluster = cluster()?;
+    let shape = Shape::passes(30);
+    let job = HdfsJob::new(&cluster, "quota", shape)?;
+    let mut run = job.start(&[], "pause:20")?;
+    checkpoints(&mut run, 2)?;
+    // A block that is begun counts whole, 128 MiB times three.
+    for (what, names, bytes) in [("names", Some(1), None), ("bytes", None, Some(1 << 20))] {
+        cluster.set_quota(&job.root, names, bytes)?;
+        let before = run.view()?;
+        let said = warnings(&run).len();
+        run.wait_event("a refusal that names the quota", LIMIT, |_| {
+            warnings(&run)[said..]
+                .iter()
+                .find(|text| text.contains("quota"))
+                .cloned()
+        })?;
+        let kept = job.verify()?;
+        let after = trains_on(&mut run)?;
+        ensure!(
+            after.checkpoints_taken == before.checkpoints_taken,
+            "{what}: into what?"
+        );
+        ensure!(job.verify()? == kept, "{what}: those that exist stay");
+        cluster.set_quota(&job.root, None, None)?;
+        checkpoints(&mut run, 1)?;
+    }
+    kill(run.pid(), Signal::SIGINT)?;
+    let (code, ..) = run.finish(LIMIT)?;
+    ensure!(code == Some(130), "{code:?}");
+    // At the start it is a refusal.
+    cluster.set_quota(&job.root, Some(1), None)?;
+    let kept = job.verify()?;
+    let ended = job.heddle(&["run", "job.toml"])?;
+    ensure!(ended.code == Some(5), "{ended:?}");
+    ensure!(
+        ended.stderr.contains("NameSpace quota"),
+        "in the NameNode's words: {ended:?}"
+    );
+    ensure!(job.verify()? == kept);
+    cluster.set_quota(&job.root, None, None)?;
+    Ok(())
+}
+
+#[test]
+fn safe_mode_delays_checkpoints_and_refuses_beginnings() -> Result<()> {
+    let cluster = cluster()?;
+    let shape = Shape::passes(30);
+    let job = HdfsJob::new(&cluster, "safe", shape)?;
+    let mut run = job.start(&[], "pause:20")?;
+    checkpoints(&mut run, 2)?;
+    cluster.dfsadmin(&["-safemode", "enter"])?;
+    let said = warnings(&run).len();
+    run.wait_event("a warning that names safe mode", LIMIT, |_| {
+        warnings(&run)[said..]
+            .iter()
+            .find(|text| text.contains("safe mode"))
+            .cloned()
+    })?;
+    trains_on(&mut run)?;
+    let other = HdfsJob::local_only(
+        &cluster,
+        "beginning",
+        Shape {
+            local_data: true,
+            ..shape
+        },
+    )?;
+    let ended = other.heddle(&["run", "job.toml"])?;
+    ensure!(ended.code == Some(6), "{ended:?}");
+    ensure!(ended.stderr.contains("safe mode"), "{ended:?}");
+    cluster.dfsadmin(&["-safemode", "leave"])?;
+    checkpoints(&mut run, 2)?;
+    kill(run.pid(), Signal::SIGINT)?;
+    let (code, ..) = run.finish(LIMIT)?;
+    ensure!(code == Some(130), "{code:?}");
+    job.verify()?;
+    Ok(())
+}
+
+#[test]
+fn who_may_not_write_there_is_told_so_before_anything_is_trained() -> Result<()> {
+    let cluster = cluster()?;
+    let shape = Shape {
+        local_data: true,
+        ..Shape::passes(1)
+    };
+    let mut job = HdfsJob::new(&cluster, "denied", shape)?;
+    job.user = "mallory";
+    let ended = job.heddle(&["run", "job.toml"])?;
+    ensure!(ended.code == Some(5), "{ended:?}");
+    ensure!(job.names("")?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn an_output_that_another_is_writing_is_refused_before_anything_is_trained() -> Result<()> {
+    let cluster = cluster()?;
+    let job = HdfsJob::new(&cluster, "leased", Shape::passes(1))?;
+    let storage = cluster.storage("alice")?;
+    let path = StorePath::parse(&format!("{}/model", job.root))?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let open = runtime.block_on(async {
+        storage.mkdir(&path, Mode::DIR).await?;
+        let mut writer = storage
+            .create(&path.join("MODEL.json")?, Mode::FILE)
+            .await?;
+        writer.write(Bytes::from_static(b"{")).await?;
+        writer.sync().await?;
+        anyhow::Ok(writer)
+    })?;
+    let ended = job.heddle(&["run", "job.toml"])?;
+    ensure!(ended.code == Some(7), "{ended:?}");
+    ensure!(ended.stderr.contains("output.model"), "{ended:?}");
+    ensure!(job.committed()?.is_empty(), "nothing was trained");
+    drop(open);
+    Ok(())
+}
+
+#[test]
+fn a_pipeline_whose_first_datanode_dies_costs_one_try_of_a_file() -> Result<()> {
+    let cluster = cluster()?;
+    let storage = cluster.storage("alice")?;
+    let data = content(cut(1, 1), 0, 3 << 20);
+    let place = |number: usize| StorePath::parse(&format!("/user/alice/pipeline-{number}"));
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        // Connections for reading live on for some seconds after their use.
+        let mut writer = storage.create(&place(0)?, Mode::FILE).await?;
+        writer
+            .write(Bytes::copy_from_slice(&data[..1 << 20]))
+            .await?;
+        writer.sync().await?;
+        let head = wait_until("one data connection", LIMIT, || cluster.pipeline_head())?;
+        cluster.kill(Daemon::DataNode(head))?;
+        let mut ended = async {
+            writer
+                .write(Bytes::copy_from_slice(&data[1 << 20..]))
+                .await?;
+            writer.sync().await?;
+            writer.close().await
+        }
+        .await;
+        let mut tries = 0;
+        // As a pserver does it: the whole file again under a new name.
+        while let Err(error) = ended {
+            ensure!(error.error().is_retryable(), "{error}");
+            ensure!(tries < 60, "{error}");
+            tries += 1;
+            sleep(Duration::from_millis(500));
+            ended = put(&*storage, &place(tries)?, &data).await;
+        }
+        let mut reader = storage.open(&place(tries)?, 0).await?;
+        let mut read = Vec::new();
+        while let Some(chunk) = reader.next().await? {
+            read.extend_from_slice(&chunk);
+        }
+        ensure!(read == data, "{} of {} bytes", read.len(), data.len());
+        Ok(())
+    })
+}
+
+async fn put(storage: &dyn Storage, path: &StorePath, data: &[u8]) -> Result<(), WriteError> {
+    let mut writer = storage.create(path, Mode::FILE).await?;
+    writer.write(Bytes::copy_from_slice(data)).await?;
+    writer.sync().await?;
+    writer.close().await
+}
