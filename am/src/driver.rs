@@ -129,12 +129,9 @@ impl<C: Cluster> Driver<C> {
     pub async fn run(mut self, first: Event) -> (Outcome, view::JobView) {
         self.on(first);
         while self.outcome.is_none() {
-            let wait = self
-                .core
-                .next_deadline()
-                .map_or(VIEW_LATEST, |at| {
-                    Duration::from_millis(at.since(self.now().mono)).min(VIEW_LATEST)
-                });
+            let wait = self.core.next_deadline().map_or(VIEW_LATEST, |at| {
+                Duration::from_millis(at.since(self.now().mono)).min(VIEW_LATEST)
+            });
             tokio::select! {
                 Some(event) = self.sources.events.recv() => self.on(event),
                 Some(input) = self.sources.inputs.recv() => self.input(input),
@@ -359,7 +356,10 @@ impl<C: Cluster> Driver<C> {
                 self.history.note(&event, wall_ms(), |slot, incarnation| {
                     cluster.placement(Member { slot, incarnation })
                 });
-                notice(&event);
+                match self.about.application {
+                    None => notice(&event),
+                    Some(_) => log(&event),
+                }
             }
             Action::Answer { id, result } => {
                 if let Some(answer) = self.answers.remove(&id) {
@@ -413,6 +413,11 @@ pub fn notice(event: &view::Event) {
         }
         Err(error) => tracing::error!(%error, "an event cannot be written as JSON"),
     }
+    log(event);
+}
+
+/// One line for the log. On YARN nobody reads standard output, which is a file there and would grow for ever.
+pub fn log(event: &view::Event) {
     match event {
         view::Event::Progress { .. } => tracing::debug!(?event, "progress"),
         view::Event::Warning { text } => tracing::warn!(text, "warning"),

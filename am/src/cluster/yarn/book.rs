@@ -6,8 +6,8 @@
 //!
 //! **Spreading.** Two pservers on one node die together, and share its memory and network. Intuition: while another
 //! node has room it costs a second or two to get it. Rule: a grant for a pserver on a node that has one already, or that
-//! is to be avoided, is given back while the cluster has a node without one, at most [`RETURNS_MAX`] times and
-//! for [`RETURNS_FOR`] for each ask; then it is accepted and said. Rejected: placement constraints, which a default cluster
+//! is to be avoided, is given back while the cluster has a node without one, at most [`RETURNS_MAX`] times and for
+//! [`RETURNS_FOR`] from the first on for each ask; then it is accepted and said. Rejected: placement constraints, which a default cluster
 //! refuses, and asking for hosts by name, which starves where those are full.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,7 +122,8 @@ struct Open {
     slot: Slot,
     incarnation: Incarnation,
     avoid: Vec<String>,
-    since: Duration,
+    /// When the first grant was given back for its place.
+    returned: Option<Duration>,
     returns: u32,
 }
 
@@ -185,7 +186,7 @@ impl Book {
     }
 
     /// Notes an ask and says it in YARN's terms.
-    pub(super) fn ask(&mut self, ask: Ask, now: Duration) -> (AskId, heddle_yarn::Ask) {
+    pub(super) fn ask(&mut self, ask: Ask) -> (AskId, heddle_yarn::Ask) {
         let Ask {
             slot,
             incarnation,
@@ -228,7 +229,7 @@ impl Book {
                 slot,
                 incarnation,
                 avoid,
-                since: now,
+                returned: None,
                 returns: 0,
             },
         );
@@ -260,9 +261,11 @@ impl Book {
         let crowded = open.slot.role == Role::Pserver && pserver_hosts.contains(host);
         let room = nodes > pserver_hosts.len();
         let avoided = open.avoid.iter().any(|avoid| avoid == host);
-        let patient = open.returns < RETURNS_MAX && now.saturating_sub(open.since) < RETURNS_FOR;
+        let first = open.returned.unwrap_or(now);
+        let patient = open.returns < RETURNS_MAX && now.saturating_sub(first) < RETURNS_FOR;
         if (crowded && room || avoided) && patient {
             open.returns += 1;
+            open.returned = Some(first);
             return Verdict::Return;
         }
         let member = Member {

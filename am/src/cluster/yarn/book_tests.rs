@@ -45,15 +45,15 @@ fn book() -> Book {
 }
 
 fn take(book: &mut Book, slot: Slot, number: i64, host: &str) -> Verdict {
-    let (ask, _) = book.ask(wanted(slot, 1), NOW);
+    let (ask, _) = book.ask(wanted(slot, 1));
     book.granted(ask, container(number, host, ask), 3, NOW)
 }
 
 #[test]
 fn an_ask_is_answered_once_and_by_its_own_id() {
     let mut book = book();
-    let (first, _) = book.ask(wanted(Slot::trainer(0), 1), NOW);
-    let (second, _) = book.ask(wanted(Slot::trainer(1), 4), NOW);
+    let (first, _) = book.ask(wanted(Slot::trainer(0), 1));
+    let (second, _) = book.ask(wanted(Slot::trainer(1), 4));
     let member = Member {
         slot: Slot::trainer(1),
         incarnation: Incarnation(4),
@@ -82,7 +82,7 @@ fn pservers_are_spread_while_a_node_without_one_is_left() {
         take(&mut book, Slot::pserver(0), 2, "n1"),
         Verdict::Take { crowded: false, .. }
     ));
-    let (ask, _) = book.ask(wanted(Slot::pserver(1), 1), NOW);
+    let (ask, _) = book.ask(wanted(Slot::pserver(1), 1));
     assert_eq!(
         book.granted(ask, container(3, "n1", ask), 3, NOW),
         Verdict::Return
@@ -97,7 +97,7 @@ fn pservers_are_spread_while_a_node_without_one_is_left() {
         Verdict::Take { crowded: false, .. }
     ));
     // Of two nodes both have one.
-    let (ask, _) = book.ask(wanted(Slot::pserver(2), 1), NOW);
+    let (ask, _) = book.ask(wanted(Slot::pserver(2), 1));
     assert!(matches!(
         book.granted(ask, container(6, "n1", ask), 2, NOW),
         Verdict::Take { crowded: true, .. }
@@ -108,7 +108,7 @@ fn pservers_are_spread_while_a_node_without_one_is_left() {
 fn spreading_ends_after_some_tries_or_some_time() {
     let mut book = book();
     take(&mut book, Slot::pserver(0), 2, "n1");
-    let (ask, _) = book.ask(wanted(Slot::pserver(1), 1), NOW);
+    let (ask, _) = book.ask(wanted(Slot::pserver(1), 1));
     for number in 0..i64::from(RETURNS_MAX) {
         let grant = container(10 + number, "n1", ask);
         assert_eq!(book.granted(ask, grant, 3, NOW), Verdict::Return);
@@ -118,10 +118,14 @@ fn spreading_ends_after_some_tries_or_some_time() {
         book.granted(ask, grant, 3, NOW),
         Verdict::Take { crowded: true, .. }
     ));
-    let (ask, _) = book.ask(wanted(Slot::pserver(2), 1), NOW);
+    let (ask, _) = book.ask(wanted(Slot::pserver(2), 1));
+    // Time counts from the first return: before that the cluster may have had nothing to give.
     let grant = container(31, "n1", ask);
+    let late = NOW + 10 * RETURNS_FOR;
+    assert_eq!(book.granted(ask, grant, 3, late), Verdict::Return);
+    let grant = container(32, "n1", ask);
     assert!(matches!(
-        book.granted(ask, grant, 3, NOW + RETURNS_FOR),
+        book.granted(ask, grant, 3, late + RETURNS_FOR),
         Verdict::Take { crowded: true, .. }
     ));
 }
@@ -153,7 +157,7 @@ fn what_is_asked_for_has_the_overhead_and_the_label() {
     spec.yarn.node_label = Some("gpu".into());
     spec.trainers.resources.insert("yarn.io/gpu".into(), 1);
     let mut book = Book::new(Sizes::of(&spec));
-    let (_, ask) = book.ask(wanted(Slot::trainer(0), 1), NOW);
+    let (_, ask) = book.ask(wanted(Slot::trainer(0), 1));
     // 256 MiB and a tenth, whole MiB.
     assert_eq!(ask.resources.memory, Memory::mib(282));
     assert_eq!(ask.resources.others["yarn.io/gpu"], Amount::count(1));
@@ -162,7 +166,7 @@ fn what_is_asked_for_has_the_overhead_and_the_label() {
         memory: Some(Bytes::mib(512)),
         ..wanted(Slot::pserver(0), 1)
     };
-    let (_, ask) = book.ask(again, NOW);
+    let (_, ask) = book.ask(again);
     assert_eq!(ask.resources.memory, Memory::mib(564));
     assert!(ask.resources.others.is_empty());
 }
@@ -184,7 +188,7 @@ fn data_is_asked_for_by_host_and_rack_and_another_will_do() {
         prefer: vec!["n1".into(), "n2".into()],
         ..wanted(Slot::trainer(0), 1)
     };
-    let (_, ask) = book.ask(ask, NOW);
+    let (_, ask) = book.ask(ask);
     let Placement::Near { nodes, relax, .. } = ask.placement else {
         panic!("near the data")
     };
@@ -200,7 +204,7 @@ fn at_most_a_third_of_the_nodes_is_excluded_and_not_for_ever() {
         avoid: vec!["n1".into(), "n2".into()],
         ..wanted(Slot::trainer(0), 1)
     };
-    book.ask(ask, NOW);
+    book.ask(ask);
     let excluded =
         |book: &mut Book, nodes, now| book.exclusions(nodes, now).into_iter().collect::<Vec<_>>();
     assert!(excluded(&mut book, 2, NOW).is_empty());

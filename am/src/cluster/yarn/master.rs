@@ -388,7 +388,7 @@ impl Master {
             None => {}
             Some(Order::Ask(ask)) => {
                 self.ask_for_racks(&ask.prefer);
-                let (id, ask) = self.book.ask(ask, self.now());
+                let (id, ask) = self.book.ask(ask);
                 am.want(id, ask, 1);
             }
             Some(Order::Cancel(slot, incarnation)) => {
@@ -524,7 +524,7 @@ impl Master {
                 am.forget(ask);
                 self.place(id);
                 if crowded {
-                    crate::driver::notice(&heddle_protocol::view::Event::Warning {
+                    crate::driver::log(&heddle_protocol::view::Event::Warning {
                         text: format!(
                             "{} shares the node {} with another pserver: no other node had room",
                             member.slot, node.host

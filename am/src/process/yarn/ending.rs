@@ -23,7 +23,7 @@ use heddle_yarn::{ApplicationReport, ApplicationState, Client, FinalStatus};
 use super::given::{Files, Given};
 use super::{bare_view, outcome};
 use crate::cluster::yarn::YarnCluster;
-use crate::driver::{notice, wall_ms};
+use crate::driver::{log, wall_ms};
 use crate::process::prepare::is_transient;
 use crate::process::refusal::Refusal;
 use crate::report::{Asked, Facts, Report, logs, place, tracking};
@@ -88,7 +88,7 @@ impl<'a> Ending<'a> {
             false => Fenced::Not,
         };
         if fenced == Fenced::Not {
-            notice(&view::Event::Ended {
+            log(&view::Event::Ended {
                 state: outcome.state,
                 exit_code: outcome.exit_code,
                 message: outcome.message.clone(),
