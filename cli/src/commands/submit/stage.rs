@@ -10,6 +10,7 @@ use heddle_hadoop::configuration::Origin;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_yarn::ApplicationId;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::upload::{self, Upload, Uploads};
@@ -20,6 +21,9 @@ use crate::site::Site;
 /// Name of the file with the job's secret (64 hexadecimal digits) in the staging directory: by it the same user
 /// commands the job from another shell.
 pub const SECRET_FILE: &str = "secret";
+
+/// Data files that are sent at once: each waits mostly for acknowledgements, and holds a MiB or two.
+const UPLOADS_AT_ONCE: usize = 16;
 
 /// What was staged.
 pub struct Staged {
@@ -171,9 +175,12 @@ fn program(site: &Arc<Site>, uploads: &Uploads, sending: &mut Sending) {
 }
 
 fn data(site: &Arc<Site>, uploads: &Uploads, sending: &mut Sending) {
+    let gate = Arc::new(Semaphore::new(UPLOADS_AT_ONCE));
     for upload in uploads.data.clone() {
-        let site = Arc::clone(site);
+        let (site, gate) = (Arc::clone(site), Arc::clone(&gate));
         sending.spawn(async move {
+            // Closed by nobody; without a permit it would merely be one more at once.
+            let _permit = gate.acquire().await;
             let (staged, _sent) = upload::send_once(&site, &upload).await?;
             Ok((String::new(), staged))
         });
