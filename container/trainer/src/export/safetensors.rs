@@ -143,8 +143,18 @@ pub(super) async fn write(
             header.push(&table.name, vec![table.rows, u64::from(table.cols)]);
         }
     }
-    let mut writer = SummedWriter::create(storage, &dir.join(SAFETENSORS_FILE)?).await?;
-    writer.write(Bytes::from(header.encode())).await?;
+    let head = header.encode();
+    let values = if model.is_linear() {
+        origin.spec.model.features.saturating_add(1)
+    } else {
+        model.tables().iter().fold(0u64, |sum, table| {
+            sum.saturating_add(table.rows.saturating_mul(u64::from(table.cols)))
+        })
+    };
+    let bytes = values.saturating_mul(4).saturating_add(head.len() as u64);
+    let path = dir.join(SAFETENSORS_FILE)?;
+    let mut writer = SummedWriter::create_sized(storage, &path, bytes).await?;
+    writer.write(Bytes::from(head)).await?;
     if model.is_linear() {
         let mut linear = Linear::of(model).await?;
         let mut stream = model.stream(&model.weights()?);

@@ -11,6 +11,9 @@ use super::{ExportError, Linear, Model, TEXT_FILE, close, data_format_name};
 /// First words of the file.
 pub(crate) const FIRST_WORDS: &str = "# heddle linear model, version 1";
 
+/// About what a line takes: index, weight, newline.
+const LINE_BYTES: u64 = 20;
+
 pub(super) async fn write(
     model: &Model<'_>,
     storage: &dyn Storage,
@@ -21,7 +24,10 @@ pub(super) async fn write(
     }
     let origin = model.origin;
     let base = u64::from(origin.spec.data.index_base);
-    let mut writer = SummedWriter::create(storage, &dir.join(TEXT_FILE)?).await?;
+    // A guess: one that is too low costs a store nothing but more blocks.
+    let bytes = origin.spec.model.features.saturating_mul(LINE_BYTES);
+    let path = dir.join(TEXT_FILE)?;
+    let mut writer = SummedWriter::create_sized(storage, &path, bytes).await?;
     let head = format!(
         "{FIRST_WORDS}: score = bias + sum of weight * value; probability of label 1 = 1 / (1 + exp(-score))\n\
          # job {}\n\
