@@ -163,6 +163,10 @@ impl Follower {
 
     /// Asks the ResourceManager, then the ApplicationMaster, and tells what is new.
     async fn look(&mut self, json: bool) -> Result<(), Failure> {
+        if self.application.is_over() {
+            // The ResourceManager may have forgotten it since.
+            return Ok(());
+        }
         match self.application.refresh().await {
             Ok(()) => self.silent = false,
             Err(error) if error.is_retryable() => {

@@ -18,9 +18,9 @@ use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::{JobSpec, Location};
-use heddle_protocol::view::JobView;
-use heddle_yarn::client::FinalApplicationStatus;
-use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState};
+use heddle_protocol::view::{JobState, JobView};
+use heddle_yarn::client::{FinalApplicationStatus, Usage};
+use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState, ClientError};
 
 use tokio::sync::OnceCell;
 
@@ -48,6 +48,33 @@ pub fn standing(report: &ApplicationReport) -> &'static str {
         (Some(ApplicationState::Finished | ApplicationState::Failed), _) => "failed",
         (Some(_), _) => "waiting",
         (None, _) => "unknown",
+    }
+}
+
+/// An application that is over, of which nothing more is known.
+fn over(id: ApplicationId, user: String, name: String) -> ApplicationReport {
+    ApplicationReport {
+        id,
+        user,
+        queue: String::new(),
+        name,
+        kind: String::new(),
+        state: Some(ApplicationState::Finished),
+        final_status: FinalApplicationStatus::Undefined,
+        progress: 1.0,
+        diagnostics: String::new(),
+        host: String::new(),
+        port: -1,
+        tracking_url: String::new(),
+        original_tracking_url: String::new(),
+        attempt: None,
+        start_time_ms: 0,
+        launch_time_ms: 0,
+        finish_time_ms: 0,
+        tags: Vec::new(),
+        priority: 0,
+        usage: Usage::default(),
+        am_token: None,
     }
 }
 
@@ -95,14 +122,47 @@ impl Application {
     /// Exit 7 when the cluster knows none, 6 when it does not answer.
     pub async fn find(id: ApplicationId) -> Result<Self, Failure> {
         let site = Arc::new(Site::load()?);
-        let report = site
-            .client
-            .report(id)
-            .await
-            .map_err(|error| client_failure(&format!("{id} cannot be asked about"), &error))?;
+        let report = match site.client.report(id).await {
+            Ok(report) => report,
+            Err(error) => match Self::forgotten(&site, id, &error).await {
+                Some(report) => report,
+                None => {
+                    return Err(client_failure(
+                        &format!("{id} cannot be asked about"),
+                        &error,
+                    ));
+                }
+            },
+        };
         let mut found = Self::of(site, report, None)?;
         found.spec = found.read_spec().await;
         Ok(found)
+    }
+
+    /// One of ours that is over and that the ResourceManager does not remember, from the report that it left.
+    async fn forgotten(
+        site: &Arc<Site>,
+        id: ApplicationId,
+        error: &ClientError,
+    ) -> Option<ApplicationReport> {
+        let ClientError::NotFound(_) = error else {
+            return None;
+        };
+        let user = site.user.short_name().to_owned();
+        let known = over(id, user, String::new());
+        let application = Self::of(Arc::clone(site), known, None).ok()?;
+        let left = application.last_report().await.ok()??;
+        let started_ms = i64::try_from(left.started_ms).unwrap_or(i64::MAX);
+        Some(ApplicationReport {
+            final_status: match left.state {
+                JobState::Finished => FinalApplicationStatus::Succeeded,
+                JobState::Stopped => FinalApplicationStatus::Killed,
+                _ => FinalApplicationStatus::Failed,
+            },
+            diagnostics: left.message,
+            start_time_ms: started_ms,
+            ..over(id, application.report.user.clone(), left.name)
+        })
     }
 
     /// Its id.
@@ -133,7 +193,7 @@ impl Application {
     ///
     /// # Errors
     /// As the call.
-    pub async fn refresh(&mut self) -> Result<(), heddle_yarn::ClientError> {
+    pub async fn refresh(&mut self) -> Result<(), ClientError> {
         self.report = self.site.client.report(self.id()).await?;
         Ok(())
     }
