@@ -147,16 +147,13 @@ async fn a_container_registers_reports_and_is_commanded_at_once() {
         "{line:?}"
     );
     assert_eq!(member.slot, Slot::trainer(0));
-    let stop = Command::Stop {
-        reason: "enough".into(),
-    };
     assert!(lines.send(&Down {
         attempt: Attempt(1),
         heard: 0,
-        command: Some(stop)
+        command: Some(Command::Drain)
     }));
     let command = commanded.recv_timeout(LIMIT).expect("the command arrives");
-    assert!(matches!(command, Command::Stop { reason } if reason == "enough"));
+    assert!(matches!(command, Command::Drain));
     agent.reporter().send(Up::Stepping {
         epoch: Epoch::default(),
     });

@@ -127,6 +127,19 @@ mod promises {
     }
 
     #[test]
+    fn a_cluster_may_want_things_back_or_fall_silent_before_any_event() {
+        for fault in [
+            Fault::Preempt,
+            Fault::NodeLeaves,
+            Fault::Scale,
+            Fault::Silence,
+        ] {
+            at_every_event("bsp-uneven", fault);
+            at_every_event("asp-evaluated", fault);
+        }
+    }
+
+    #[test]
     fn explore_bsp() {
         explore("bsp");
         explore("bsp-uneven");

@@ -301,7 +301,7 @@ impl Core {
             Purpose::Liveness => self.look_for_the_silent(),
             // `settle` does the rest.
             Purpose::Reconcile => self.slots.changed = true,
-            Purpose::Join => {}
+            Purpose::Join | Purpose::CutStaging => {}
             Purpose::Allocation => self.allocation_timeout(),
             Purpose::Takeover => self.takeover_over(),
             Purpose::Replacement => self.replacement_late(),

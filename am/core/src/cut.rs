@@ -33,7 +33,11 @@ use crate::deadlines::Purpose;
 use crate::event::Stored;
 use crate::phases::{Then, Work};
 use crate::queue::Standing;
-use crate::time::Now;
+use crate::time::{Mono, Now};
+
+/// How long work waits at the end of a phase for a periodic cut whose directory is being made. Made in milliseconds
+/// as a rule; where the store does not answer, the cut is taken later and training goes on.
+const STAGING_HOLDS_MS: u64 = 5_000;
 
 /// BSP: tries in a row that name a step too late, each four times further ahead, before it waits for the next time.
 pub(crate) const TRIES_MAX: u32 = 6;
@@ -138,8 +142,15 @@ impl Cuts {
 
     /// Whether work may not go on to the next phase: some shard still has to snap, or a cut is wanted that
     /// belongs here. (A periodic one that comes while another is being saved is taken later.)
-    pub(crate) fn holds_up(&self) -> bool {
+    pub(crate) fn holds_up(&self, now: Mono) -> bool {
         match &self.open {
+            Some(cut)
+                if cut.reason == Reason::Due
+                    && !cut.is_ordered()
+                    && now.since(cut.ordered.mono) >= STAGING_HOLDS_MS =>
+            {
+                false
+            }
             Some(cut) => !cut.all_snapped() || self.wanted >= Some(Reason::First),
             None => self.wanted.is_some(),
         }
@@ -257,6 +268,8 @@ impl Core {
             Purpose::CutTimeout,
             self.now.mono + self.config.spec.checkpoint.timeout.0,
         );
+        self.deadlines
+            .set(Purpose::CutStaging, self.now.mono + STAGING_HOLDS_MS);
         self.cuts.open = Some(Cut {
             id,
             reason,

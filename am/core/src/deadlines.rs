@@ -21,6 +21,8 @@ pub(crate) enum Purpose {
     CutDue,
     /// The open cut has taken too long.
     CutTimeout,
+    /// Work goes on without the open cut, whose directory is still not made.
+    CutStaging,
     /// Trainers that registered meanwhile may join.
     Join,
     /// A store call or a load is to be tried again.

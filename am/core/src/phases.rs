@@ -180,7 +180,7 @@ fn measures(spec: &JobSpec) -> u32 {
 impl Core {
     pub(crate) fn settle_between(&mut self, then: Then) -> bool {
         // The end has its own rule: an open cut is replaced rather than waited for.
-        if !matches!(then, Then::Resume | Then::End) && self.cuts.holds_up() {
+        if !matches!(then, Then::Resume | Then::End) && self.cuts.holds_up(self.now.mono) {
             return false;
         }
         match then {

@@ -95,13 +95,12 @@ impl Core {
 
     /// A trainer has handed back what it held.
     pub(crate) fn drained(&mut self, member: Member) {
-        let Some(holder) = self
-            .slots
-            .holder_mut(member.slot)
-            .filter(|holder| holder.draining.is_some())
-        else {
+        let now = self.now.mono;
+        let Some(holder) = self.slots.holder_mut(member.slot) else {
             return;
         };
+        // An earlier attempt may have asked for it.
+        holder.draining.get_or_insert(now);
         let joined = std::mem::replace(&mut holder.joined, false);
         let container = holder.container.clone();
         self.trainer_gone(member, joined);

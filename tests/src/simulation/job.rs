@@ -25,6 +25,8 @@ use super::chance::mix;
 pub const WEIGHTS: TableId = TableId(0);
 /// Table in which steps are counted.
 pub const COUNTS: TableId = TableId(1);
+/// How long an attempt leads after the ResourceManager's last answer.
+pub const LEASE_MS: u64 = 10_000;
 const WEIGHT_ROWS: u64 = 5;
 const WEIGHT_COLS: u32 = 2;
 
@@ -338,7 +340,7 @@ impl Job {
                 job_failures: 1000,
                 ..Limits::default()
             },
-            cluster_lease_ms: None,
+            cluster_lease_ms: Some(LEASE_MS),
             locality: Arc::default(),
             output: None,
         }

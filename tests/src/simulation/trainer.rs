@@ -136,7 +136,9 @@ impl Trainer {
                 ..
             } => {
                 let era = Era { epoch, phase };
-                if self.machine.era() == Some(era) && !self.draining {
+                if self.draining {
+                    self.stays_drained(era, out);
+                } else if self.machine.era() == Some(era) {
                     let gone: Vec<_> = self
                         .lanes
                         .keys()
@@ -159,7 +161,9 @@ impl Trainer {
                 tasks,
             } => {
                 let era = Era { epoch, phase };
-                if self.machine.era() == Some(era) && !self.draining {
+                if self.draining {
+                    self.stays_drained(era, out);
+                } else if self.machine.era() == Some(era) {
                     self.take_tasks(era, tasks);
                 }
             }
@@ -187,6 +191,16 @@ impl Trainer {
             self.tasks.push_back(grant);
         }
         self.go_on(era);
+    }
+
+    /// Work of an ApplicationMaster that does not know.
+    fn stays_drained(&self, era: Era, out: &mut Vec<Output>) {
+        out.push(Output::Report(Up::Drained {
+            epoch: era.epoch,
+            phase: era.phase,
+            tasks: Vec::new(),
+            lanes: Vec::new(),
+        }));
     }
 
     fn drain(&mut self, out: &mut Vec<Output>) {

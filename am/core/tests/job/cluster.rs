@@ -447,6 +447,22 @@ fn after_a_takeover_pservers_never_hear_that_there_are_no_trainers() {
 }
 
 #[test]
+fn a_trainer_that_gave_all_back_to_an_earlier_attempt_is_let_go_and_replaced() {
+    for mut job in [Job::asp(40), Job::bsp()] {
+        let everybody: Vec<Member> = job.processes.keys().copied().collect();
+        restart(&mut job);
+        for member in everybody {
+            job.registers(member);
+        }
+        let trainer = job.trainer(0);
+        drained(&mut job, trainer);
+        assert!(job.stopped.contains(&trainer));
+        assert!(job.trainer(0).incarnation > trainer.incarnation);
+        assert_eq!(job.core.view().state, JobState::Running);
+    }
+}
+
+#[test]
 fn kept_containers_of_a_run_that_left_no_state_or_is_over_are_given_back() {
     let kept = vec![ContainerId("old".to_owned())];
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);

@@ -4,7 +4,7 @@ use heddle_am_core::{Event, OperationId, StoreCall, Stored};
 use heddle_protocol::control::{Command, CutAt, Operation, Up};
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot, Step, TaskId};
 use heddle_protocol::manifest::{TaskState, Work};
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::spec::{Consistency, Every};
 
 use crate::harness::{Job, position, saves, snaps, spec};
 
@@ -477,4 +477,33 @@ fn a_pserver_that_reconnects_hears_of_the_open_cut_again() {
             .any(|command| matches!(command, Command::Cut { .. }))
     );
     assert_eq!(job.at(Slot::pserver(0)), p0);
+}
+
+#[test]
+fn a_due_cut_whose_directory_cannot_be_made_does_not_stop_training_at_the_end_of_a_pass() {
+    let mut spec = spec(Consistency::Asp);
+    spec.data.passes = 3;
+    spec.checkpoint.every = Every::Passes(1);
+    let mut job = Job::started(spec, 8, 0);
+    let phase = |job: &Job| job.process(job.pserver(0)).phase.expect("it serves one").no;
+    let first = phase(&job);
+    job.auto.store = false;
+    job.finish_all();
+    assert_eq!(phase(&job), first, "the cut belongs between the passes");
+    job.pass(6_000);
+    assert_eq!(phase(&job).0, first.0 + 1, "training goes on");
+    let before = job.checkpoints.len();
+    job.auto.store = true;
+    let (call, _) = *job
+        .calls
+        .iter()
+        .rev()
+        .find(|(_, call)| matches!(call, StoreCall::Stage { .. }))
+        .map(|(id, call)| (id, call))
+        .as_ref()
+        .expect("its directory was asked for");
+    let call = *call;
+    job.store(call);
+    job.pass(1_000);
+    assert_eq!(job.checkpoints.len(), before + 1, "taken as soon as it can be");
 }

@@ -201,7 +201,7 @@ impl<P: DataPlane> Trainer<P> {
     ) {
         let era = Era { epoch, phase };
         if self.drained {
-            return;
+            return self.stays_drained(era);
         }
         let Some(work) = self.work.as_mut().filter(|work| work.era == era) else {
             return;
@@ -231,7 +231,7 @@ impl<P: DataPlane> Trainer<P> {
     fn tasks(&mut self, epoch: Epoch, phase: PhaseNo, grants: Vec<TaskGrant>) {
         let era = Era { epoch, phase };
         if self.drained {
-            return;
+            return self.stays_drained(era);
         }
         let Some(work) = self.work.as_mut().filter(|work| work.era == era) else {
             return;
@@ -257,6 +257,16 @@ impl<P: DataPlane> Trainer<P> {
             work.waiting.push_back(grant);
         }
         self.begin_tasks();
+    }
+
+    /// Work is handed to it although it gave all back: to another ApplicationMaster, which is gone. This one hears it too.
+    fn stays_drained(&mut self, era: Era) {
+        (self.report)(Up::Drained {
+            epoch: era.epoch,
+            phase: era.phase,
+            tasks: Vec::new(),
+            lanes: Vec::new(),
+        });
     }
 
     /// Gives everything back. The ApplicationMaster answers with the order to stop.

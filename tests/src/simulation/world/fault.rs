@@ -32,11 +32,19 @@ pub enum Fault {
     Cut,
     /// A process stands still for a while.
     Pause,
+    /// The cluster says that it may take a container.
+    Preempt,
+    /// The cluster says that a node will be gone.
+    NodeLeaves,
+    /// An operator asks for another number of trainers.
+    Scale,
+    /// The ResourceManager does not answer for a while.
+    Silence,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::KillTrainer,
         Self::KillPserver,
         Self::KillAm,
@@ -47,7 +55,16 @@ impl Fault {
         Self::BreakControl,
         Self::Cut,
         Self::Pause,
+        Self::Preempt,
+        Self::NodeLeaves,
+        Self::Scale,
+        Self::Silence,
     ];
+}
+
+/// The node that a container is on.
+pub(super) fn node_of(container: u64) -> String {
+    format!("node-{}", container % 3)
 }
 
 impl World {
@@ -128,6 +145,38 @@ impl World {
                     id,
                     operation: Operation::Checkpoint,
                 })?;
+            }
+            Fault::Preempt => {
+                let all: Vec<u64> = self.containers.keys().copied().collect();
+                if let Some(number) = one(&all, &mut self.chance) {
+                    let event = Event::Preempting {
+                        container: ContainerId(number.to_string()),
+                        deadline_ms: None,
+                    };
+                    self.push(Wire::Am(CLUSTER), Item::Event(Box::new(event)));
+                }
+            }
+            Fault::NodeLeaves => {
+                let all: Vec<u64> = self.containers.keys().copied().collect();
+                if let Some(number) = one(&all, &mut self.chance) {
+                    let node = node_of(number);
+                    self.push(
+                        Wire::Am(CLUSTER),
+                        Item::Event(Box::new(Event::NodeLeaving { node })),
+                    );
+                }
+            }
+            Fault::Scale => {
+                let id = OperationId(self.number());
+                let most = self.job.trainers as usize;
+                let trainers = 1 + self.chance.below(most) as u32;
+                self.am_event(Event::Operation {
+                    id,
+                    operation: Operation::Scale { trainers },
+                })?;
+            }
+            Fault::Silence => {
+                self.silent_until = self.events + self.chance.below(400) as u64;
             }
             Fault::Pause => {
                 let all: Vec<u64> = self.containers.keys().copied().collect();

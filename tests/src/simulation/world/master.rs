@@ -3,6 +3,8 @@
 use heddle_am_core::{Action, ContainerId, Event, Exit, Kept, Probe, StoreCall, Stored};
 
 use super::super::am::Am;
+use super::super::job::LEASE_MS;
+use super::fault::node_of;
 use super::{Body, CLUSTER, Item, JOURNAL, PROBES, STORE, Wire, World};
 
 impl World {
@@ -11,15 +13,40 @@ impl World {
         let kept = alive
             .map(|n| Kept {
                 container: ContainerId(n.to_string()),
-                node: "node".to_owned(),
+                node: node_of(*n),
             })
             .collect();
         let (am, actions) = Am::start(self.job.config(), &mut self.durable, kept, self.now_ms);
         self.tell(format!("ApplicationMaster {} starts", am.generation));
         self.am = Some(am);
+        self.cluster_heard_ms = self.now_ms;
         // The first actions of an attempt cannot break a promise that is checked here.
         let acted = self.act(actions);
         debug_assert!(acted.is_ok(), "{acted:?}");
+    }
+
+    /// The ResourceManager answers about every second, unless it is silent.
+    pub(super) fn hear_the_cluster(&mut self) -> Result<(), String> {
+        if self.am.is_none()
+            || self.events < self.silent_until
+            || self.now_ms < self.cluster_heard_ms + 1_000
+        {
+            return Ok(());
+        }
+        self.cluster_heard_ms = self.now_ms;
+        self.am_event(Event::ClusterHeard)
+    }
+
+    /// What is published or removed is so while the ResourceManager answers.
+    fn check_leads(&self, call: &StoreCall) -> Result<(), String> {
+        let silent_ms = self.now_ms - self.cluster_heard_ms;
+        match call {
+            StoreCall::Stage { .. } => Ok(()),
+            _ if silent_ms <= LEASE_MS => Ok(()),
+            call => Err(format!(
+                "{call:?} although the ResourceManager was silent for {silent_ms} ms"
+            )),
+        }
     }
 
     pub(super) fn am_event(&mut self, event: Event) -> Result<(), String> {
@@ -68,12 +95,12 @@ impl World {
                 Action::Ask {
                     slot, incarnation, ..
                 } => {
-                    let container = ContainerId(self.number().to_string());
+                    let number = self.number();
                     let event = Event::Allocated {
-                        container,
+                        container: ContainerId(number.to_string()),
                         slot,
                         incarnation,
-                        node: "node".to_owned(),
+                        node: node_of(number),
                     };
                     self.push(Wire::Am(CLUSTER), Item::Event(Box::new(event)));
                 }
@@ -115,7 +142,10 @@ impl World {
                 Action::Journal { id, record } => {
                     self.push(Wire::Am(JOURNAL), Item::Record(id, record))
                 }
-                Action::Store { id, call } => self.push(Wire::Am(STORE), Item::Call(id, call)),
+                Action::Store { id, call } => {
+                    self.check_leads(&call)?;
+                    self.push(Wire::Am(STORE), Item::Call(id, call));
+                }
                 Action::ProbePort { member, endpoint } => {
                     self.push(Wire::Am(PROBES), Item::Probe(member, endpoint))
                 }

@@ -105,6 +105,9 @@ pub struct World {
     durable: Durable,
     am: Option<Am>,
     am_returns_at: u64,
+    /// When the ResourceManager last answered this attempt, and before which event it does not again.
+    cluster_heard_ms: u64,
+    silent_until: u64,
     containers: BTreeMap<u64, Container>,
     /// Containers that the cluster has given up whose process goes on.
     lost: BTreeSet<u64>,
@@ -136,6 +139,8 @@ impl World {
             durable: Durable::default(),
             am: None,
             am_returns_at: 0,
+            cluster_heard_ms: 0,
+            silent_until: 0,
             containers: BTreeMap::new(),
             lost: BTreeSet::new(),
             gone: BTreeSet::new(),
@@ -174,6 +179,7 @@ impl World {
         if self.am.is_none() && self.events >= self.am_returns_at {
             self.start_am();
         }
+        self.hear_the_cluster()?;
         let ready: Vec<Wire> = self
             .wires
             .iter()
