@@ -494,16 +494,20 @@ fn a_due_cut_whose_directory_cannot_be_made_does_not_stop_training_at_the_end_of
     assert_eq!(phase(&job).0, first.0 + 1, "training goes on");
     let before = job.checkpoints.len();
     job.auto.store = true;
-    let (call, _) = *job
+    let staging = job
         .calls
         .iter()
         .rev()
-        .find(|(_, call)| matches!(call, StoreCall::Stage { .. }))
-        .map(|(id, call)| (id, call))
-        .as_ref()
-        .expect("its directory was asked for");
-    let call = *call;
+        .find(|(_, call)| matches!(call, StoreCall::Stage { .. }));
+    let call = staging.expect("its directory was asked for").0;
     job.store(call);
     job.pass(1_000);
-    assert_eq!(job.checkpoints.len(), before + 1, "taken as soon as it can be");
+    let cut = job.cut();
+    job.snap_all(cut, 0);
+    job.save_all(cut);
+    assert_eq!(
+        job.checkpoints.len(),
+        before + 1,
+        "taken as soon as it can be"
+    );
 }
