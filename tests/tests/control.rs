@@ -106,6 +106,7 @@ impl Server {
             exit: Box::new(move |exit| {
                 let _gone = exits.send(exit);
             }),
+            read_highest: None,
         };
         (
             Agent::start(environment, hooks).expect("a thread"),
