@@ -4,22 +4,30 @@
 //! | order | effect |
 //! | --- | --- |
 //! | `die:staged:step=N` | the process exits at once (137) when it hears the first `Done` of step N: that lane is staged on all shards, and the step is not applied here |
+//! | `tell:pushes` | the log tells fifty times a second how many pushes were taken, whoever leads and if anybody does |
 //!
 //! `:slot=K` behind the order means that pserver alone. Only a container's first incarnation obeys, so that its
 //! successor lives. Orders that are not known here are the trainers'.
 
+use std::time::Duration;
+
 use heddle_protocol::frame::{Header, Kind};
 use heddle_protocol::ids::{Incarnation, Member};
+
+use crate::command::DataThread;
 
 /// The variable's name.
 const TEST_HOOK: &str = "HEDDLE_TEST_HOOK";
 /// What a process ends with that was killed by signal 9.
 const KILLED: i32 = 137;
+/// From one telling to the next.
+const TELL_EVERY: Duration = Duration::from_millis(20);
 
 /// What tests ordered of this pserver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hook {
     die_staged: Option<u64>,
+    tells: bool,
 }
 
 impl Hook {
@@ -30,7 +38,10 @@ impl Hook {
     }
 
     fn parse(text: &str, member: Member) -> Self {
-        let mut hook = Self::default();
+        let mut hook = Self {
+            tells: text.split(',').any(|order| order == "tell:pushes"),
+            ..Self::default()
+        };
         if member.incarnation > Incarnation(1) {
             return hook;
         }
@@ -48,6 +59,21 @@ impl Hook {
             }
         }
         hook
+    }
+
+    /// Tells on and on what these threads have taken, if that was ordered.
+    pub(crate) fn tell(self, threads: &[DataThread]) {
+        if !self.tells {
+            return;
+        }
+        let threads = threads.to_vec();
+        std::thread::spawn(move || {
+            loop {
+                let pushes: u64 = threads.iter().map(|thread| thread.counters.read().0).sum();
+                tracing::info!(pushes, "taken so far");
+                std::thread::sleep(TELL_EVERY);
+            }
+        });
     }
 
     /// To be called before a frame is dealt with.
@@ -87,6 +113,7 @@ mod tests {
         assert!(!strikes(text, member(1, 2), Kind::Done, 7));
         assert!(!strikes(text, member(0, 1), Kind::Done, 7));
         assert!(!strikes("", member(0, 1), Kind::Done, 0));
+        assert!(!strikes("tell:pushes", member(0, 1), Kind::Done, 0));
         assert!(!strikes(
             "die:before-push:step=7",
             member(0, 1),

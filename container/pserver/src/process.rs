@@ -61,6 +61,7 @@ pub fn run(environment: Environment, options: Options) -> io::Result<Exit> {
     let hook = Hook::from_process(environment.member);
     let (threads, endpoints) =
         start_threads(environment.run, &environment.secret, options, hook, &inputs)?;
+    hook.tell(&threads);
     let workers = Workers::start(&inputs)?;
     let shown = Arc::new(Shown::default());
     let hooks = hooks(

@@ -4,7 +4,7 @@
 //! | order | effect |
 //! | --- | --- |
 //! | `slow:FACTOR` | a step takes FACTOR times its computing time |
-//! | `pause:MS` | a step takes MS milliseconds longer |
+//! | `pause:MS` | a step takes MS milliseconds longer; `pause:MS:FILE` as long as that file is there |
 //! | `die:before-push:step=N` | the process exits at once (137) instead of pushing step N |
 //! | `die:after-push:step=N` | … just after step N was handed to the client |
 //! | `die:between-shards:step=N` | … when one pserver was sent its part of step N and the next was not |
@@ -14,6 +14,7 @@
 //! `die`, so that its successor lives.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ const KILLED: i32 = 137;
 pub(super) struct TestHooks {
     slow: Option<f64>,
     pause: Duration,
+    /// No pause without this file.
+    pause_file: Option<PathBuf>,
     die: Option<Die>,
 }
 
@@ -73,6 +76,7 @@ impl TestHooks {
                 }
                 (Some("pause"), Some(ms)) => {
                     hooks.pause = Duration::from_millis(ms.parse().unwrap_or(0));
+                    hooks.pause_file = words.next().map(PathBuf::from);
                 }
                 (Some("die"), Some(when)) => {
                     let when = match when {
@@ -104,7 +108,9 @@ impl TestHooks {
         if let Some(factor) = self.slow {
             std::thread::sleep(took.mul_f64((factor - 1.0).clamp(0.0, 1e6)));
         }
-        std::thread::sleep(self.pause);
+        if self.pause_file.as_ref().is_none_or(|file| file.exists()) {
+            std::thread::sleep(self.pause);
+        }
     }
 
     /// To be called before and after a step is pushed.
@@ -178,6 +184,9 @@ mod tests {
         };
         assert_eq!(hooks.die, Some(die));
         assert!(hooks.watch().is_none());
+        let hooks = TestHooks::parse("tell:pushes,pause:20:/tmp/slow");
+        assert_eq!(hooks.pause, Duration::from_millis(20));
+        assert_eq!(hooks.pause_file, Some(PathBuf::from("/tmp/slow")));
     }
 
     #[test]
