@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use heddle_protocol::ids::{CutId, Incarnation, Slot};
-use heddle_protocol::view::{Event, JobView, SlotState};
+use heddle_protocol::view::{Event, JobState, JobView, SlotState};
 
 /// What was told already.
 #[derive(Default)]
@@ -24,6 +24,10 @@ impl Changes {
     /// The events that lead to this view, oldest first. `address` is that of the job's pages.
     pub fn to(&mut self, view: &JobView, address: &str) -> Vec<Event> {
         let mut events = Vec::new();
+        // Before its core has spoken, an ApplicationMaster knows no checkpoint that the job goes on from.
+        if !self.begun && view.state == JobState::Starting && view.slots.is_empty() {
+            return events;
+        }
         if !self.begun {
             self.begun = true;
             // Checkpoints that are there before one was taken are another run's.
@@ -131,7 +135,10 @@ mod tests {
     use super::*;
 
     fn view() -> JobView {
-        JobView::starting(RunId(uuid::Uuid::nil()), "ctr", Attempt(1), 1000)
+        JobView {
+            state: JobState::Running,
+            ..JobView::starting(RunId(uuid::Uuid::nil()), "ctr", Attempt(1), 1000)
+        }
     }
 
     /// The events without the progress that ends every look.
@@ -175,6 +182,17 @@ mod tests {
         });
         assert_eq!(told(&mut changes, &view), ["registered", "evaluated"]);
         assert_eq!(told(&mut changes, &view), [""; 0]);
+    }
+
+    #[test]
+    fn a_job_whose_core_has_not_spoken_has_not_started() {
+        let mut changes = Changes::default();
+        let bare = JobView {
+            state: JobState::Starting,
+            ..view()
+        };
+        assert!(changes.to(&bare, "http://am/").is_empty());
+        assert_eq!(told(&mut changes, &view()), ["started"]);
     }
 
     #[test]
