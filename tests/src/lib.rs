@@ -5,3 +5,4 @@ pub mod hadoop;
 pub mod hdfs_job;
 pub mod local;
 pub mod simulation;
+pub mod yarn_job;

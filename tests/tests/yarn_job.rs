@@ -1,0 +1,314 @@
+//! Jobs by `heddle submit` on one healthy cluster: the same results as `heddle run`, and what people ask about them.
+
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use heddle_protocol::ids::Role;
+use heddle_protocol::view::{Event, JobState, JobView, SlotState};
+use heddle_tests::hadoop::{Cluster, Options, wait_until};
+use heddle_tests::hdfs_job::{Shape, sums};
+use heddle_tests::yarn_job::{Counting, YarnJob, settled};
+use heddle_yarn::ApplicationState;
+use heddle_yarn::client::FinalApplicationStatus;
+
+const LIMIT: Duration = Duration::from_secs(180);
+const SHAPE: Shape = Shape {
+    passes: 2,
+    every: "20 steps",
+    local_data: false,
+};
+
+fn cluster() -> Result<&'static Cluster> {
+    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
+    let start = || {
+        let priority = "yarn.cluster.max-application-priority";
+        let options = Options {
+            am_expiry_ms: 60_000,
+            properties: vec![("yarn-site.xml".into(), priority.into(), "9".into())],
+            ..Options::default()
+        };
+        Cluster::start(options).map_err(|error| format!("{error:#}"))
+    };
+    CLUSTER
+        .get_or_init(start)
+        .as_ref()
+        .map_err(|error| anyhow::anyhow!(error.clone()))
+}
+
+#[test]
+fn the_quick_start_ends_with_the_line_that_it_ends_with_locally() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "quickstart", SHAPE)?;
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/quickstart");
+    for part in ["train", "test"] {
+        job.upload(&example.join("data").join(part), &format!("quick/{part}"))?;
+    }
+    let file = example.join("job.toml").display().to_string();
+    // Fewer passes than the example's 40, since each checkpoint costs HDFS some dozens of calls.
+    let run = |command: &str, place: &str, data: &str| {
+        let settings = [
+            format!("data.train={data}/train/*.libsvm.gz"),
+            format!("data.test={data}/test/*.libsvm.gz"),
+            format!("checkpoint.dir={place}/ckpt"),
+            format!("output.model={place}/model"),
+            "data.passes=10".to_owned(),
+        ];
+        let mut arguments = vec![command, &file];
+        for setting in &settings {
+            arguments.extend(["--set", setting]);
+        }
+        let ended = job.heddle(&arguments)?;
+        ensure!(ended.code == Some(0), "{ended:?}");
+        let line = ended.stdout.lines().next().context("a line of scores")?;
+        ensure!(line.starts_with("test  log-loss 0."), "{ended:?}");
+        Ok((line.to_owned(), ended))
+    };
+    let local = format!("{}/place", job.path().display());
+    let (here, _) = run("run", &local, &example.join("data").display().to_string())?;
+    let (there, ended) = run("submit", &job.url(), &format!("{}/quick", job.url()))?;
+    ensure!(here == there, "{here} here, {there} on YARN: {ended:?}");
+    ensure!(job.verify()?.len() == 3, "checkpoint.keep is 3");
+    ensure!(
+        ended.stderr.contains("application_"),
+        "the id is told: {ended:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_bsp_job_has_the_bytes_of_a_local_run_and_leaves_a_report_and_no_staging() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "bytes", SHAPE)?;
+    let mut submitted = job.submit(&[], "")?;
+    let id = submitted.id.clone();
+    let view = submitted.ends_well(LIMIT)?;
+    ensure!(
+        view.epoch.count == 0 && view.recoveries.is_empty(),
+        "{view:#?}"
+    );
+    let (model, expected) = (job.model()?, job.local_model(SHAPE)?);
+    ensure!(
+        model == expected,
+        "{:?} and not {:?}",
+        sums(&model),
+        sums(&expected)
+    );
+
+    let report = format!("/user/alice/.heddle/reports/{id}/report.json");
+    let report = cluster()?.dfs("alice", &["-cat", &report])?;
+    let report: serde_json::Value = serde_json::from_slice(&report)?;
+    ensure!(
+        report["state"] == "finished" && report["exit_code"] == 0,
+        "{report:#}"
+    );
+    ensure!(report["application"]["id"] == id.as_str(), "{report:#}");
+    ensure!(
+        report["containers"]
+            .as_array()
+            .is_some_and(|all| all.len() == 4),
+        "{report:#}"
+    );
+    ensure!(
+        !job.heddle_names("staging")?.contains(&id),
+        "staging is gone"
+    );
+    Ok(())
+}
+
+#[test]
+fn local_data_is_uploaded_and_gives_the_same_bytes() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "uploaded", SHAPE)?;
+    let data = format!("data.train={}/data/*.libsvm", job.path().display());
+    let mut submitted = job.submit(&["--set", &data], "")?;
+    submitted.ends_well(LIMIT)?;
+    ensure!(job.model()? == job.local_model(SHAPE)?, "other bytes");
+    Ok(())
+}
+
+#[test]
+fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "detached", SHAPE)?;
+    let mut command =
+        job.submit_command(&["--detach", "--name", "my-job", "--queue", "default"])?;
+    command.args([
+        "--tags",
+        "Red,blue",
+        "--priority",
+        "3",
+        "--app-id-file",
+        "id",
+    ]);
+    command.args(job.shell("pause:60", "")?);
+    command.args(["--set", "data.passes=8"]);
+    let output = command.output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let id = String::from_utf8(output.stdout)?.trim().to_owned();
+    ensure!(
+        std::fs::read_to_string(job.path().join("id"))?.trim() == id,
+        "{id}"
+    );
+
+    let mut attached = job.attach(&id)?;
+    let view = attached.wait_for("it trains", LIMIT, |view| {
+        view.state == JobState::Running && view.rows > 0
+    })?;
+    ensure!(view.name == "my-job", "{view:#?}");
+    let report = attached.report()?;
+    ensure!(
+        report.name == "my-job" && report.kind == "HEDDLE" && report.priority == 3,
+        "{report:?}"
+    );
+    ensure!(report.tags.iter().any(|tag| tag == "red"), "{report:?}");
+
+    let shown = job.heddle(&["status", &id, "--json"])?;
+    let status: serde_json::Value =
+        serde_json::from_str(&shown.stdout).with_context(|| format!("{shown:?}"))?;
+    ensure!(status["view"]["name"] == "my-job", "{status:#}");
+    let listed = job.heddle(&["list", "--yarn"])?;
+    ensure!(
+        listed.code == Some(0) && listed.stdout.contains(&id),
+        "{listed:?}"
+    );
+    let logs = job.heddle(&["logs", &id])?;
+    ensure!(
+        logs.code == Some(0) && logs.stdout.contains("trainer"),
+        "logs of containers that run: {logs:?}"
+    );
+
+    let killed = job.heddle(&["kill", &id])?;
+    ensure!(killed.code == Some(0), "{killed:?}");
+    let (code, events, stderr) = attached.finish(LIMIT)?;
+    ensure!(code == Some(3), "{code:?}: {stderr}");
+    ensure!(
+        matches!(
+            events.last(),
+            Some(Event::Ended {
+                state: JobState::Stopped,
+                ..
+            })
+        ),
+        "{:?}",
+        events.last()
+    );
+    attached.wait_gone(LIMIT)?;
+    let report = attached.report()?;
+    ensure!(
+        report.state.is_some_and(ApplicationState::is_final)
+            && report.final_status == FinalApplicationStatus::Killed,
+        "{report:?}"
+    );
+    ensure!(
+        !job.heddle_names("staging")?.contains(&id),
+        "staging is gone"
+    );
+    Ok(())
+}
+
+#[test]
+fn pages_stand_behind_the_proxy_and_lead_to_the_report_afterwards() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "page", SHAPE)?;
+    let mut submitted = job.submit(&[], "pause:60")?;
+    submitted.wait_for("it trains", LIMIT, settled)?;
+    let page = submitted.proxied("/")?;
+    for word in ["pserver-0", "trainer-1", "checkpoint"] {
+        ensure!(page.contains(word), "no {word} in {page}");
+    }
+    ensure!(
+        !page.contains("href=\"/") && !page.contains("<script"),
+        "links are relative and nothing needs a script: {page}"
+    );
+    let view: JobView = serde_json::from_str(&submitted.proxied("/api/v1/status")?)?;
+    ensure!(
+        view.slots.iter().all(|place| place.placement.is_some()),
+        "{view:#?}"
+    );
+    ensure!(
+        submitted.proxied("/metrics")?.contains("heddle_"),
+        "Prometheus text"
+    );
+    submitted.ends_well(LIMIT)?;
+    let report = submitted.report()?;
+    ensure!(
+        report.original_tracking_url.contains(&submitted.id)
+            || report.tracking_url.contains("report"),
+        "{report:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "continued", SHAPE)?;
+    let long = ["--set", "data.passes=8"];
+    let mut first = job.submit(&long, "pause:40")?;
+    first.wait_for("checkpoints", LIMIT, |view| {
+        settled(view) && view.checkpoints_taken >= 3
+    })?;
+    first.kill()?;
+    first.wait_gone(LIMIT)?;
+    let newest = job.committed()?.pop().context("checkpoints")?;
+    let mut second = job.submit(&long, "")?;
+    let view = second.ends_well(LIMIT)?;
+    let resumed = second.events().iter().find_map(|event| match event {
+        Event::Started { resumed_from, .. } => Some(*resumed_from),
+        _ => None,
+    });
+    let from = resumed.flatten().context("it says from where it goes on")?;
+    ensure!(
+        from.to_string() == newest,
+        "{from}, and the newest was {newest}"
+    );
+    ensure!(view.epoch.generation.0 == 2, "{view:#?}");
+    let whole = Shape { passes: 8, ..SHAPE };
+    ensure!(job.model()? == job.local_model(whole)?, "other bytes");
+    Ok(())
+}
+
+#[test]
+fn two_jobs_run_side_by_side_and_one_of_them_shrinks_and_grows() -> Result<()> {
+    let cluster = cluster()?;
+    let beside = YarnJob::bsp(cluster, "beside", SHAPE)?;
+    let mut other = beside.submit(&[], "pause:60")?;
+    let counting = Counting::new(cluster, "scaled", "asp", 60)?;
+    let large = ["--set", "pservers.count=3", "--set", "trainers.max=6"];
+    let mut submitted = counting.job.submit(&large, "pause:40:{slow}")?;
+    let trainers = |view: &JobView| {
+        let all = view
+            .slots
+            .iter()
+            .filter(|place| place.slot.role == Role::Trainer);
+        all.filter(|place| place.state == SlotState::Running)
+            .count()
+    };
+    for count in [6, 2, 5] {
+        if count != 6 {
+            let number = count.to_string();
+            let scaled = counting
+                .job
+                .heddle(&["scale", &submitted.id, "trainers", &number])?;
+            ensure!(scaled.code == Some(0), "{scaled:?}");
+        }
+        let view = submitted.wait_for(&format!("{count} trainers"), LIMIT, |view| {
+            view.state == JobState::Running && trainers(view) == count
+        })?;
+        ensure!(view.epoch.count == 0, "nothing is rolled back: {view:#?}");
+        submitted.wait_for("they work", LIMIT, |now| now.rows > view.rows)?;
+        wait_until("the others have ended", LIMIT, || {
+            let processes = submitted.processes();
+            ensure!(processes.len() == 1 + 3 + count, "{processes:?}");
+            Ok(())
+        })?;
+    }
+    let nodes: std::collections::BTreeSet<_> = submitted
+        .processes()
+        .iter()
+        .filter(|process| process.slot.is_some_and(|slot| slot.role == Role::Pserver))
+        .map(|process| process.node)
+        .collect();
+    ensure!(nodes.len() == 3, "pservers are spread: {nodes:?}");
+    other.ends_well(LIMIT)?;
+    ensure!(beside.model()? == beside.local_model(SHAPE)?, "other bytes");
+    counting.job.hurry()?;
+    submitted.ends_well(LIMIT)?;
+    counting.check()
+}
