@@ -1,0 +1,370 @@
+//! What a cluster refuses, and what must not happen twice: refusals with their exit codes and without remains, tokens of
+//! submissions, clients that die, memory that is exceeded, secrets that nobody may read.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use heddle_protocol::ids::Slot;
+use heddle_protocol::view::{Event, JobState};
+use heddle_tests::hadoop::{Cluster, Options};
+use heddle_tests::hdfs_job::Shape;
+use heddle_tests::local::{Ended, kill9};
+use heddle_tests::yarn_job::{YarnJob, settled};
+use heddle_yarn::Memory;
+use heddle_yarn::client::ApplicationFilter;
+use sha2::{Digest, Sha256};
+
+const LIMIT: Duration = Duration::from_secs(180);
+const SHAPE: Shape = Shape {
+    passes: 2,
+    every: "20 steps",
+    local_data: false,
+};
+const LONG: Shape = Shape {
+    passes: 20,
+    every: "20 steps",
+    local_data: false,
+};
+/// What the client's configuration hides, and what the job must not carry around.
+const CANARY: &str = "canary-of-a-password";
+
+/// One cluster for all tests of this file, with a queue in which an ApplicationMaster and one more container fit.
+fn cluster() -> Result<&'static Cluster> {
+    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
+    let start = || {
+        let scheduler = |key: &str, value: &str| {
+            let key = format!("yarn.scheduler.capacity.root.{key}");
+            ("capacity-scheduler.xml".to_owned(), key, value.to_owned())
+        };
+        let client = |key: &str, value: &str| {
+            let file = "client-yarn-site.xml".to_owned();
+            (file, key.to_owned(), value.to_owned())
+        };
+        Cluster::start(Options {
+            properties: vec![
+                scheduler("queues", "default,tiny"),
+                scheduler("default.capacity", "90"),
+                scheduler("tiny.capacity", "10"),
+                scheduler("tiny.maximum-capacity", "10"),
+                scheduler("tiny.user-limit-factor", "100"),
+                client("my.own.password", CANARY),
+                client("yarn.scheduler.minimum-allocation-mb", "64"),
+            ],
+            am_expiry_ms: 60_000,
+            ..Options::default()
+        })
+        .map_err(|error| format!("{error:#}"))
+    };
+    CLUSTER
+        .get_or_init(start)
+        .as_ref()
+        .map_err(|error| anyhow::anyhow!(error.clone()))
+}
+
+/// Applications that the ResourceManager has heard of.
+fn applications(cluster: &Cluster) -> Result<BTreeSet<String>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let all = cluster
+            .yarn("alice")?
+            .applications(&ApplicationFilter::default())
+            .await?;
+        Ok(all.iter().map(|report| report.id.to_string()).collect())
+    })
+}
+
+fn says(ended: &Ended, code: i32, words: &[&str]) -> Result<()> {
+    ensure!(
+        ended.code == Some(code),
+        "expected exit code {code}: {ended:?}"
+    );
+    for word in words {
+        ensure!(ended.stderr.contains(word), "expected {word:?}: {ended:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_cannot_run_is_refused_before_it_is_submitted() -> Result<()> {
+    let cluster = cluster()?;
+    let job = YarnJob::bsp(cluster, "refused", SHAPE)?;
+    let root = job.url();
+    let (missing, local) = (
+        format!("data.train={root}/nowhere/*.libsvm"),
+        format!("checkpoint.dir={}/here", job.path().display()),
+    );
+    let fpga = "trainers.resources={ \"yarn.io/fpga\" = 1 }";
+    for (setting, code, words) in [
+        ("trainers.memory=9GiB", 4, &["trainers.memory"][..]),
+        (fpga, 4, &["yarn.io/fpga"]),
+        ("yarn.queue=nowhere", 4, &["nowhere", "default"]),
+        ("yarn.node-label=gold", 4, &["gold"]),
+        (missing.as_str(), 7, &["data.train", "nowhere"]),
+        (local.as_str(), 7, &["checkpoint.dir", "hdfs://"]),
+    ] {
+        let ended = job.submit_and_wait(&["--set", setting])?;
+        says(&ended, code, words)?;
+    }
+    job.upload(&job.path().join("data"), "model")?;
+    cluster.webhdfs(
+        "PUT",
+        &format!("{}/model/train-000.libsvm", job.root),
+        &format!("RENAME&destination={}/model/MODEL.json", job.root),
+    )?;
+    says(
+        &job.submit_and_wait(&[])?,
+        7,
+        &["output.model", "--overwrite"],
+    )?;
+
+    let known = applications(cluster)?;
+    for id in job.heddle_names("staging")? {
+        ensure!(
+            known.contains(&id),
+            "{id} was not submitted and left things on HDFS"
+        );
+    }
+    let left = job.names("")?;
+    ensure!(
+        left.iter()
+            .all(|name| ["data", "model"].contains(&name.as_str())),
+        "{left:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_dry_run_writes_nothing_and_prints_the_plan() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "dry", SHAPE)?;
+    let ended = job.submit_and_wait(&["--dry-run", "--json"])?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    let plan: serde_json::Value = serde_json::from_str(&ended.stdout)?;
+    // 160 MiB and a tenth, in steps of 64 MiB: two pservers, two trainers and the ApplicationMaster.
+    ensure!(plan["total_max"]["memory_mib"] == 5 * 192, "{plan:#}");
+    ensure!(
+        plan["train_tasks"].as_u64().is_some_and(|tasks| tasks >= 4),
+        "{plan:#}"
+    );
+    ensure!(job.names("")? == ["data"], "{:?}", job.names("")?);
+    Ok(())
+}
+
+#[test]
+fn a_queue_without_room_ends_the_job_after_its_patience_and_gives_all_back() -> Result<()> {
+    let cluster = cluster()?;
+    let job = YarnJob::bsp(cluster, "full", SHAPE)?;
+    let mut submitted = job.submit(
+        &["--queue", "tiny", "--set", "yarn.allocation-timeout=5s"],
+        "",
+    )?;
+    let (code, events, stderr) = submitted.finish(LIMIT)?;
+    ensure!(code == Some(4), "{code:?}: {stderr}; {}", submitted.story());
+    let told = events.iter().rev().find_map(|event| match event {
+        Event::Ended { message, .. } => Some(message.clone()),
+        _ => None,
+    });
+    let told = told.context("its end is told")?;
+    ensure!(
+        told.contains("tiny") || told.contains("queue"),
+        "who holds the queue: {told}"
+    );
+    submitted.wait_gone(LIMIT)?;
+    ensure!(
+        !job.heddle_names("staging")?.contains(&submitted.id),
+        "staging is gone"
+    );
+    ensure!(job.committed()?.is_empty(), "nothing was trained");
+    Ok(())
+}
+
+#[test]
+fn a_second_job_with_the_same_places_is_refused_and_names_the_first() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "twice", LONG)?;
+    let mut first = job.submit(&[], "pause:60")?;
+    first.wait_for("it trains", LIMIT, settled)?;
+    let second = job.submit_and_wait(&[])?;
+    says(&second, 9, &[&first.id])?;
+    let view = first.view()?;
+    ensure!(
+        view.recoveries.is_empty() && view.epoch.count == 0,
+        "{view:#?}"
+    );
+    first.kill()?;
+    first.wait_gone(LIMIT)
+}
+
+#[test]
+fn a_submit_token_makes_one_application_and_a_client_that_dies_is_no_loss() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "token", SHAPE)?;
+    let token = ["--submit-token", "nightly-2026-11-21"];
+    let first = job.submit(&token, "pause:60")?;
+    let second = job.submit(&token, "pause:60")?;
+    ensure!(first.id == second.id, "{} and {}", first.id, second.id);
+    kill9(first.client_pid())?;
+    kill9(second.client_pid())?;
+    let id = first.id.clone();
+    // Dropping them would end the application.
+    std::mem::forget((first, second));
+    let mut attached = job.attach(&id)?;
+    let (code, events, stderr) = attached.finish(LIMIT)?;
+    ensure!(code == Some(0), "{code:?}: {stderr}; {}", attached.story());
+    ensure!(
+        matches!(
+            events.last(),
+            Some(Event::Ended {
+                state: JobState::Finished,
+                ..
+            })
+        ),
+        "{:?}",
+        events.last()
+    );
+    ensure!(job.model()? == job.local_model(SHAPE)?, "other bytes");
+    let late = job.heddle(&["attach", &id])?;
+    ensure!(
+        late.code == Some(0),
+        "the end is told afterwards too: {late:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_container_over_its_memory_is_told_with_both_figures_and_asked_for_again_with_more()
+-> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "memory", SHAPE)?;
+    // The shell that becomes the trainer first starts what eats the container's memory: tail keeps a line without end.
+    let hog = "case \"$HEDDLE_SLOT-$HEDDLE_INCARNATION\" in\n\
+               trainer-1-1) { head -c 400000000 /dev/zero; sleep 30; } 2>/dev/null | tail >/dev/null 2>&1 & ;;\nesac";
+    let mut submitted = job.submit_with_shell(&[], "pause:80", hog)?;
+    let view = submitted.wait_for("the trainer is replaced", LIMIT, |view| {
+        settled(view) && view.history.ended_total > 0
+    })?;
+    let slot = Slot::trainer(1);
+    let ended = view.history.ended.iter().find(|ended| ended.slot == slot);
+    let cause = &ended.with_context(|| format!("{view:#?}"))?.cause;
+    ensure!(
+        cause.contains("of 192 MB physical"),
+        "both figures: {cause}"
+    );
+    let said: String = submitted.logs("am.log").into_values().collect();
+    ensure!(
+        said.contains("instead of trainers.memory"),
+        "the key to change: {said}"
+    );
+    let place = view.slots.iter().find(|place| place.slot == slot);
+    let placement = place.and_then(|place| place.placement.clone());
+    let container = placement
+        .context("the replacement is known")?
+        .container
+        .parse()?;
+    let report = submitted.container(container)?;
+    // Half as much again: 240 MiB and a tenth, in steps of 64 MiB.
+    ensure!(report.resources.memory == Memory::mib(320), "{report:?}");
+    submitted.ends_well(LIMIT)?;
+    ensure!(job.model()? == job.local_model(SHAPE)?, "other bytes");
+    Ok(())
+}
+
+/// Files below `dir` that hold one of the texts, by path; those named `besides` may.
+fn holders(dir: &Path, texts: &[String], besides: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(holders(&path, texts, besides));
+        } else if !besides.iter().any(|ending| name.ends_with(ending))
+            && let Ok(bytes) = std::fs::read(&path)
+        {
+            // Long ones are programs.
+            let bytes = &bytes[..bytes.len().min(4 << 20)];
+            if let Some(text) = texts.iter().find(|text| contains(bytes, text)) {
+                found.push(format!("{} holds {text}", path.display()));
+            }
+        }
+    }
+    found
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes
+        .windows(text.len())
+        .any(|window| window == text.as_bytes())
+}
+
+#[test]
+fn secrets_are_in_credentials_and_nowhere_else() -> Result<()> {
+    let cluster = cluster()?;
+    let job = YarnJob::bsp(cluster, "secrets", LONG)?;
+    let mut submitted = job.submit(&[], "pause:60")?;
+    submitted.wait_for("it trains", LIMIT, settled)?;
+    let id = submitted.id.clone();
+    let secret = cluster.dfs(
+        "alice",
+        &["-cat", &format!("/user/alice/.heddle/staging/{id}/secret")],
+    )?;
+    let secret = String::from_utf8(secret)?.trim().to_owned();
+    ensure!(secret.len() == 64, "64 digits, of {}", secret.len());
+    let texts = [secret, CANARY.to_owned()];
+
+    let mut found = Vec::new();
+    // What NodeManagers keep of containers, their logs, and their own: credentials files are the place for secrets.
+    for n in 1..=3 {
+        // What a NodeManager writes down to recover by is its own, as its memory is.
+        for part in ["local", "logs"] {
+            let dir = cluster.dir().join(format!("nm{n}/{part}"));
+            found.extend(holders(&dir, &texts, &["container_tokens", ".tokens"]));
+        }
+    }
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if texts.iter().any(|text| contains(&line, text)) {
+            found.push(format!("{:?}", entry.path()));
+        }
+    }
+    for process in submitted.processes() {
+        let variables = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+        if texts.iter().any(|text| contains(&variables, text)) {
+            found.push(format!("variables of {process:?}"));
+        }
+    }
+    for path in ["/", "/api/v1/status", "/metrics"] {
+        let page = submitted.get(path)?;
+        if texts.iter().any(|text| page.contains(text.as_str())) {
+            found.push(path.to_owned());
+        }
+    }
+    let staged = cluster.dfs(
+        "alice",
+        &[
+            "-cat",
+            &format!("/user/alice/.heddle/staging/{id}/*.json"),
+            &format!("/user/alice/.heddle/staging/{id}/conf/*"),
+        ],
+    )?;
+    if texts.iter().any(|text| contains(&staged, text)) {
+        found.push("staging".to_owned());
+    }
+    submitted.kill()?;
+    submitted.wait_gone(LIMIT)?;
+    let report = format!("{:?}", submitted.report()?);
+    if texts.iter().any(|text| report.contains(text.as_str())) {
+        found.push(report);
+    }
+    // Not the secret itself in the message of a failing test.
+    let sums = texts.map(|text| (hex::encode(&Sha256::digest(&text)[..4]), text));
+    let found: Vec<_> = found
+        .iter()
+        .map(|place| {
+            sums.iter()
+                .fold(place.clone(), |place, (sum, text)| place.replace(text, sum))
+        })
+        .collect();
+    ensure!(found.is_empty(), "{found:#?}");
+    Ok(())
+}
