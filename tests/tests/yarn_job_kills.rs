@@ -1,0 +1,287 @@
+//! Kills in running steps of jobs on YARN: processes, nodes, the ResourceManager. A BSP job ends with the bytes of
+//! an undisturbed local run, a counting job with exact counts.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use heddle_protocol::ids::{Role, Slot};
+use heddle_protocol::view::{JobState, JobView};
+use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
+use heddle_tests::hdfs_job::{Shape, sums};
+use heddle_tests::local::{is_alive, kill9};
+use heddle_tests::yarn_job::{Counting, Process, Submitted, Watch, YarnJob, settled};
+
+const LIMIT: Duration = Duration::from_secs(180);
+/// Enough steps for every kill, whatever the machine: a test that has done its part lets the job run out.
+const SHAPE: Shape = Shape {
+    passes: 40,
+    every: "20 steps",
+    local_data: false,
+};
+/// A loss costs at most the steps since the last checkpoint, and those of the one that was under way.
+const REWORK_STEPS: u64 = 60;
+
+/// A job that is hurt and then held to its result.
+enum Job<'c> {
+    Bytes(YarnJob<'c>),
+    Counts(Counting<'c>),
+}
+
+impl<'c> Job<'c> {
+    fn bytes(cluster: &'c Cluster) -> Result<Self> {
+        Ok(Self::Bytes(YarnJob::bsp(cluster, "bytes", SHAPE)?))
+    }
+
+    fn counts(cluster: &'c Cluster) -> Result<Self> {
+        Ok(Self::Counts(Counting::new(cluster, "counts", "asp", 60)?))
+    }
+
+    fn job(&self) -> &YarnJob<'c> {
+        match self {
+            Self::Bytes(job) => job,
+            Self::Counts(counting) => &counting.job,
+        }
+    }
+
+    /// Waits for a good end and checks what must come out.
+    fn is_right(&self, mut submitted: Submitted<'_>) -> Result<JobView> {
+        let id = submitted.id.clone();
+        self.job().hurry()?;
+        let view = submitted.ends_well(LIMIT)?;
+        match self {
+            Self::Bytes(job) => {
+                let (model, expected) = (job.model()?, job.local_model(SHAPE)?);
+                ensure!(
+                    model == expected,
+                    "{:?} and not {:?}",
+                    sums(&model),
+                    sums(&expected)
+                );
+            }
+            Self::Counts(counting) => counting.check()?,
+        }
+        ensure!(
+            !self.job().heddle_names("staging")?.contains(&id),
+            "staging is gone"
+        );
+        Ok(view)
+    }
+}
+
+fn cluster() -> Result<Cluster> {
+    Cluster::start(Options {
+        datanodes: 3,
+        am_expiry_ms: 60_000,
+        nm_expiry_ms: 8_000,
+        ..Options::default()
+    })
+}
+
+/// A trainer, a pserver and the ApplicationMaster, one after the other, the last one without a successor for ten seconds.
+fn processes_die(job: &Job<'_>) -> Result<()> {
+    // The shell that is to become the second ApplicationMaster reads this file first: until it goes on there is none.
+    let delay = "case \"$CONTAINER_ID\" in *_02_000001) sleep 10;; esac";
+    let mut submitted = job
+        .job()
+        .submit_with_shell(&[], "pause:25:{slow},tell:pushes", delay)?;
+    for slot in [Slot::trainer(1), Slot::pserver(0)] {
+        let watch = Watch::in_a_step(&mut submitted, 2)?;
+        kill9(watch.process(slot)?.pid)?;
+        watch.replaced(&mut submitted, &BTreeSet::from([slot]), REWORK_STEPS)?;
+    }
+
+    let watch = Watch::in_a_step(&mut submitted, 2)?;
+    let before = watch.view.clone();
+    kill9(submitted.am(1)?.pid)?;
+    let killed = Instant::now();
+    let mut pushes = Vec::new();
+    wait_until("a second ApplicationMaster", LIMIT, || {
+        let led = || {
+            let all = submitted.processes();
+            all.iter().any(|process| process.slot.is_none())
+        };
+        // What is counted between two looks was there without one.
+        let before = led();
+        let taken = pushes_taken(&submitted);
+        if !before && !led() {
+            pushes.push(taken);
+            pushes.dedup();
+        }
+        ensure!(
+            submitted.am(2).is_ok(),
+            "none after {:?}, pushes {pushes:?}; {}",
+            killed.elapsed(),
+            submitted.story()
+        );
+        Ok(())
+    })?;
+    ensure!(
+        killed.elapsed() >= Duration::from_secs(9),
+        "{:?}",
+        killed.elapsed()
+    );
+    ensure!(
+        pushes.len() >= 5,
+        "pservers took pushes while there was no ApplicationMaster: {pushes:?}"
+    );
+    let after = submitted.wait_for("attempt 2 leads", LIMIT, |view| {
+        view.attempt.0 == 2 && settled(view) && view.rows > 0
+    })?;
+    println!("led again after {:.1?}", killed.elapsed());
+    ensure!(
+        after.epoch == before.epoch,
+        "{:?}, then {:?}",
+        before.epoch,
+        after.epoch
+    );
+    let alive = submitted.processes();
+    for process in watch
+        .processes
+        .iter()
+        .filter(|process| process.slot.is_some())
+    {
+        ensure!(alive.contains(process), "{process:?} is gone: {alive:?}");
+    }
+    let slots: BTreeSet<_> = alive.iter().filter_map(|process| process.slot).collect();
+    ensure!(
+        slots.len() + 1 == alive.len(),
+        "nobody is there twice: {alive:?}"
+    );
+    job.is_right(submitted).map(drop)
+}
+
+/// Frames that the pservers have taken, by the last that each tells in its own log.
+fn pushes_taken(submitted: &Submitted<'_>) -> u64 {
+    let logs = submitted.logs("pserver.log");
+    let last = |log: &String| {
+        let line = log.lines().rfind(|line| line.contains("taken so far"))?;
+        let number = line.split("pushes=").nth(1)?;
+        number.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    logs.values().filter_map(last).sum()
+}
+
+#[test]
+fn bytes_outlive_the_death_of_any_process() -> Result<()> {
+    let cluster = cluster()?;
+    std::thread::scope(|scope| {
+        let counts = scope.spawn(|| processes_die(&Job::counts(&cluster)?));
+        processes_die(&Job::bytes(&cluster)?).context("bytes")?;
+        counts.join().expect("no panic").context("counts")
+    })
+}
+
+/// A job that has a pserver on each of the three nodes, and at most two of its trainers on one.
+const SPREAD: [&str; 10] = [
+    "--set",
+    "pservers.count=3",
+    "--set",
+    "pservers.shards=6",
+    "--set",
+    "trainers.min=4",
+    "--set",
+    "trainers.max=4",
+    "--set",
+    "trainers.memory=1300MiB",
+];
+
+/// A node with a pserver, trainers, and no ApplicationMaster; and what runs there.
+fn node(watch: &Watch) -> Result<(Daemon, Vec<Process>)> {
+    (1..=3)
+        .map(Daemon::NodeManager)
+        .find_map(|node| {
+            let there: Vec<Process> = watch
+                .processes
+                .iter()
+                .filter(|process| process.node == node)
+                .cloned()
+                .collect();
+            let has = |role| {
+                there
+                    .iter()
+                    .any(|process| process.slot.is_some_and(|slot| slot.role == role))
+            };
+            let leads = there.iter().any(|process| process.slot.is_none());
+            (has(Role::Pserver) && has(Role::Trainer) && !leads).then_some((node, there))
+        })
+        .with_context(|| format!("no such node: {:?}", watch.processes))
+}
+
+fn slots(processes: &[Process]) -> BTreeSet<Slot> {
+    processes
+        .iter()
+        .filter_map(|process| process.slot)
+        .collect()
+}
+
+/// A node with its containers, a NodeManager alone, the ResourceManager.
+fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
+    let mut submitted = job.job().submit(&SPREAD, "pause:40:{slow}")?;
+
+    let watch = Watch::in_a_step(&mut submitted, 2)?;
+    let (manager, lost) = node(&watch)?;
+    cluster.kill(manager)?;
+    for process in &lost {
+        kill9(process.pid)?;
+    }
+    watch.replaced(&mut submitted, &slots(&lost), REWORK_STEPS)?;
+    cluster.restart(manager)?;
+    cluster.wait_ready()?;
+
+    let watch = Watch::in_a_step(&mut submitted, 2)?;
+    let (manager, zombies) = node(&watch)?;
+    cluster.kill(manager)?;
+    submitted.wait_for("the first is replaced", LIMIT, |view| {
+        view.recoveries.len() > watch.view.recoveries.len()
+    })?;
+    let beside = submitted.processes();
+    println!(
+        "{} of {} live beside their replacements",
+        zombies
+            .iter()
+            .filter(|zombie| beside.contains(zombie))
+            .count(),
+        zombies.len()
+    );
+    watch.replaced(&mut submitted, &slots(&zombies), REWORK_STEPS)?;
+    wait_until("zombies stop by themselves", LIMIT, || {
+        let left: Vec<_> = zombies
+            .iter()
+            .filter(|zombie| is_alive(zombie.pid))
+            .collect();
+        ensure!(left.is_empty(), "{left:?} live");
+        Ok(())
+    })?;
+    let watch = Watch::in_a_step(&mut submitted, 2)?;
+    cluster.restart(manager)?;
+    cluster.wait_ready()?;
+    watch.untouched(&mut submitted)?;
+
+    let watch = Watch::in_a_step(&mut submitted, 2)?;
+    let rm = Daemon::ResourceManager(1);
+    cluster.kill(rm)?;
+    submitted.wait_for("it trains without a ResourceManager", LIMIT, |view| {
+        view.rows > watch.view.rows
+    })?;
+    cluster.restart(rm)?;
+    cluster.wait_ready()?;
+    let view = watch.untouched(&mut submitted)?;
+    submitted.wait_for("checkpoints go on", LIMIT, |now| {
+        now.checkpoints_taken > view.checkpoints_taken || now.state == JobState::Finishing
+    })?;
+    let now = submitted.processes();
+    ensure!(now.len() == 8, "nothing is allocated twice: {now:?}");
+    let report = submitted.report()?;
+    ensure!(
+        report.attempt.is_some_and(|attempt| attempt.attempt == 1),
+        "{report:?}"
+    );
+    job.is_right(submitted).map(drop)
+}
+
+#[test]
+fn bytes_outlive_nodes_and_the_resourcemanager() -> Result<()> {
+    let cluster = cluster()?;
+    nodes_die(&cluster, &Job::bytes(&cluster)?)
+}
