@@ -22,6 +22,9 @@ const SHAPE: Shape = Shape {
     local_data: false,
 };
 
+/// One of the five rows of a recovery, ms.
+type Row = fn(&RecoveryView) -> Option<u64>;
+
 pub fn measure(cluster: &Cluster) -> Result<()> {
     let job = YarnJob::bsp(cluster, "recoveries", SHAPE)?;
     let mut runs: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
@@ -124,7 +127,7 @@ fn figures(
         ),
         ("7 kill → all train, by the test's clock", seen),
     ]);
-    let rows: [(&str, fn(&RecoveryView) -> Option<u64>); 5] = [
+    let rows: [(&str, Row); 5] = [
         ("1 checkpoint (age of the one returned to)", |it| {
             it.checkpoint_ms
         }),
