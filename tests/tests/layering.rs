@@ -215,10 +215,10 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn the_promised_crates_are_direct_dependencies_and_used() {
     let metadata = metadata();
-    // hdfs-native comes with the hdfs:// storage.
     let promised = [
         "clap",
         "crossbeam",
+        "hdfs-native",
         "hyper",
         "md-5",
         "quick-xml",
