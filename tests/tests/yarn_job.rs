@@ -68,7 +68,9 @@ fn the_quick_start_ends_with_the_line_that_it_ends_with_locally() -> Result<()> 
     let (here, _) = run("run", &local, &example.join("data").display().to_string())?;
     let (there, ended) = run("submit", &job.url(), &format!("{}/quick", job.url()))?;
     ensure!(here == there, "{here} here, {there} on YARN: {ended:?}");
-    ensure!(job.verify()?.len() == 3, "checkpoint.keep is 3");
+    // checkpoint.keep is 3; a periodic one that is open when training ends gives way to the final one.
+    let kept = job.verify()?;
+    ensure!((2..=3).contains(&kept.len()), "{kept:?}");
     ensure!(
         ended.stderr.contains("application_"),
         "the id is told: {ended:?}"
@@ -208,7 +210,9 @@ fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
 fn pages_stand_behind_the_proxy_and_lead_to_the_report_afterwards() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "page", SHAPE)?;
     let mut submitted = job.submit(&[], "pause:60")?;
-    submitted.wait_for("it trains", LIMIT, settled)?;
+    submitted.wait_for("it trains from a checkpoint", LIMIT, |view| {
+        settled(view) && view.checkpoints_taken > 0
+    })?;
     let page = submitted.proxied("/")?;
     for word in ["pserver-0", "trainer-1", "checkpoint"] {
         ensure!(page.contains(word), "no {word} in {page}");
