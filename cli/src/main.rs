@@ -8,7 +8,6 @@ mod exit;
 mod failure;
 mod job_file;
 mod output;
-mod report;
 mod runs;
 mod site;
 

@@ -63,46 +63,6 @@ pub fn columns(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// `1234567` as `1,234,567`.
-#[must_use]
-pub fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (n, digit) in digits.chars().enumerate() {
-        if n > 0 && (digits.len() - n).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// `1536` as `1.5 KiB`.
-#[must_use]
-pub fn size(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let (mut value, mut unit) = (bytes as f64, 0);
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    match unit {
-        0 => format!("{bytes} B"),
-        _ => format!("{value:.1} {}", units[unit]),
-    }
-}
-
-/// Milliseconds since 1970 as `2026-01-31 13:05:00Z`.
-#[must_use]
-pub fn time(ms: u64) -> String {
-    let at = i64::try_from(ms)
-        .ok()
-        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    at.map_or_else(String::new, |at| {
-        at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
-    })
-}
-
 /// A line on stderr that is overwritten by the next one; nothing where stderr is no terminal.
 #[derive(Debug)]
 pub struct ProgressLine {
@@ -145,19 +105,6 @@ impl ProgressLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_read_well() {
-        assert_eq!(thousands(0), "0");
-        assert_eq!(thousands(999), "999");
-        assert_eq!(thousands(1_234_567), "1,234,567");
-        assert_eq!(time(0), "1970-01-01 00:00:00Z");
-        assert_eq!(time(951_782_399_000), "2000-02-28 23:59:59Z");
-        assert_eq!(time(951_782_400_000), "2000-02-29 00:00:00Z");
-        assert_eq!(time(u64::MAX), "");
-        assert_eq!(size(17), "17 B");
-        assert_eq!(size(1536), "1.5 KiB");
-    }
 
     #[test]
     fn columns_line_up() {

@@ -146,9 +146,14 @@ mod tests {
     #[test]
     fn figures_read_as_people_write_them() {
         assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(999), "999");
         assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(size(17), "17 B");
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(size(u64::MAX), "16.0 EiB");
+        assert_eq!(time(0), "1970-01-01 00:00:00Z");
+        assert_eq!(time(951_782_399_000), "2000-02-28 23:59:59Z");
+        assert_eq!(time(951_782_400_000), "2000-02-29 00:00:00Z");
         assert_eq!(time(1_700_000_000_000), "2023-11-14 22:13:20Z");
         assert_eq!(time(u64::MAX), "");
         assert_eq!(rate(-0.001), "0");

@@ -1,6 +1,7 @@
 //! `heddle export`: the model of any checkpoint, without a job.
 
 use clap::ValueEnum;
+use heddle_am::report::words;
 use heddle_protocol::spec::ModelFormat;
 use heddle_storage::Location;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, Depth, OnCorrupt};
@@ -62,7 +63,7 @@ pub fn export(args: &Args, json: bool) -> Outcome {
                 "{}/{}  {}",
                 args.out.trim_end_matches('/'),
                 file.name,
-                output::size(file.bytes)
+                words::size(file.bytes)
             ))?;
         }
     }

@@ -1,5 +1,6 @@
 //! `heddle list`: the runs of this machine and the applications of the cluster, newest first.
 
+use heddle_am::report::words;
 use heddle_yarn::ApplicationReport;
 use heddle_yarn::client::ApplicationFilter;
 use serde::Serialize;
@@ -133,7 +134,7 @@ fn of_cluster(report: &ApplicationReport, json: bool) -> Result<Vec<String>, Fai
         line.application,
         line.name,
         state,
-        output::time(started_ms),
+        words::time(started_ms),
         short,
     ])
 }
@@ -158,7 +159,7 @@ fn of_machine(run: &runs::Run, json: bool) -> Result<Vec<String>, Failure> {
         run.file.run.short(),
         run.file.name.clone(),
         state.word().to_owned(),
-        output::time(run.file.started_ms),
+        words::time(run.file.started_ms),
         message.lines().next().unwrap_or_default().to_owned(),
     ])
 }

@@ -4,8 +4,9 @@
 //! directory. The job itself is the ApplicationMaster's, a child process that [`follow`] starts.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use heddle_am::driver::wall_ms;
+use heddle_am::report::words;
 use heddle_am::run_dir::{Earlier, RunDir, RunFile};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
@@ -168,7 +169,7 @@ fn dry_run(plan: &Plan, json: bool) -> Outcome {
             format!(
                 "{} [{} × {}]",
                 table.name,
-                output::thousands(table.rows),
+                words::thousands(table.rows),
                 table.cols
             )
         })
@@ -182,7 +183,7 @@ fn dry_run(plan: &Plan, json: bool) -> Outcome {
                 pservers.count,
                 trainers.min,
                 trainers.max,
-                output::size(memory)
+                words::size(memory)
             ),
         ),
         (
@@ -212,7 +213,7 @@ fn dry_run(plan: &Plan, json: bool) -> Outcome {
 
 /// Files, bytes and tasks in words.
 pub fn data_in_words(input: &InputPlan) -> String {
-    let bytes = output::size(input.train_bytes());
+    let bytes = words::size(input.train_bytes());
     let files = |training: bool| {
         let mut files: Vec<u32> = input.tasks(training).iter().map(|task| task.file).collect();
         files.dedup();
@@ -245,7 +246,7 @@ fn create(args: &Args, plan: &Plan) -> Result<Run, Failure> {
     let file = RunFile {
         run: plan.id,
         name: plan.job.spec.name.clone(),
-        started_ms: now_ms(),
+        started_ms: wall_ms(),
         job_dir: args.job.job_dir()?,
         earlier: plan.earlier,
         overwrite: args.overwrite,
@@ -256,13 +257,6 @@ fn create(args: &Args, plan: &Plan) -> Result<Run, Failure> {
     let run = Run { dir, file };
     run.remember(&plan.request)?;
     Ok(run)
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Whether a run could be continued: it is over and not finished.

@@ -1,5 +1,6 @@
 //! `heddle status`: how a run stands, from its ApplicationMaster or from what it left.
 
+use heddle_am::report::words;
 use heddle_protocol::view::{JobState, JobView};
 
 use heddle_yarn::{ApplicationId, ApplicationState};
@@ -10,7 +11,6 @@ use crate::application::{Application, standing};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output;
-use crate::report;
 use crate::runs::{self, Run, Standing};
 
 #[derive(Debug, clap::Args)]
@@ -134,8 +134,8 @@ fn details(view: &JobView) -> Result<(), Failure> {
         let mut line = format!(
             "{}  {} rows  {} rows/s",
             view.phase_text,
-            output::thousands(view.rows),
-            report::rate(view.rows_per_second)
+            words::thousands(view.rows),
+            words::rate(view.rows_per_second)
         );
         if let Some(loss) = view.training_loss {
             line.push_str(&format!("  loss {loss:.4}"));
@@ -152,20 +152,20 @@ fn details(view: &JobView) -> Result<(), Failure> {
         for slot in &view.slots {
             rows.push(vec![
                 slot.slot.to_string(),
-                report::word(&slot.state),
+                words::word(&slot.state),
                 slot.host.clone(),
                 slot.pid.to_string(),
-                report::rate(slot.per_second),
-                output::size(slot.rss_bytes),
+                words::rate(slot.per_second),
+                words::size(slot.rss_bytes),
             ]);
         }
         output::line(&output::columns(&rows))?;
     }
     for evaluation in &view.evaluations {
-        output::line(&report::evaluation(evaluation))?;
+        output::line(&words::evaluation(evaluation))?;
     }
     for recovery in &view.recoveries {
-        output::line(&report::recovery(recovery))?;
+        output::line(&words::recovery(recovery))?;
     }
     if let Some(last) = view.checkpoints.last() {
         output::line(&format!(

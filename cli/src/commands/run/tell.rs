@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use heddle_am::report::words;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::spec::{Algorithm, BadRecords, JobSpec, Location};
 use heddle_protocol::view::{Event, JobState, JobView};
@@ -11,7 +12,6 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job_file::short_path;
 use crate::output::{self, ProgressLine};
-use crate::report;
 use crate::runs::Run;
 
 /// What telling needs to know of a job besides its events.
@@ -192,18 +192,18 @@ impl Teller {
                 self.rows_before.get_or_insert(rows);
                 let loss =
                     training_loss.map_or_else(String::new, |loss| format!("  loss {loss:.4}"));
-                let rows = output::thousands(rows);
+                let rows = words::thousands(rows);
                 self.progress.show(&format!(
                     "{text}  {rows} rows  {} rows/s{loss}",
-                    report::rate(rows_per_second)
+                    words::rate(rows_per_second)
                 ));
             }
-            Event::Evaluated(scores) => self.say(&report::evaluation(&scores)),
-            Event::CheckpointCommitted(taken) => self.say(&report::checkpoint(&taken)),
+            Event::Evaluated(scores) => self.say(&words::evaluation(&scores)),
+            Event::CheckpointCommitted(taken) => self.say(&words::checkpoint(&taken)),
             Event::CheckpointGivenUp { cut, reason } => {
                 self.say(&format!("checkpoint {cut} given up: {reason}"));
             }
-            Event::Recovered(recovery) => self.say(&report::recovery(&recovery)),
+            Event::Recovered(recovery) => self.say(&words::recovery(&recovery)),
             Event::Warning { text } => self.say(&format!("warning: {text}")),
             // Only the first counts, should there be more.
             Event::Ended { .. } if self.ended.is_some() => {}
@@ -253,7 +253,7 @@ impl Teller {
     fn finished(&self, model: Option<&str>, view: &JobView) -> Result<(), Failure> {
         let local = |text: &str| short_path(text.trim_start_matches("file://").as_ref());
         if let Some(scores) = view.evaluations.last() {
-            output::line(&report::final_scores(scores))?;
+            output::line(&words::final_scores(scores))?;
         }
         let told = self.begun.elapsed().as_secs_f64();
         let seconds = self.facts.seconds.unwrap_or(told);
@@ -272,7 +272,7 @@ impl Teller {
                 "rows".to_owned(),
                 format!(
                     "{} in {seconds:.1} s, {rate:.0} rows/s",
-                    output::thousands(view.rows)
+                    words::thousands(view.rows)
                 ),
             ],
             vec![
@@ -295,7 +295,7 @@ impl Teller {
             ]);
         }
         if view.bad_records > 0 {
-            let mut text = output::thousands(view.bad_records);
+            let mut text = words::thousands(view.bad_records);
             if self.facts.quarantine {
                 text.push_str(&format!(
                     ", written to trainer-*/bad-records beside the logs ({})",

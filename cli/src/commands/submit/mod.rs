@@ -5,8 +5,9 @@
 //! ApplicationMaster's; [`crate::application`] follows it. A refusal leaves nothing on the cluster.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use heddle_am::driver::wall_ms;
 use heddle_am::run_dir::{Earlier, RunFile};
 use heddle_am::staging::HOME_DIR;
 use heddle_protocol::handshake::Secret;
@@ -274,7 +275,7 @@ async fn stage_and_submit(
     let run = RunFile {
         run: ready.run,
         name: ready.spec.name.clone(),
-        started_ms: now_ms(),
+        started_ms: wall_ms(),
         job_dir: ".".into(),
         earlier: match (args.fresh, args.resume) {
             (true, _) => Earlier::Fresh,
@@ -335,11 +336,4 @@ fn tell(
     }
     eprintln!("{id}: submitted to queue {}", report.queue);
     Ok(())
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,6 @@
 //! What a submission comes to, in numbers: containers, what YARN rounds them up to, what is uploaded.
 
+use heddle_am::report::words;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::{Bytes, JobSpec};
 use heddle_yarn::{Amount, Memory, Resources, VCores};
@@ -209,7 +210,7 @@ impl Plan {
         let total = |(memory, vcores): (u64, u64)| {
             format!(
                 "{}, {vcores} vcores",
-                output::size(memory.saturating_mul(1 << 20))
+                words::size(memory.saturating_mul(1 << 20))
             )
         };
         let in_all = match first == most {
@@ -218,7 +219,7 @@ impl Plan {
         };
         rows.push(row("in all", in_all));
         let free = self.queue.free_mib.map_or_else(String::new, |mib| {
-            format!("{} free, ", output::size(mib.saturating_mul(1 << 20)))
+            format!("{} free, ", words::size(mib.saturating_mul(1 << 20)))
         });
         rows.push(row(
             "queue",

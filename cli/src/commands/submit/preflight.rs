@@ -4,6 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use heddle_am::report::words;
 use heddle_protocol::spec::JobSpec;
 use heddle_yarn::client::{NewApplication, Queue, QueueAcls, QueueState};
 use heddle_yarn::resource::ResourceError;
@@ -13,7 +14,6 @@ use super::plan::{QueueView, Role, Steps, roles};
 use super::rm_web;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output;
 use crate::site::{Site, client_failure};
 
 /// What the cluster says to a job.
@@ -234,7 +234,7 @@ fn fits(
         format!(
             "{key}: no node has {asked}; the largest of {} running nodes has {} for containers",
             labelled.len(),
-            output::size(most.unwrap_or(0) << 20)
+            words::size(most.unwrap_or(0) << 20)
         ),
     )
     .next(format!(

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use heddle_am::report::words;
 use heddle_am::staging::{HOME_DIR, StagedFile};
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::{Entry, LocalStorage, Mode, StorePath, WriteError, find_files};
@@ -16,7 +17,6 @@ use tokio::io::AsyncReadExt;
 use super::program::{self, Program};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output;
 use crate::site::{Site, path_of, storage_failure};
 
 /// Bytes that are read and sent at a time.
@@ -63,13 +63,13 @@ impl Uploads {
     #[must_use]
     pub fn rows(&self) -> Vec<Vec<String>> {
         let (program, to) = &self.program;
-        let size = output::size(program.bytes);
+        let size = words::size(program.bytes);
         let mut rows = vec![vec!["program".to_owned(), format!("{size} as {to}")]];
         if !self.data.is_empty() {
             rows.push(vec!["uploads".to_owned(), self.data_in_words()]);
         }
         for (name, from, bytes) in &self.files {
-            let text = format!("{} ({}) as {name}", from.display(), output::size(*bytes));
+            let text = format!("{} ({}) as {name}", from.display(), words::size(*bytes));
             rows.push(vec!["uploads".to_owned(), text]);
         }
         rows
@@ -88,7 +88,7 @@ impl Uploads {
             1 => "1 local data file".to_owned(),
             n => format!("{n} local data files"),
         };
-        format!("{files} ({}) to {to}", output::size(bytes))
+        format!("{files} ({}) to {to}", words::size(bytes))
     }
 }
 
@@ -124,7 +124,7 @@ pub async fn local_data(site: &Site, spec: &mut JobSpec) -> Result<Vec<Upload>, 
             Exit::Input,
             format!(
                 "data.train, data.test: {} of local data, more than submit.upload-limit = {limit}",
-                output::size(total)
+                words::size(total)
             ),
         )
         .next("copy the data to HDFS (hdfs dfs -put) and name it by hdfs:///…, or raise submit.upload-limit"));
