@@ -220,6 +220,21 @@ impl<'c> HdfsJob<'c> {
         })
     }
 
+    /// Holds the published model to the bytes of the same job on this machine.
+    ///
+    /// # Errors
+    /// They differ, or as [`model`](Self::model) and [`local_model`](Self::local_model).
+    pub fn same_as_local(&self, shape: Shape) -> Result<()> {
+        let (model, expected) = (self.model()?, self.local_model(shape)?);
+        ensure!(
+            model == expected,
+            "{:?} and not {:?}",
+            sums(&model),
+            sums(&expected)
+        );
+        Ok(())
+    }
+
     /// Names of the entries of a directory below [`root`](Self::root); none when it is not there.
     ///
     /// # Errors

@@ -180,13 +180,7 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
         "from {from}, and there were {kept:?}"
     );
     job.verify()?;
-    let (model, expected) = (job.model()?, job.local_model(shape)?);
-    ensure!(
-        model == expected,
-        "{:?} and not {:?}",
-        sums(&model),
-        sums(&expected)
-    );
+    job.same_as_local(shape)?;
     Ok(())
 }
 
@@ -206,13 +200,7 @@ fn all_datanodes_are_gone_for_a_while_under_a_job_whose_data_they_have() -> Resu
     }
     ends_well(run, LIMIT)?;
     job.verify()?;
-    let (model, expected) = (job.model()?, job.local_model(shape)?);
-    ensure!(
-        model == expected,
-        "{:?} and not {:?}",
-        sums(&model),
-        sums(&expected)
-    );
+    job.same_as_local(shape)?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use heddle_tests::hadoop::{Cluster, Daemon, Options};
-use heddle_tests::hdfs_job::{HdfsJob, Shape, commits, ends_well, sums};
+use heddle_tests::hdfs_job::{HdfsJob, Shape, commits, ends_well};
 
 /// Longest wait for one thing; other builds may keep all cores busy.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -80,12 +80,6 @@ fn a_failover_of_the_namenodes_during_the_run_costs_no_checkpoint_and_no_byte() 
     let events = ends_well(run, LIMIT)?;
     ensure!(commits(&events) >= 5);
     ensure!(job.verify()?.len() == 3);
-    let (model, expected) = (job.model()?, job.local_model(shape)?);
-    ensure!(
-        model == expected,
-        "{:?} and not {:?}",
-        sums(&model),
-        sums(&expected)
-    );
+    job.same_as_local(shape)?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::{Event, JobState, JobView, SlotState};
 use heddle_tests::hadoop::{Cluster, Options, wait_until};
-use heddle_tests::hdfs_job::{Shape, sums};
+use heddle_tests::hdfs_job::Shape;
 use heddle_tests::yarn_job::{Counting, YarnJob, settled};
 use heddle_yarn::ApplicationState;
 use heddle_yarn::client::FinalApplicationStatus;
@@ -88,13 +88,7 @@ fn a_bsp_job_has_the_bytes_of_a_local_run_and_leaves_a_report_and_no_staging() -
         view.epoch.count == 0 && view.recoveries.is_empty(),
         "{view:#?}"
     );
-    let (model, expected) = (job.model()?, job.local_model(SHAPE)?);
-    ensure!(
-        model == expected,
-        "{:?} and not {:?}",
-        sums(&model),
-        sums(&expected)
-    );
+    job.same_as_local(SHAPE)?;
 
     let report = format!("/user/alice/.heddle/reports/{id}/report.json");
     let report = cluster()?.dfs("alice", &["-cat", &report])?;
@@ -123,7 +117,7 @@ fn local_data_is_uploaded_and_gives_the_same_bytes() -> Result<()> {
     let data = format!("data.train={}/data/*.libsvm", job.path().display());
     let mut submitted = job.submit(&["--set", &data], "")?;
     submitted.ends_well(LIMIT)?;
-    ensure!(job.model()? == job.local_model(SHAPE)?, "other bytes");
+    job.same_as_local(SHAPE)?;
     Ok(())
 }
 
@@ -264,7 +258,7 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
     );
     ensure!(view.epoch.generation.0 == 2, "{view:#?}");
     let whole = Shape { passes: 8, ..SHAPE };
-    ensure!(job.model()? == job.local_model(whole)?, "other bytes");
+    job.same_as_local(whole)?;
     Ok(())
 }
 
@@ -311,7 +305,7 @@ fn two_jobs_run_side_by_side_and_one_of_them_shrinks_and_grows() -> Result<()> {
         .collect();
     ensure!(nodes.len() == 3, "pservers are spread: {nodes:?}");
     other.ends_well(LIMIT)?;
-    ensure!(beside.model()? == beside.local_model(SHAPE)?, "other bytes");
+    beside.same_as_local(SHAPE)?;
     counting.job.hurry()?;
     submitted.ends_well(LIMIT)?;
     counting.check()

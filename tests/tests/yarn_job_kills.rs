@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::view::{JobState, JobView};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
-use heddle_tests::hdfs_job::{Shape, sums};
+use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::{is_alive, kill9};
 use heddle_tests::yarn_job::{Counting, Process, Submitted, Watch, YarnJob, settled};
 
@@ -51,13 +51,7 @@ impl<'c> Job<'c> {
         let view = submitted.ends_well(LIMIT)?;
         match self {
             Self::Bytes(job) => {
-                let (model, expected) = (job.model()?, job.local_model(SHAPE)?);
-                ensure!(
-                    model == expected,
-                    "{:?} and not {:?}",
-                    sums(&model),
-                    sums(&expected)
-                );
+                job.same_as_local(SHAPE)?;
             }
             Self::Counts(counting) => counting.check()?,
         }

@@ -224,7 +224,7 @@ fn a_submit_token_makes_one_application_and_a_client_that_dies_is_no_loss() -> R
         "{:?}",
         events.last()
     );
-    ensure!(job.model()? == job.local_model(SHAPE)?, "other bytes");
+    job.same_as_local(SHAPE)?;
     let late = job.heddle(&["attach", &id])?;
     ensure!(
         late.code == Some(0),
@@ -266,7 +266,7 @@ fn a_container_over_its_memory_is_told_with_both_figures_and_asked_for_again_wit
     // Half as much again: 240 MiB and a tenth, in steps of 64 MiB.
     ensure!(report.resources.memory == Memory::mib(320), "{report:?}");
     submitted.ends_well(LIMIT)?;
-    ensure!(job.model()? == job.local_model(SHAPE)?, "other bytes");
+    job.same_as_local(SHAPE)?;
     Ok(())
 }
 

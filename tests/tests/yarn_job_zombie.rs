@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::view::Event;
 use heddle_tests::hadoop::{Cluster, Options, wait_until};
-use heddle_tests::hdfs_job::{Shape, sums};
+use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::is_alive;
 use heddle_tests::yarn_job::{Process, Submitted, YarnJob, exit_code_left, is_stopped, settled};
 use nix::sys::signal::{Signal, kill};
@@ -97,13 +97,7 @@ fn a_job_whose_old_application_lives_is_refused_then_taken_over() -> Result<()> 
     wakes_and_ends(&cluster, &first, &zombie)?;
     job.hurry()?;
     second.ends_well(LIMIT)?;
-    let (model, expected) = (job.model()?, job.local_model(SHAPE)?);
-    ensure!(
-        model == expected,
-        "{:?} and not {:?}",
-        sums(&model),
-        sums(&expected)
-    );
+    job.same_as_local(SHAPE)?;
     let names = job.verify()?;
     ensure!(
         names.iter().all(|name| !name.starts_with("g1-")),
