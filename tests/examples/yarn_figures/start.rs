@@ -148,7 +148,7 @@ fn first_gradient(cluster: &Cluster, id: &str) -> Result<f64> {
     for n in 1..=3 {
         let folder = cluster.dir().join(format!("nm{n}/logs/{id}"));
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let log = fs::read_to_string(entry.path().join("stderr")).unwrap_or_default();
+            let log = fs::read_to_string(entry.path().join("pserver.log")).unwrap_or_default();
             let line = log
                 .lines()
                 .find(|line| line.contains("taken so far") && !line.contains("pushes=0"));
