@@ -127,6 +127,8 @@ pub(crate) struct Cuts {
     pub steps_before: u64,
     /// `checkpoint.every` in steps: where the next one is due.
     pub next_steps: u64,
+    /// A rollback took away a periodic one that was due or under way.
+    pub overdue: bool,
     /// The last phase that ended, with BSP's number of steps.
     pub ended: Option<(Epoch, PhaseNo, Option<Step>)>,
 }
@@ -138,6 +140,12 @@ impl Cuts {
 
     pub(crate) fn unwant(&mut self) {
         self.wanted = None;
+    }
+
+    /// Whether a periodic one is wanted or under way.
+    pub(crate) fn is_due(&self) -> bool {
+        let open = self.open.as_ref().map(|cut| cut.reason);
+        open == Some(Reason::Due) || self.wanted == Some(Reason::Due)
     }
 
     /// Whether work may not go on to the next phase: some shard still has to snap, or a cut is wanted that

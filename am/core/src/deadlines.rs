@@ -49,6 +49,11 @@ impl Deadlines {
         *entry = at.min(*entry);
     }
 
+    /// When one is due, if it is set.
+    pub(crate) fn at(&self, purpose: Purpose) -> Option<Mono> {
+        self.0.get(&purpose).copied()
+    }
+
     /// Takes one away.
     pub(crate) fn clear(&mut self, purpose: Purpose) {
         self.0.remove(&purpose);

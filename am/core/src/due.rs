@@ -14,6 +14,8 @@ const AHEAD_MIN: u64 = 2;
 const AHEAD_MS: f64 = 100.0;
 /// A periodic cut that was given up is tried again after this, if its period is not shorter.
 const AGAIN_MS: u64 = 30_000;
+/// One that a rollback took away is tried again after its period divided by this.
+const OVERDUE_SHARE: u64 = 4;
 
 impl Core {
     /// BSP: a step that no shard has applied yet when it hears of it.
@@ -55,6 +57,44 @@ impl Core {
             Every::Passes(_) => {}
             Every::Steps(steps) => {
                 self.cuts.next_steps = self.total_steps().saturating_add(steps);
+                self.check_steps();
+            }
+        }
+    }
+
+    /// Sets when the next periodic cut is due, now that shards have gone back to a checkpoint.
+    ///
+    /// A rollback does not push it back: where pservers are lost more often than cuts are due, none would ever be taken
+    /// and nothing ever be kept. But a cut at once would save what is saved already, so one that was due or under way
+    /// waits for a part of its period.
+    pub(crate) fn plan_cut_after_rollback(&mut self) {
+        let every = self.config.spec.checkpoint.every;
+        let mut overdue = std::mem::take(&mut self.cuts.overdue);
+        if self.cuts.wanted == Some(Reason::Due) && !matches!(every, Every::Passes(_)) {
+            // It came while shards were loading.
+            self.cuts.unwant();
+            overdue = true;
+        }
+        match every {
+            Every::Passes(_) => {}
+            Every::Time(period) => {
+                let soonest = self.now.mono + (period.0 / OVERDUE_SHARE).min(AGAIN_MS);
+                let due = match self.deadlines.at(Purpose::CutDue) {
+                    _ if overdue => soonest,
+                    Some(at) => at.max(soonest),
+                    None => self.now.mono + period.0,
+                };
+                self.deadlines.set(Purpose::CutDue, due);
+            }
+            Every::Steps(steps) => {
+                let total = self.total_steps();
+                let soonest = total.saturating_add((steps / OVERDUE_SHARE).max(1));
+                self.cuts.next_steps = if overdue {
+                    soonest
+                } else {
+                    let due = self.cuts.next_steps.max(soonest);
+                    due.min(total.saturating_add(steps))
+                };
                 self.check_steps();
             }
         }

@@ -85,6 +85,7 @@ impl Core {
         self.stage = Stage::Deciding {
             cause: String::new(),
         };
+        self.cuts.overdue |= self.cuts.is_due();
         self.end_cut("a pserver was lost");
         // Giving a cut up may end the job.
         if matches!(self.stage, Stage::Deciding { .. }) {
@@ -322,7 +323,7 @@ impl Core {
         }
         self.stage = Stage::Between(Then::Deal);
         if self.started {
-            self.plan_next_cut(false);
+            self.plan_cut_after_rollback();
             self.save_what_leaves();
         }
         true

@@ -1,9 +1,9 @@
 //! Pservers are lost, the journal hangs, files are damaged: the job returns to the last checkpoint.
 
-use heddle_am_core::{Event, Record, RecordId, StoreCall, Stored};
+use heddle_am_core::{Event, Exit, Record, RecordId, StoreCall, Stored};
 use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Lane, Slot, Step, TaskId};
-use heddle_protocol::spec::{Consistency, OnCorrupt};
+use heddle_protocol::spec::{Consistency, DurationMs, Every, OnCorrupt};
 use heddle_protocol::view::{Event as Notice, JobState};
 
 use crate::harness::{Job, position, spec};
@@ -593,4 +593,51 @@ fn a_journal_that_fails_ends_the_job_before_anybody_hears_more() {
         record: RecordId(99),
     });
     assert_eq!(job.sent.len(), from);
+}
+
+/// Cuts that were begun since call `from`.
+fn staged(job: &Job, from: usize) -> usize {
+    let calls = job.calls[from..].iter();
+    calls
+        .filter(|(_, call)| matches!(call, StoreCall::Stage { .. }))
+        .count()
+}
+
+#[test]
+fn losses_more_often_than_checkpoints_are_due_do_not_push_them_back() {
+    for consistency in [Consistency::Asp, Consistency::Bsp] {
+        let mut often = spec(consistency);
+        often.checkpoint.every = Every::Time(DurationMs::secs(4));
+        let mut job = Job::started(often, 40, 0);
+        job.auto.save = false;
+        let lose = |job: &mut Job| {
+            let pserver = job.pserver(0);
+            job.exit(pserver, Exit::NodeLost);
+        };
+        let from = job.calls.len();
+        for _ in 0..2 {
+            job.pass(1_800);
+            lose(&mut job);
+        }
+        assert_eq!(staged(&job, from), 0);
+        job.pass(1_000);
+        assert_eq!(staged(&job, from), 1, "four seconds after the last one");
+        // It is lost with a pserver: the next one does not wait for a whole period, nor is the state saved
+        // anew that everybody has just returned to.
+        lose(&mut job);
+        assert_eq!(staged(&job, from), 1);
+        job.pass(1_000);
+        assert_eq!(staged(&job, from), 2);
+        // Nor where it comes due while shards are loading.
+        lose(&mut job);
+        job.auto.hold = false;
+        lose(&mut job);
+        job.pass(5_000);
+        assert_eq!(staged(&job, from), 2);
+        job.auto.hold = true;
+        lose(&mut job);
+        assert_eq!(staged(&job, from), 2);
+        job.pass(1_000);
+        assert_eq!(staged(&job, from), 3, "{consistency:?}");
+    }
 }
