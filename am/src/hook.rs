@@ -7,11 +7,14 @@
 //! | `die:before-rename:cut=N` | … when the manifest is written and the directory does not have its final name |
 //! | `die:after-rename:cut=N` | … when it has its final name and nobody was told |
 //! | `die:before-delete:cut=N` | … when that was told and older checkpoints are about to be deleted |
+//! | `die:before-goodbye` | … when the job's end and its report are written and YARN was not told |
+//! | `die:after-goodbye` | … when YARN was told and the staging directory is there |
 //!
 //! `stop:` instead of `die:` stops the process (SIGSTOP) until somebody lets it go on. Only the first generation of
-//! a checkpoint directory obeys, so that its successor lives. Orders that are not known here are the containers'.
+//! a checkpoint directory obeys, and at a goodbye only the first attempt, so that its successor lives. Orders that are
+//! not known here are the containers'.
 
-use heddle_protocol::ids::{CutId, Generation};
+use heddle_protocol::ids::{Attempt, CutId, Generation};
 use nix::sys::signal::{Signal, raise};
 
 /// The variable's name.
@@ -28,6 +31,13 @@ pub(crate) enum Point {
     BeforeDelete,
 }
 
+/// Where in the end of an application on YARN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goodbye {
+    Before,
+    After,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Die,
@@ -36,15 +46,32 @@ enum What {
 
 /// To be called at a point of a checkpoint's making.
 pub(crate) fn strike(point: Point, cut: CutId) {
+    obey(|text| ordered(text, point, cut));
+}
+
+/// To be called before and after an attempt says goodbye to YARN.
+pub(crate) fn strike_at_goodbye(goodbye: Goodbye, attempt: Attempt) {
+    obey(|text| ordered_at_goodbye(text, goodbye, attempt));
+}
+
+fn obey(ordered: impl FnOnce(&str) -> Option<What>) {
     let Ok(text) = std::env::var(TEST_HOOK) else {
         return;
     };
-    match ordered(&text, point, cut) {
+    match ordered(&text) {
         Some(What::Die) => std::process::exit(KILLED),
         Some(What::Stop) => {
             let _goes_on_when_told = raise(Signal::SIGSTOP);
         }
         None => {}
+    }
+}
+
+fn what(word: &str) -> Option<What> {
+    match word {
+        "die" => Some(What::Die),
+        "stop" => Some(What::Stop),
+        _ => None,
     }
 }
 
@@ -54,11 +81,7 @@ fn ordered(text: &str, point: Point, cut: CutId) -> Option<What> {
     }
     text.split(',').find_map(|order| {
         let mut words = order.split(':');
-        let what = match words.next()? {
-            "die" => What::Die,
-            "stop" => What::Stop,
-            _ => return None,
-        };
+        let what = what(words.next()?)?;
         let here = match words.next()? {
             "before-manifest" => Point::BeforeManifest,
             "before-rename" => Point::BeforeRename,
@@ -68,6 +91,20 @@ fn ordered(text: &str, point: Point, cut: CutId) -> Option<What> {
         };
         let number: u32 = words.next()?.strip_prefix("cut=")?.parse().ok()?;
         (here == point && number == cut.number).then_some(what)
+    })
+}
+
+fn ordered_at_goodbye(text: &str, goodbye: Goodbye, attempt: Attempt) -> Option<What> {
+    if attempt != Attempt(1) {
+        return None;
+    }
+    let place = match goodbye {
+        Goodbye::Before => "before-goodbye",
+        Goodbye::After => "after-goodbye",
+    };
+    text.split(',').find_map(|order| {
+        let (word, here) = order.split_once(':')?;
+        what(word).filter(|_| here == place)
     })
 }
 
@@ -94,5 +131,18 @@ mod tests {
         assert_eq!(ordered(text, Point::BeforeDelete, cut(1, 4)), None);
         assert_eq!(ordered(text, Point::AfterRename, cut(2, 5)), None);
         assert_eq!(ordered("", Point::AfterRename, cut(1, 5)), None);
+    }
+
+    #[test]
+    fn the_first_attempt_obeys_at_its_goodbye() {
+        let at = |text, goodbye, attempt| ordered_at_goodbye(text, goodbye, Attempt(attempt));
+        let text = "pause:20,die:after-goodbye";
+        assert_eq!(at(text, Goodbye::After, 1), Some(What::Die));
+        assert_eq!(at(text, Goodbye::Before, 1), None);
+        assert_eq!(at(text, Goodbye::After, 2), None);
+        assert_eq!(
+            at("stop:before-goodbye", Goodbye::Before, 1),
+            Some(What::Stop)
+        );
     }
 }

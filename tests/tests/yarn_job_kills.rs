@@ -276,7 +276,8 @@ fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
 }
 
 #[test]
-fn bytes_outlive_nodes_and_the_resourcemanager() -> Result<()> {
+fn bytes_and_counts_outlive_nodes_and_the_resourcemanager() -> Result<()> {
     let cluster = cluster()?;
-    nodes_die(&cluster, &Job::bytes(&cluster)?)
+    nodes_die(&cluster, &Job::bytes(&cluster)?).context("bytes")?;
+    nodes_die(&cluster, &Job::counts(&cluster)?).context("counts")
 }

@@ -1,13 +1,15 @@
-//! An application that lives on beside the next one of the same job: whatever it does when it wakes, one lineage of
-//! checkpoints remains.
+//! ApplicationMasters that live on beside their successors, and an application beside the next one of the same job:
+//! whatever they do when they wake, one lineage of checkpoints remains.
 //!
 //! A stopped ApplicationMaster whose NodeManager lives is killed by it, so the NodeManager is killed first.
 
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use heddle_protocol::view::Event;
-use heddle_tests::hadoop::{Cluster, Options, wait_until};
+use heddle_protocol::ids::Generation;
+use heddle_protocol::view::{Event, JobView};
+use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::is_alive;
 use heddle_tests::yarn_job::{Process, Submitted, YarnJob, exit_code_left, is_stopped, settled};
@@ -19,6 +21,8 @@ const SHAPE: Shape = Shape {
     every: "20 steps",
     local_data: false,
 };
+/// Looks at HDFS in a row that find the same when nothing is under way any more.
+const AT_REST: u32 = 5;
 /// What an ApplicationMaster ends with that another one has replaced.
 const SUPERSEDED: i32 = 9;
 
@@ -32,6 +36,58 @@ fn cluster() -> Result<Cluster> {
         nm_expiry_ms: 8_000,
         ..Options::default()
     })
+}
+
+/// Everything durable in the job's checkpoint directory: claims, checkpoints and their files, journals, what is being
+/// made. Paths below it.
+fn durable(job: &YarnJob<'_>) -> Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    let mut open = vec!["ckpt".to_owned()];
+    while let Some(dir) = open.pop() {
+        for (name, is_dir) in job.entries(&dir)? {
+            let path = format!("{dir}/{name}");
+            if is_dir {
+                open.push(path.clone());
+            }
+            found.insert(path);
+        }
+    }
+    Ok(found)
+}
+
+/// The same, once what a process had asked of HDFS before it was stopped is done.
+fn durable_at_rest(job: &YarnJob<'_>) -> Result<BTreeSet<String>> {
+    let mut last = BTreeMap::new();
+    wait_until("nothing changes", LIMIT, || {
+        let now: BTreeSet<String> = durable(job)?.into_iter().filter(by_masters).collect();
+        let same = last.remove(&now).unwrap_or(0) + 1;
+        last = BTreeMap::from([(now.clone(), same)]);
+        ensure!(same == AT_REST, "seen {same} times");
+        Ok(now)
+    })
+}
+
+/// Whether only ApplicationMasters make and delete a path: what pservers save of the successor's next cut comes at
+/// any time.
+fn by_masters(path: &String) -> bool {
+    !path.starts_with("ckpt/.staging/g2/c")
+}
+
+/// The first ApplicationMaster, once it has stopped itself at the point that its hook names.
+fn stopped(submitted: &Submitted<'_>) -> Result<Process> {
+    wait_until("it stops itself", LIMIT, || {
+        let am = submitted.am(1)?;
+        ensure!(is_stopped(am.pid), "{am:?} runs; {}", submitted.story());
+        Ok(am)
+    })
+}
+
+/// The processes that the job as its ApplicationMaster sees it is made of.
+fn members(submitted: &Submitted<'_>, view: &JobView) -> Vec<Process> {
+    let pids: BTreeSet<u32> = view.slots.iter().map(|place| place.pid).collect();
+    let mut all = submitted.processes();
+    all.retain(|process| pids.contains(&process.pid.as_raw().cast_unsigned()));
+    all
 }
 
 /// Lets a stopped ApplicationMaster go on and waits until it has ended by itself.
@@ -52,10 +108,75 @@ fn wakes_and_ends(cluster: &Cluster, submitted: &Submitted<'_>, zombie: &Process
     Ok(())
 }
 
-#[test]
-fn a_job_whose_old_application_lives_is_refused_then_taken_over() -> Result<()> {
-    let cluster = cluster()?;
-    let job = YarnJob::bsp(&cluster, "again", SHAPE)?;
+/// Three jobs, whose first ApplicationMasters stop in the middle of a checkpoint and wake when their successors have
+/// committed. Returns the NodeManagers that it has killed.
+fn wakes_in_a_checkpoint(cluster: &Cluster) -> Result<BTreeSet<Daemon>> {
+    let mut jobs = Vec::new();
+    for point in ["before-manifest", "before-rename", "before-delete"] {
+        let job = YarnJob::bsp(cluster, point, SHAPE)?;
+        let submitted = job.submit(&[], &format!("pause:40:{{slow}},stop:{point}:cut=5"))?;
+        jobs.push((point, job, submitted));
+    }
+    let mut zombies = Vec::new();
+    for (point, _, submitted) in &jobs {
+        zombies.push(stopped(submitted).context(*point)?);
+    }
+    let nodes: BTreeSet<Daemon> = zombies.iter().map(|zombie| zombie.node).collect();
+    for node in &nodes {
+        cluster.kill(*node)?;
+    }
+    let killed = Instant::now();
+    for ((point, job, submitted), zombie) in jobs.iter_mut().zip(&zombies) {
+        wakes_beside_its_successor(cluster, job, submitted, zombie).context(*point)?;
+        println!("{point}: woken and gone after {:.1?}", killed.elapsed());
+        job.hurry()?;
+    }
+    for (point, job, mut submitted) in jobs {
+        submitted.ends_well(LIMIT).context(point)?;
+        job.same_as_local(SHAPE).context(point)?;
+        job.verify()?;
+    }
+    Ok(nodes)
+}
+
+/// It commits nothing, deletes nothing, commands nobody.
+fn wakes_beside_its_successor(
+    cluster: &Cluster,
+    job: &YarnJob<'_>,
+    submitted: &mut Submitted<'_>,
+    zombie: &Process,
+) -> Result<()> {
+    let second = submitted.wait_for("attempt 2 commits", LIMIT, |view| {
+        let newest = view.checkpoints.last();
+        view.attempt.0 == 2
+            && settled(view)
+            && newest.is_some_and(|newest| newest.cut.generation == Generation(2))
+    })?;
+    // While the second one sleeps, whatever its processes do and whatever changes is the old one's doing.
+    let am = submitted.am(2)?;
+    kill(am.pid, Signal::SIGSTOP)?;
+    let (before, commanded) = (durable_at_rest(job)?, members(submitted, &second));
+    ensure!(
+        commanded.len() == second.slots.len(),
+        "{commanded:?} of {second:#?}"
+    );
+    wakes_and_ends(cluster, submitted, zombie)?;
+    let after = durable(job)?.into_iter().filter(by_masters).collect();
+    let still = members(submitted, &second);
+    kill(am.pid, Signal::SIGCONT)?;
+    ensure!(before == after, "{before:#?}, then {after:#?}");
+    ensure!(commanded == still, "{commanded:?}, then {still:?}");
+    let on = submitted.wait_for("the second goes on", LIMIT, |view| {
+        view.attempt.0 == 2 && view.rows > second.rows
+    })?;
+    ensure!(on.epoch == second.epoch, "{second:#?}, then {on:#?}");
+    Ok(())
+}
+
+/// A job whose old application lives is refused, and goes on as a new application when the ResourceManager has ended
+/// the old one, whatever that does then.
+fn taken_over_by_a_new_application(cluster: &Cluster) -> Result<()> {
+    let job = YarnJob::bsp(cluster, "again", SHAPE)?;
     let mut first = job.submit(&[], "pause:40:{slow}")?;
     first.wait_for("checkpoints", LIMIT, |view| {
         settled(view) && view.checkpoints_taken >= 3
@@ -94,7 +215,7 @@ fn a_job_whose_old_application_lives_is_refused_then_taken_over() -> Result<()> 
         from.to_string() == newest,
         "{from}, and the newest was {newest}"
     );
-    wakes_and_ends(&cluster, &first, &zombie)?;
+    wakes_and_ends(cluster, &first, &zombie)?;
     job.hurry()?;
     second.ends_well(LIMIT)?;
     job.same_as_local(SHAPE)?;
@@ -104,4 +225,14 @@ fn a_job_whose_old_application_lives_is_refused_then_taken_over() -> Result<()> 
         "one lineage: {names:?}"
     );
     Ok(())
+}
+
+#[test]
+fn old_applicationmasters_that_wake_commit_delete_and_command_nothing() -> Result<()> {
+    let cluster = cluster()?;
+    for node in wakes_in_a_checkpoint(&cluster)? {
+        cluster.restart(node)?;
+    }
+    cluster.wait_ready()?;
+    taken_over_by_a_new_application(&cluster)
 }

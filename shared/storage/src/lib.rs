@@ -39,7 +39,7 @@ pub use path::{PathError, StorePath};
 pub use probe::{check_place, probe, try_place};
 pub use sidecar::{SIDECAR_SUFFIX, SidecarError, read_sidecar, sidecar_line, sidecar_name};
 pub use store::{BlockPlace, Entry, Kind, Mode, Reader, Storage, Writer};
-pub use summed::{Summed, SummedWriter, Unvouched, publish_small};
+pub use summed::{Summed, SummedWriter, publish_small};
 
 /// The storage that a location lies on. For `hdfs://` the configuration of this process counts
 /// (`HADOOP_CONF_DIR`); nothing is asked of the cluster yet.

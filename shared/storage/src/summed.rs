@@ -1,12 +1,8 @@
-//! A file with its sum beside it, in the one order that is safe: data, then sidecar.
+//! A file with its sum beside it, in the one order that is safe: durable data, then sidecar.
 //!
-//! ```text
-//! SummedWriter ──write──▶ SummedWriter ──close──▶ Unvouched ──vouch──▶ Summed
-//! ```
-//!
-//! Each arrow consumes what is before it, so the order cannot be got wrong: [`Unvouched`] exists only
-//! when the data is durable, [`Summed`] only when the sidecar is too. A failure on the way leaves
-//! files that nothing refers to; the writer begins again **under another name**.
+//! The sidecar is begun when the data is on the disks and its sum is known; the file is closed meanwhile, since on
+//! HDFS either takes up to half a second in which nothing is done but wait. A failure leaves files that nothing refers
+//! to; the writer begins again **under another name**.
 
 use bytes::Bytes;
 use heddle_protocol::manifest::Md5;
@@ -28,15 +24,6 @@ pub struct SummedWriter {
     path: StorePath,
     writer: Box<dyn Writer>,
     digester: Digester,
-    bytes: u64,
-}
-
-/// A file whose data is durable and closed, without its sidecar yet.
-#[derive(Debug)]
-#[must_use = "without its sidecar the file counts for nothing"]
-pub struct Unvouched {
-    path: StorePath,
-    md5: Md5,
     bytes: u64,
 }
 
@@ -98,63 +85,73 @@ impl SummedWriter {
         Ok(())
     }
 
-    /// Forces the data onto the disks and ends the file. Its length is looked up and compared, since
-    /// a store that says "done" and has another length would be found out only at the restore.
+    /// Forces the data onto the disks, ends the file and writes its sidecar. The file's length is looked up and
+    /// compared, since a store that says "done" and has another length would be found out only at the restore.
     ///
     /// # Errors
-    /// What the storage says, or `Short` when the length is not what was written.
-    pub async fn close(mut self, storage: &dyn Storage) -> Result<Unvouched, StorageError> {
+    /// What the storage says, or `Short` when the length is not what was written. The sidecar is gone then, or it
+    /// vouches for a file that nothing refers to.
+    pub async fn finish(mut self, storage: &dyn Storage) -> Result<Summed, StorageError> {
         self.writer.sync().await?;
-        self.writer.close().await?;
-        let found = storage.stat(&self.path).await?.bytes;
-        if found != self.bytes {
-            let reason = Reason::Short {
-                expected: self.bytes,
-                found,
-            };
-            return Err(StorageError::new(
-                Op::Close,
-                storage.show(&self.path),
-                reason,
-            ));
-        }
+        let (path, bytes) = (self.path, self.bytes);
         let md5 = self.digester.finish().await;
-        Ok(Unvouched {
-            path: self.path,
-            md5,
-            bytes: self.bytes,
-        })
+        let sidecar = path.sibling(&sidecar_name(path.name()))?;
+        let (closed, vouched) = tokio::join!(
+            close(self.writer, storage, &path, bytes),
+            vouch(storage, &path, &sidecar, md5)
+        );
+        if closed.is_err() && vouched.is_ok() {
+            let _leaks = storage.delete_file(&sidecar).await;
+        }
+        closed?;
+        vouched?;
+        let name = path.name().to_owned();
+        Ok(Summed { name, md5, bytes })
     }
 }
 
-impl Unvouched {
-    /// Writes the sidecar. One that fails in passing is removed and written again: the file it vouches for may
-    /// have taken minutes.
-    ///
-    /// # Errors
-    /// What the storage says; an unknown outcome is resolved by reading the sidecar back first.
-    pub async fn vouch(self, storage: &dyn Storage) -> Result<Summed, StorageError> {
-        let Self { path, md5, bytes } = self;
-        let name = path.name().to_owned();
-        let line = Bytes::from(sidecar_line(md5, &name));
-        let sidecar = path.sibling(&sidecar_name(&name))?;
-        let mut again = 0..SIDECAR_AGAIN;
-        let mut result = write_whole(storage, &sidecar, line.clone()).await;
-        while let Err(error) = &result
-            && error.error().is_retryable()
-            && again.next().is_some()
-        {
-            // What is there of it is ours, as the file beside it is.
-            match storage.delete_file(&sidecar).await {
-                Ok(()) => {}
-                Err(gone) if gone.error().is_not_found() => {}
-                Err(_) => break,
-            }
-            result = write_whole(storage, &sidecar, line.clone()).await;
-        }
-        result?;
-        Ok(Summed { name, md5, bytes })
+async fn close(
+    writer: Box<dyn Writer>,
+    storage: &dyn Storage,
+    path: &StorePath,
+    bytes: u64,
+) -> Result<(), StorageError> {
+    writer.close().await?;
+    let found = storage.stat(path).await?.bytes;
+    if found == bytes {
+        return Ok(());
     }
+    let reason = Reason::Short {
+        expected: bytes,
+        found,
+    };
+    Err(StorageError::new(Op::Close, storage.show(path), reason))
+}
+
+/// Writes the sidecar. One that fails in passing is removed and written again: the file it vouches for may have taken
+/// minutes. An unknown outcome is resolved by reading it back first.
+async fn vouch(
+    storage: &dyn Storage,
+    path: &StorePath,
+    sidecar: &StorePath,
+    md5: Md5,
+) -> Result<(), StorageError> {
+    let line = Bytes::from(sidecar_line(md5, path.name()));
+    let mut again = 0..SIDECAR_AGAIN;
+    let mut result = write_whole(storage, sidecar, line.clone()).await;
+    while let Err(error) = &result
+        && error.error().is_retryable()
+        && again.next().is_some()
+    {
+        // What is there of it is ours, as the file beside it is.
+        match storage.delete_file(sidecar).await {
+            Ok(()) => {}
+            Err(gone) if gone.error().is_not_found() => {}
+            Err(_) => break,
+        }
+        result = write_whole(storage, sidecar, line.clone()).await;
+    }
+    Ok(result?)
 }
 
 /// Writes a small file whole: create, write, sync, close. When the outcome of the close is unknown,

@@ -24,6 +24,7 @@ use super::given::{Files, Given};
 use super::{bare_view, outcome};
 use crate::cluster::yarn::YarnCluster;
 use crate::driver::{log, wall_ms};
+use crate::hook::{Goodbye, strike_at_goodbye};
 use crate::process::prepare::is_transient;
 use crate::process::refusal::Refusal;
 use crate::report::{Asked, Facts, Report, logs, place, tracking};
@@ -143,6 +144,7 @@ impl<'a> Ending<'a> {
             JobState::Stopped => FinalStatus::Killed,
             _ => FinalStatus::Failed,
         };
+        strike_at_goodbye(Goodbye::Before, self.given.attempt());
         let said = self
             .cluster
             .finish(status, report.diagnostics(&url), tracking)
@@ -150,6 +152,7 @@ impl<'a> Ending<'a> {
         match said {
             Ok(()) => {
                 tracing::info!(?status, "unregistered");
+                strike_at_goodbye(Goodbye::After, self.given.attempt());
                 self.clear().await;
             }
             // The next attempt finds the outcome in the journal.

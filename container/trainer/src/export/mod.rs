@@ -300,7 +300,7 @@ pub(crate) fn data_format_name(format: DataFormat) -> &'static str {
 }
 
 async fn close(writer: SummedWriter, storage: &dyn Storage) -> Result<Summed, ExportError> {
-    Ok(writer.close(storage).await?.vouch(storage).await?)
+    Ok(writer.finish(storage).await?)
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Makes data, then sidecar durable. The result is what the manifest will say of the file.
+    /// Makes data and sidecar durable. The result is what the manifest will say of the file.
     ///
     /// # Errors
     /// What the storage says; `Amount` when a section was left short.
@@ -130,7 +130,7 @@ impl ShardWriter {
                 given: self.written,
             });
         }
-        let summed = self.file.close(storage).await?.vouch(storage).await?;
+        let summed = self.file.finish(storage).await?;
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
