@@ -1,0 +1,201 @@
+//! What a cluster does to jobs by its own rules: takes containers for another queue, renews the tokens of attempts, loses
+//! the last word of one that is done.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use heddle_protocol::ids::Role;
+use heddle_protocol::view::{JobState, JobView, SlotState};
+use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
+use heddle_tests::hdfs_job::Shape;
+use heddle_tests::yarn_job::{Counting, Watch, YarnJob, settled};
+use heddle_yarn::client::FinalApplicationStatus;
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// The cluster of this file, for one test at a time: one of them takes all of it, another its ResourceManager.
+/// Two queues have a half each and may take all; three nodes have room for six containers of 192 MiB each.
+fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
+    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = || {
+        let property = |file: &str, key: &str, value: &str| {
+            let file = format!("{file}.xml");
+            (file, key.to_owned(), value.to_owned())
+        };
+        let queue = |key: &str, value: &str| {
+            let key = format!("yarn.scheduler.capacity.root.{key}");
+            property("capacity-scheduler", &key, value)
+        };
+        let preemption = |key: &str, value: &str| {
+            let key = format!("yarn.resourcemanager.monitor.capacity.preemption.{key}");
+            property("yarn-site", &key, value)
+        };
+        Cluster::start(Options {
+            properties: vec![
+                property("yarn-site", "yarn.nodemanager.resource.memory-mb", "1152"),
+                queue("queues", "default,other"),
+                queue("default.capacity", "50"),
+                queue("other.capacity", "50"),
+                queue("other.maximum-capacity", "100"),
+                queue("other.user-limit-factor", "100"),
+                property(
+                    "yarn-site",
+                    "yarn.resourcemanager.scheduler.monitor.enable",
+                    "true",
+                ),
+                preemption("monitoring_interval", "300"),
+                preemption("max_wait_before_kill", "1000"),
+                // All that is due at once, not a tenth of the cluster and a fifth of that in each round.
+                preemption("total_preemption_per_round", "1.0"),
+                preemption("natural_termination_factor", "1.0"),
+            ],
+            am_expiry_ms: 6_000,
+            // More than three times the expiry, or the ResourceManager does not start.
+            amrm_token_roll_s: Some(20),
+            ..Options::default()
+        })
+        .map_err(|error| format!("{error:#}"))
+    };
+    let cluster = CLUSTER
+        .get_or_init(start)
+        .as_ref()
+        .map_err(|error| anyhow::anyhow!(error.clone()))?;
+    Ok((cluster, turn))
+}
+
+fn trainers(view: &JobView) -> usize {
+    let running = view
+        .slots
+        .iter()
+        .filter(|place| place.slot.role == Role::Trainer && place.state == SlotState::Running);
+    running.count()
+}
+
+#[test]
+fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
+    const ALL: usize = 15;
+    let (cluster, _turn) = cluster()?;
+    let counting = Counting::new(cluster, "gives-way", "asp", 20)?;
+    // Every other trainer is in the middle of a step when its time is over; the others hand back before.
+    let slow = counting.job.path().join("slow");
+    let odd = format!(
+        "case \"$HEDDLE_SLOT\" in trainer-*[13579]) export HEDDLE_TEST_HOOK='pause:4000:{}' ;; esac",
+        slow.display()
+    );
+    let mut first =
+        counting
+            .job
+            .submit_with_shell(&["--set", "trainers.max=15"], "pause:40:{slow}", &odd)?;
+    first.wait_for("it has the whole cluster", LIMIT, |view| {
+        settled(view) && trainers(view) == ALL
+    })?;
+
+    let shape = Shape::passes(2);
+    let job = YarnJob::bsp(cluster, "is-given-way", shape)?;
+    let mut second = job.submit(&["--queue", "other"], "pause:20:{slow}")?;
+    second.wait_for("the other queue's job has its containers", LIMIT, settled)?;
+    let shrunk = first.view()?;
+    // Its five containers, its ApplicationMaster's among them, are trainers of the first job, which asks for them again.
+    ensure!(trainers(&shrunk) == ALL - 5, "{shrunk:#?}");
+    ensure!(
+        shrunk.epoch.count == 0 && shrunk.state == JobState::Running,
+        "nothing is rolled back: {shrunk:#?}"
+    );
+    job.hurry()?;
+    second.ends_well(LIMIT)?;
+    job.same_as_local(shape)?;
+
+    first.wait_for("it has the whole cluster again", LIMIT, |view| {
+        settled(view) && trainers(view) == ALL
+    })?;
+    counting.job.hurry()?;
+    let view = first.ends_well(LIMIT)?;
+    let causes: BTreeSet<&str> = view
+        .history
+        .ended
+        .iter()
+        .map(|ended| ended.cause.as_str())
+        .collect();
+    println!("{} ended: {causes:?}", view.history.ended_total);
+    ensure!(
+        causes == BTreeSet::from(["was preempted"]),
+        "what was taken is told so, what was handed back is no loss: {view:#?}"
+    );
+    ensure!(view.epoch.count == 0, "only trainers were taken: {view:#?}");
+    counting.check()
+}
+
+#[test]
+fn a_renewed_token_opens_new_connections_and_the_old_one_is_not_needed() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let rm = Daemon::ResourceManager(1);
+    let shape = Shape::passes(100);
+    let job = YarnJob::bsp(cluster, "token-roll", shape)?;
+    let mut submitted = job.submit(&[], "pause:30:{slow}")?;
+    let watch = Watch::in_a_step(&mut submitted, 1)?;
+    let renewed = || {
+        let logs = submitted.logs("am.log");
+        let count = |log: &String| log.matches("the attempt's token was renewed").count();
+        logs.values().map(count).sum::<usize>()
+    };
+    let activated = || -> Result<usize> {
+        let log = std::fs::read_to_string(cluster.dir().join(format!("{rm}.log")))?;
+        Ok(log.matches("Activating next master key").count())
+    };
+    let known = renewed();
+    wait_until("the token is renewed", LIMIT, || {
+        ensure!(renewed() > known, "not yet; {}", submitted.story());
+        activated()
+    })
+    .and_then(|known| {
+        // From here on the ResourceManager's state holds the new key alone.
+        wait_until("the old key is dropped", LIMIT, || {
+            ensure!(activated()? > known, "not yet");
+            Ok(())
+        })
+    })?;
+    cluster.kill(rm)?;
+    cluster.restart(rm)?;
+    cluster.wait_ready()?;
+    watch.untouched(&mut submitted)?;
+    job.hurry()?;
+    submitted.ends_well(LIMIT)?;
+    let report = submitted.report()?;
+    ensure!(
+        report.attempt.is_some_and(|attempt| attempt.attempt == 1),
+        "{report:?}"
+    );
+    job.same_as_local(shape)
+}
+
+#[test]
+fn an_attempt_after_a_lost_goodbye_trains_nothing() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let shape = Shape::passes(2);
+    let job = YarnJob::bsp(cluster, "goodbye", shape)?;
+    let mut submitted = job.submit(&[], "die:before-goodbye")?;
+    let view = submitted.ends_well(LIMIT)?;
+    ensure!(view.state == JobState::Finished, "{view:#?}");
+    let report = submitted.report()?;
+    ensure!(
+        report.final_status == FinalApplicationStatus::Succeeded
+            && report.attempt.is_some_and(|attempt| attempt.attempt == 2),
+        "{report:?}"
+    );
+    let logs = submitted.logs("stderr");
+    let later: Vec<_> = logs.keys().filter(|id| id.contains("_02_")).collect();
+    ensure!(
+        later.len() == 1,
+        "an ApplicationMaster and nothing else: {later:?}"
+    );
+    job.same_as_local(shape)?;
+    ensure!(
+        !job.heddle_names("staging")?.contains(&submitted.id),
+        "staging is gone"
+    );
+    submitted.wait_gone(LIMIT).context("nobody is left")
+}
