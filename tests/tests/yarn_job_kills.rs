@@ -9,8 +9,11 @@ use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::view::{JobState, JobView};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::Shape;
-use heddle_tests::local::{is_alive, kill9};
-use heddle_tests::yarn_job::{Counting, Process, Submitted, Watch, YarnJob, settled};
+use heddle_tests::local::kill9;
+use heddle_tests::yarn_job::{
+    Counting, Process, Submitted, Watch, YarnJob, exit_code_left, settled,
+};
+use nix::sys::signal::{Signal, kill};
 
 const LIMIT: Duration = Duration::from_secs(180);
 /// Enough steps for every kill, whatever the machine: a test that has done its part lets the job run out.
@@ -21,6 +24,8 @@ const SHAPE: Shape = Shape {
 };
 /// A loss costs at most the steps since the last checkpoint, and those of the one that was under way.
 const REWORK_STEPS: u64 = 60;
+/// What a container ends with that the ApplicationMaster has replaced.
+const REFUSED: i32 = 9;
 
 /// A job that is hurt and then held to its result.
 enum Job<'c> {
@@ -210,7 +215,8 @@ fn slots(processes: &[Process]) -> BTreeSet<Slot> {
         .collect()
 }
 
-/// A node with its containers, a NodeManager alone, the ResourceManager.
+/// A node with its containers, a NodeManager alone, the ResourceManager. Containers whose NodeManager died live on
+/// beside their replacements, until they hear that they are not wanted.
 fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
     let mut submitted = job.job().submit(&SPREAD, "pause:40:{slow}")?;
 
@@ -227,27 +233,36 @@ fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
     let watch = Watch::in_a_step(&mut submitted, 2)?;
     let (manager, zombies) = node(&watch)?;
     cluster.kill(manager)?;
-    submitted.wait_for("the first is replaced", LIMIT, |view| {
-        view.recoveries.len() > watch.view.recoveries.len()
-    })?;
-    let beside = submitted.processes();
-    println!(
-        "{} of {} live beside their replacements",
+    // One of each role sleeps, so that it is there beside its replacement for certain; the others work on.
+    let asleep = [Role::Pserver, Role::Trainer].map(|role| {
         zombies
             .iter()
-            .filter(|zombie| beside.contains(zombie))
-            .count(),
-        zombies.len()
-    );
+            .find(|zombie| zombie.slot.is_some_and(|slot| slot.role == role))
+    });
+    for zombie in asleep.into_iter().flatten() {
+        kill(zombie.pid, Signal::SIGSTOP)?;
+    }
     watch.replaced(&mut submitted, &slots(&zombies), REWORK_STEPS)?;
-    wait_until("zombies stop by themselves", LIMIT, || {
-        let left: Vec<_> = zombies
+    let beside = submitted.processes();
+    let mut watch = Watch::in_a_step(&mut submitted, 2)?;
+    for zombie in asleep.into_iter().flatten() {
+        let replaced = beside
             .iter()
-            .filter(|zombie| is_alive(zombie.pid))
-            .collect();
-        ensure!(left.is_empty(), "{left:?} live");
-        Ok(())
-    })?;
+            .any(|other| other.slot == zombie.slot && other.incarnation > zombie.incarnation);
+        ensure!(
+            beside.contains(zombie) && replaced,
+            "{zombie:?} of {beside:?}"
+        );
+        kill(zombie.pid, Signal::SIGCONT)?;
+    }
+    for zombie in &zombies {
+        let code = wait_until("a zombie stops by itself", LIMIT, || {
+            exit_code_left(cluster, &submitted.id, zombie)
+        })?;
+        ensure!(code == REFUSED, "{zombie:?} ended with {code}");
+    }
+    watch.processes.retain(|process| !zombies.contains(process));
+    watch.untouched(&mut submitted)?;
     let watch = Watch::in_a_step(&mut submitted, 2)?;
     cluster.restart(manager)?;
     cluster.wait_ready()?;
