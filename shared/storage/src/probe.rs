@@ -56,14 +56,26 @@ pub async fn try_place(storage: &dyn Storage, dir: &StorePath) -> Result<(), Sto
 /// must, and which is gone afterwards.
 ///
 /// # Errors
-/// What kept a call from being made (unwritable, full, unreachable), or `Unsupported` naming the
-/// promise that the store does not keep.
+/// What kept a call from being made (unwritable, full, unreachable), `Unsupported` naming the
+/// promise that the store does not keep, or `NotFound` when somebody else has deleted `scratch` meanwhile.
 pub async fn probe(storage: &dyn Storage, scratch: &StorePath) -> Result<(), StorageError> {
     storage.mkdir(scratch, Mode::DIR).await?;
     let result = probe_inside(storage, scratch).await;
-    let cleaned = storage.delete_dir(scratch).await;
-    result?;
-    cleaned?;
+    if let Err(error) = result {
+        // Whatever it looked like from inside, a store is not to blame for what was taken away.
+        return Err(match storage.stat(scratch).await {
+            Err(gone) if gone.is_not_found() => gone.because(error),
+            _ => {
+                let _leaks = storage.delete_dir(scratch).await;
+                error
+            }
+        });
+    }
+    match storage.delete_dir(scratch).await {
+        Err(error) if !error.error().is_not_found() => return Err(error.into()),
+        // Every promise was seen to be kept, so it does not matter who deleted it.
+        _ => {}
+    }
     match storage.stat(scratch).await {
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),

@@ -6,11 +6,10 @@ use bytes::Bytes;
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{MANIFEST_BYTES_MAX, Manifest, ShardFile};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::layout::{
     CLAIMS, DAMAGED, JOURNAL, MANIFEST, MARKER, STAGING, cut_of, generation_of,
-    is_hidden_probe_name, probe_name,
+    is_hidden_probe_name,
 };
 use super::{CheckpointError, ClaimRecord, Damage, Lineage};
 use crate::digest::sum_of;
@@ -20,7 +19,7 @@ use crate::shard_file::ShardReader;
 use crate::sidecar::{SIDECAR_BYTES_MAX, SidecarError, read_sidecar, sidecar_name};
 use crate::store::{Entry, Kind, Mode, Storage};
 use crate::summed::{is_draft_of, publish_small};
-use crate::{Location, check_place, make_dirs, probe, read_small, try_place};
+use crate::{Location, check_place, make_dirs, read_small, try_place};
 
 /// Longest marker or claim that is read.
 const SMALL_BYTES_MAX: usize = 64 << 10;
@@ -80,11 +79,7 @@ impl CheckpointDir {
         for name in [CLAIMS, JOURNAL, STAGING, DAMAGED] {
             dir.make(&dir.at(name)?).await?;
         }
-        let scratch = dir
-            .at(STAGING)?
-            .join(&probe_name(Uuid::new_v4()))
-            .map_err(StorageError::from)?;
-        probe(&*dir.storage, &scratch).await?;
+        dir.probe().await?;
         Ok(dir)
     }
 
@@ -104,10 +99,7 @@ impl CheckpointDir {
             if dir.is_marked().await? {
                 let staging = dir.at(STAGING)?;
                 if writing && dir.storage.stat(&staging).await.is_ok() {
-                    let scratch = staging
-                        .join(&probe_name(Uuid::new_v4()))
-                        .map_err(StorageError::from)?;
-                    return Ok(probe(&*dir.storage, &scratch).await?);
+                    return dir.probe().await;
                 }
             } else {
                 dir.check_empty().await?;

@@ -47,8 +47,9 @@ pub(crate) enum Staged {
     Trash(CutId),
     /// `old-g1-<uuid>`: the staging directory of an earlier generation, in deletion.
     Old(Generation),
-    /// `probe-<uuid>`: scratch of the start-up probe.
-    Probe,
+    /// `probe-g2-<uuid>`: scratch of the start-up probe of somebody who saw generation 2 as the highest claim;
+    /// `probe-<uuid>`: who saw none.
+    Probe(Option<Generation>),
 }
 
 fn is_uuid(text: &str) -> bool {
@@ -62,7 +63,10 @@ pub(crate) fn staged_of(name: &str) -> Option<Staged> {
         return None;
     }
     if what == "probe" {
-        return Some(Staged::Probe);
+        return Some(Staged::Probe(None));
+    }
+    if let Some(seen) = what.strip_prefix("probe-") {
+        return generation_of(seen).map(|seen| Staged::Probe(Some(seen)));
     }
     if let Some(cut) = what.strip_prefix("trash-") {
         return cut_of(cut).map(Staged::Trash);
@@ -102,20 +106,23 @@ pub(crate) fn damaged_of(name: &str) -> Option<CutId> {
     if is_uuid(uuid) { cut_of(cut) } else { None }
 }
 
-/// Name of the probe's scratch directory.
-pub(crate) fn probe_name(uuid: Uuid) -> String {
-    format!("probe-{}", uuid.simple())
+/// Name of the probe's scratch directory; `seen` is the highest claim there was.
+pub(crate) fn probe_name(seen: Option<Generation>, uuid: Uuid) -> String {
+    match seen {
+        Some(seen) => format!("probe-{seen}-{}", uuid.simple()),
+        None => format!("probe-{}", uuid.simple()),
+    }
 }
 
 /// The same where it lies beside other things.
 pub(crate) fn hidden_probe_name(uuid: Uuid) -> String {
-    format!("{HIDDEN}{}", probe_name(uuid))
+    format!("{HIDDEN}{}", probe_name(None, uuid))
 }
 
 /// Whether a name beside other things is that of a probe.
 pub(crate) fn is_hidden_probe_name(name: &str) -> bool {
     let probe = name.strip_prefix(HIDDEN);
-    probe.and_then(staged_of) == Some(Staged::Probe)
+    probe.and_then(staged_of) == Some(Staged::Probe(None))
 }
 
 /// Whether a name in a staging directory may be that of a shard's file or sidecar.
@@ -152,10 +159,13 @@ mod tests {
             staged_of(&trash_name(cut(3, 40), ID)),
             Some(Staged::Trash(cut(3, 40)))
         );
-        assert_eq!(staged_of(&probe_name(ID)), Some(Staged::Probe));
+        for seen in [None, Some(Generation(3))] {
+            let name = probe_name(seen, ID);
+            assert_eq!(staged_of(&name), Some(Staged::Probe(seen)), "{name}");
+        }
         assert_eq!(damaged_of(&damaged_name(cut(3, 40), ID)), Some(cut(3, 40)));
         assert!(is_hidden_probe_name(&hidden_probe_name(ID)));
-        assert!(!is_hidden_probe_name(&probe_name(ID)));
+        assert!(!is_hidden_probe_name(&probe_name(None, ID)));
     }
 
     #[test]
@@ -195,6 +205,8 @@ mod tests {
             &format!("x-{id}"),
             &format!("c0-{id}"),
             &format!("trash-g1-{id}"),
+            &format!("probe-{id}-{id}"),
+            &format!("probe-g0-{id}"),
         ] {
             assert_eq!(staged_of(name), None, "{name}");
         }

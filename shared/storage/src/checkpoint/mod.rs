@@ -9,6 +9,7 @@
 //!             MANIFEST.json, MANIFEST.json.md5
 //!       .staging/g2/c5-<salt>/          a checkpoint in the making
 //!       .staging/g2/trash-g1-c1-<uuid>  one that is being deleted
+//!       .staging/probe-g2-<uuid>        scratch of somebody who begins, and saw g2 claimed
 //!       damaged/g1-c3-<uuid>            one that was found damaged and set aside, never deleted
 //! ```
 //!
@@ -25,6 +26,7 @@ mod layout;
 mod lineage;
 mod remove;
 mod restore;
+mod scratch;
 #[cfg(test)]
 mod tests;
 

@@ -151,8 +151,9 @@ impl CheckpointDir {
         }
     }
 
-    /// Deletes orphans: all staging of generations below `own`, and of `own` what is in the trash or
-    /// belongs to a cut below one that was committed. Returns how many.
+    /// Deletes orphans: all staging of generations below `own` and probes of those who saw none above them, and of
+    /// `own` what is in the trash or belongs to a cut below one that was committed. Returns how many. Whoever tries the
+    /// store while `own` leads is not disturbed: it may be about to follow.
     async fn sweep(&self, own: Generation) -> Result<usize, CheckpointError> {
         let newest_own = self
             .names()
@@ -166,26 +167,19 @@ impl CheckpointDir {
             if entry.kind != Kind::Dir {
                 continue;
             }
-            match generation_of(entry.name()) {
-                // Out of the way in one step first: its owner, if it lives, then fails to commit what
-                // is being taken apart.
-                Some(old) if old < own => {
-                    let aside = own_staging
-                        .join(&old_name(old, Uuid::new_v4()))
-                        .map_err(StorageError::from)?;
-                    self.check_highest(own).await?;
-                    match self.storage.rename(&entry.path, &aside).await {
-                        Ok(()) => {}
-                        Err(error) if error.error().is_not_found() => {}
-                        Err(error) => return Err(StorageError::from(error).into()),
-                    }
-                }
-                Some(_) => {}
-                // Scratch of a probe that did not come to its end.
-                None if staged_of(entry.name()) == Some(Staged::Probe) => {
-                    self.delete_tree(&entry.path).await?
-                }
-                None => {}
+            let aside = match (generation_of(entry.name()), staged_of(entry.name())) {
+                (Some(old), _) if old < own => old_name(old, Uuid::new_v4()),
+                (None, Some(Staged::Probe(seen))) if seen < Some(own) => entry.name().to_owned(),
+                _ => continue,
+            };
+            // Out of the way in one step first: its owner, if it lives, then fails to commit what is being taken
+            // apart, and finds nothing of its probe rather than half.
+            let aside = own_staging.join(&aside).map_err(StorageError::from)?;
+            self.check_highest(own).await?;
+            match self.storage.rename(&entry.path, &aside).await {
+                Ok(()) => {}
+                Err(error) if error.error().is_not_found() => {}
+                Err(error) => return Err(StorageError::from(error).into()),
             }
         }
         self.sweep_own(&own_staging, newest_own).await
@@ -201,7 +195,7 @@ impl CheckpointDir {
             let orphan = match staged_of(entry.name()) {
                 // Cuts are opened one after the other, so one below a committed cut is closed.
                 Some(Staged::Cut(number)) => newest.is_some_and(|newest| number <= newest.number),
-                Some(Staged::Trash(_) | Staged::Old(_) | Staged::Probe) => true,
+                Some(Staged::Trash(_) | Staged::Old(_) | Staged::Probe(_)) => true,
                 None => false,
             };
             if orphan && entry.kind == Kind::Dir {

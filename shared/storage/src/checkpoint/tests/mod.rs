@@ -3,6 +3,7 @@
 mod crash;
 mod foreign;
 mod restore;
+mod scratch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
