@@ -94,7 +94,8 @@ impl SummedWriter {
     pub async fn finish(mut self, storage: &dyn Storage) -> Result<Summed, StorageError> {
         self.writer.sync().await?;
         let (path, bytes) = (self.path, self.bytes);
-        let md5 = self.digester.finish().await;
+        let no_sum = |error| StorageError::new(Op::Close, &path, Reason::Other).because(error);
+        let md5 = self.digester.finish().await.map_err(no_sum)?;
         let sidecar = path.sibling(&sidecar_name(path.name()))?;
         let (closed, vouched) = tokio::join!(
             close(self.writer, storage, &path, bytes),

@@ -292,7 +292,9 @@ impl Source {
     /// Compares the sum; asked again it says the same again.
     async fn finish(&mut self) -> Result<(), CheckpointError> {
         if let Some(digester) = self.digester.take() {
-            self.sum = Some(digester.finish().await);
+            let no_sum =
+                |error| StorageError::new(Op::Read, &self.shown, Reason::Other).because(error);
+            self.sum = Some(digester.finish().await.map_err(no_sum)?);
         }
         match self.sum {
             Some(found) if found != self.expected => {

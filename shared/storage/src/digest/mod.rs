@@ -1,0 +1,173 @@
+//! MD5 on a thread of its own, taken as the bytes go by.
+//!
+//! On the stream's own thread it would add its time to the stream's; beside it the slower of the two counts. Streams of
+//! a process share a thread, which takes them together: that is faster than each by itself (see `md5`). A file is
+//! never read again just to sum it: what is read back may differ from what was written, and then the sum would vouch
+//! for the damage.
+
+mod md5;
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+
+use ::md5::Digest as _;
+use bytes::Bytes;
+use crossbeam::channel::Sender;
+use heddle_protocol::manifest::Md5;
+use tokio::sync::{Semaphore, oneshot};
+
+use md5::Sum;
+use worker::{Id, Message};
+
+/// Pieces of a stream on their way to the summing thread. With pieces of at most [`PIECE_BYTES`], 8 MiB: enough
+/// to cover a hiccup of either side, little beside the buffers of a stream.
+const PIECES_MAX: usize = 8;
+/// Longer pieces are cut, so that the queue is bounded in bytes too.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// The sum of a few bytes in memory.
+pub(crate) fn sum_of(bytes: &[u8]) -> Md5 {
+    Md5(::md5::Md5::digest(bytes).into())
+}
+
+/// Bytes that are summed on the spot before the thread is asked: less than handing them over costs.
+const INLINE_BYTES: usize = 64 << 10;
+
+/// A sum in the making.
+#[derive(Debug)]
+pub(crate) struct Digester {
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// So far there were few bytes.
+    Inline {
+        sum: Sum,
+        left: usize,
+    },
+    Thread(Handed),
+}
+
+/// A stream that the summing thread knows, until this is dropped.
+#[derive(Debug)]
+struct Handed {
+    id: Id,
+    to: Sender<Message>,
+    room: Arc<Semaphore>,
+}
+
+impl Digester {
+    pub(crate) fn new() -> Self {
+        let state = State::Inline {
+            sum: Sum::new(),
+            left: INLINE_BYTES,
+        };
+        Self { state }
+    }
+
+    /// Adds bytes; they are shared, not copied. Waits while the thread is [`PIECES_MAX`] pieces behind.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) async fn update(&mut self, mut data: Bytes) -> io::Result<()> {
+        if let State::Inline { sum, left } = &mut self.state {
+            if data.len() <= *left {
+                *left -= data.len();
+                sum.update(&data);
+                return Ok(());
+            }
+            let (id, to) = worker::begin(sum.clone())?;
+            let room = Arc::new(Semaphore::new(PIECES_MAX));
+            self.state = State::Thread(Handed { id, to, room });
+        }
+        let State::Thread(handed) = &self.state else {
+            return Ok(());
+        };
+        while !data.is_empty() {
+            let piece = data.split_to(data.len().min(PIECE_BYTES));
+            let permit = Arc::clone(&handed.room).acquire_owned().await;
+            let permit = permit.map_err(io::Error::other)?;
+            handed.tell(Message::Piece(handed.id, piece, permit))?;
+        }
+        Ok(())
+    }
+
+    /// The sum over all that was added.
+    ///
+    /// # Errors
+    /// When the thread is gone.
+    pub(crate) async fn finish(self) -> io::Result<Md5> {
+        let handed = match self.state {
+            State::Inline { sum, .. } => return Ok(sum.finish()),
+            State::Thread(handed) => handed,
+        };
+        let (to, sum) = oneshot::channel();
+        handed.tell(Message::Finish(handed.id, to))?;
+        sum.await.map_err(io::Error::other)
+    }
+}
+
+impl Handed {
+    fn tell(&self, message: Message) -> io::Result<()> {
+        let gone = |_| io::Error::other("the summing thread is gone");
+        self.to.send(message).map_err(gone)
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        // A stream that was finished is forgotten already.
+        let _gone_with_its_thread = self.tell(Message::Forget(self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn pieces_of_any_size_give_the_sum_of_the_whole() {
+        let data: Vec<u8> = (0..20_000_000u32).map(|n| (n ^ (n >> 7)) as u8).collect();
+        let whole = sum_of(&data);
+        let mut digester = Digester::new();
+        let mut rest = Bytes::from(data);
+        for len in [0, 1, 17, 9_000_000, 3_000_000] {
+            digester.update(rest.split_to(len)).await.expect("a thread");
+        }
+        digester.update(rest).await.expect("a thread");
+        assert_eq!(digester.finish().await.expect("a thread"), whole);
+    }
+
+    #[tokio::test]
+    async fn nothing_has_the_known_sum() {
+        let digester = Digester::new();
+        let sum = digester.finish().await.expect("on the spot");
+        assert_eq!(sum.to_string(), "d41d8cd98f00b204e9800998ecf8427e");
+        assert_eq!(sum, sum_of(b""));
+    }
+
+    #[tokio::test]
+    async fn streams_side_by_side_have_their_own_sums_and_one_that_is_dropped_disturbs_none() {
+        let data = |n: usize| -> Vec<u8> {
+            (0..3_000_000 + 70_001 * n)
+                .map(|at| (at * (n + 7) >> 3) as u8)
+                .collect()
+        };
+        let mut streams: Vec<_> = (0..11).map(|_| Digester::new()).collect();
+        let mut rests: Vec<_> = (0..11).map(|n| Bytes::from(data(n))).collect();
+        let mut dropped = Digester::new();
+        while rests.iter().any(|rest| !rest.is_empty()) {
+            for (n, (stream, rest)) in streams.iter_mut().zip(&mut rests).enumerate() {
+                let piece = rest.split_to(rest.len().min(100_003 + 1013 * n));
+                dropped.update(piece.clone()).await.expect("a thread");
+                stream.update(piece).await.expect("a thread");
+            }
+        }
+        drop(dropped);
+        for (n, stream) in streams.into_iter().enumerate() {
+            assert_eq!(stream.finish().await.expect("a thread"), sum_of(&data(n)));
+        }
+    }
+}
