@@ -75,6 +75,8 @@ pub struct ContainerStatus {
     pub id: ContainerId,
     /// Whether it runs.
     pub state: ContainerState,
+    /// It is not complete, but is being ended, or has ended and is being cleared away (`COMPLETING`).
+    pub ending: bool,
     /// Meaningful when it is complete.
     pub exit: ExitStatus,
     /// Words of YARN, and the end of the container's standard error when it failed.
@@ -173,6 +175,7 @@ impl TryFrom<&proto::ContainerStatusProto> for ContainerStatus {
                 .ok_or(Missing("id of a container's status"))?
                 .try_into()?,
             state: message.state().into(),
+            ending: message.container_sub_state() == proto::ContainerSubStateProto::CssCompleting,
             exit: ExitStatus(message.exit_status()),
             diagnostics: message.diagnostics().to_owned(),
         })
@@ -182,6 +185,27 @@ impl TryFrom<&proto::ContainerStatusProto> for ContainerStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_container_that_is_being_ended_is_not_complete() {
+        use prost::Message;
+        // What a NodeManager says of a container in its state KILLING.
+        let id: ContainerId = "container_1_0001_01_000002".parse().expect("an id");
+        let mut message = proto::ContainerStatusProto {
+            container_id: Some(id.into()),
+            state: Some(proto::ContainerStateProto::CRunning.into()),
+            ..Default::default()
+        };
+        let status = |message: &proto::ContainerStatusProto| {
+            ContainerStatus::try_from(message).expect("a status")
+        };
+        assert!(!status(&message).ending, "as it is where nothing is said");
+        let mut bytes = message.encode_to_vec();
+        bytes.extend([8 << 3, 4]);
+        message = proto::ContainerStatusProto::decode(bytes.as_slice()).expect("a message");
+        assert!(status(&message).ending);
+        assert_eq!(status(&message).state, ContainerState::Running);
+    }
 
     #[test]
     fn a_container_without_a_node_is_refused() {

@@ -113,6 +113,7 @@ mod tests {
         exit_of(&ContainerStatus {
             id: "container_1_0001_01_000002".parse().expect("an id"),
             state: ContainerState::Complete,
+            ending: false,
             exit: ExitStatus(code),
             diagnostics: diagnostics.to_owned(),
         })

@@ -145,6 +145,8 @@ pub struct ContainerStatusProto {
     pub capability: ::core::option::Option<ResourceProto>,
     #[prost(enumeration = "ExecutionTypeProto", optional, tag = "6", default = "Guaranteed")]
     pub execution_type: ::core::option::Option<i32>,
+    #[prost(enumeration = "ContainerSubStateProto", optional, tag = "8")]
+    pub container_sub_state: ::core::option::Option<i32>,
 }
 /// A node as the ResourceManager sees it. decommissioning_timeout is seconds.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -356,6 +358,42 @@ impl ContainerStateProto {
             "C_NEW" => Some(Self::CNew),
             "C_RUNNING" => Some(Self::CRunning),
             "C_COMPLETE" => Some(Self::CComplete),
+            _ => None,
+        }
+    }
+}
+/// Life of a container in more detail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ContainerSubStateProto {
+    CssScheduled = 1,
+    CssRunning = 2,
+    CssPaused = 3,
+    CssCompleting = 4,
+    CssDone = 5,
+}
+impl ContainerSubStateProto {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::CssScheduled => "CSS_SCHEDULED",
+            Self::CssRunning => "CSS_RUNNING",
+            Self::CssPaused => "CSS_PAUSED",
+            Self::CssCompleting => "CSS_COMPLETING",
+            Self::CssDone => "CSS_DONE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CSS_SCHEDULED" => Some(Self::CssScheduled),
+            "CSS_RUNNING" => Some(Self::CssRunning),
+            "CSS_PAUSED" => Some(Self::CssPaused),
+            "CSS_COMPLETING" => Some(Self::CssCompleting),
+            "CSS_DONE" => Some(Self::CssDone),
             _ => None,
         }
     }
