@@ -253,6 +253,7 @@ impl Core {
                 exit,
                 text,
             } => self.exited(&container, &exit, &text),
+            Event::Vanished { container, cause } => self.vanished(&container, &cause),
             Event::Preempting {
                 container,
                 deadline_ms,

@@ -40,6 +40,14 @@ pub enum Event {
         /// What it said last (the end of its stderr), at most some lines; empty if that is not known.
         text: String,
     },
+    /// Nobody vouches for a container any more whose process does not speak: its NodeManager does not answer, or says
+    /// that it is ending it. If it has spoken up meanwhile, that counts.
+    Vanished {
+        /// The container.
+        container: ContainerId,
+        /// What its node does, to follow "trainer-1 is gone: ".
+        cause: String,
+    },
     /// The cluster is about to take this container for another job. It need not come to that.
     Preempting {
         /// The container.
@@ -232,6 +240,11 @@ pub enum Stored {
     /// Whether it was done could not be found out.
     Unknown {
         /// Names the file and the cause.
+        error: String,
+    },
+    /// [`StoreCall::PublishModel`](crate::StoreCall::PublishModel): another job's model has that name by now.
+    Taken {
+        /// Names the file and the job.
         error: String,
     },
     /// Another ApplicationMaster owns the directory.

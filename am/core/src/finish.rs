@@ -226,6 +226,8 @@ impl Core {
         self.set_export(|export| export.publishing = false);
         match outcome {
             Stored::Published(model) => self.finished(Some(model)),
+            // Nothing is amiss with this job, and another try would find the same.
+            Stored::Taken { error } => self.fail(7, error),
             Stored::NotDone { error } | Stored::Unknown { error } => {
                 self.export_stumbled("the model could not be published", &error);
             }

@@ -3,7 +3,8 @@
 //! **First signal wins.** A process that ended is told by the cluster; one whose control connection closes
 //! has its port tried at once: refused means gone, in milliseconds; anything else means that only silence
 //! can tell, and silence is waited out (`dead_ms`). What a trainer says of a pserver that it cannot reach starts
-//! the same probe: nobody is declared dead on hearsay. YARN alone takes ten minutes to report a lost node.
+//! the same probe: nobody is declared dead on hearsay. YARN alone takes ten minutes to report a lost node; a trainer,
+//! which has no port, is given up when its connection closed and its NodeManager does not answer either.
 //!
 //! A container that is given up is stopped, its connection closed, and its incarnation refused from then on: if it
 //! lives after all (its node was cut off), it is a zombie that can do no harm.
@@ -61,6 +62,38 @@ impl Core {
         if let (false, Some(endpoint)) = (holder.probing, holder.endpoints.first().copied()) {
             holder.probing = true;
             self.out.push(Action::ProbePort { member, endpoint });
+        }
+    }
+
+    /// The node of a container that does not speak does not vouch for it.
+    pub(crate) fn vanished(&mut self, container: &ContainerId, cause: &str) {
+        let Some(life) = self.slots.containers.get_mut(container) else {
+            return;
+        };
+        let Some(member) = life.member else {
+            // One of an earlier attempt. Nobody waits for it any more; if it comes after all, it is welcome.
+            life.given_up = true;
+            return;
+        };
+        let node = life.node.clone();
+        let away = self
+            .slots
+            .member(member)
+            .is_some_and(|holder| holder.connection.is_none());
+        if !away || self.slots.container(member.slot) != Some(container) {
+            return;
+        }
+        match member.slot.role {
+            Role::Trainer => {
+                self.lose(
+                    member.slot,
+                    &format!("is gone: {cause}"),
+                    Blame::None,
+                    &node,
+                );
+            }
+            // To lose one that lives costs everybody their work since the last checkpoint: its port tells.
+            Role::Pserver => self.probe(member),
         }
     }
 

@@ -243,11 +243,8 @@ impl Core {
                 given_up: false,
                 leaving: false,
             };
-            self.slots
-                .containers
-                .entry(container)
-                .or_insert(life)
-                .member = Some(member);
+            let life = self.slots.containers.entry(container).or_insert(life);
+            (life.member, life.given_up) = (Some(member), false);
         }
         self.deadlines.at_latest(
             Purpose::Liveness,

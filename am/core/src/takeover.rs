@@ -4,6 +4,9 @@
 //! last rollback record, the job goes on where they are; they are told epoch and work again, and who has them ignores
 //! it. Else (a shard is missing, a pserver is behind, or in an epoch that the journal lacks) there is a rollback with an
 //! epoch of this generation. An AM's restart says nothing about anybody's death: containers have `takeover_ms` to come.
+//! But the cluster lists those that live: once each of them has said who it is, or is gone too, who is missing was
+//! lost before and is not waited for. (A list that a ResourceManager made right after its own restart may lack one.
+//! That costs the work since the last checkpoint, and whoever it lacked is refused when it comes.)
 //!
 //! The phase is the lowest that any shard names: only when all had ended it was the next one begun. In ASP a task restarts at
 //! the lowest step that a shard names (0 if one knows none), never after it, and is done only if every shard marks
@@ -242,12 +245,14 @@ impl Core {
             return false;
         };
         let Some(states) = self.all_shards(takeover) else {
-            let hopeless = self
+            let all_came = self
                 .shard_slots()
                 .iter()
                 .all(|slot| takeover.pservers.contains_key(slot));
+            // All pservers are there and do not stand together, or one was gone before this attempt began: waiting
+            // longer cannot help.
+            let hopeless = all_came || self.unidentified() == 0;
             if hopeless {
-                // All pservers are there and do not stand together: waiting longer cannot help.
                 self.takeover_over();
             }
             return hopeless;
@@ -263,12 +268,12 @@ impl Core {
         true
     }
 
-    /// Containers of an earlier attempt that have not said who they are.
+    /// Containers of an earlier attempt that have not said who they are and may still do so.
     pub(crate) fn unidentified(&self) -> usize {
         self.slots
             .containers
             .values()
-            .filter(|life| life.member.is_none())
+            .filter(|life| life.member.is_none() && !life.given_up)
             .count()
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_am_core::{ContainerId, Core, Event, Exit, Locality, Record, StoreCall};
+use heddle_am_core::{ContainerId, Core, Event, Exit, Locality, Probe, Record, StoreCall};
 use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::spec::{Bytes, Consistency, DurationMs, Every};
@@ -127,6 +127,51 @@ fn a_process_that_stood_still_does_not_lead_before_it_has_heard_the_resource_man
     });
     assert!(stores(&job, from).is_empty());
     assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(9));
+}
+
+fn vanish(job: &mut Job, member: Member) {
+    let container = job.process(member).container.clone().expect("it has one");
+    job.on(Event::Vanished {
+        container,
+        cause: "its NodeManager does not answer either".to_owned(),
+    });
+}
+
+#[test]
+fn a_trainer_that_is_away_and_whose_node_is_silent_is_replaced_without_waiting_for_either() {
+    let mut job = Job::asp(40);
+    let trainer = job.trainer(0);
+    vanish(&mut job, trainer);
+    assert_eq!(job.trainer(0), trainer, "it speaks itself");
+    job.disconnect(trainer);
+    job.register(trainer);
+    vanish(&mut job, trainer);
+    assert_eq!(job.trainer(0), trainer, "it has come back");
+    job.disconnect(trainer);
+    vanish(&mut job, trainer);
+    assert!(job.trainer(0).incarnation > trainer.incarnation);
+    assert!(
+        job.stopped.contains(&trainer),
+        "its place is given back when its node is"
+    );
+    let recovery = &job.core.view().recoveries[0];
+    assert!(
+        recovery.cause.contains("is gone: its NodeManager"),
+        "{recovery:?}"
+    );
+}
+
+#[test]
+fn a_pserver_is_not_lost_because_its_node_is_silent() {
+    let mut job = Job::asp(40);
+    let pserver = job.pserver(0);
+    job.disconnect(pserver);
+    vanish(&mut job, pserver);
+    job.probed(pserver, Probe::Open);
+    assert_eq!(job.pserver(0), pserver);
+    vanish(&mut job, pserver);
+    job.probed(pserver, Probe::Refused);
+    assert!(job.pserver(0).incarnation > pserver.incarnation);
 }
 
 #[test]

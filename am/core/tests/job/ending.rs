@@ -207,6 +207,25 @@ fn a_store_that_says_fenced_ends_the_attempt() {
 }
 
 #[test]
+fn a_model_that_another_job_published_first_ends_the_job_and_fences_nobody() {
+    let mut job = exporting();
+    job.auto.store = false;
+    let elected = exporter(&job);
+    let up = Up::Exported {
+        checkpoint: checkpoint(&job),
+        dir: "d".to_owned(),
+        files: Vec::new(),
+    };
+    job.report(elected, up);
+    job.answer_store(Stored::Taken {
+        error: "/out/MODEL.json exists already".to_owned(),
+    });
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, 7));
+    assert!(matches!(job.records.last(), Some(Record::Outcome(_))));
+}
+
+#[test]
 fn a_fatal_report_ends_the_job_with_its_exit_code() {
     let mut job = Job::bsp();
     let trainer = job.trainer(0);

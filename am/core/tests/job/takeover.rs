@@ -1,6 +1,6 @@
 //! The ApplicationMaster starts again: with containers that live, without, and after everything was done.
 
-use heddle_am_core::{ContainerId, Core, Event, Record};
+use heddle_am_core::{ContainerId, Core, Event, Exit, Record};
 use heddle_protocol::control::{Busy, Command, Held, ShardState, TaskPosition, Up};
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Lane, Member, PhaseNo, Role, ShardId, Slot, Step,
@@ -143,6 +143,68 @@ fn a_missing_shard_leads_to_a_rollback_in_an_epoch_of_the_new_generation() {
         "no incarnation is given twice"
     );
     assert_eq!(job.core.view().state, JobState::Running);
+}
+
+#[test]
+fn a_pserver_that_was_lost_before_the_attempt_began_is_not_waited_for() {
+    let mut job = Job::bsp();
+    let gone = job.pserver(0);
+    // The ApplicationMaster and a pserver were on one node.
+    job.processes.remove(&gone);
+    restart(&mut job, 2);
+    let began = job.now;
+    for member in job.processes.keys().copied().collect::<Vec<_>>() {
+        assert_eq!(job.core.view().epoch, Epoch::first(Generation(1)));
+        job.registers(member);
+    }
+    assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
+    assert_eq!(job.core.view().state, JobState::Running);
+    assert_eq!(job.now, began, "nobody else could have come");
+}
+
+#[test]
+fn a_container_whose_node_ends_or_falls_silent_during_the_takeover_is_not_waited_for() {
+    let mut job = Job::bsp();
+    let (lost, silent) = (job.pserver(0), job.trainer(0));
+    let container = |job: &Job, member| job.process(member).container.clone().unwrap();
+    let (lost_in, silent_in) = (container(&job, lost), container(&job, silent));
+    restart(&mut job, 2);
+    let began = job.now;
+    for member in [job.pserver(1), job.trainer(1)] {
+        job.registers(member);
+    }
+    job.processes.remove(&lost);
+    job.on(Event::Vanished {
+        container: silent_in,
+        cause: "its NodeManager does not answer either".to_owned(),
+    });
+    assert_eq!(job.core.view().epoch, Epoch::first(Generation(1)));
+    job.on(Event::Exited {
+        container: lost_in,
+        exit: Exit::NodeLost,
+        text: String::new(),
+    });
+    assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
+    assert_eq!(job.now, began);
+}
+
+#[test]
+fn a_container_that_nobody_vouched_for_is_welcome_when_it_comes_after_all() {
+    let mut job = Job::bsp();
+    let epoch = job.core.view().epoch;
+    let late = job.pserver(0);
+    restart(&mut job, 2);
+    let container = job.process(late).container.clone().unwrap();
+    job.on(Event::Vanished {
+        container,
+        cause: "its NodeManager does not answer either".to_owned(),
+    });
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    for member in &everybody {
+        job.registers(*member);
+    }
+    assert_eq!(job.core.view().epoch, epoch, "nothing was lost");
+    assert_eq!(job.processes.keys().copied().collect::<Vec<_>>(), everybody);
 }
 
 #[test]

@@ -304,6 +304,12 @@ impl Book {
         }
     }
 
+    /// Containers that have not said who they are, and their nodes.
+    pub(super) fn unnamed(&self) -> Vec<(ContainerId, NodeId)> {
+        let unnamed = self.held.iter().filter(|(_, held)| held.member.is_none());
+        unnamed.map(|(id, held)| (*id, held.node.clone())).collect()
+    }
+
     /// A container of ours.
     pub(super) fn held(&self, id: ContainerId) -> Option<&Held> {
         self.held.get(&id)

@@ -29,6 +29,13 @@ const LOOKS: [Duration; 6] = [
     Duration::from_millis(1000),
 ];
 
+/// How long a NodeManager may take to say how a container is.
+const LOOK_LIMIT: Duration = Duration::from_secs(1);
+/// Looks in a row that a NodeManager does not answer before it counts as gone.
+const SILENT_MAX: u32 = 3;
+/// A container of an earlier attempt has some seconds to find this one, whatever its node does.
+const KEPT_LOOK: Duration = Duration::from_secs(4);
+
 /// What came of a call.
 #[derive(Debug)]
 pub(super) enum Done {
@@ -45,6 +52,13 @@ pub(super) enum Done {
     NotStopped(ContainerId),
     /// A container that was looked at has ended.
     Ended(ContainerStatus),
+    /// One that was looked at is not vouched for by its node.
+    Vanished {
+        id: ContainerId,
+        cause: &'static str,
+        /// The NodeManager itself does not answer.
+        unreachable: bool,
+    },
     /// Racks by host.
     Racks(BTreeMap<String, String>),
 }
@@ -126,23 +140,91 @@ impl Hands {
         });
     }
 
-    /// Asks the node of a container whether it still runs: it knows so up to a second before the ResourceManager tells.
+    /// Asks the node of a container whose connection closed whether it still runs: it knows so up to a second before
+    /// the ResourceManager tells, and a ResourceManager that does not know of the node's own end knows nothing for
+    /// minutes.
     pub(super) fn look(&self, node: NodeId, id: ContainerId) {
+        self.look_at(node, id, LOOKS.to_vec());
+    }
+
+    /// Asks the node of a container that an earlier attempt left. One that answers tells the ResourceManager of ends by
+    /// itself.
+    pub(super) fn look_at_kept(&self, node: NodeId, id: ContainerId) {
+        self.look_at(node, id, vec![KEPT_LOOK; SILENT_MAX as usize]);
+    }
+
+    fn look_at(&self, node: NodeId, id: ContainerId, waits: Vec<Duration>) {
         let hands = self.clone();
         tokio::spawn(async move {
-            for wait in LOOKS {
+            let mut looks = Looks::default();
+            for wait in waits {
                 tokio::time::sleep(wait).await;
-                match hands.nodes.status(&node, id).await {
-                    Ok(status) if status.state == ContainerState::Complete => {
-                        let _ending = hands.done.send(Done::Ended(status));
-                        return;
-                    }
-                    Ok(_) => {}
-                    // The ResourceManager or silence will tell.
-                    Err(_) => return,
+                let status = hands.nodes.status(&node, id);
+                let status = tokio::time::timeout(LOOK_LIMIT, status).await;
+                if let Some(done) = looks.saw(id, status.ok()) {
+                    let _ending = hands.done.send(done);
+                    return;
+                }
+                if looks.over {
+                    return;
                 }
             }
+            if let Some(done) = looks.end(id) {
+                let _ending = hands.done.send(done);
+            }
         });
+    }
+}
+
+/// What the looks at one container came to.
+#[derive(Debug, Default)]
+struct Looks {
+    /// So many in a row were not answered.
+    silent: u32,
+    /// The node is ending it.
+    ending: bool,
+    /// The node will not say more.
+    over: bool,
+}
+
+impl Looks {
+    /// Takes in one answer, none if there was none in time. Returns what is certain by it.
+    fn saw(
+        &mut self,
+        id: ContainerId,
+        answer: Option<Result<ContainerStatus, NodeError>>,
+    ) -> Option<Done> {
+        match answer {
+            Some(Ok(status)) if status.state == ContainerState::Complete => {
+                Some(Done::Ended(status))
+            }
+            Some(Ok(status)) => {
+                (self.silent, self.ending) = (0, status.ending);
+                None
+            }
+            None | Some(Err(NodeError::Call(_))) => {
+                self.silent += 1;
+                (self.silent >= SILENT_MAX).then_some(Done::Vanished {
+                    id,
+                    cause: "its NodeManager does not answer either",
+                    unreachable: true,
+                })
+            }
+            // The ResourceManager or silence will tell.
+            Some(Err(_)) => {
+                self.over = true;
+                None
+            }
+        }
+    }
+
+    /// What they come to, all in all. A NodeManager may be ending a container for minutes whose process is long gone.
+    fn end(&self, id: ContainerId) -> Option<Done> {
+        self.ending.then_some(Done::Vanished {
+            id,
+            cause: "its NodeManager is ending it",
+            unreachable: false,
+        })
     }
 }
 
@@ -170,6 +252,77 @@ fn judge(error: &NodeError) -> (Exit, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn answer(state: ContainerState, ending: bool) -> Option<Result<ContainerStatus, NodeError>> {
+        Some(Ok(ContainerStatus {
+            id: id(),
+            state,
+            ending,
+            exit: heddle_yarn::ExitStatus(-1000),
+            diagnostics: String::new(),
+        }))
+    }
+
+    fn id() -> ContainerId {
+        "container_1_0001_01_000002".parse().expect("an id")
+    }
+
+    #[test]
+    fn a_node_that_is_silent_three_times_in_a_row_is_gone_and_so_is_the_container() {
+        let mut looks = Looks::default();
+        for answer in [
+            None,
+            None,
+            answer(ContainerState::Running, false),
+            None,
+            None,
+        ] {
+            assert!(looks.saw(id(), answer).is_none());
+        }
+        let done = looks.saw(id(), None);
+        assert!(
+            matches!(
+                done,
+                Some(Done::Vanished {
+                    unreachable: true,
+                    ..
+                })
+            ),
+            "{done:?}"
+        );
+    }
+
+    #[test]
+    fn a_container_that_its_node_is_ending_all_the_time_is_gone_and_one_that_runs_is_not() {
+        let mut looks = Looks::default();
+        assert!(
+            looks
+                .saw(id(), answer(ContainerState::Running, false))
+                .is_none()
+        );
+        assert!(looks.end(id()).is_none());
+        assert!(
+            looks
+                .saw(id(), answer(ContainerState::Running, true))
+                .is_none()
+        );
+        assert!(matches!(
+            looks.end(id()),
+            Some(Done::Vanished {
+                unreachable: false,
+                ..
+            })
+        ));
+        let done = looks.saw(id(), answer(ContainerState::Complete, false));
+        assert!(matches!(done, Some(Done::Ended(_))));
+    }
+
+    #[test]
+    fn a_node_that_does_not_know_the_container_says_nothing() {
+        let mut looks = Looks::default();
+        let gone = NodeError::Gone { container: id() };
+        assert!(looks.saw(id(), Some(Err(gone))).is_none() && looks.over);
+    }
 
     #[test]
     fn a_grant_that_came_too_late_is_nobodys_fault() {

@@ -210,6 +210,9 @@ impl Master {
         for event in early {
             self.hear(&mut am, event);
         }
+        for (id, node) in self.book.unnamed() {
+            self.hands.look_at_kept(node, id);
+        }
         let mut last = Instant::now();
         let mut failed = false;
         let mut waiting = Vec::new();
@@ -475,6 +478,11 @@ impl Master {
             }
             Done::NotStopped(id) => self.release(am, id),
             Done::Ended(status) => self.ended(&status),
+            Done::Vanished {
+                id,
+                cause,
+                unreachable,
+            } => self.vanished(id, cause, unreachable),
             Done::Racks(racks) => self.book.set_racks(racks),
         }
     }
@@ -563,6 +571,22 @@ impl Master {
         let member = held.member.map(|member| member.to_string());
         tracing::info!(container = %status.id, node = %held.node, member, status = %status.exit, "container ended");
         self.exited(status.id, exit, text);
+    }
+
+    fn vanished(&mut self, id: heddle_yarn::ContainerId, cause: &str, unreachable: bool) {
+        let Some(held) = self.book.held(id) else {
+            return;
+        };
+        let member = held.member.map(|member| member.to_string());
+        tracing::warn!(container = %id, node = %held.node, member, cause, "container not vouched for");
+        if unreachable {
+            let host = held.node.host.clone();
+            self.book.is_unreachable(&host, self.now());
+        }
+        self.tell(Event::Vanished {
+            container: ContainerId(id.to_string()),
+            cause: cause.to_owned(),
+        });
     }
 
     fn exited(&self, id: heddle_yarn::ContainerId, exit: Exit, text: String) {
