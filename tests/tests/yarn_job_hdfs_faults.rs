@@ -1,0 +1,156 @@
+//! HDFS fails under jobs on YARN while a checkpoint is written: the NameNode hangs for half a minute, a DataNode dies.
+//! Checkpoints are late, and nothing else: nobody is replaced, nothing is rolled back, results are as ever.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use heddle_protocol::ids::CutId;
+use heddle_protocol::view::{JobState, JobView};
+use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
+use heddle_tests::hdfs_job::Shape;
+use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob};
+
+const LIMIT: Duration = Duration::from_secs(180);
+/// How long the NameNode hangs.
+const OUTAGE: Duration = Duration::from_secs(30);
+/// A checkpoint that took so long was under way meanwhile.
+const LATE_MS: u64 = 20_000;
+/// How long a page may take to be answered meanwhile: it has nothing to do with HDFS.
+const PAGE: Duration = Duration::from_secs(5);
+/// Enough steps for both faults, whatever the machine: a test that has done its part lets the job run out.
+const SHAPE: Shape = Shape {
+    passes: 60,
+    every: "20 steps",
+    local_data: false,
+};
+const NAMENODE: Daemon = Daemon::NameNode(1);
+
+/// A BSP job, whose bytes are known, beside a counting job in ASP.
+struct Jobs<'c> {
+    bytes: YarnJob<'c>,
+    counts: Counting<'c>,
+}
+
+impl<'c> Jobs<'c> {
+    fn new(cluster: &'c Cluster) -> Result<Self> {
+        Ok(Self {
+            bytes: YarnJob::bsp(cluster, "bytes", SHAPE)?,
+            counts: Counting::new(cluster, "counts", "asp", 60)?,
+        })
+    }
+
+    fn all(&self) -> [&YarnJob<'c>; 2] {
+        [&self.bytes, &self.counts.job]
+    }
+}
+
+/// The newest checkpoint.
+fn newest(view: &JobView) -> Option<CutId> {
+    view.checkpoints.last().map(|last| last.cut)
+}
+
+/// Waits until files of a checkpoint are being written that has no manifest yet.
+fn in_a_checkpoint(job: &YarnJob<'_>) -> Result<()> {
+    wait_until("a checkpoint is being written", LIMIT, || {
+        for name in job.names("ckpt/.staging/g1")? {
+            let files = job.names(&format!("ckpt/.staging/g1/{name}"))?;
+            let whole = files.iter().any(|file| file.starts_with("MANIFEST"));
+            if name.starts_with('c') && !files.is_empty() && !whole {
+                return Ok(());
+            }
+        }
+        bail!("nothing is staged")
+    })
+}
+
+/// Both jobs in a step, the first one in a checkpoint besides.
+fn watched(jobs: &Jobs<'_>, submitted: &mut [Submitted<'_>; 2]) -> Result<[Watch; 2]> {
+    let [bytes, counts] = submitted;
+    let counts = Watch::in_a_step(counts, 2).context("counts")?;
+    let bytes = Watch::in_a_step(bytes, 2).context("bytes")?;
+    in_a_checkpoint(&jobs.bytes)?;
+    Ok([bytes, counts])
+}
+
+/// The job goes on as if nothing had been, and a later checkpoint than all before is committed.
+fn is_untouched(job: &mut Submitted<'_>, watch: &Watch) -> Result<()> {
+    let view = watch.untouched(job)?;
+    let later = job.wait_for("a later checkpoint", LIMIT, |now| {
+        newest(now) > newest(&view)
+    })?;
+    ensure!(
+        later.attempt == watch.view.attempt && later.epoch == watch.view.epoch,
+        "{later:#?}"
+    );
+    Ok(())
+}
+
+fn namenode_hangs(
+    cluster: &Cluster,
+    jobs: &Jobs<'_>,
+    submitted: &mut [Submitted<'_>; 2],
+) -> Result<()> {
+    let watches = watched(jobs, submitted)?;
+    cluster.pause(NAMENODE)?;
+    let paused = Instant::now();
+    for (job, watch) in submitted.iter_mut().zip(&watches) {
+        job.wait_for("steps without a NameNode", LIMIT, |view| {
+            view.rows > watch.view.rows
+        })?;
+    }
+    while paused.elapsed() < OUTAGE {
+        for job in submitted.iter_mut() {
+            job.wait_for("it answers", PAGE, |view| view.state == JobState::Running)?;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    cluster.resume(NAMENODE)?;
+    for (job, watch) in submitted.iter_mut().zip(&watches) {
+        job.wait_for("what was being written is a checkpoint", LIMIT, |view| {
+            let mut taken = view.checkpoints.iter();
+            taken.any(|checkpoint| checkpoint.took_ms >= LATE_MS)
+        })?;
+        is_untouched(job, watch)?;
+    }
+    Ok(())
+}
+
+fn datanode_dies(
+    cluster: &Cluster,
+    jobs: &Jobs<'_>,
+    submitted: &mut [Submitted<'_>; 2],
+) -> Result<()> {
+    let watches = watched(jobs, submitted)?;
+    cluster.kill(Daemon::DataNode(2))?;
+    for (job, watch) in submitted.iter_mut().zip(&watches) {
+        is_untouched(job, watch)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_namenode_that_hangs_and_a_dead_datanode_cost_checkpoints_their_punctuality_alone() -> Result<()>
+{
+    let cluster = Cluster::start(Options {
+        datanodes: 3,
+        ..Options::default()
+    })?;
+    let jobs = Jobs::new(&cluster)?;
+    let [bytes, counts] = jobs.all().map(|job| job.submit(&[], "pause:60:{slow}"));
+    let mut submitted = [bytes?, counts?];
+    namenode_hangs(&cluster, &jobs, &mut submitted).context("the NameNode hangs")?;
+    datanode_dies(&cluster, &jobs, &mut submitted).context("a DataNode dies")?;
+
+    for job in jobs.all() {
+        job.hurry()?;
+    }
+    for job in &mut submitted {
+        job.ends_well(LIMIT)?;
+    }
+    jobs.bytes.same_as_local(SHAPE)?;
+    jobs.counts.check()?;
+    for job in jobs.all() {
+        job.verify()?;
+    }
+    Ok(())
+}
