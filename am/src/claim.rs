@@ -58,6 +58,27 @@ pub struct Request {
     pub on_corrupt: OnCorrupt,
 }
 
+/// What a claim would follow, see [`look`].
+#[derive(Debug)]
+pub struct Followed {
+    /// The claim before it.
+    pub predecessor: Option<ClaimRecord>,
+    /// The checkpoint that it would continue.
+    pub base: Option<Checkpoint>,
+    fresh: bool,
+    claimed: Vec<Generation>,
+}
+
+impl Followed {
+    /// The generation that it would be.
+    #[must_use]
+    pub fn next(&self) -> Generation {
+        self.claimed
+            .last()
+            .map_or(Generation(1), |highest| highest.next())
+    }
+}
+
 /// A claim that was made.
 #[derive(Debug)]
 pub struct Claimed {
@@ -164,49 +185,29 @@ pub async fn claim(
     judge: &impl Judge,
 ) -> Result<Claimed, ClaimError> {
     for _ in 0..TRIES {
-        let claimed = dir.claimed().await?;
-        // Claims of this very process that turned out useless are no predecessors.
-        let mut predecessor = None;
-        for generation in claimed.iter().rev() {
-            let record = dir.claim(*generation).await?;
-            if record.salt != request.salt {
-                predecessor = Some(record);
-                break;
-            }
-        }
-        if let Some(before) = &predecessor {
-            may_follow(dir, before, request, judge).await?;
-        }
-        let from = predecessor.as_ref().map(|before| before.generation);
-        let continues = predecessor
-            .as_ref()
-            .is_some_and(|before| same_application(&before.owner, &request.owner));
-        let fresh = request.fresh && !continues;
-        let base = newest(dir, request, fresh, from, &claimed).await?;
-        let generation = claimed
-            .last()
-            .map_or(Generation(1), |highest| highest.next());
+        let followed = look(dir, request, judge).await?;
+        let generation = followed.next();
         let record = ClaimRecord {
             format_version: CLAIM_VERSION,
             generation,
             run: request.run,
             owner: request.owner.clone(),
-            base: base.as_ref().map(|base| base.manifest.cut),
+            base: followed.base.as_ref().map(|base| base.manifest.cut),
             salt: request.salt,
             at_ms: request.at_ms,
         };
         if !dir.write_claim(&record).await? {
             continue;
         }
-        let again = newest(dir, request, fresh, from, &claimed).await?;
+        let again = newest(dir, request, &followed).await?;
         if again.map(|base| base.manifest.cut) != record.base {
             continue;
         }
         info!(%generation, base = ?record.base, owner = %record.owner, "checkpoint directory claimed");
         return Ok(Claimed {
             generation,
-            base,
-            predecessor,
+            base: followed.base,
+            predecessor: followed.predecessor,
         });
     }
     Err(ClaimError::Contended {
@@ -214,18 +215,56 @@ pub async fn claim(
     })
 }
 
-/// The checkpoint to continue, by the claims up to `from`.
+/// Finds out what [`claim`] would follow now, and claims nothing: whoever is refused for what it finds here has fenced
+/// nobody.
+///
+/// # Errors
+/// As [`claim`].
+pub async fn look(
+    dir: &CheckpointDir,
+    request: &Request,
+    judge: &impl Judge,
+) -> Result<Followed, ClaimError> {
+    let claimed = dir.claimed().await?;
+    // Claims of this very process that turned out useless are no predecessors.
+    let mut predecessor = None;
+    for generation in claimed.iter().rev() {
+        let record = dir.claim(*generation).await?;
+        if record.salt != request.salt {
+            predecessor = Some(record);
+            break;
+        }
+    }
+    if let Some(before) = &predecessor {
+        may_follow(dir, before, request, judge).await?;
+    }
+    let continues = predecessor
+        .as_ref()
+        .is_some_and(|before| same_application(&before.owner, &request.owner));
+    let mut followed = Followed {
+        predecessor,
+        base: None,
+        fresh: request.fresh && !continues,
+        claimed,
+    };
+    followed.base = newest(dir, request, &followed).await?;
+    Ok(followed)
+}
+
+/// The checkpoint to continue, by the claims up to the predecessor's.
 async fn newest(
     dir: &CheckpointDir,
     request: &Request,
-    fresh: bool,
-    from: Option<Generation>,
-    claimed: &[Generation],
+    followed: &Followed,
 ) -> Result<Option<Checkpoint>, CheckpointError> {
-    if fresh {
+    if followed.fresh {
         return Ok(None);
     }
-    let lineage = dir.lineage_from(from, claimed).await?;
+    let from = followed
+        .predecessor
+        .as_ref()
+        .map(|before| before.generation);
+    let lineage = dir.lineage_from(from, &followed.claimed).await?;
     dir.newest(&lineage, Depth::Shallow, request.on_corrupt)
         .await
 }

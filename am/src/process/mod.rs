@@ -7,6 +7,8 @@
 mod conduct;
 mod local;
 mod prepare;
+#[cfg(test)]
+mod prepare_tests;
 mod refusal;
 mod yarn;
 

@@ -1,10 +1,12 @@
 //! What an ApplicationMaster has to know before its job can begin, on one machine and on YARN alike.
 //!
 //! ```text
-//! checkpoint directory → claim → journal → may this spec go on? → input plan → journal of this generation
+//! checkpoint directory → what is there to follow, input plan: may this spec go on? → claim → the same again → journal
 //! ```
 //!
-//! Whatever goes wrong on the way is a [`Refusal`]; nothing is started before all of it holds.
+//! Whatever goes wrong on the way is a [`Refusal`]; nothing is started before all of it holds. A claim ends the reign of
+//! whoever holds the directory, so it is made by a job only that may go on as far as could be seen without it. What it
+//! holds then is looked at again: the owner before was at work until that moment.
 
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use heddle_storage::{Location, connect};
 use uuid::Uuid;
 
 use super::refusal::Refusal;
-use crate::claim::{self, Claimed, Judge};
+use crate::claim::{self, Judge};
 use crate::driver::wall_ms;
 use crate::input;
 use crate::journal::{self, Journal};
@@ -77,12 +79,34 @@ pub(super) async fn prepare(
             spec::OnCorrupt::Fail => heddle_storage::checkpoint::OnCorrupt::Fail,
         },
     };
+    let (followed, found) = tokio::join!(
+        claim::look(&checkpoints, &request, judge),
+        input::plan(spec),
+    );
+    let (followed, found) = (followed?, found?);
+    let asked = Asked {
+        file,
+        spec,
+        owner: &owner,
+        found: &found,
+    };
+    if let Some(before) = &followed.predecessor
+        // What an earlier attempt was allowed this one is too.
+        && !claim::same_application(&before.owner, &owner)
+    {
+        asked
+            .of(&checkpoints, followed.next(), followed.base.as_ref())
+            .await?;
+    }
     let claimed = claim::claim(&checkpoints, &request, judge).await?;
     tracing::info!(generation = %claimed.generation, "checkpoint directory is ours");
-    let mut history = History::read(&checkpoints, &claimed, &owner).await?;
-    if file.earlier == Earlier::Fresh && !history.is_ours {
-        history.records.clear();
-    }
+    let Standing {
+        carried,
+        plan,
+        ended,
+    } = asked
+        .of(&checkpoints, claimed.generation, claimed.base.as_ref())
+        .await?;
     let store = Store {
         dir: checkpoints.clone(),
         location,
@@ -91,31 +115,13 @@ pub(super) async fn prepare(
         job: spec.name.clone(),
         overwrite: file.overwrite,
     };
-    let base_cut = claimed.base.as_ref().map(|base| base.manifest.cut);
-    journal::check_base(&checkpoints, &history.records, base_cut)?;
-    let ended = history.ended();
-    let mut carried = may_continue(
-        file,
-        spec,
-        claimed.base.as_ref().map(|base| &base.manifest),
-        history.records,
-        ended.is_some(),
-    )?;
-    // The next attempt must find it too, should the goodbye be lost again.
-    carried.extend(ended.clone().map(Record::Outcome));
     // Each of these waits for the store; none needs another.
-    let (found, known, journal, told) = tokio::join!(
-        input::plan(spec),
+    let (known, journal, told) = tokio::join!(
         known(&checkpoints, &store),
         Journal::open(checkpoints.clone(), claimed.generation, &carried),
         announce,
     );
     told?;
-    let plan = match &claimed.base {
-        // Names of tasks mean what they meant when the checkpoint was made.
-        Some(base) => unchanged(base.manifest.plan.clone(), &found?)?,
-        None => found?,
-    };
     let journal = journal?;
     let locality = if on_a_cluster {
         let asked = tokio::time::timeout(LOCALITY_LIMIT, input::locality(&plan));
@@ -141,6 +147,54 @@ pub(super) async fn prepare(
     })
 }
 
+/// What asks to go on.
+struct Asked<'a> {
+    file: &'a RunFile,
+    spec: &'a JobSpec,
+    owner: &'a Owner,
+    /// The input as it is now.
+    found: &'a InputPlan,
+}
+
+/// Where it would go on.
+struct Standing {
+    carried: Vec<Record>,
+    plan: InputPlan,
+    ended: Option<Outcome>,
+}
+
+impl Asked<'_> {
+    /// Where the job stands for a claim of this generation that continues `base`.
+    async fn of(
+        &self,
+        dir: &CheckpointDir,
+        generation: Generation,
+        base: Option<&Checkpoint>,
+    ) -> Result<Standing, Refusal> {
+        let mut history = History::read(dir, generation, self.owner).await?;
+        if self.file.earlier == Earlier::Fresh && !history.is_ours {
+            history.records.clear();
+        }
+        let base = base.map(|base| &base.manifest);
+        journal::check_base(dir, &history.records, base.map(|base| base.cut))?;
+        let ended = history.ended();
+        let mut carried =
+            may_continue(self.file, self.spec, base, history.records, ended.is_some())?;
+        // The next attempt must find it too, should the goodbye be lost again.
+        carried.extend(ended.clone().map(Record::Outcome));
+        let plan = match base {
+            // Names of tasks mean what they meant when the checkpoint was made.
+            Some(base) => unchanged(base.plan.clone(), self.found)?,
+            None => self.found.clone(),
+        };
+        Ok(Standing {
+            carried,
+            plan,
+            ended,
+        })
+    }
+}
+
 /// The records of the lineage, and whose they are.
 struct History {
     records: Vec<Record>,
@@ -149,8 +203,13 @@ struct History {
 }
 
 impl History {
-    async fn read(dir: &CheckpointDir, claimed: &Claimed, owner: &Owner) -> Result<Self, Refusal> {
-        let records = journal::read(dir, claimed.generation).await?;
+    /// Those that a claim of this generation goes on from.
+    async fn read(
+        dir: &CheckpointDir,
+        generation: Generation,
+        owner: &Owner,
+    ) -> Result<Self, Refusal> {
+        let records = journal::read(dir, generation).await?;
         let last = records.iter().rev().find_map(|record| match record {
             Record::Claim { generation, .. } => Some(*generation),
             _ => None,
