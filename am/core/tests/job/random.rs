@@ -18,6 +18,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         6 => (index(), 0u8..8).prop_map(|(index, outcome)| Deed::Store(index, outcome)),
         1 => index().prop_map(Deed::Kill),
         1 => index().prop_map(Deed::Cut),
+        1 => index().prop_map(Deed::Vanish),
         2 => any::<bool>().prop_map(Deed::Probe),
         3 => (1u64..3_000).prop_map(Deed::Pass),
         2 => Just(Deed::Order),

@@ -456,6 +456,7 @@ impl World {
             | Deed::Hear(index)
             | Deed::Kill(index)
             | Deed::Cut(index)
+            | Deed::Vanish(index)
             | Deed::Forge(index, ..) => self.member(*index),
             _ => None,
         };
@@ -495,6 +496,13 @@ impl World {
                 if let Some(connection) = connection {
                     self.down.remove(&connection);
                     self.on(Event::Closed { connection });
+                }
+            }
+            (Deed::Vanish(_), Some(member)) => {
+                let container = self.processes.get(&member);
+                if let Some(container) = container.and_then(|process| process.container.clone()) {
+                    let cause = String::from("its node is silent");
+                    self.on(Event::Vanished { container, cause });
                 }
             }
             (Deed::Probe(refused), _) => {
@@ -715,6 +723,8 @@ pub enum Deed {
     Kill(usize),
     /// A control connection breaks.
     Cut(usize),
+    /// A container's node says nothing of it.
+    Vanish(usize),
     /// A probed port answers; refused only if the process is gone.
     Probe(bool),
     /// Time goes by and everybody beats.
