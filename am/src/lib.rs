@@ -8,6 +8,7 @@ mod hook;
 pub mod input;
 pub mod journal;
 mod late;
+pub mod lease;
 pub mod process;
 pub mod report;
 pub mod run_dir;

@@ -16,7 +16,7 @@ use heddle_protocol::view;
 use heddle_storage::chain;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, CommitError, Depth, OnCorrupt};
 use heddle_storage::{
-    Location, Mode, Reason, Storage, StorageError, StorePath, WriteError, connect, make_dirs,
+    Location, Mode, Op, Reason, Storage, StorageError, StorePath, WriteError, connect, make_dirs,
     read_small,
 };
 use tokio::sync::mpsc;
@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use crate::driver::{notice, wall_ms};
 use crate::hook::{Point, strike};
 use crate::late::Late;
+use crate::lease::Lease;
 
 /// A model file has some hundred bytes a file.
 const MODEL_BYTES_MAX: usize = 4 << 20;
@@ -84,6 +85,8 @@ pub struct Store {
     pub job: String,
     /// Whether an existing model file is replaced.
     pub overwrite: bool,
+    /// Asked right before anything is published.
+    pub lease: Lease,
 }
 
 impl Store {
@@ -111,10 +114,10 @@ impl Store {
             StoreCall::Commit { manifest, .. } => {
                 let cut = manifest.cut;
                 strike(Point::BeforeManifest, cut);
-                // A local run has no cluster to lose touch with; the claim is checked by the commit itself.
+                // The claim is checked by the commit itself.
                 let gate = || {
                     strike(Point::BeforeRename, cut);
-                    Ok(())
+                    self.lease.check(Instant::now())
                 };
                 match self.dir.commit(*manifest, self.salt, &gate).await {
                     Ok(checkpoint) => {
@@ -150,7 +153,7 @@ impl Store {
                 Err(Publish::Storage(error)) => Stored::NotDone {
                     error: chain(&error),
                 },
-                Err(Publish::Taken(error)) => Stored::Fenced { error },
+                Err(Publish::Taken(error)) => Stored::Taken { error },
             },
         }
     }
@@ -238,6 +241,10 @@ impl Store {
         // A draft of an earlier try of this process may be there.
         let _absent = storage.delete_file(&draft).await;
         write_whole(&*storage, &draft, json).await?;
+        if let Err(why) = self.lease.check(Instant::now()) {
+            let error = StorageError::new(Op::Rename, storage.show(&path), Reason::Unavailable);
+            return Err(Publish::Storage(error.because(why)));
+        }
         if self.overwrite {
             let _absent = storage.delete_file(&path).await;
         }
@@ -248,21 +255,23 @@ impl Store {
                 let Ok(there) = read_small(&*storage, &path, MODEL_BYTES_MAX).await else {
                     return Err(Publish::Storage(error.into()));
                 };
-                match ModelFile::from_json(&there) {
+                let holder = match ModelFile::from_json(&there) {
                     // An earlier try of this run got through.
                     Ok(other) if other.run == self.run && other.checkpoint == checkpoint => {
-                        Ok(location.to_string())
+                        return Ok(location.to_string());
                     }
-                    Ok(other) => Err(Publish::Taken(format!(
-                        "{} exists already, published by run {}; use --overwrite to replace it",
-                        storage.show(&path),
-                        other.run
-                    ))),
-                    Err(_) => Err(Publish::Taken(format!(
-                        "{} exists already and is no model of Heddle, or somebody is writing it; use --overwrite to replace it",
-                        storage.show(&path)
-                    ))),
+                    Ok(other) => format!("published by run {}", other.run),
+                    Err(_) => "and is no model of Heddle, or somebody is writing it".to_owned(),
+                };
+                // Nothing leads to what was written beside it.
+                if let Ok(own) = location.path().join(&content.dir) {
+                    let _leaks = storage.delete_dir(&own).await;
                 }
+                Err(Publish::Taken(format!(
+                    "{} exists already, {holder}; with --overwrite, or with --resume and another output.model, the \
+                     same job goes on from its last checkpoint",
+                    storage.show(&path),
+                )))
             }
         }
     }

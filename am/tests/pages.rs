@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_am::api::{self, Gate, Proxy, Shared};
+use heddle_am::api::{self, Gate, Proxy, Shared, Viewers};
+use heddle_hadoop::Configuration;
+use heddle_hadoop::configuration::Environment;
 use heddle_protocol::handshake::{
     Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES, Secret,
 };
@@ -26,7 +28,7 @@ struct Server {
     _view: watch::Sender<Arc<JobView>>,
 }
 
-async fn server(proxy: Option<Proxy>) -> Server {
+async fn server(gate: Option<Arc<Gate>>) -> Server {
     let run = RunId(uuid::Uuid::from_u128(7));
     let secret = Secret::random().unwrap();
     let listener = api::bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &[])
@@ -42,10 +44,7 @@ async fn server(proxy: Option<Proxy>) -> Server {
         inputs,
         view,
     });
-    match proxy {
-        None => tokio::spawn(api::serve(listener, shared)),
-        Some(proxy) => tokio::spawn(api::serve_behind(listener, shared, Gate::new(proxy))),
-    };
+    tokio::spawn(api::serve(listener, shared, gate));
     Server {
         address,
         run,
@@ -54,11 +53,24 @@ async fn server(proxy: Option<Proxy>) -> Server {
     }
 }
 
+fn proxy(host: &str) -> Proxy {
+    Proxy {
+        hosts: vec![host.into()],
+        base: "http://rm:8088/proxy/application_1_0001".into(),
+    }
+}
+
 impl Server {
     /// All that comes back on a connection of its own: status, head, body.
     async fn ask(&self, method: &str, path: &str) -> (u16, String, String) {
+        self.ask_with(method, path, "").await
+    }
+
+    /// The same with more lines in the request's head.
+    async fn ask_with(&self, method: &str, path: &str, lines: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{lines}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         tokio::time::timeout(LIMIT, stream.read_to_string(&mut answer))
@@ -150,18 +162,19 @@ async fn nothing_is_behind_other_paths_and_no_verb_changes_anything() {
 
 #[tokio::test]
 async fn behind_a_proxy_others_are_sent_to_it_and_the_secret_still_opens() {
-    let server = server(Some(Proxy {
-        hosts: vec!["192.0.2.1".into()],
-        base: "http://rm:8088/proxy/application_1_0001".into(),
-    }))
-    .await;
-    let (status, head, body) = server.ask("GET", "/metrics?a=b").await;
+    let server = server(Some(Gate::new(proxy("192.0.2.1"), None))).await;
+    let (status, head, body) = server.ask("GET", "/api/v1/job?a=b").await;
     assert_eq!(status, 302);
     assert!(
-        head.contains("location: http://rm:8088/proxy/redirect/application_1_0001/metrics?a=b"),
+        head.contains("location: http://rm:8088/proxy/redirect/application_1_0001/api/v1/job?a=b"),
         "{head}"
     );
-    assert!(!body.contains("heddle_"), "{body}");
+    assert!(!body.contains("img"), "{body}");
+    assert_eq!(
+        server.ask("GET", "/metrics").await.0,
+        200,
+        "scrapers know no proxy"
+    );
     assert_eq!(
         server.ask("POST", "/v1/operator").await.0,
         401,
@@ -203,4 +216,31 @@ async fn behind_a_proxy_others_are_sent_to_it_and_the_secret_still_opens() {
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     let view: JobView = serde_json::from_str(body).unwrap();
     assert_eq!(view.run, server.run);
+}
+
+#[tokio::test]
+async fn whom_the_proxy_names_must_be_among_the_viewers() {
+    let mut configuration = Configuration::with_defaults(Environment::empty());
+    configuration.set("yarn.acl.enable", "true", "test");
+    configuration.set("yarn.admin.acl", "root", "test");
+    let viewers = Viewers::of(&configuration, "alice", "bob").unwrap();
+    let server = server(Some(Gate::new(proxy("127.0.0.1"), viewers))).await;
+    let ask = async |path, user: &str| {
+        let cookie = format!("Cookie: a=b; proxy-user={user}\r\n");
+        server.ask_with("GET", path, &cookie).await.0
+    };
+    // The proxy's hosts are looked up when the server begins.
+    tokio::time::timeout(LIMIT, async {
+        while ask("/", "alice").await == 302 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    for (user, status) in [("alice", 200), ("bob", 200), ("root", 200), ("dr.who", 403)] {
+        for path in ["/", "/api/v1/status"] {
+            assert_eq!(ask(path, user).await, status, "{path} for {user}");
+        }
+    }
+    assert_eq!(server.ask("GET", "/").await.0, 200, "nobody is named");
 }

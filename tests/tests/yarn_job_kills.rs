@@ -287,7 +287,46 @@ fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
         report.attempt.is_some_and(|attempt| attempt.attempt == 1),
         "{report:?}"
     );
+
+    leader_dies_with_its_node(cluster, &mut submitted)?;
     job.is_right(submitted).map(drop)
+}
+
+/// The node of the ApplicationMaster with all that runs there. The next attempt hears from the ResourceManager alone who
+/// is left.
+fn leader_dies_with_its_node(cluster: &Cluster, submitted: &mut Submitted<'_>) -> Result<()> {
+    let watch = Watch::in_a_step(submitted, 2)?;
+    let manager = submitted.am(1)?.node;
+    let (lost, left): (Vec<Process>, Vec<Process>) = watch
+        .processes
+        .iter()
+        .cloned()
+        .partition(|process| process.node == manager);
+    cluster.kill(manager)?;
+    for process in &lost {
+        kill9(process.pid)?;
+    }
+    let after = submitted.wait_for("attempt 2 leads", LIMIT, |view| {
+        view.attempt.0 == 2 && settled(view) && view.rows > 0
+    })?;
+    println!(
+        "{:?} lost with the leader, led again after {:.1?}",
+        slots(&lost),
+        watch.since.elapsed()
+    );
+    let pserver = |slot: &Slot| slot.role == Role::Pserver;
+    let rolled_back = after.epoch.generation > watch.view.epoch.generation;
+    ensure!(
+        rolled_back == slots(&lost).iter().any(pserver),
+        "{lost:?} lost: {after:#?}"
+    );
+    let alive = submitted.processes();
+    ensure!(
+        left.iter().all(|process| alive.contains(process)),
+        "{left:?} were not to be touched: {alive:?}"
+    );
+    cluster.restart(manager)?;
+    cluster.wait_ready()
 }
 
 #[test]

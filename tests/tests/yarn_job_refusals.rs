@@ -52,6 +52,9 @@ fn cluster() -> Result<&'static Cluster> {
                 scheduler("tiny.user-limit-factor", "100"),
                 client("my.own.password", CANARY),
                 client("yarn.scheduler.minimum-allocation-mb", "64"),
+                // As the daemons have it.
+                client("yarn.acl.enable", "true"),
+                client("yarn.admin.acl", " "),
             ],
             am_expiry_ms: 60_000,
             ..Options::default()
@@ -185,8 +188,13 @@ fn a_queue_without_room_ends_the_job_after_its_patience_and_gives_all_back() -> 
 #[test]
 fn a_second_job_with_the_same_places_is_refused_and_names_the_first() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "twice", LONG)?;
-    let mut first = job.submit(&[], "pause:60")?;
+    let mut first = job.submit(&["--set", "yarn.view-acl=bob,dr.who"], "pause:60")?;
     first.wait_for("it trains", LIMIT, settled)?;
+    // Its page is for those whom its owner names, too.
+    for friend in ["/", "/?user.name=bob"] {
+        let page = first.proxied(friend)?;
+        ensure!(page.contains("trainer-1"), "{page}");
+    }
     let second = job.submit_and_wait(&[])?;
     says(&second, 9, &[&first.id])?;
     let view = first.view()?;
@@ -196,6 +204,90 @@ fn a_second_job_with_the_same_places_is_refused_and_names_the_first() -> Result<
     );
     first.kill()?;
     first.wait_gone(LIMIT)
+}
+
+#[test]
+fn of_two_jobs_with_one_output_the_first_has_it_and_the_other_says_so() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "shared", LONG)?;
+    let mut late = job.submit(&[], "pause:60:{slow}")?;
+    late.wait_for("it trains", LIMIT, settled)?;
+    let other = format!("checkpoint.dir={}/ckpt-of-the-first", job.url());
+    let mut early = job.submit(&["--set", &other, "--set", "data.passes=2"], "")?;
+    early.ends_well(LIMIT)?;
+    let short = Shape { passes: 2, ..LONG };
+    job.same_as_local(short)?;
+    let published = job.entries("model")?;
+
+    // The submission could not know; the end does.
+    job.hurry()?;
+    let (code, events, stderr) = late.finish(LIMIT)?;
+    ensure!(code == Some(7), "{code:?}: {stderr}; {}", late.story());
+    let told = events.iter().rev().find_map(|event| match event {
+        Event::Ended { message, .. } => Some(message.clone()),
+        _ => None,
+    });
+    let told = told.context("its end is told")?;
+    ensure!(
+        told.contains("MODEL.json exists already") && told.contains("--overwrite"),
+        "{told}"
+    );
+    let report = late.report()?;
+    ensure!(
+        report.attempt.is_some_and(|attempt| attempt.attempt == 1),
+        "another attempt would find the same: {report:?}"
+    );
+    ensure!(
+        job.entries("model")? == published,
+        "{:?} and not {published:?}",
+        job.entries("model")?
+    );
+    // What it has learnt is not lost.
+    let elsewhere = format!("output.model={}/model-of-the-other", job.url());
+    let mut again = job.submit(&["--resume", "--set", &elsewhere], "")?;
+    let last = job.committed()?.pop().context("checkpoints")?;
+    again.ends_well(LIMIT)?;
+    let resumed = again.events().iter().find_map(|event| match event {
+        Event::Started { resumed_from, .. } => Some(*resumed_from),
+        _ => None,
+    });
+    ensure!(
+        resumed
+            .flatten()
+            .is_some_and(|from| from.to_string() == last),
+        "{resumed:?} and not {last}"
+    );
+    ensure!(
+        job.names("model-of-the-other")?
+            .contains(&"MODEL.json".to_owned()),
+        "its model is there"
+    );
+    late.wait_gone(LIMIT)
+}
+
+#[test]
+fn what_a_killed_application_left_goes_with_the_next_submission() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "left", LONG)?;
+    let first = job.submit(&[], "pause:60")?;
+    // Nobody is left who would tidy up.
+    kill9(first.client_pid())?;
+    first.kill()?;
+    first.wait_gone(LIMIT)?;
+    ensure!(
+        job.heddle_names("staging")?.contains(&first.id),
+        "nobody has removed it"
+    );
+    let second = job.submit_and_wait(&["--detach"])?;
+    ensure!(second.code == Some(0), "{second:?}");
+    let id = second.stdout.trim();
+    let staging = job.heddle_names("staging")?;
+    ensure!(
+        !staging.contains(&first.id) && staging.iter().any(|name| name == id),
+        "{} is over, {id} lives: {staging:?}",
+        first.id
+    );
+    let killed = job.heddle(&["kill", id])?;
+    ensure!(killed.code == Some(0), "{killed:?}");
+    Ok(())
 }
 
 #[test]
@@ -338,6 +430,17 @@ fn secrets_are_in_credentials_and_nowhere_else() -> Result<()> {
         if texts.iter().any(|text| page.contains(text.as_str())) {
             found.push(path.to_owned());
         }
+    }
+    // Nor the job itself, for those whom its owner does not name: the proxy says who asks.
+    submitted.proxied("/?user.name=alice")?;
+    for stranger in ["/", "/api/v1/job", "/?user.name=bob"] {
+        let refused = submitted.proxied(stranger);
+        ensure!(
+            refused
+                .as_ref()
+                .is_err_and(|error| format!("{error:#}").contains(": 403 ")),
+            "{stranger}: {refused:?}"
+        );
     }
     let staged = cluster.dfs(
         "alice",

@@ -2,10 +2,10 @@
 //!
 //! The rule is that of Hadoop's `AmIpFilter`, so that a Heddle job looks to an operator like any other application:
 //! pages are served to the hosts of the proxy only, everybody else is redirected there. It keeps browsers on one
-//! origin; it is no protection of secrets, for whoever is on the proxy's host passes, and the pages hold none. The
-//! proxy's cookie `proxy-user`, which anybody on that host can forge, is not read at all: nobody may do more than
-//! another here. The calls of containers and operators (`/v1/…`) prove the job's secret instead and never pass the
-//! proxy.
+//! origin; it is no protection of secrets, for whoever is on the proxy's host passes, and the pages hold none. Whom
+//! the proxy may show them to is another question ([`Viewers`]). The calls of containers and operators (`/v1/…`)
+//! prove the job's secret instead and never pass the proxy. Neither do scrapers of `/metrics`, which know no proxy
+//! and read figures alone.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use heddle_hadoop::configuration::{HaError, RmService};
 use heddle_hadoop::{Configuration, HostPort};
+
+use super::Viewers;
 
 /// How often the proxy's host names are looked up again, as in `AmIpFilter`.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(300);
@@ -76,6 +78,8 @@ pub enum Way {
     Serve,
     /// It is sent to the proxy, at this URL.
     Redirect(String),
+    /// This user, whom the proxy names, may not look.
+    Forbid(String),
 }
 
 /// The way of a request from `peer` for `path` (with its query), when the proxy's hosts have these addresses.
@@ -100,26 +104,39 @@ pub fn way(proxy: &Proxy, addresses: &BTreeSet<IpAddr>, peer: IpAddr, path: &str
 #[derive(Debug)]
 pub struct Gate {
     proxy: Proxy,
+    viewers: Option<Arc<Viewers>>,
     addresses: RwLock<BTreeSet<IpAddr>>,
 }
 
 impl Gate {
-    /// A gate that lets nobody through until the proxy's hosts have been looked up, which [`super::serve_behind`] does.
+    /// A gate that lets nobody through until the proxy's hosts have been looked up, which [`super::serve`] does.
+    /// Past it, pages are for `viewers`, or for everybody.
     #[must_use]
-    pub fn new(proxy: Proxy) -> Arc<Self> {
+    pub fn new(proxy: Proxy, viewers: Option<Viewers>) -> Arc<Self> {
         Arc::new(Self {
             proxy,
+            viewers: viewers.map(Arc::new),
             addresses: RwLock::default(),
         })
     }
 
-    /// See [`way`].
-    pub(super) fn way(&self, peer: IpAddr, path: &str) -> Way {
-        let addresses = self
-            .addresses
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        way(&self.proxy, &addresses, peer, path)
+    /// See [`way`]; `user` is whom the proxy names.
+    pub(super) async fn way(&self, peer: IpAddr, path: &str, user: Option<String>) -> Way {
+        let way = {
+            let addresses = self
+                .addresses
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
+            way(&self.proxy, &addresses, peer, path)
+        };
+        let (Way::Serve, Some(viewers), Some(user)) = (&way, &self.viewers, user) else {
+            return way;
+        };
+        let (viewers, asked) = (Arc::clone(viewers), user.clone());
+        match tokio::task::spawn_blocking(move || viewers.include(&asked)).await {
+            Ok(true) => Way::Serve,
+            Ok(false) | Err(_) => Way::Forbid(user),
+        }
     }
 
     /// Looks the proxy's hosts up, again and again.
@@ -236,13 +253,15 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_passes_before_the_hosts_have_addresses() {
-        let gate = Gate::new(Proxy {
+        let proxy = Proxy {
             hosts: vec!["127.0.0.1".into()],
             base: "http://127.0.0.1:8088/proxy/a".into(),
-        });
+        };
+        let gate = Gate::new(proxy, None);
         let peer = "127.0.0.1".parse().unwrap();
-        assert!(matches!(gate.way(peer, "/"), Way::Redirect(_)));
-        *gate.addresses.write().unwrap() = gate.look_up().await;
-        assert_eq!(gate.way(peer, "/"), Way::Serve);
+        assert!(matches!(gate.way(peer, "/", None).await, Way::Redirect(_)));
+        let found = gate.look_up().await;
+        *gate.addresses.write().unwrap() = found;
+        assert_eq!(gate.way(peer, "/", None).await, Way::Serve);
     }
 }

@@ -4,7 +4,8 @@
 //! POST /v1/hello /v1/session                containers, which prove the job's secret
 //! POST /v1/hello /v1/operator               operators, who prove it too
 //! GET  /v1/status                           the job as JSON, for operators, past YARN's proxy
-//! GET  / /metrics /api/v1/job|slots|…       people and scrapers; on YARN through its proxy only
+//! GET  / /api/v1/job|slots|…                people; on YARN through its proxy only
+//! GET  /metrics                             scrapers
 //! ```
 //!
 //! Containers and operators prove the secret before a body of theirs is read; whoever does not can change nothing.
@@ -17,6 +18,7 @@ mod metrics;
 mod page;
 mod people;
 mod session;
+mod viewers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,6 +36,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub use gate::{Gate, Proxy, Way, way};
 pub use session::Lines;
+pub use viewers::Viewers;
 
 /// Connections at once at the most: containers of the largest job tried (10,000) and some readers.
 const CONNECTIONS_MAX: usize = 12_000;
@@ -95,15 +98,12 @@ pub struct Shared {
     pub view: watch::Receiver<Arc<JobView>>,
 }
 
-/// Listens until the process ends. Pages are for everybody who reaches the port.
-pub async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    accept(listener, shared, None).await;
-}
-
-/// Listens until the process ends. Pages are for YARN's proxy, see [`Gate`].
-pub async fn serve_behind(listener: TcpListener, shared: Arc<Shared>, gate: Arc<Gate>) {
-    tokio::spawn(Arc::clone(&gate).keep_looking());
-    accept(listener, shared, Some(gate)).await;
+/// Listens until the process ends. Pages are for everybody who reaches the port, or for YARN's proxy behind a [`Gate`].
+pub async fn serve(listener: TcpListener, shared: Arc<Shared>, gate: Option<Arc<Gate>>) {
+    if let Some(gate) = &gate {
+        tokio::spawn(Arc::clone(gate).keep_looking());
+    }
+    accept(listener, shared, gate).await;
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, gate: Option<Arc<Gate>>) {

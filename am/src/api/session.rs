@@ -19,7 +19,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio::sync::oneshot;
 
 use super::people::{self, Reading};
-use super::{ConnectionId, Gate, Input, Shared, Way};
+use super::{ConnectionId, Gate, Input, Shared, Way, viewers};
 
 /// Commands on their way to one container. A container that reads none of so many is not reading at all.
 const LINES_IN_FLIGHT: usize = 4096;
@@ -105,7 +105,7 @@ pub(super) async fn answer(
         (&Method::POST, "/v1/operator") => operator(request, &shared, &state).await,
         (&Method::GET, "/v1/status") => status(&request, &shared, &state),
         (_, path) if path.starts_with("/v1/") => not_allowed("POST"),
-        (&Method::GET | &Method::HEAD, path) => pages(&request, path, &shared, &state),
+        (&Method::GET | &Method::HEAD, path) => pages(&request, path, &shared, &state).await,
         _ => not_allowed("GET, HEAD"),
     };
     Ok(response)
@@ -128,7 +128,7 @@ fn not_allowed(methods: &'static str) -> Response<Body> {
 }
 
 /// A page for people, or the way to it. The server itself leaves the body of an answer to HEAD away.
-fn pages(
+async fn pages(
     request: &Request<Incoming>,
     path: &str,
     shared: &Shared,
@@ -138,17 +138,30 @@ fn pages(
         .uri()
         .path_and_query()
         .map_or(path, |asked| asked.as_str());
-    if let Some(Way::Redirect(url)) = state.gate.as_ref().map(|gate| gate.way(state.peer, asked)) {
-        let mut response = text(StatusCode::FOUND, "the pages are at YARN's proxy");
-        return match HeaderValue::try_from(url) {
-            Ok(url) => {
-                response.headers_mut().insert(LOCATION, url);
-                response
+    let way = match &state.gate {
+        Some(gate) if path != "/metrics" => {
+            let user = viewers::user_of(request.headers());
+            gate.way(state.peer, asked, user).await
+        }
+        _ => Way::Serve,
+    };
+    match way {
+        Way::Serve => reading(people::read(path, &shared.view.borrow())),
+        Way::Forbid(user) => {
+            let message = format!("{user:?} may not look at this job, see yarn.view-acl");
+            text(StatusCode::FORBIDDEN, &message)
+        }
+        Way::Redirect(url) => {
+            let mut response = text(StatusCode::FOUND, "the pages are at YARN's proxy");
+            match HeaderValue::try_from(url) {
+                Ok(url) => {
+                    response.headers_mut().insert(LOCATION, url);
+                    response
+                }
+                Err(_) => text(StatusCode::NOT_FOUND, "no such page"),
             }
-            Err(_) => text(StatusCode::NOT_FOUND, "no such page"),
-        };
+        }
     }
-    reading(people::read(path, &shared.view.borrow()))
 }
 
 /// The job as JSON for whoever proved the secret, wherever it asks from.

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use super::prepare::Prepared;
-use crate::api::{self, Shared};
+use crate::api::{self, Gate, Shared};
 use crate::cluster::Cluster;
 use crate::driver::{About, Driver, Sources, Workers};
 use crate::run_dir::RunFile;
@@ -27,6 +27,8 @@ pub(super) struct Stage<'a, C> {
     pub(super) secret: Secret,
     pub(super) attempt: Attempt,
     pub(super) listener: TcpListener,
+    /// Whom the pages are for; everybody who reaches them without.
+    pub(super) gate: Option<Arc<Gate>>,
     /// Where people find the job.
     pub(super) address: String,
     pub(super) limits: Limits,
@@ -49,6 +51,7 @@ pub(super) async fn conduct<C: Cluster>(
         secret,
         attempt,
         listener,
+        gate,
         address,
         limits,
         cluster_lease_ms,
@@ -92,7 +95,7 @@ pub(super) async fn conduct<C: Cluster>(
         inputs,
         view,
     };
-    tokio::spawn(api::serve(listener, Arc::new(shared)));
+    tokio::spawn(api::serve(listener, Arc::new(shared), gate));
     let workers = Workers {
         journal: records,
         store: calls,

@@ -78,7 +78,15 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
         )
     })?;
     let announce = std::future::ready(Ok(()));
-    let prepared = prepare(&file, &spec, owner, &claim::liveness, announce).await?;
+    let prepared = prepare(
+        &file,
+        &spec,
+        owner,
+        &claim::liveness,
+        Lease::default(),
+        announce,
+    )
+    .await?;
     let attempt = Attempt(1);
     let (listener, address) = bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &spec).await?;
     dir.write(
@@ -100,6 +108,7 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
         secret,
         attempt,
         listener,
+        gate: None,
         address: format!("http://{address}/"),
         limits: Limits {
             orphan_ms: spec.run.orphan_timeout().0,

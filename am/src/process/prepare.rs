@@ -26,6 +26,7 @@ use crate::claim::{self, Judge};
 use crate::driver::wall_ms;
 use crate::input;
 use crate::journal::{self, Journal};
+use crate::lease::Lease;
 use crate::run_dir::{Earlier, RunFile};
 use crate::store::{Store, open_patiently};
 
@@ -51,12 +52,14 @@ pub(super) struct Prepared {
 }
 
 /// Claims the job's checkpoint directory and finds out where the job stands. `announce` tells where this process is
-/// found; it is awaited as soon as the directory is claimed, since from then on this is the one that leads.
+/// found; it is awaited as soon as the directory is claimed, since from then on this is the one that leads, and may
+/// publish as long as `lease` says so.
 pub(super) async fn prepare(
     file: &RunFile,
     spec: &JobSpec,
     owner: Owner,
     judge: &impl Judge,
+    lease: Lease,
     announce: impl Future<Output = Result<(), Refusal>>,
 ) -> Result<Prepared, Refusal> {
     let on_a_cluster = matches!(owner, Owner::Application { .. });
@@ -114,6 +117,7 @@ pub(super) async fn prepare(
         run: file.run,
         job: spec.name.clone(),
         overwrite: file.overwrite,
+        lease,
     };
     // Each of these waits for the store; none needs another.
     let (known, journal, told) = tokio::join!(

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::prepare::{Prepared, prepare};
 use super::refusal::Refusal;
 use crate::claim::{Liveness, local_owner};
+use crate::lease::Lease;
 use crate::run_dir::{Earlier, RunFile};
 
 fn spec(dir: &Path, sets: &[&str]) -> JobSpec {
@@ -51,7 +52,15 @@ async fn asks(spec: &JobSpec) -> Result<Prepared, Refusal> {
     };
     let owner = local_owner().expect("an owner");
     let lives = |_: &Owner| Liveness::Alive;
-    prepare(&file, spec, owner, &lives, std::future::ready(Ok(()))).await
+    prepare(
+        &file,
+        spec,
+        owner,
+        &lives,
+        Lease::default(),
+        std::future::ready(Ok(())),
+    )
+    .await
 }
 
 /// Commits a checkpoint of whoever was prepared.

@@ -14,6 +14,8 @@ mod given;
 mod judge;
 
 use std::net::IpAddr;
+use std::time::Duration;
+use std::sync::Arc;
 
 use heddle_am_core::{Limits, Outcome};
 use heddle_protocol::environment::AmAddress;
@@ -30,9 +32,11 @@ use super::bind;
 use super::conduct::{Stage, conduct};
 use super::prepare::prepare;
 use super::refusal::Refusal;
+use crate::api::{Gate, Proxy, Viewers};
 use crate::claim::same_application;
 use crate::cluster::Events;
 use crate::cluster::yarn::{Gone, JoinError, Joined, Joining, Sizes, YarnLaunch, join};
+use crate::lease::Lease;
 use crate::run_dir::RunDir;
 use ending::{Ending, Fenced};
 use given::{Files, Given};
@@ -40,7 +44,7 @@ use judge::YarnJudge;
 
 /// Nothing is committed while the ResourceManager has not been heard for so long: the rule of MapReduce
 /// (`yarn.app.mapreduce.am.job.committer.commit-window`).
-const LEASE_MS: u64 = 10_000;
+const LEASE: Duration = Duration::from_secs(10);
 /// After the expiry the next attempt has to start and to write where it is.
 const START_MS: u64 = 60_000;
 /// What a shell makes of SIGTERM.
@@ -77,9 +81,9 @@ fn said(refusal: &Refusal) -> u8 {
 }
 
 async fn lead_with(given: &Given, files: &Files) -> u8 {
-    let listening = match listen(given, files).await {
-        Ok(listening) => listening,
-        Err(refusal) => return give_back(given, &refusal).await,
+    let (listening, gate) = match (listen(given, files).await, gate(given, files)) {
+        (Ok(listening), Ok(gate)) => (listening, gate),
+        (Err(refusal), _) | (_, Err(refusal)) => return give_back(given, &refusal).await,
     };
     let (events, receiver) = mpsc::unbounded_channel();
     let owner = Owner::Application {
@@ -87,13 +91,15 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         attempt: given.attempt(),
     };
     let judge = YarnJudge::new(&given.cluster, given.environment.attempt().application);
+    let lease = Lease::new(LEASE);
     let (joined, prepared) = tokio::join!(
-        joined(given, files, &listening.1, events.clone()),
+        joined(given, files, &listening.1, lease.clone(), events.clone()),
         prepare(
             &files.run,
             &files.spec,
             owner.clone(),
             &judge,
+            lease.clone(),
             files.write_address(&listening.1)
         ),
     );
@@ -140,9 +146,10 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         secret: files.secret.clone(),
         attempt: given.attempt(),
         listener: listening.0,
+        gate: Some(gate),
         address: given.tracking_url(&listening.1),
         limits: limits(given, files),
-        cluster_lease_ms: Some(LEASE_MS),
+        cluster_lease_ms: Some(LEASE.as_millis() as u64),
         application: Some(ending.application.clone()),
         cluster,
         kept,
@@ -207,10 +214,29 @@ async fn listen(given: &Given, files: &Files) -> Result<(TcpListener, AmAddress)
     Ok((listener, address))
 }
 
+/// Pages are behind YARN's proxy, and for those whom the cluster lets look.
+fn gate(given: &Given, files: &Files) -> Result<Arc<Gate>, Refusal> {
+    let unfit = |error: &dyn std::error::Error| {
+        Refusal::new(7, format!("the configuration: {}", chain(error)))
+    };
+    let Given {
+        environment,
+        configuration,
+        ..
+    } = given;
+    let base = environment.web_proxy_base.clone();
+    let base = base.unwrap_or_else(|| format!("/proxy/{}", files.yarn.application));
+    let proxy = Proxy::of(configuration, &base, &environment.node_host).map_err(|e| unfit(&e))?;
+    let view_acl = &files.spec.yarn.view_acl;
+    let viewers = Viewers::of(configuration, &files.yarn.user, view_acl).map_err(|e| unfit(&e))?;
+    Ok(Gate::new(proxy, viewers))
+}
+
 async fn joined(
     given: &Given,
     files: &Files,
     address: &AmAddress,
+    lease: Lease,
     events: Events,
 ) -> Result<(Joined, Option<JoinError>), Refusal> {
     let joining = Joining {
@@ -225,6 +251,7 @@ async fn joined(
         sizes: Sizes::of(&files.spec),
         launch: launch(given, files, address),
         silence_max: given.expiry(),
+        lease,
     };
     let joined = join(joining, events).await.map_err(|error| match &error {
         JoinError::Am(am) if am.is_fenced() => Refusal::fenced(chain(&error)),

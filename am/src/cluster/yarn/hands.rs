@@ -1,6 +1,7 @@
 //! Calls to NodeManagers: start, stop, look. Each is a task of its own, so that a dead node holds up nobody.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use heddle_yarn::{
     Container, ContainerId, ContainerState, ContainerStatus, NodeError, NodeId, NodeManagers,
     Started,
 };
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::launch::YarnLaunch;
@@ -35,6 +37,9 @@ const LOOK_LIMIT: Duration = Duration::from_secs(1);
 const SILENT_MAX: u32 = 3;
 /// A container of an earlier attempt has some seconds to find this one, whatever its node does.
 const KEPT_LOOK: Duration = Duration::from_secs(4);
+
+/// Between two tries of the port of a NodeManager that does not take a start.
+const PORT_AGAIN: Duration = Duration::from_millis(500);
 
 /// What came of a call.
 #[derive(Debug)]
@@ -110,7 +115,18 @@ impl Hands {
                 };
             }
         };
-        let error = match self.nodes.start(container, &context).await {
+        let answer = tokio::select! {
+            answer = self.nodes.start(container, &context) => answer,
+            // The call itself would try for longer: it cannot know that another node may do as well.
+            () = refuses(&container.node) => {
+                return Done::NotStarted {
+                    id,
+                    exit: Exit::NodeLost,
+                    unreachable: true,
+                };
+            }
+        };
+        let error = match answer {
             Ok(Started::Accepted | Started::AlreadyRunning) => return Done::Started(id),
             Err(error) => error,
         };
@@ -228,6 +244,18 @@ impl Looks {
     }
 }
 
+/// Resolves when nobody listens at a node's port, again and again.
+async fn refuses(node: &NodeId) {
+    let mut refused = 0;
+    while refused < SILENT_MAX {
+        tokio::time::sleep(PORT_AGAIN).await;
+        match TcpStream::connect((node.host.as_str(), node.port)).await {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => refused += 1,
+            Ok(_) | Err(_) => refused = 0,
+        }
+    }
+}
+
 fn is_unknown(error: &NodeError) -> bool {
     matches!(error, NodeError::Call(error) if error.outcome() == Outcome::Unknown)
 }
@@ -315,6 +343,24 @@ mod tests {
         ));
         let done = looks.saw(id(), answer(ContainerState::Complete, false));
         assert!(matches!(done, Some(Done::Ended(_))));
+    }
+
+    #[tokio::test]
+    async fn a_node_where_nobody_listens_is_not_waited_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let node = NodeId {
+            host: "127.0.0.1".into(),
+            port: listener.local_addr().expect("bound").port(),
+        };
+        let mut refuses = Box::pin(refuses(&node));
+        tokio::select! {
+            () = &mut refuses => panic!("it listens"),
+            accepted = listener.accept() => drop(accepted),
+        }
+        drop(listener);
+        refuses.await;
     }
 
     #[test]

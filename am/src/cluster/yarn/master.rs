@@ -25,6 +25,7 @@ use super::hands::{Done, Hands};
 use super::launch::YarnLaunch;
 use super::{Finish, Order, Places, YarnCluster, pace};
 use crate::cluster::Events;
+use crate::lease::Lease;
 
 /// Pause after a heartbeat that failed, so that a ResourceManager that comes back is not met by a storm.
 const FAILED_PAUSE: Duration = Duration::from_millis(500);
@@ -45,6 +46,8 @@ pub struct Joining {
     pub launch: YarnLaunch,
     /// How long the ResourceManager may be silent before this attempt gives itself up: its own expiry.
     pub silence_max: Duration,
+    /// Renewed by each heartbeat that is answered.
+    pub lease: Lease,
 }
 
 /// A registered attempt.
@@ -100,6 +103,7 @@ pub async fn join(
         sizes,
         launch,
         silence_max,
+        lease,
     } = joining;
     let mut am = ApplicationMaster::new(&cluster, token);
     let registered = register(&mut am, place, silence_max).await?;
@@ -150,6 +154,7 @@ pub async fn join(
         racks_asked: false,
         racks: done,
         silence_max,
+        lease,
     };
     tokio::spawn(master.run(am, early, incoming, finished, lost));
     let joined = Joined {
@@ -196,6 +201,7 @@ struct Master {
     racks_asked: bool,
     racks: mpsc::UnboundedSender<Done>,
     silence_max: Duration,
+    lease: Lease,
 }
 
 impl Master {
@@ -237,9 +243,13 @@ impl Master {
                     if Instant::now() < next {
                         continue;
                     }
+                    let asked = Instant::now();
                     let answer = self.beat(&mut am, &mut orders, &mut waiting).await;
                     last = Instant::now();
                     failed = answer.is_err();
+                    if !failed {
+                        self.lease.renew(asked.into_std());
+                    }
                     if let Err(gone) = self.answered(&mut am, answer) {
                         let _nobody_listens = lost.send(gone);
                         return;

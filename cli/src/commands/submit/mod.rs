@@ -2,7 +2,8 @@
 //!
 //! Here is what is decided before: whether it can succeed at all ([`preflight`]), what it comes to ([`plan`]), what
 //! is uploaded ([`upload`], [`stage`]) and what the ResourceManager is told ([`launch`]). The job itself is the
-//! ApplicationMaster's; [`crate::application`] follows it. A refusal leaves nothing on the cluster.
+//! ApplicationMaster's; [`crate::application`] follows it. A refusal leaves nothing on the cluster, and what killed
+//! applications left goes by the way ([`sweep`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,7 @@ mod preflight;
 mod program;
 mod rm_web;
 mod stage;
+mod sweep;
 mod token;
 mod upload;
 
@@ -122,7 +124,9 @@ pub fn submit(args: &Args, json: bool) -> Outcome {
             }
         };
         tell(args, &report, Some(ready.run), json)?;
+        let sweeping = tokio::spawn(sweep::sweep(Arc::clone(&site)));
         if args.detach {
+            let _best_effort = sweeping.await;
             return Ok(Exit::Ok);
         }
         let application = Application::of(site, report, Some(ready.spec))?;
