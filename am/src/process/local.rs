@@ -20,6 +20,7 @@ use super::refusal::Refusal;
 use crate::claim;
 use crate::cluster::local::{LocalCluster, LocalLaunch};
 use crate::driver::notice;
+use crate::lease::Lease;
 use crate::run_dir::{RunDir, RunFile};
 
 /// Leads the run of this directory to its end.

@@ -14,8 +14,8 @@ mod given;
 mod judge;
 
 use std::net::IpAddr;
-use std::time::Duration;
 use std::sync::Arc;
+use std::time::Duration;
 
 use heddle_am_core::{Limits, Outcome};
 use heddle_protocol::environment::AmAddress;
@@ -44,7 +44,7 @@ use judge::YarnJudge;
 
 /// Nothing is committed while the ResourceManager has not been heard for so long: the rule of MapReduce
 /// (`yarn.app.mapreduce.am.job.committer.commit-window`).
-const LEASE: Duration = Duration::from_secs(10);
+const LEASE_MS: u64 = 10_000;
 /// After the expiry the next attempt has to start and to write where it is.
 const START_MS: u64 = 60_000;
 /// What a shell makes of SIGTERM.
@@ -91,7 +91,7 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         attempt: given.attempt(),
     };
     let judge = YarnJudge::new(&given.cluster, given.environment.attempt().application);
-    let lease = Lease::new(LEASE);
+    let lease = Lease::new(Duration::from_millis(LEASE_MS));
     let (joined, prepared) = tokio::join!(
         joined(given, files, &listening.1, lease.clone(), events.clone()),
         prepare(
@@ -149,7 +149,7 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         gate: Some(gate),
         address: given.tracking_url(&listening.1),
         limits: limits(given, files),
-        cluster_lease_ms: Some(LEASE.as_millis() as u64),
+        cluster_lease_ms: Some(LEASE_MS),
         application: Some(ending.application.clone()),
         cluster,
         kept,
