@@ -212,3 +212,27 @@ fn at_most_a_third_of_the_nodes_is_excluded_and_not_for_ever() {
     assert_eq!(excluded(&mut book, 9, NOW), ["n1", "n2", "n9"]);
     assert_eq!(excluded(&mut book, 9, NOW + UNREACHABLE_FOR), ["n1", "n2"]);
 }
+
+#[test]
+fn what_an_earlier_attempt_left_is_unnamed_until_it_says_who_it_is() {
+    let mut book = book();
+    let left = container(7, "n1", AskId(1));
+    book.kept(&left);
+    assert_eq!(
+        take(&mut book, Slot::trainer(1), 8, "n2"),
+        Verdict::Take {
+            member: Member {
+                slot: Slot::trainer(1),
+                incarnation: Incarnation(1),
+            },
+            crowded: false,
+        }
+    );
+    assert_eq!(book.unnamed(), [(left.id, left.node.clone())]);
+    let member = Member {
+        slot: Slot::trainer(0),
+        incarnation: Incarnation(1),
+    };
+    book.known(left.id, member);
+    assert!(book.unnamed().is_empty());
+}
