@@ -9,7 +9,7 @@
 //! process that stood still is not forgiven this silence as it forgives that of others: it may have stood still
 //! for longer than a whole successor took.
 //!
-//! **Limit.** The store checks the claim again right before it renames: the lease makes the window small, the claim makes what
+//! **Limit.** The store checks claim and lease again right before it renames: the lease makes the window small, the claim makes what
 //! falls into it harmless.
 
 use crate::action::{Action, CallId, StoreCall};
