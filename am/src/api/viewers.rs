@@ -157,12 +157,12 @@ mod tests {
 
     #[test]
     fn the_owner_administrators_and_those_named_may_look() {
-        let viewers = viewers(&STRICT, "bob, carol").unwrap();
+        let viewers = viewers(&STRICT, "bob,carol dave").unwrap();
         for user in ["alice", "root", "bob", "carol"] {
             assert!(viewers.include(user), "{user}");
         }
-        for user in ["dr.who", "", "*", "bob,", "Bob"] {
-            assert!(!viewers.include(user), "{user}");
+        for user in ["dr.who", "", "*", "bob,", "Bob", "dave"] {
+            assert!(!viewers.include(user), "{user} (dave is a group)");
         }
     }
 
