@@ -9,8 +9,24 @@ use anyhow::{Context, Result, bail};
 /// Longest wait for a connection, and for each piece of the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends `method path` and returns the status and the body.
-pub(crate) fn request(address: SocketAddr, method: &str, path: &str) -> Result<(u16, String)> {
+/// An answer.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    /// The value of a header; `name` in lower case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        let line = lines.find(|(its, _)| its.trim().eq_ignore_ascii_case(name));
+        line.map(|(_, value)| value.trim())
+    }
+}
+
+/// Sends `method path` and returns all of the answer.
+pub(crate) fn exchange(address: SocketAddr, method: &str, path: &str) -> Result<Reply> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     // HTTP/1.0: the server closes at the end of the body and does not chunk it.
@@ -29,14 +45,20 @@ pub(crate) fn request(address: SocketAddr, method: &str, path: &str) -> Result<(
         .nth(1)
         .and_then(|s| s.parse().ok())
         .context("no HTTP status in the reply")?;
-    Ok((status, body.to_owned()))
+    Ok(Reply {
+        status,
+        head: head.to_owned(),
+        body: body.to_owned(),
+    })
 }
 
-/// As [`request`], any status but 200 is an error.
+/// Sends `method path` and returns the body; any status but 200 is an error.
 pub(crate) fn request_ok(address: SocketAddr, method: &str, path: &str) -> Result<String> {
-    match request(address, method, path)? {
-        (200, body) => Ok(body),
-        (status, body) => bail!(
+    match exchange(address, method, path)? {
+        Reply {
+            status: 200, body, ..
+        } => Ok(body),
+        Reply { status, body, .. } => bail!(
             "{method} http://{address}{path}: {status} {}",
             body.lines().next().unwrap_or("")
         ),

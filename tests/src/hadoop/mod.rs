@@ -26,6 +26,7 @@
 //!
 //! Ready means asked for, not slept for: [`wait_until`].
 
+mod browser;
 mod cache;
 mod cluster;
 mod conf;
