@@ -251,14 +251,14 @@ impl Core {
                 .all(|slot| takeover.pservers.contains_key(slot));
             // All pservers are there and do not stand together, or one was gone before this attempt began: waiting
             // longer cannot help.
-            let hopeless = all_came || self.unidentified() == 0;
+            let hopeless = all_came || !self.some_are_unidentified();
             if hopeless {
                 self.takeover_over();
             }
             return hopeless;
         };
         let takeover = takeover.clone();
-        if self.unidentified() > 0 && !takeover.patience_is_over {
+        if self.some_are_unidentified() && !takeover.patience_is_over {
             // Trainers work on by themselves; those that live come within a moment, with the tasks they are at.
             self.deadlines
                 .at_latest(Purpose::Takeover, self.now.mono + TRAINERS_MS);
@@ -268,13 +268,10 @@ impl Core {
         true
     }
 
-    /// Containers of an earlier attempt that have not said who they are and may still do so.
-    pub(crate) fn unidentified(&self) -> usize {
-        self.slots
-            .containers
-            .values()
-            .filter(|life| life.member.is_none() && !life.given_up)
-            .count()
+    /// Whether a container of an earlier attempt has not said who it is and may still do so.
+    fn some_are_unidentified(&self) -> bool {
+        let mut containers = self.slots.containers.values();
+        containers.any(|life| life.member.is_none() && !life.given_up)
     }
 
     /// Those who have not come by now are considered lost.

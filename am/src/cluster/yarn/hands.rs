@@ -35,9 +35,8 @@ const LOOKS: [Duration; 6] = [
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
 /// Looks in a row that a NodeManager does not answer before it counts as gone.
 const SILENT_MAX: u32 = 3;
-/// A container of an earlier attempt has some seconds to find this one, whatever its node does.
-const KEPT_LOOK: Duration = Duration::from_secs(4);
-
+/// Between two looks at a container that an earlier attempt left.
+const KEPT_LOOK: Duration = Duration::from_secs(2);
 /// Between two tries of the port of a NodeManager that does not take a start.
 const PORT_AGAIN: Duration = Duration::from_millis(500);
 
@@ -163,8 +162,8 @@ impl Hands {
         self.look_at(node, id, LOOKS.to_vec());
     }
 
-    /// Asks the node of a container that an earlier attempt left. One that answers tells the ResourceManager of ends by
-    /// itself.
+    /// Asks the node of a container that an earlier attempt left and that has not come. A node that answers tells the
+    /// ResourceManager of ends by itself.
     pub(super) fn look_at_kept(&self, node: NodeId, id: ContainerId) {
         self.look_at(node, id, vec![KEPT_LOOK; SILENT_MAX as usize]);
     }

@@ -29,6 +29,8 @@ use crate::lease::Lease;
 
 /// Pause after a heartbeat that failed, so that a ResourceManager that comes back is not met by a storm.
 const FAILED_PAUSE: Duration = Duration::from_millis(500);
+/// A container that lives has found the new ApplicationMaster by then: it looks every four seconds at the least.
+const KEPT_TIME: Duration = Duration::from_secs(5);
 
 /// What is needed to join a cluster as an attempt's ApplicationMaster.
 pub struct Joining {
@@ -151,6 +153,7 @@ pub async fn join(
         awaited: None,
         stops: BTreeSet::new(),
         progress: 0.0,
+        kept_are_seen: !again,
         racks_asked: false,
         racks: done,
         silence_max,
@@ -198,6 +201,8 @@ struct Master {
     /// Containers that are given time to end by themselves.
     stops: BTreeSet<(Instant, heddle_yarn::ContainerId)>,
     progress: f32,
+    /// Nobody is left to be looked at whom an earlier attempt left.
+    kept_are_seen: bool,
     racks_asked: bool,
     racks: mpsc::UnboundedSender<Done>,
     silence_max: Duration,
@@ -215,9 +220,6 @@ impl Master {
     ) {
         for event in early {
             self.hear(&mut am, event);
-        }
-        for (id, node) in self.book.unnamed() {
-            self.hands.look_at_kept(node, id);
         }
         let mut last = Instant::now();
         let mut failed = false;
@@ -247,6 +249,7 @@ impl Master {
                     let answer = self.beat(&mut am, &mut orders, &mut waiting).await;
                     last = Instant::now();
                     failed = answer.is_err();
+                    self.look_at_kept();
                     if !failed {
                         self.lease.renew(asked.into_std());
                     }
@@ -314,6 +317,17 @@ impl Master {
                 answer = &mut call => return answer,
                 Some(order) = orders.recv() => waiting.extend(self.order_to_a_node(order)),
             }
+        }
+    }
+
+    /// Looks once at those that an earlier attempt left and that have had the time to find this one.
+    fn look_at_kept(&mut self) {
+        if self.kept_are_seen || self.now() < KEPT_TIME {
+            return;
+        }
+        self.kept_are_seen = true;
+        for (id, node) in self.book.unnamed() {
+            self.hands.look_at_kept(node, id);
         }
     }
 
