@@ -80,7 +80,8 @@ fn cluster() -> Result<Cluster> {
 /// A trainer, a pserver and the ApplicationMaster, one after the other, the last one without a successor for ten seconds.
 fn processes_die(job: &Job<'_>) -> Result<()> {
     // The shell that is to become the second ApplicationMaster reads this file first: until it goes on there is none.
-    let delay = "case \"$CONTAINER_ID\" in *_02_000001) sleep 10;; esac";
+    // There are several shells, one in another, and the first one sleeps for all.
+    let delay = "case \"$CONTAINER_ID$SLEPT\" in *_02_000001) export SLEPT=yes; sleep 10;; esac";
     let mut submitted = job
         .job()
         .submit_with_shell(&[], "pause:25:{slow},tell:pushes", delay)?;
