@@ -29,14 +29,16 @@ const SUPERSEDED: i32 = 9;
 /// A model's files by their names.
 type Model = BTreeMap<String, Vec<u8>>;
 
-/// Four nodes: three may lose their NodeManager, the last one holds what is left of all jobs.
+/// Four nodes: three may lose their NodeManager, the last one has room for all of three jobs.
 fn cluster() -> Result<Cluster> {
+    let vcores = "yarn.nodemanager.resource.cpu-vcores";
     Cluster::start(Options {
         datanodes: 3,
         nodemanagers: 4,
         // A stopped ApplicationMaster is not to be given up before its node is.
         am_expiry_ms: 60_000,
         nm_expiry_ms: 12_000,
+        properties: vec![("yarn-site.xml".into(), vcores.into(), "16".into())],
         ..Options::default()
     })
 }
