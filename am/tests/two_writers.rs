@@ -2,13 +2,18 @@
 //! commits and deletes: their calls interleaved in many ways, one call at a time.
 //!
 //! Whatever the order: what the predecessor was told is committed is continued; every name of a
-//! checkpoint means a whole one; the successor's own checkpoints stand.
+//! checkpoint means a whole one; the successor's own checkpoints stand. And one that knows that it may have been
+//! replaced publishes nothing in the first place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use heddle_am::claim::{Claimed, Liveness, Request, claim};
+use heddle_am::lease::Lease;
+use heddle_am::store::Store;
+use heddle_am_core::{CallId, Event, StoreCall, Stored};
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
 use heddle_protocol::manifest::{
     FORMAT_VERSION, InputPlan, Manifest, Progress, Salt, ShardFile, Work,
@@ -18,8 +23,9 @@ use heddle_storage::checkpoint::{
 };
 use heddle_storage::double::{Faults, Faulty, MemoryStorage, run_interleaved};
 use heddle_storage::shard_file::{Header, Section, ShardWriter, Values};
-use heddle_storage::{Storage, StorePath};
+use heddle_storage::{Location, Storage, StorePath};
 use proptest::prelude::*;
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 const RUN: RunId = RunId(Uuid::from_u128(7));
@@ -284,4 +290,65 @@ proptest! {
         switches.sort_unstable();
         with_switches(&start, successor_first, &switches);
     }
+}
+
+/// What the store of generation 1's attempt answers, as long as that has such a lease.
+async fn told(start: &Start, lease: Lease, call: StoreCall) -> Stored {
+    let storage: Arc<dyn Storage> = Arc::new(start.memory.clone());
+    let store = Store {
+        dir: CheckpointDir::existing(storage, root()),
+        location: Location::parse("/ckpt").expect("a location"),
+        salt: ZOMBIE,
+        run: RUN,
+        job: "test".to_owned(),
+        overwrite: false,
+        lease,
+    };
+    let (calls, incoming) = mpsc::unbounded_channel();
+    let (events, mut heard) = mpsc::unbounded_channel();
+    calls.send((CallId(1), Box::new(call))).expect("it listens");
+    drop(calls);
+    store.run(incoming, events).await;
+    match heard.recv().await {
+        Some(Event::Stored { outcome, .. }) => outcome,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn one_whose_lease_is_over_publishes_nothing() {
+    let start = start().await;
+    let manifest = &start.pending[0];
+    let commit = || StoreCall::Commit {
+        staging: String::new(),
+        manifest: Box::new(manifest.clone()),
+    };
+    let output = tempfile::tempdir().expect("a temporary directory");
+    let publish = || StoreCall::PublishModel {
+        dir: output.path().display().to_string(),
+        model: "model".to_owned(),
+        files: Vec::new(),
+        checkpoint: manifest.cut,
+    };
+    let over = || Lease::new(Duration::ZERO);
+    for call in [commit(), publish()] {
+        let told = told(&start, over(), call).await;
+        let Stored::NotDone { error } = &told else {
+            panic!("{told:?}")
+        };
+        assert!(error.contains("another attempt may lead"), "{error}");
+    }
+    let storage: Arc<dyn Storage> = Arc::new(start.memory.clone());
+    let dir = CheckpointDir::existing(storage, root());
+    assert!(!dir.names().await.expect("listed").contains(&manifest.cut));
+    let model = output.path().join(heddle_protocol::model::MODEL_FILE);
+    assert!(!model.exists());
+
+    // An answer, and both are tried again.
+    let lease = Lease::new(Duration::from_secs(3600));
+    let committed = told(&start, lease.clone(), commit()).await;
+    assert!(matches!(committed, Stored::Committed(_)), "{committed:?}");
+    let published = told(&start, lease, publish()).await;
+    assert!(matches!(published, Stored::Published(_)), "{published:?}");
+    assert!(model.exists());
 }
