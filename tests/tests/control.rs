@@ -48,7 +48,7 @@ async fn server() -> Server {
         inputs,
         view,
     };
-    tokio::spawn(api::serve(listener, Arc::new(shared)));
+    tokio::spawn(api::serve(listener, Arc::new(shared), None));
     let dir = tempfile::tempdir().expect("a folder");
     let am = AmAddress {
         address,
