@@ -17,8 +17,8 @@ use nix::sys::signal::{Signal, kill};
 
 const LIMIT: Duration = Duration::from_secs(180);
 const SHAPE: Shape = Shape {
-    passes: 20,
-    every: "20 steps",
+    passes: 12,
+    every: "10 steps",
     local_data: false,
 };
 /// Looks at HDFS in a row that find the same when nothing is under way any more.
@@ -122,7 +122,7 @@ fn wakes_in_a_checkpoint(cluster: &Cluster, expected: &Model) -> Result<()> {
     let mut jobs = Vec::new();
     for point in ["before-manifest", "before-rename", "before-delete"] {
         let job = YarnJob::bsp(cluster, point, SHAPE)?;
-        let submitted = job.submit(&[], &format!("pause:40:{{slow}},stop:{point}:{STOP_AT}"))?;
+        let submitted = job.submit(&[], &format!("pause:100:{{slow}},stop:{point}:{STOP_AT}"))?;
         jobs.push((point, job, submitted));
     }
     let mut zombies = Vec::new();
@@ -188,7 +188,7 @@ fn wakes_beside_its_successor(
 /// the old one, whatever that does then.
 fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Result<()> {
     let job = YarnJob::bsp(cluster, "again", SHAPE)?;
-    let mut first = job.submit(&[], "pause:40:{slow}")?;
+    let mut first = job.submit(&[], "pause:100:{slow}")?;
     first.wait_for("checkpoints", LIMIT, |view| {
         settled(view) && view.checkpoints_taken >= 2
     })?;
@@ -213,7 +213,7 @@ fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Resul
         Ok(())
     })?;
     let newest = job.committed()?.pop().context("checkpoints")?;
-    let mut second = job.submit(&[], "pause:40:{slow}")?;
+    let mut second = job.submit(&[], "pause:100:{slow}")?;
     second.wait_for("the new application commits", LIMIT, |view| {
         settled(view) && view.checkpoints_taken >= 2
     })?;
