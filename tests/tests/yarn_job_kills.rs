@@ -2,9 +2,10 @@
 //! an undisturbed local run, a counting job with exact counts.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::view::{JobState, JobView};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
@@ -34,12 +35,12 @@ enum Job<'c> {
 }
 
 impl<'c> Job<'c> {
-    fn bytes(cluster: &'c Cluster) -> Result<Self> {
-        Ok(Self::Bytes(YarnJob::bsp(cluster, "bytes", SHAPE)?))
+    fn bytes(cluster: &'c Cluster, name: &str) -> Result<Self> {
+        Ok(Self::Bytes(YarnJob::bsp(cluster, name, SHAPE)?))
     }
 
-    fn counts(cluster: &'c Cluster) -> Result<Self> {
-        Ok(Self::Counts(Counting::new(cluster, "counts", "asp", 60)?))
+    fn counts(cluster: &'c Cluster, name: &str) -> Result<Self> {
+        Ok(Self::Counts(Counting::new(cluster, name, "asp", 60)?))
     }
 
     fn job(&self) -> &YarnJob<'c> {
@@ -68,13 +69,30 @@ impl<'c> Job<'c> {
     }
 }
 
-fn cluster() -> Result<Cluster> {
-    Cluster::start(Options {
-        datanodes: 3,
-        am_expiry_ms: 60_000,
-        nm_expiry_ms: 8_000,
-        ..Options::default()
-    })
+/// The one cluster of this file, for one test at a time and in health.
+fn cluster() -> Result<MutexGuard<'static, Cluster>> {
+    static CLUSTER: OnceLock<Result<Mutex<Cluster>, String>> = OnceLock::new();
+    let started = CLUSTER.get_or_init(|| {
+        let started = Cluster::start(Options {
+            datanodes: 3,
+            am_expiry_ms: 60_000,
+            nm_expiry_ms: 8_000,
+            ..Options::default()
+        });
+        started
+            .map(Mutex::new)
+            .map_err(|error| format!("{error:#}"))
+    });
+    let cluster = started.as_ref().map_err(|error| anyhow!("{error}"))?;
+    let cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
+    let daemons = (1..=3).map(Daemon::NodeManager);
+    for daemon in daemons.chain([Daemon::ResourceManager(1)]) {
+        if cluster.pid(daemon).is_none() {
+            cluster.restart(daemon)?;
+        }
+    }
+    cluster.wait_ready()?;
+    Ok(cluster)
 }
 
 /// A trainer, a pserver and the ApplicationMaster, one after the other, the last one without a successor for ten seconds.
@@ -166,9 +184,10 @@ fn pushes_taken(submitted: &Submitted<'_>) -> u64 {
 #[test]
 fn bytes_outlive_the_death_of_any_process() -> Result<()> {
     let cluster = cluster()?;
+    let cluster: &Cluster = &cluster;
     std::thread::scope(|scope| {
-        let counts = scope.spawn(|| processes_die(&Job::counts(&cluster)?));
-        processes_die(&Job::bytes(&cluster)?).context("bytes")?;
+        let counts = scope.spawn(|| processes_die(&Job::counts(cluster, "counts")?));
+        processes_die(&Job::bytes(cluster, "bytes")?).context("bytes")?;
         counts.join().expect("no panic").context("counts")
     })
 }
@@ -333,6 +352,6 @@ fn leader_dies_with_its_node(cluster: &Cluster, submitted: &mut Submitted<'_>) -
 #[test]
 fn bytes_and_counts_outlive_nodes_and_the_resourcemanager() -> Result<()> {
     let cluster = cluster()?;
-    nodes_die(&cluster, &Job::bytes(&cluster)?).context("bytes")?;
-    nodes_die(&cluster, &Job::counts(&cluster)?).context("counts")
+    nodes_die(&cluster, &Job::bytes(&cluster, "bytes-nodes")?).context("bytes")?;
+    nodes_die(&cluster, &Job::counts(&cluster, "counts-nodes")?).context("counts")
 }
