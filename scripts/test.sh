@@ -42,7 +42,7 @@ say "programs"
 # The system tests start these as real processes.
 cargo build --workspace --bins --locked --quiet
 say "tests"
-cargo test --workspace --locked
+scripts/run-tests.py
 say "without the once-only memory the counts must come out wrong"
 cargo test --locked -p heddle-tests --test simulation --features no-once-only-memory
 say "the release binary runs on old systems"
