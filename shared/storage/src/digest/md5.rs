@@ -194,6 +194,10 @@ fn words_of_eight(blocks: [&Block; 8]) -> Words<8> {
 }
 
 /// The four rounds, block after block, in all lanes.
+#[expect(
+    clippy::needless_range_loop,
+    reason = "the same block of every lane, not of the first"
+)]
 #[inline(always)]
 fn compress<const L: usize>(
     state: &mut State<L>,
