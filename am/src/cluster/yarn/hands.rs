@@ -174,9 +174,15 @@ impl Hands {
             let mut looks = Looks::default();
             for wait in waits {
                 tokio::time::sleep(wait).await;
-                let status = hands.nodes.status(&node, id);
-                let status = tokio::time::timeout(LOOK_LIMIT, status).await;
-                if let Some(done) = looks.saw(id, status.ok()) {
+                let answer = async {
+                    // A call tries a port that refuses for as long as it may; one refusal is enough to know.
+                    if looks.silent > 0 && is_refused(&node).await {
+                        return None;
+                    }
+                    Some(hands.nodes.status(&node, id).await)
+                };
+                let answer = tokio::time::timeout(LOOK_LIMIT, answer).await;
+                if let Some(done) = looks.saw(id, answer.ok().flatten()) {
                     let _ending = hands.done.send(done);
                     return;
                 }
@@ -248,11 +254,18 @@ async fn refuses(node: &NodeId) {
     let mut refused = 0;
     while refused < SILENT_MAX {
         tokio::time::sleep(PORT_AGAIN).await;
-        match TcpStream::connect((node.host.as_str(), node.port)).await {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => refused += 1,
-            Ok(_) | Err(_) => refused = 0,
-        }
+        refused = if is_refused(node).await {
+            refused + 1
+        } else {
+            0
+        };
     }
+}
+
+/// Whether nobody listens at a node's port.
+async fn is_refused(node: &NodeId) -> bool {
+    let connected = TcpStream::connect((node.host.as_str(), node.port)).await;
+    connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 fn is_unknown(error: &NodeError) -> bool {
