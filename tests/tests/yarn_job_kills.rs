@@ -206,26 +206,53 @@ const SPREAD: [&str; 10] = [
     "trainers.memory=1300MiB",
 ];
 
-/// A node with a pserver, trainers, and no ApplicationMaster; and what runs there.
-fn node(watch: &Watch) -> Result<(Daemon, Vec<Process>)> {
-    (1..=3)
-        .map(Daemon::NodeManager)
-        .find_map(|node| {
-            let there: Vec<Process> = watch
-                .processes
-                .iter()
-                .filter(|process| process.node == node)
-                .cloned()
-                .collect();
-            let has = |role| {
-                there
-                    .iter()
-                    .any(|process| process.slot.is_some_and(|slot| slot.role == role))
-            };
-            let leads = there.iter().any(|process| process.slot.is_none());
-            (has(Role::Pserver) && has(Role::Trainer) && !leads).then_some((node, there))
-        })
-        .with_context(|| format!("no such node: {:?}", watch.processes))
+/// A node without the ApplicationMaster that has trainers, and a pserver or none; and what runs there.
+fn node(watch: &Watch, pserver: bool) -> Option<(Daemon, Vec<Process>)> {
+    (1..=3).map(Daemon::NodeManager).find_map(|node| {
+        let there: Vec<Process> = watch
+            .processes
+            .iter()
+            .filter(|process| process.node == node)
+            .cloned()
+            .collect();
+        let has = |role| slots(&there).iter().any(|slot| slot.role == role);
+        let leads = there.iter().any(|process| process.slot.is_none());
+        (has(Role::Pserver) == pserver && has(Role::Trainer) && !leads).then_some((node, there))
+    })
+}
+
+/// A job in a step, a node of it with a pserver and trainers and without the ApplicationMaster, and what runs there.
+fn in_a_step_on_a_node(
+    cluster: &Cluster,
+    submitted: &mut Submitted<'_>,
+) -> Result<(Watch, Daemon, Vec<Process>)> {
+    let mut watch = Watch::in_a_step(submitted, 2)?;
+    if node(&watch, true).is_none() {
+        // The scheduler put all trainers elsewhere. Where they are now cannot be left but for such a node.
+        let (manager, lost) = node(&watch, false).context("no trainers to be moved")?;
+        lose_node(cluster, submitted, &watch, manager, &lost)?;
+        watch = Watch::in_a_step(submitted, 2)?;
+    }
+    let (manager, there) =
+        node(&watch, true).with_context(|| format!("no such node: {:?}", watch.processes))?;
+    Ok((watch, manager, there))
+}
+
+/// A NodeManager dies with all its containers, and comes back when they are replaced.
+fn lose_node(
+    cluster: &Cluster,
+    submitted: &mut Submitted<'_>,
+    watch: &Watch,
+    manager: Daemon,
+    lost: &[Process],
+) -> Result<()> {
+    cluster.kill(manager)?;
+    for process in lost {
+        kill9(process.pid)?;
+    }
+    watch.replaced(submitted, &slots(lost), REWORK_STEPS)?;
+    cluster.restart(manager)?;
+    cluster.wait_ready()
 }
 
 fn slots(processes: &[Process]) -> BTreeSet<Slot> {
@@ -240,18 +267,10 @@ fn slots(processes: &[Process]) -> BTreeSet<Slot> {
 fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
     let mut submitted = job.job().submit(&SPREAD, "pause:40:{slow}")?;
 
-    let watch = Watch::in_a_step(&mut submitted, 2)?;
-    let (manager, lost) = node(&watch)?;
-    cluster.kill(manager)?;
-    for process in &lost {
-        kill9(process.pid)?;
-    }
-    watch.replaced(&mut submitted, &slots(&lost), REWORK_STEPS)?;
-    cluster.restart(manager)?;
-    cluster.wait_ready()?;
+    let (watch, manager, lost) = in_a_step_on_a_node(cluster, &mut submitted)?;
+    lose_node(cluster, &mut submitted, &watch, manager, &lost)?;
 
-    let watch = Watch::in_a_step(&mut submitted, 2)?;
-    let (manager, zombies) = node(&watch)?;
+    let (watch, manager, zombies) = in_a_step_on_a_node(cluster, &mut submitted)?;
     cluster.kill(manager)?;
     // One of each role sleeps, so that it is there beside its replacement for certain; the others work on.
     let asleep = [Role::Pserver, Role::Trainer].map(|role| {
