@@ -111,7 +111,12 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
 
     let watch = Watch::in_a_step(&mut submitted, 2)?;
     let before = watch.view.clone();
-    kill9(submitted.am(1)?.pid)?;
+    let am = submitted.am(1)?;
+    // What is left of a pass is what there is to push without an ApplicationMaster.
+    submitted.wait_for("a pass begins", LIMIT, |view| {
+        settled(view) && view.phase > before.phase
+    })?;
+    kill9(am.pid)?;
     let killed = Instant::now();
     let mut pushes = Vec::new();
     wait_until("a second ApplicationMaster", LIMIT, || {
