@@ -48,7 +48,7 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
                     "true",
                 ),
                 preemption("monitoring_interval", "300"),
-                preemption("max_wait_before_kill", "1000"),
+                preemption("max_wait_before_kill", "500"),
                 // All that is due at once, not a tenth of the cluster and a fifth of that in each round.
                 preemption("total_preemption_per_round", "1.0"),
                 preemption("natural_termination_factor", "1.0"),
@@ -79,28 +79,24 @@ fn trainers(view: &JobView) -> usize {
 fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
     const ALL: usize = 15;
     let (cluster, _turn) = cluster()?;
-    let counting = Counting::new(cluster, "gives-way", "asp", 20)?;
-    // Every other trainer is in the middle of a step when its time is over; the others hand back before.
-    let slow = counting.job.path().join("slow");
-    let odd = format!(
-        "case \"$HEDDLE_SLOT\" in trainer-*[13579]) export HEDDLE_TEST_HOOK='pause:4000:{}' ;; esac",
-        slow.display()
-    );
-    let mut first =
-        counting
-            .job
-            .submit_with_shell(&["--set", "trainers.max=15"], "pause:40:{slow}", &odd)?;
+    let counting = Counting::new(cluster, "gives-way", "asp", 10)?;
+    // A pass has four tasks of two such steps for each trainer: whoever is taken is in the middle of one, and mostly
+    // cannot hand it back in the half second that is left.
+    let mut first = counting
+        .job
+        .submit(&["--set", "trainers.max=15"], "pause:8000:{slow}")?;
     first.wait_for("it has the whole cluster", LIMIT, |view| {
         settled(view) && trainers(view) == ALL
     })?;
 
     let shape = Shape::passes(2);
     let job = YarnJob::bsp(cluster, "is-given-way", shape)?;
-    let mut second = job.submit(&["--queue", "other"], "pause:20:{slow}")?;
+    let mut second = job.submit(&["--queue", "other"], "pause:500:{slow}")?;
     second.wait_for("the other queue's job has its containers", LIMIT, settled)?;
-    let shrunk = first.view()?;
     // Its five containers, its ApplicationMaster's among them, are trainers of the first job, which asks for them again.
-    ensure!(trainers(&shrunk) == ALL - 5, "{shrunk:#?}");
+    let shrunk = first.wait_for("it has what is left", LIMIT, |view| {
+        trainers(view) == ALL - 5
+    })?;
     ensure!(
         shrunk.epoch.count == 0 && shrunk.state == JobState::Running,
         "nothing is rolled back: {shrunk:#?}"
@@ -114,16 +110,16 @@ fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
     })?;
     counting.job.hurry()?;
     let view = first.ends_well(LIMIT)?;
-    let causes: BTreeSet<&str> = view
-        .history
-        .ended
-        .iter()
-        .map(|ended| ended.cause.as_str())
-        .collect();
+    let ended = &view.history.ended;
+    let causes: BTreeSet<&str> = ended.iter().map(|ended| ended.cause.as_str()).collect();
     println!("{} ended: {causes:?}", view.history.ended_total);
+    // A NodeManager that is faster with its word says who killed the container, not why; neither is a failure.
+    let is_taken = |cause: &&str| {
+        *cause == "was preempted" || cause.contains("Container Killed by ResourceManager")
+    };
     ensure!(
-        causes == BTreeSet::from(["was preempted"]),
-        "what was taken is told so, what was handed back is no loss: {view:#?}"
+        !causes.is_empty() && causes.iter().all(is_taken),
+        "{view:#?}"
     );
     ensure!(view.epoch.count == 0, "only trainers were taken: {view:#?}");
     counting.check()
@@ -133,9 +129,10 @@ fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
 fn a_renewed_token_opens_new_connections_and_the_old_one_is_not_needed() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let rm = Daemon::ResourceManager(1);
-    let shape = Shape::passes(100);
+    // Two minutes at this pace, a second or two without the pauses.
+    let shape = Shape::passes(12);
     let job = YarnJob::bsp(cluster, "token-roll", shape)?;
-    let mut submitted = job.submit(&[], "pause:30:{slow}")?;
+    let mut submitted = job.submit(&[], "pause:250:{slow}")?;
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let renewed = || {
         let logs = submitted.logs("am.log");
