@@ -30,7 +30,7 @@ use heddle_tests::local::Run;
 use tokio::task::JoinSet;
 
 const TOTAL: usize = 1 << 30;
-const PIECE: usize = 1 << 20;
+const PIECE: usize = 2 << 20;
 const CHECKPOINT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Seconds of each round, by what was done.
@@ -129,8 +129,8 @@ async fn ours(
             let mut writer = ShardWriter::create(&*storage, &dir, header).await?;
             let mut file = File::open(source)?;
             for _ in 0..shape.bytes / PIECE {
-                let mut piece = vec![0; PIECE];
-                file.read_exact(&mut piece)?;
+                let mut piece = Vec::with_capacity(PIECE);
+                (&mut file).take(PIECE as u64).read_to_end(&mut piece)?;
                 writer.write(Bytes::from(piece)).await?;
             }
             anyhow::Ok(writer.finish(&*storage).await?)

@@ -1,5 +1,8 @@
 //! Files of HDFS being written and read.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::ready;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,6 +21,8 @@ use crate::store::{Reader, Writer};
 
 /// How long the next bytes of a stream may take: hdfs-native goes on to another replica after 60 s.
 const READ: Duration = Duration::from_secs(90);
+/// What a DataNode's report of a block takes to the NameNode, and more.
+const REPORTED: Duration = Duration::from_millis(10);
 /// Packets that wait for the reader. At 64 KiB each, 1 MiB.
 const PACKETS_AHEAD: usize = 16;
 
@@ -108,7 +113,7 @@ impl Writer for HdfsWriter {
         let limit = self.storage.calls.patience(self.written) + COMPLETE;
         let result = self
             .call(Op::Close, limit, |mut writer| async move {
-                writer.close().await?;
+                unhurried(writer.close()).await?;
                 Ok(writer)
             })
             .await;
@@ -116,6 +121,26 @@ impl Writer for HdfsWriter {
         self.closed = !matches!(result, Err(WriteError::NotDone(_)));
         result
     }
+}
+
+/// Goes on with a future a moment after it could.
+///
+/// To close a file, hdfs-native asks the NameNode to complete it as soon as the DataNode has acknowledged the last
+/// packet, which mostly is before the DataNode's report of the block has come; then it waits 400 ms before it asks
+/// again, as Hadoop's own client does. With this pause the report is there first.
+async fn unhurried<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut begun = false;
+    let mut pause = None;
+    poll_fn(move |context| {
+        if begun {
+            let pause = pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(REPORTED)));
+            ready!(pause.as_mut().poll(context));
+        }
+        (begun, pause) = (true, None);
+        future.as_mut().poll(context)
+    })
+    .await
 }
 
 /// A file that was not closed is worthless and would stay open as long as this process renews its
