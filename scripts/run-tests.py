@@ -4,7 +4,7 @@
 Those of the whole system (tests/tests) wait most of their time for daemons and for processes to notice that others died:
 one after the other they would keep a machine idle for twenty minutes. Each program's output comes when it has ended.
 Arguments are names of test programs (`cargo test --test NAME`); without any all are run. HEDDLE_TEST_JOBS says how many
-at once (default: one more than there are cores).
+at once (default: as many as there are cores).
 """
 import json
 import os
@@ -50,7 +50,7 @@ def main():
     if unknown:
         sys.exit(f"no such test program: {', '.join(sorted(unknown))}")
     chosen = [program for program in all_programs if not wanted or program[0] in wanted]
-    jobs = int(os.environ.get("HEDDLE_TEST_JOBS") or (os.cpu_count() or 1) + 1)
+    jobs = int(os.environ.get("HEDDLE_TEST_JOBS") or os.cpu_count() or 1)
     with ThreadPoolExecutor(jobs) as pool:
         passed = list(pool.map(run, chosen))
     failed = [name for (name, _, _), ok in zip(chosen, passed) if not ok]

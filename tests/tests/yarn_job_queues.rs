@@ -53,9 +53,10 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
                 preemption("total_preemption_per_round", "1.0"),
                 preemption("natural_termination_factor", "1.0"),
             ],
-            am_expiry_ms: 6_000,
+            // Two clusters on two cores may keep an ApplicationMaster waiting for some seconds.
+            am_expiry_ms: 10_000,
             // More than three times the expiry, or the ResourceManager does not start.
-            amrm_token_roll_s: Some(20),
+            amrm_token_roll_s: Some(31),
             ..Options::default()
         })
         .map_err(|error| format!("{error:#}"))
@@ -129,8 +130,8 @@ fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
 fn a_renewed_token_opens_new_connections_and_the_old_one_is_not_needed() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let rm = Daemon::ResourceManager(1);
-    // Two minutes at this pace, a second or two without the pauses.
-    let shape = Shape::passes(12);
+    // Three minutes at this pace, a second or two without the pauses.
+    let shape = Shape::passes(18);
     let job = YarnJob::bsp(cluster, "token-roll", shape)?;
     let mut submitted = job.submit(&[], "pause:250:{slow}")?;
     let watch = Watch::in_a_step(&mut submitted, 1)?;
