@@ -24,6 +24,16 @@ fn exporter(job: &Job) -> heddle_protocol::ids::Member {
         .0
 }
 
+/// The one who was told to write the model has written it.
+fn exports(job: &mut Job) {
+    let up = Up::Exported {
+        checkpoint: checkpoint(job),
+        dir: "d".to_owned(),
+        files: Vec::new(),
+    };
+    job.report(exporter(job), up);
+}
+
 fn checkpoint(job: &Job) -> String {
     job.checkpoints.last().unwrap().dir.clone()
 }
@@ -97,13 +107,7 @@ fn a_pserver_lost_while_the_model_is_written_changes_nothing() {
     let epoch = job.core.view().epoch;
     job.kill(job.pserver(0));
     assert_eq!(job.core.view().epoch, epoch);
-    let elected = exporter(&job);
-    let up = Up::Exported {
-        checkpoint: checkpoint(&job),
-        dir: "d".to_owned(),
-        files: Vec::new(),
-    };
-    job.report(elected, up);
+    exports(&mut job);
     assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Finished);
 }
 
@@ -112,14 +116,8 @@ fn the_outcome_is_recorded_before_anybody_is_told_to_stop() {
     let mut job = exporting();
     job.auto.journal = false;
     job.auto.exit = false;
-    let elected = exporter(&job);
     let from = job.sent.len();
-    let up = Up::Exported {
-        checkpoint: checkpoint(&job),
-        dir: "d".to_owned(),
-        files: Vec::new(),
-    };
-    job.report(elected, up);
+    exports(&mut job);
     assert!(matches!(job.records.last(), Some(Record::Outcome(_))));
     let stops = |job: &Job| {
         job.sent[from..]
@@ -210,13 +208,7 @@ fn a_store_that_says_fenced_ends_the_attempt() {
 fn a_model_that_another_job_published_first_ends_the_job_and_fences_nobody() {
     let mut job = exporting();
     job.auto.store = false;
-    let elected = exporter(&job);
-    let up = Up::Exported {
-        checkpoint: checkpoint(&job),
-        dir: "d".to_owned(),
-        files: Vec::new(),
-    };
-    job.report(elected, up);
+    exports(&mut job);
     job.answer_store(Stored::Taken {
         error: "/out/MODEL.json exists already".to_owned(),
     });
