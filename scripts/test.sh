@@ -39,8 +39,9 @@ cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 say "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 say "programs"
-# The system tests start these as real processes.
-cargo build --workspace --bins --locked --quiet
+# The system tests start these as real processes. Building them with the tests gives dependencies one set of features,
+# so that they are compiled once.
+cargo build --workspace --bins --tests --locked --quiet
 say "tests"
 scripts/run-tests.py
 say "without the once-only memory the counts must come out wrong"

@@ -29,7 +29,8 @@ use std::fs;
 use heddle_protocol::ids::{Generation, RunId};
 use heddle_protocol::manifest::Salt;
 use heddle_storage::checkpoint::{
-    Checkpoint, CheckpointDir, CheckpointError, ClaimRecord, Depth, OnCorrupt, Owner,
+    Checkpoint, CheckpointDir, CheckpointError, ClaimRecord, DamagedCheckpoint, Depth, Newest,
+    OnCorrupt, Owner,
 };
 use nix::unistd::gethostname;
 use tracing::info;
@@ -65,6 +66,8 @@ pub struct Followed {
     pub predecessor: Option<ClaimRecord>,
     /// The checkpoint that it would continue.
     pub base: Option<Checkpoint>,
+    /// Newer ones that are damaged.
+    pub damaged: Vec<DamagedCheckpoint>,
     fresh: bool,
     claimed: Vec<Generation>,
 }
@@ -86,6 +89,9 @@ pub struct Claimed {
     pub generation: Generation,
     /// The checkpoint that it continues.
     pub base: Option<Checkpoint>,
+    /// Newer ones that are damaged. They are outside the lineage from now on and would be deleted some time, so they are to be set
+    /// aside before anything else is done.
+    pub damaged: Vec<DamagedCheckpoint>,
     /// The claim before it, of a process that is gone.
     pub predecessor: Option<ClaimRecord>,
 }
@@ -200,13 +206,14 @@ pub async fn claim(
             continue;
         }
         let again = newest(dir, request, &followed).await?;
-        if again.map(|base| base.manifest.cut) != record.base {
+        if again.checkpoint.map(|base| base.manifest.cut) != record.base {
             continue;
         }
         info!(%generation, base = ?record.base, owner = %record.owner, "checkpoint directory claimed");
         return Ok(Claimed {
             generation,
             base: followed.base,
+            damaged: followed.damaged,
             predecessor: followed.predecessor,
         });
     }
@@ -244,10 +251,12 @@ pub async fn look(
     let mut followed = Followed {
         predecessor,
         base: None,
+        damaged: Vec::new(),
         fresh: request.fresh && !continues,
         claimed,
     };
-    followed.base = newest(dir, request, &followed).await?;
+    let newest = newest(dir, request, &followed).await?;
+    (followed.base, followed.damaged) = (newest.checkpoint, newest.damaged);
     Ok(followed)
 }
 
@@ -256,9 +265,9 @@ async fn newest(
     dir: &CheckpointDir,
     request: &Request,
     followed: &Followed,
-) -> Result<Option<Checkpoint>, CheckpointError> {
+) -> Result<Newest, CheckpointError> {
     if followed.fresh {
-        return Ok(None);
+        return Ok(Newest::default());
     }
     let from = followed
         .predecessor

@@ -21,6 +21,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::api::{self, Input, Lines};
 use crate::cluster::{Ask, Cluster};
+use crate::encoded::Encoded;
+use crate::notices;
+use crate::past::Past;
 
 /// How often people's view is renewed at the most; making it walks every slot.
 const VIEW_EVERY: Duration = Duration::from_millis(200);
@@ -58,6 +61,8 @@ pub struct About {
     pub phases: u32,
     /// What the job is to YARN, for people; none locally.
     pub application: Option<view::ApplicationView>,
+    /// What earlier attempts saw.
+    pub past: Past,
 }
 
 struct Session {
@@ -77,6 +82,7 @@ pub struct Driver<C> {
     view_at: Instant,
     started: Instant,
     sessions: HashMap<ConnectionId, Session>,
+    encoded: Encoded,
     /// Highest report of each container that was taken in; a reconnect repeats those not confirmed.
     heard: BTreeMap<Member, u64>,
     answers: HashMap<OperationId, oneshot::Sender<Result<(), String>>>,
@@ -97,6 +103,7 @@ impl<C: Cluster> Driver<C> {
         view: watch::Sender<Arc<view::JobView>>,
     ) -> Self {
         let started = Instant::now();
+        let history = about.past.history.clone();
         Self {
             core,
             cluster,
@@ -107,11 +114,12 @@ impl<C: Cluster> Driver<C> {
             view_at: started,
             started,
             sessions: HashMap::new(),
+            encoded: Encoded::default(),
             heard: BTreeMap::new(),
             answers: HashMap::new(),
             next_operation: 1,
             outcome: None,
-            history: view::History::default(),
+            history,
         }
     }
 
@@ -164,6 +172,7 @@ impl<C: Cluster> Driver<C> {
         let mut view = self.core.view();
         view.application.clone_from(&self.about.application);
         view.history.clone_from(&self.history);
+        self.about.past.precede(&mut view);
         for slot in &mut view.slots {
             slot.placement = self.cluster.placement(Member {
                 slot: slot.slot,
@@ -288,16 +297,27 @@ impl<C: Cluster> Driver<C> {
         }
     }
 
-    fn send(&mut self, connection: ConnectionId, command: Option<Command>) {
+    fn send(&mut self, connection: ConnectionId, command: Option<Arc<Command>>) {
         let Some(session) = self.sessions.get_mut(&connection) else {
             return;
         };
         let heard = self.heard.get(&session.member).copied().unwrap_or(0);
-        if !session.lines.send(&Down {
+        let head = Down {
             attempt: self.about.attempt,
             heard,
-            command,
-        }) {
+            command: None,
+        };
+        let command = match command
+            .map(|command| self.encoded.get(&command))
+            .transpose()
+        {
+            Ok(command) => command,
+            Err(error) => {
+                tracing::error!(member = %session.member, %error, "a command cannot be sent");
+                return;
+            }
+        };
+        if !session.lines.send(&head, command) {
             tracing::warn!(member = %session.member, "a container takes no more commands, its connection is closed");
             // The close is heard as an event of its own, so that the core is not entered while it acts.
             session.lines.close();
@@ -331,7 +351,7 @@ impl<C: Cluster> Driver<C> {
                 connection,
                 command,
                 ..
-            } => self.send(connection, Some(*command)),
+            } => self.send(connection, Some(command)),
             Action::Disconnect { connection } => {
                 if let Some(session) = self.sessions.get_mut(&connection) {
                     session.lines.close();
@@ -402,17 +422,9 @@ async fn probe(endpoint: std::net::SocketAddr) -> Probe {
     }
 }
 
-/// One line of JSON on standard output for whoever started this process, and one for the log.
+/// One line of JSON on standard output for whoever started this process, and one for the log. Never blocks.
 pub fn notice(event: &view::Event) {
-    match serde_json::to_string(event) {
-        Ok(line) => {
-            use std::io::Write as _;
-            let mut out = std::io::stdout().lock();
-            // The command line may be gone; the job is not.
-            let _gone = writeln!(out, "{line}").and_then(|()| out.flush());
-        }
-        Err(error) => tracing::error!(%error, "an event cannot be written as JSON"),
-    }
+    notices::notice(event);
     log(event);
 }
 
@@ -421,6 +433,9 @@ pub fn log(event: &view::Event) {
     match event {
         view::Event::Progress { .. } => tracing::debug!(?event, "progress"),
         view::Event::Warning { text } => tracing::warn!(text, "warning"),
+        view::Event::CheckpointDamaged { cut, dir, error } => {
+            tracing::error!(%cut, dir, error, "checkpoint_damaged");
+        }
         view::Event::Ended {
             state,
             exit_code,

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use heddle_am_core::Locality;
 use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 use heddle_protocol::plan::{TaskLength, compression_of, plan_input};
+use heddle_protocol::plan_file::{self, PlanFileError};
 use heddle_protocol::spec::{Consistency, JobSpec, Location, TaskSize};
 use heddle_storage::{BlockPlace, StorageError, chain, connect, find_files};
 use tracing::warn;
@@ -40,6 +41,9 @@ pub enum InputError {
         /// Why not.
         source: StorageError,
     },
+    /// There are more of them than a job can have.
+    #[error("data.train, data.test: {0}")]
+    TooMany(#[from] PlanFileError),
     /// Files are there and hold nothing.
     #[error("{key}: the files have no byte of data")]
     Empty {
@@ -62,6 +66,7 @@ pub async fn plan(spec: &JobSpec) -> Result<InputPlan, InputError> {
     if plan.test.is_empty() && !spec.data.test.is_empty() {
         return Err(InputError::Empty { key: "data.test" });
     }
+    plan_file::check_size(&plan, spec.pservers.shards)?;
     Ok(plan)
 }
 

@@ -4,8 +4,8 @@
 //! its name and is never changed. So there is no open file to recover, no lease, no torn tail, and a
 //! missing number shows. Each generation has its own directory, which nobody else writes.
 //!
-//! The first segment of a journal is a snapshot: all records of the lineage that the generation
-//! continues. Therefore the newest journal alone tells the whole story; what a predecessor that was
+//! The first segment of a journal is a snapshot: all records that matter of the lineage that the generation
+//! continues ([`compact`]), so that a journal's length does not grow with the number of rollbacks. Therefore the newest journal alone tells the whole story; what a predecessor that was
 //! given up still writes into its own is never read. Further snapshots bound what must be read, and
 //! the segments before one are deleted after it is durable.
 //!
@@ -21,7 +21,7 @@ use heddle_storage::chain;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use heddle_am_core::{Event, Record, RecordId};
+use heddle_am_core::{Event, Record, RecordId, compact};
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::view;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
@@ -164,8 +164,8 @@ pub struct Journal {
     tip: Link,
     /// Number of the last snapshot.
     snapshot: u64,
-    /// Payloads of all records, for the next snapshot. Some hundred bytes a checkpoint.
-    payloads: Vec<Vec<u8>>,
+    /// The records that the next snapshot holds, and those since the last one.
+    records: Vec<Record>,
     late: Late,
 }
 
@@ -356,7 +356,7 @@ impl Journal {
             seq: 0,
             tip: START,
             snapshot: 0,
-            payloads: payloads_of(carried),
+            records: carried.to_vec(),
             late: Late::new("the journal"),
         };
         journal.write_snapshot().await?;
@@ -384,7 +384,7 @@ impl Journal {
         self.put(self.seq + 1, bytes).await?;
         self.seq += 1;
         self.tip = tip;
-        self.payloads.extend(payloads);
+        self.records.extend_from_slice(records);
         if self.seq - self.snapshot >= SNAPSHOT_EVERY {
             // The records are durable; a snapshot only makes the next start quicker.
             if let Err(error) = self.write_snapshot().await {
@@ -396,8 +396,9 @@ impl Journal {
 
     async fn write_snapshot(&mut self) -> Result<(), JournalError> {
         let seq = self.seq + 1;
-        let (bytes, tip) =
-            segment::encode(self.generation, seq, Kind::Snapshot, START, &self.payloads)?;
+        self.records = compact(std::mem::take(&mut self.records));
+        let payloads = payloads_of(&self.records);
+        let (bytes, tip) = segment::encode(self.generation, seq, Kind::Snapshot, START, &payloads)?;
         self.put(seq, bytes).await?;
         let before = self.snapshot;
         self.seq = seq;

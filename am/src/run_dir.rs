@@ -6,6 +6,7 @@
 //! | `run.json` | command line | [`RunFile`] |
 //! | `spec.json` | command line | the job spec, resolved |
 //! | `secret` | command line | 64 hexadecimal digits, mode 0600 |
+//! | `plan-<digest>.json` | ApplicationMaster | the input plan, read by trainers, see `heddle_protocol::plan_file` |
 //! | `am.json` | ApplicationMaster | [`AmAddress`](heddle_protocol::environment::AmAddress), rewritten by each attempt |
 //! | `outcome.json` | ApplicationMaster | how the run ended, see `heddle_am_core::Outcome` |
 //! | `view.json` | ApplicationMaster | the job as it stood at the end, `heddle_protocol::view::JobView` |
@@ -38,6 +39,9 @@ pub struct RunFile {
     pub overwrite: bool,
     /// Whether a checkpoint directory owned by another living run is taken over.
     pub take_over: bool,
+    /// Whether `output.model` was left to its default, which carries the run's id.
+    #[serde(default)]
+    pub default_output: bool,
 }
 
 /// What to do about an earlier run in the same checkpoint directory.
@@ -132,6 +136,23 @@ impl RunDir {
         &self.path
     }
 
+    /// Where it is, as a URL for containers, whose work directories are others.
+    ///
+    /// # Errors
+    /// When it is not there or its path is not UTF-8.
+    pub fn url(&self) -> Result<String, RunDirError> {
+        let io = |source| RunDirError::Io {
+            path: self.path.clone(),
+            source,
+        };
+        let path = self.path.canonicalize().map_err(io)?;
+        let text = path.to_str().ok_or_else(|| {
+            let kind = std::io::ErrorKind::InvalidInput;
+            io(std::io::Error::new(kind, "the path is not valid UTF-8"))
+        })?;
+        Ok(format!("file://{text}"))
+    }
+
     /// Where logs are.
     #[must_use]
     pub fn logs(&self) -> PathBuf {
@@ -208,10 +229,14 @@ impl RunDir {
         let path = self.path.join(name);
         let new = self.path.join(format!(".{name}.new"));
         let write = || {
+            // Left by a process that died while it wrote. Never opened as it is: it may have another mode or owner.
+            match std::fs::remove_file(&new) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
             let mut file = std::fs::OpenOptions::new()
                 .write(true)
-                .create(true)
-                .truncate(true)
+                .create_new(true)
                 .mode(0o600)
                 .open(&new)?;
             std::io::Write::write_all(&mut file, bytes)?;

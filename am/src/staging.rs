@@ -11,6 +11,8 @@
 //!     run.json spec.json yarn.json    also localised into the ApplicationMaster's work directory
 //!     secret                          0600; by it the same user commands the job from another shell
 //!     conf/ files/                    configuration and files of the submission
+//!     past/<attempt>-<n>.json         what attempts saw go wrong, for the next one; the newest
+//!     plan-<digest>.json              the input plan, written by the first attempt and read by trainers
 //!     am/<attempt>.json               where attempt n of the ApplicationMaster is found, each written once
 //!   reports/<application id>/         stays
 //!     spec.json                       what was asked for
@@ -35,6 +37,29 @@ pub const PROGRAM: &str = "heddle";
 pub const CONF_DIR: &str = "conf";
 /// Name of [`YarnFile`] in the ApplicationMaster's work directory.
 pub const YARN_FILE: &str = "yarn.json";
+
+/// The variable that limits the arenas of the C library's allocator, and how many there may be. Each reserves 64 MiB of
+/// address space, and by default there may be eight for each core: a small container would be ended for virtual memory
+/// that it never touches (`yarn.nodemanager.vmem-check-enabled`).
+const ARENAS: (&str, &str) = ("MALLOC_ARENA_MAX", "4");
+
+/// The command of a container: this program, as `arguments` say, with the limit of arenas that `env` (`yarn.env`) names,
+/// or else ours.
+///
+/// The limit is set by `env`, not in the launch context: NodeManagers append the context's value to itself
+/// (`yarn.nodemanager.admin-env`), and glibc from 2.39 on takes `4:4` for no number.
+#[must_use]
+pub fn command(arguments: &[&str], env: &BTreeMap<String, String>) -> Vec<String> {
+    let (name, default) = ARENAS;
+    let arenas = env.get(name).map_or(default, String::as_str);
+    let first = [
+        "env".to_owned(),
+        format!("{name}={arenas}"),
+        format!("./{PROGRAM}"),
+    ];
+    let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+    first.into_iter().chain(arguments).collect()
+}
 
 /// `yarn.json`: what an ApplicationMaster on YARN has to know besides run and spec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,28 +6,25 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use heddle_am_core::{CallId, Checkpoint, Event, StoreCall, Stored};
+use heddle_am_core::{CallId, Checkpoint, DamagedCheckpoint, Event, StoreCall, Stored};
 use heddle_protocol::control::ExportedFile;
-use heddle_protocol::ids::{CutId, RunId};
+use heddle_protocol::ids::{CutId, Generation, RunId};
 use heddle_protocol::manifest::Salt;
-use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile};
+use heddle_protocol::model::{FORMAT_VERSION, ModelFile, staging_prefix};
+use heddle_protocol::spec::Permissions;
 use heddle_protocol::view;
 use heddle_storage::chain;
-use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, CommitError, Depth, OnCorrupt};
-use heddle_storage::{
-    Location, Mode, Op, Reason, Storage, StorageError, StorePath, WriteError, connect, make_dirs,
-    read_small,
+use heddle_storage::checkpoint::{
+    CheckpointDir, CheckpointError, CommitError, Depth, Newest, OnCorrupt,
 };
+use heddle_storage::{Location, Mode, Reason, Storage, StorageError, StorePath, connect};
 use tokio::sync::mpsc;
 
 use crate::driver::{notice, wall_ms};
 use crate::hook::{Point, strike};
 use crate::late::Late;
 use crate::lease::Lease;
-
-/// A model file has some hundred bytes a file.
-const MODEL_BYTES_MAX: usize = 4 << 20;
+use crate::publish::{Publication, PublishError};
 
 /// How long the directory of a checkpoint is tried before the checkpoint is given up for now.
 const STAGE_PATIENCE: Duration = Duration::from_secs(60);
@@ -36,12 +33,12 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(120);
 /// From one try to the next.
 const STAGE_AGAIN: Duration = Duration::from_secs(2);
 
-/// The exit code of a run that cannot go on because of a storage: 5 refused, 6 unreachable, 7 another place is
-/// needed.
+/// The exit code of a run that cannot go on because of a storage: 5 refused (also for want of room: full, quota),
+/// 6 unreachable, 7 another place is needed.
 #[must_use]
 pub fn exit_code_of(error: &StorageError) -> u8 {
     match &error.reason {
-        Reason::Denied | Reason::Quota(_) => 5,
+        Reason::Denied | Reason::Quota(_) | Reason::Full => 5,
         Reason::Unavailable => 6,
         _ => 7,
     }
@@ -83,8 +80,12 @@ pub struct Store {
     pub run: RunId,
     /// The job's name.
     pub job: String,
-    /// Whether an existing model file is replaced.
+    /// The claim under which it works.
+    pub generation: Generation,
+    /// Whether an existing model is replaced.
     pub overwrite: bool,
+    /// Of the model's files; nothing: as the umask says.
+    pub permissions: Option<Permissions>,
     /// Asked right before anything is published.
     pub lease: Lease,
 }
@@ -145,15 +146,16 @@ impl Store {
             StoreCall::OlderBase { below, .. } => self.older_base(below).await,
             StoreCall::PublishModel {
                 dir,
-                model,
+                model: staged,
                 files,
                 checkpoint,
-            } => match self.publish(&dir, model, files, checkpoint).await {
+            } => match self.publish(&dir, staged, files, checkpoint).await {
                 Ok(url) => Stored::Published(url),
-                Err(Publish::Storage(error)) => Stored::NotDone {
+                Err(PublishError::Storage(error)) => Stored::NotDone {
                     error: chain(&error),
                 },
-                Err(Publish::Taken(error)) => Stored::Taken { error },
+                Err(PublishError::Taken(error)) => Stored::Taken { error },
+                Err(PublishError::Fenced(error)) => Stored::Fenced { error },
             },
         }
     }
@@ -197,115 +199,76 @@ impl Store {
             Ok(lineage) => lineage,
             Err(error) => return failed(&error),
         };
-        match self
+        let found = self
             .dir
             .newest_below(&lineage, Some(below), Depth::Full, OnCorrupt::Previous)
-            .await
-        {
-            Ok(found) => Stored::Base(found.map(|found| Box::new(self.checkpoint(found)))),
+            .await;
+        let Newest {
+            checkpoint,
+            damaged,
+        } = match found {
+            Ok(found) => found,
             Err(CheckpointError::NoneUsable { .. } | CheckpointError::Lost { .. }) => {
-                Stored::Base(None)
+                Newest::default()
             }
-            Err(error) => failed(&error),
+            Err(error) => return failed(&error),
+        };
+        let mut aside = Vec::new();
+        for found in damaged {
+            match self.dir.set_aside(found.cut).await {
+                Ok(to) => aside.push(DamagedCheckpoint {
+                    cut: found.cut,
+                    dir: self.dir.show(&to),
+                    error: chain(&found.error),
+                }),
+                Err(error) => return failed(&error),
+            }
+        }
+        Stored::Base {
+            base: checkpoint.map(|found| Box::new(self.checkpoint(found))),
+            damaged: aside,
         }
     }
 
     async fn publish(
         &self,
         dir: &str,
-        model: String,
+        staged: String,
         files: Vec<ExportedFile>,
         checkpoint: CutId,
-    ) -> Result<String, Publish> {
-        let location = Location::parse(dir).map_err(|error| Publish::Taken(error.to_string()))?;
+    ) -> Result<String, PublishError> {
+        let location =
+            Location::parse(dir).map_err(|error| PublishError::Taken(error.to_string()))?;
         let storage = connect(&location)?;
-        make_dirs(&*storage, location.path(), Mode::DIR).await?;
-        let content = ModelFile {
-            format_version: FORMAT_VERSION,
-            run: self.run,
-            job: self.job.clone(),
-            checkpoint,
-            dir: model,
-            files,
-            at_ms: wall_ms(),
+        let lease = || self.lease.check(Instant::now());
+        let publication = Publication {
+            storage: &*storage,
+            dir: location.path(),
+            staged: &staged,
+            staging_prefix: &staging_prefix(&self.location.to_string()),
+            mode: match self.permissions {
+                Some(permissions) => Mode(permissions.0),
+                None => storage.default_mode(),
+            },
+            overwrite: self.overwrite,
+            salt: self.salt,
+            checkpoints: &self.dir,
+            generation: self.generation,
+            lease: &lease,
         };
-        let json = serde_json::to_vec_pretty(&content).expect("plain fields are JSON");
-        let path = location
-            .path()
-            .join(MODEL_FILE)
-            .map_err(StorageError::from)?;
-        let draft = location
-            .path()
-            .join(&format!(".{MODEL_FILE}.{}", self.salt))
-            .map_err(StorageError::from)?;
-        // A draft of an earlier try of this process may be there.
-        let _absent = storage.delete_file(&draft).await;
-        write_whole(&*storage, &draft, json).await?;
-        if let Err(why) = self.lease.check(Instant::now()) {
-            let error = StorageError::new(Op::Rename, storage.show(&path), Reason::Unavailable);
-            return Err(Publish::Storage(error.because(why)));
-        }
-        if self.overwrite {
-            let _absent = storage.delete_file(&path).await;
-        }
-        match storage.rename(&draft, &path).await {
-            Ok(()) => Ok(location.to_string()),
-            Err(error) => {
-                let _leaks = storage.delete_file(&draft).await;
-                let Ok(there) = read_small(&*storage, &path, MODEL_BYTES_MAX).await else {
-                    return Err(Publish::Storage(error.into()));
-                };
-                let holder = match ModelFile::from_json(&there) {
-                    // An earlier try of this run got through.
-                    Ok(other) if other.run == self.run && other.checkpoint == checkpoint => {
-                        return Ok(location.to_string());
-                    }
-                    Ok(other) => format!("published by run {}", other.run),
-                    Err(_) => "and is no model of Heddle, or somebody is writing it".to_owned(),
-                };
-                // Nothing leads to what was written beside it.
-                if let Ok(own) = location.path().join(&content.dir) {
-                    let _leaks = storage.delete_dir(&own).await;
-                }
-                Err(Publish::Taken(format!(
-                    "{} exists already, {holder}; with --overwrite, or with --resume and another output.model, the \
-                     same job goes on from its last checkpoint",
-                    storage.show(&path),
-                )))
-            }
-        }
+        publication
+            .publish(ModelFile {
+                format_version: FORMAT_VERSION,
+                run: self.run,
+                job: self.job.clone(),
+                checkpoint,
+                dir: String::new(),
+                files,
+                at_ms: wall_ms(),
+            })
+            .await?;
+        Ok(location.to_string())
     }
-}
-
-#[derive(Debug)]
-enum Publish {
-    Storage(StorageError),
-    Taken(String),
-}
-
-impl From<StorageError> for Publish {
-    fn from(error: StorageError) -> Self {
-        Self::Storage(error)
-    }
-}
-
-impl From<WriteError> for Publish {
-    fn from(error: WriteError) -> Self {
-        Self::Storage(error.into())
-    }
-}
-
-async fn write_whole(
-    storage: &dyn Storage,
-    path: &StorePath,
-    content: Vec<u8>,
-) -> Result<(), WriteError> {
-    let mut writer = storage
-        .create_sized(path, Mode::FILE, content.len() as u64)
-        .await?;
-    writer.write(Bytes::from(content)).await?;
-    writer.sync().await?;
-    writer.close().await
 }
 
 fn done<T>(result: Result<T, CheckpointError>) -> Stored {

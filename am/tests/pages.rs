@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_am::api::{self, Gate, Proxy, Shared, Viewers};
+use heddle_am::api::{self, Capacity, Gate, Pages, Proxy, Shared, Viewers};
 use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::Environment;
 use heddle_protocol::handshake::{
@@ -42,9 +42,9 @@ async fn server(gate: Option<Arc<Gate>>) -> Server {
         run,
         secret: secret.clone(),
         inputs,
-        view,
+        pages: Pages::new(view),
     });
-    tokio::spawn(api::serve(listener, shared, gate));
+    tokio::spawn(api::serve(listener, shared, gate, Capacity::default()));
     Server {
         address,
         run,
@@ -56,7 +56,7 @@ async fn server(gate: Option<Arc<Gate>>) -> Server {
 fn proxy(host: &str) -> Proxy {
     Proxy {
         hosts: vec![host.into()],
-        base: "http://rm:8088/proxy/application_1_0001".into(),
+        bases: vec!["http://rm:8088/proxy/application_1_0001".into()],
     }
 }
 

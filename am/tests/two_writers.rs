@@ -223,6 +223,7 @@ fn interleave(start: &Start, choose: impl FnMut() -> bool) {
             .newest(&lineage, Depth::Full, OnCorrupt::Fail)
             .await
             .expect("read")
+            .checkpoint
             .expect("one");
         assert_eq!(Some(&found.manifest.cut), taken.last());
         for cut in taken {
@@ -301,7 +302,9 @@ async fn told(start: &Start, lease: Lease, call: StoreCall) -> Stored {
         salt: ZOMBIE,
         run: RUN,
         job: "test".to_owned(),
+        generation: Generation(1),
         overwrite: false,
+        permissions: None,
         lease,
     };
     let (calls, incoming) = mpsc::unbounded_channel();

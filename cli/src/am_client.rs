@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::runs::Run;
+use crate::waiting;
 
 /// An ApplicationMaster of this machine answers in milliseconds, or it hangs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -30,8 +31,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// An ApplicationMaster: where it is, and what it is called when something goes wrong.
 #[derive(Clone, Debug)]
 pub struct Am {
-    /// Where it listens; nothing when it has not begun to.
-    pub address: Option<SocketAddr>,
+    /// Where it listens: the addresses of its host, tried in this order; none when it has not begun to.
+    pub addresses: Vec<SocketAddr>,
     /// `the ApplicationMaster of run 1a2b3c4d`.
     pub who: String,
     /// What to do when it does not answer.
@@ -47,7 +48,7 @@ impl Am {
         let short = run.file.run.short();
         let timeout = run.dir.spec().map(|spec| spec.checkpoint.timeout);
         Self {
-            address: run.am().map(|am| am.address),
+            addresses: run.am().map(|am| am.address).into_iter().collect(),
             who: format!("the ApplicationMaster of run {short}"),
             next: format!("`heddle status {short}` shows how it stands"),
             checkpoint_timeout: timeout.unwrap_or(DurationMs::secs(300)).as_duration(),
@@ -127,8 +128,17 @@ impl Am {
     }
 
     async fn connect(&self) -> Result<Sender, Trouble> {
-        let address = self.address.ok_or(Trouble::NoAddress)?;
-        dial(address).await
+        let mut trouble = Trouble::NoAddress;
+        // An address of a network that this machine does not reach must leave time for the others.
+        let each = ANSWER_LIMIT / 2 / u32::try_from(self.addresses.len().max(1)).unwrap_or(1);
+        for address in &self.addresses {
+            match tokio::time::timeout(each, dial(*address)).await {
+                Ok(Ok(sender)) => return Ok(sender),
+                Ok(Err(error)) => trouble = error,
+                Err(late) => trouble = late.into(),
+            }
+        }
+        Err(trouble)
     }
 
     async fn limited<T>(
@@ -139,7 +149,8 @@ impl Am {
         let who = &self.who;
         let unreachable =
             |why: &str| Failure::new(Exit::Unreachable, format!("{who} {why}")).next(&self.next);
-        match tokio::time::timeout(limit, exchange).await {
+        let exchange = tokio::time::timeout(limit, exchange);
+        match waiting::on(who, exchange).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Trouble::Elsewhere(url))) => Err(unreachable(&format!("is behind {url}"))),
             Ok(Err(Trouble::NoAddress)) => Err(unreachable("has not begun to listen")),
@@ -299,6 +310,30 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_addresses_of_a_host_are_tried() {
+        let runtime = runtime().expect("a runtime");
+        runtime.block_on(async {
+            let listens = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+            let listens = listens.expect("a port");
+            let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+            let closed = closed.expect("a port").local_addr().expect("bound");
+            let am = |addresses| Am {
+                addresses,
+                who: "the test's".to_owned(),
+                next: String::new(),
+                checkpoint_timeout: Duration::ZERO,
+            };
+            let both = vec![closed, listens.local_addr().expect("bound")];
+            assert!(am(both).connect().await.is_ok());
+            assert!(am(vec![closed]).connect().await.is_err());
+            assert!(matches!(
+                am(Vec::new()).connect().await,
+                Err(Trouble::NoAddress)
+            ));
+        });
+    }
 
     #[test]
     fn the_proxys_url_is_taken_apart() {

@@ -4,18 +4,14 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     attach, bench, checkpoint, completions, config, containers, export, kill, list, logs, predict,
-    run, scale, status, submit,
+    prune, report, run, scale, status, submit,
 };
 use crate::failure::{Outcome, not_yet};
+use crate::site;
 
 /// Trains models with parameter servers, on one machine or on a YARN cluster.
 #[derive(Debug, Parser)]
-#[command(
-    name = "heddle",
-    version,
-    propagate_version = true,
-    disable_help_subcommand = true
-)]
+#[command(name = "heddle", version, propagate_version = true)]
 #[command(
     after_help = "Exit codes: 0 ok, 1 job failed, 2 command line, 3 killed, 4 refused by the cluster, \
     5 denied, 6 unreachable, 7 job file, data or paths, 8 checkpoint corrupt or incompatible, \
@@ -25,6 +21,10 @@ pub struct Cli {
     /// Write data as JSON, one object a line
     #[arg(long, global = true)]
     pub json: bool,
+    /// How long to wait for a ResourceManager that does not answer [default: what yarn-site.xml says
+    /// (yarn.resourcemanager.connect.max-wait.ms), or 60s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = submit::duration)]
+    pub rm_wait: Option<std::time::Duration>,
     #[command(subcommand)]
     command: Command,
 }
@@ -41,13 +41,16 @@ enum Command {
     Status(status::Args),
     /// List runs of this machine and applications of the cluster
     List(list::Args),
+    /// Remove run directories of ended runs, or what applications left on the cluster
+    Prune(prune::Args),
     /// Print the logs of a run or an application
     Logs(logs::Args),
+    /// Print the report of a run or an application that is over
+    Report(report::Args),
     /// End a run or an application
     Kill(kill::Args),
     /// Change the number of trainers of a job that runs
     Scale(scale::Args),
-    /// Score files with a model
     Predict(predict::Args),
     /// Write the model of a checkpoint
     Export(export::Args),
@@ -89,6 +92,9 @@ struct Anything {
 /// With the exit code of its class.
 pub fn dispatch(cli: Cli) -> Outcome {
     let json = cli.json;
+    if let Some(wait) = cli.rm_wait {
+        site::set_rm_wait(wait);
+    }
     let missing = |command: &str, _: Anything| Err(not_yet(command));
     match cli.command {
         Command::Run(args) => run::run(args, json),
@@ -96,7 +102,9 @@ pub fn dispatch(cli: Cli) -> Outcome {
         Command::Attach(args) => attach::attach(&args, json),
         Command::Status(args) => status::status(&args, json),
         Command::List(args) => list::list(&args, json),
+        Command::Prune(args) => prune::prune(&args, json),
         Command::Logs(args) => logs::logs(&args, json),
+        Command::Report(args) => report::report(&args, json),
         Command::Kill(args) => kill::kill(&args, json),
         Command::Scale(args) => scale::scale(&args, json),
         Command::Predict(args) => predict::predict(&args, json),

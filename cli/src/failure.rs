@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt::Display;
 
 use crate::exit::Exit;
+use crate::output;
 
 /// A command that did not do what it was asked to.
 #[derive(Clone, Debug)]
@@ -63,17 +64,17 @@ impl Failure {
                 "next": self.next,
                 "exit_code": self.exit as u8,
             });
-            eprintln!("{object}");
+            output::json_note(&object);
             return;
         }
         for line in self.fact.lines() {
-            eprintln!("error: {line}");
+            output::note(&format!("error: {line}"));
         }
         for cause in &self.causes {
-            eprintln!("  cause: {cause}");
+            output::note(&format!("  cause: {cause}"));
         }
         if !self.next.is_empty() {
-            eprintln!("  next: {}", self.next);
+            output::note(&format!("  next: {}", self.next));
         }
     }
 }

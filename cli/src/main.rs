@@ -10,6 +10,7 @@ mod job_file;
 mod output;
 mod runs;
 mod site;
+mod waiting;
 
 use std::process::ExitCode;
 

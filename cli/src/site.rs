@@ -1,17 +1,25 @@
 //! The cluster as this process's environment names it: its ResourceManager, its file system, the user's
 //! places there, and what failures of both come to.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use heddle_am::staging::HOME_DIR;
-use heddle_hadoop::configuration::Environment;
-use heddle_hadoop::{Configuration, User};
+use heddle_hadoop::configuration::{Environment, candidates};
+use heddle_hadoop::rpc::RpcError;
+use heddle_hadoop::rpc::error::AuthError;
+use heddle_hadoop::sasl::{DigestError, SaslError};
+use heddle_hadoop::{Configuration, HostPort, User};
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::{Kind, Mode, Reason, Storage, StorageError, StorePath, WriteError, connect};
-use heddle_yarn::{ApplicationId, Client, ClientError, Cluster};
+use heddle_yarn::{
+    ApplicationId, Client, ClientError, Cluster, ClusterError, Limits, rpc_options, stated_rm_wait,
+};
 
+use crate::application::HDFS;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::waiting;
 
 /// A cluster and its user. Made within a runtime.
 pub struct Site {
@@ -31,11 +39,63 @@ pub struct Site {
     homes: String,
 }
 
-/// Whether the environment names a cluster.
+/// How long a ResourceManager that does not answer is waited for, where neither `--rm-wait` nor a file says it: a
+/// failover with ZooKeeper takes 30 to 60 s.
+const RM_WAIT: Duration = Duration::from_secs(60);
+
+/// `--rm-wait`, from the command line of this process.
+static RM_WAIT_GIVEN: OnceLock<Duration> = OnceLock::new();
+
+/// Sets how long this process waits for a ResourceManager that does not answer (`--rm-wait`). The first call counts.
+pub fn set_rm_wait(wait: Duration) {
+    let _set_before = RM_WAIT_GIVEN.set(wait);
+}
+
+/// Whether the environment names a cluster: by the rule of [`Site::load`], a `yarn-site.xml` is found.
 #[must_use]
 pub fn is_named() -> bool {
-    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    set("HADOOP_CONF_DIR") || set("YARN_CONF_DIR")
+    names_a_cluster(&Environment::of_process())
+}
+
+fn names_a_cluster(environment: &Environment) -> bool {
+    candidates(environment, true)
+        .iter()
+        .any(|candidate| candidate.directory.join("yarn-site.xml").is_file())
+}
+
+/// What is used of YARN's addresses and times, with the waits of a command at a terminal.
+///
+/// `context` names the caller in the ResourceManager's audit log.
+fn cluster_of(
+    configuration: &Configuration,
+    user: &User,
+    context: &str,
+) -> Result<Cluster, ClusterError> {
+    let wait = match RM_WAIT_GIVEN.get() {
+        Some(given) => *given,
+        None => stated_rm_wait(configuration)?.unwrap_or(RM_WAIT),
+    };
+    let limits = Limits {
+        call: wait,
+        ..Limits::of(configuration)?
+    };
+    let options = rpc_options(configuration)?.with_caller_context(configuration, context)?;
+    let cluster = Cluster::with(configuration, user.clone(), options, limits)?;
+    Ok(
+        cluster.telling_slow_calls(Arc::new(|servers: &[HostPort], wait: Duration| {
+            waiting::say(&slow_call_text(servers, wait));
+        })),
+    )
+}
+
+/// That a call takes long, in one line.
+fn slow_call_text(servers: &[HostPort], wait: Duration) -> String {
+    let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    format!(
+        "waiting for the ResourceManager ({}), at most {} s (--rm-wait)",
+        servers.join(", "),
+        wait.as_secs()
+    )
 }
 
 impl Site {
@@ -69,7 +129,7 @@ impl Site {
             ));
         }
         let homes = text("dfs.user.home.dir.prefix")?.unwrap_or_else(|| "/user".to_owned());
-        let cluster = Cluster::new(&configuration, user.clone()).map_err(|e| wrong(&e))?;
+        let cluster = cluster_of(&configuration, &user, "heddle").map_err(|e| wrong(&e))?;
         let root = heddle_storage::Location::Hdfs {
             authority: authority.clone(),
             path: StorePath::root(),
@@ -84,6 +144,30 @@ impl Site {
             authority,
             homes,
         })
+    }
+
+    /// A client whose calls name this application in the ResourceManager's audit log, where the site wants that
+    /// (`hadoop.caller.context.enabled`); none where it does not.
+    ///
+    /// # Errors
+    /// As [`Site::load`].
+    pub fn client_naming(&self, application: ApplicationId) -> Result<Option<Client>, Failure> {
+        let enabled = self
+            .configuration
+            .boolean("hadoop.caller.context.enabled", false);
+        if !enabled.unwrap_or(false) {
+            return Ok(None);
+        }
+        let context = format!("heddle_{application}");
+        let cluster = cluster_of(&self.configuration, &self.user, &context);
+        let cluster = cluster.map_err(|error| {
+            Failure::caused(
+                Exit::Input,
+                "Hadoop's configuration does not name a cluster",
+                &error,
+            )
+        })?;
+        Ok(Some(Client::new(&cluster)))
     }
 
     /// A place on the default file system.
@@ -164,20 +248,43 @@ impl Site {
         let mut at = home.clone();
         for name in below {
             at = at.join(name);
-            match self.storage.mkdir(&path_of(&at)?, Mode::DIR).await {
+            let path = path_of(&at)?;
+            let made = waiting::on(HDFS, self.storage.mkdir(&path, Mode::DIR)).await;
+            match made {
                 Ok(()) => {}
                 Err(WriteError::NotDone(error)) if error.is_exists() => {}
                 Err(error) if error.error().is_not_found() => {
-                    return Err(Failure::new(Exit::Denied, format!("{home} is not there"))
-                        .next("ask an administrator of the cluster to make your home directory"));
+                    return Err(no_home(home));
                 }
                 Err(error) => {
+                    // A NameNode refuses to make what lies below a home that is missing: the parent is not ours.
+                    if error.error().reason == Reason::Denied
+                        && let Ok(path) = path_of(home)
+                        && let Err(missing) = self.storage.stat(&path).await
+                        && missing.is_not_found()
+                    {
+                        return Err(no_home(home));
+                    }
                     let fact = format!("{at} cannot be made");
                     return Err(storage_failure(&fact, error.error()));
                 }
             }
         }
         Ok(at)
+    }
+
+    /// Whether a NameNode listens, within seconds: calls themselves wait for one that restarts.
+    ///
+    /// # Errors
+    /// Exit 6 when none does.
+    pub async fn reach(&self) -> Result<(), Failure> {
+        let reached = waiting::on(HDFS, self.storage.reach()).await;
+        reached.map_err(|error| {
+            storage_failure("HDFS cannot be reached", &error).next(format!(
+                "is the NameNode of fs.defaultFS = hdfs://{} up, and is HADOOP_CONF_DIR that of the cluster?",
+                self.authority
+            ))
+        })
     }
 
     /// Removes a directory of ours with all it holds; one that is not there is removed.
@@ -204,7 +311,9 @@ impl Site {
         place: &Location,
         bytes_max: usize,
     ) -> Result<Option<bytes::Bytes>, Failure> {
-        match heddle_storage::read_small(&*self.storage, &path_of(place)?, bytes_max).await {
+        let path = path_of(place)?;
+        let read = heddle_storage::read_small(&*self.storage, &path, bytes_max);
+        match waiting::on(HDFS, read).await {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(storage_failure(&format!("{place} cannot be read"), &error)),
@@ -216,12 +325,19 @@ impl Site {
     /// # Errors
     /// The file system does not say.
     pub async fn is_file(&self, place: &Location) -> Result<bool, Failure> {
-        match self.storage.stat(&path_of(place)?).await {
+        match waiting::on(HDFS, self.storage.stat(&path_of(place)?)).await {
             Ok(entry) => Ok(entry.kind == Kind::File),
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(storage_failure(&format!("{place} cannot be read"), &error)),
         }
     }
+}
+
+fn no_home(home: &Location) -> Failure {
+    Failure::new(Exit::Denied, format!("your home directory {home} does not exist")).next(format!(
+        "ask an administrator of the cluster to make it: hdfs dfs -mkdir {0}, then hdfs dfs -chown you {0}",
+        home.path()
+    ))
 }
 
 /// The path of a place within its storage.
@@ -251,6 +367,9 @@ pub fn client_failure(fact: &str, error: &ClientError) -> Failure {
         ClientError::NotFound(_) => Failure::caused(Exit::Input, fact, error)
             .next("`heddle list --yarn` shows the applications that the cluster remembers"),
         ClientError::Denied(_) => Failure::caused(Exit::Denied, fact, error),
+        ClientError::Auth(source) => {
+            Failure::caused(Exit::Denied, fact, error).next(after_no_login(source))
+        }
         ClientError::Refused { diagnostics, .. } => {
             let mut failure = Failure::new(Exit::Refused, fact);
             failure.causes = diagnostics.lines().map(str::to_owned).collect();
@@ -261,5 +380,108 @@ pub fn client_failure(fact: &str, error: &ClientError) -> Failure {
                 .next("is HADOOP_CONF_DIR that of the cluster, and is the ResourceManager up?")
         }
         _ => Failure::caused(Exit::Unreachable, fact, error),
+    }
+}
+
+/// The next step after a login that the ResourceManager does not take.
+fn after_no_login(error: &RpcError) -> &'static str {
+    let RpcError::Auth { source, .. } = error else {
+        return "is HADOOP_CONF_DIR that of the cluster?";
+    };
+    match source {
+        AuthError::Sasl(SaslError::SimpleRefused) => {
+            "core-site.xml says that the cluster is secured, and the ResourceManager is not: is HADOOP_CONF_DIR that of \
+             the cluster?"
+        }
+        AuthError::Sasl(SaslError::Digest(DigestError::NoCommonQop { .. })) => {
+            "set hadoop.rpc.protection in core-site.xml to what the cluster has"
+        }
+        AuthError::Sasl(SaslError::NoCommonMethod { offered, .. })
+            if offered.iter().any(|method| method == "KERBEROS") =>
+        {
+            "the cluster asks for Kerberos, which this version does not speak: submit from a session that has delegation \
+             tokens (HADOOP_TOKEN_FILE_LOCATION)"
+        }
+        AuthError::Refused(exception) if exception.is_invalid_token() => {
+            "the delegation token is unknown or has expired: begin a new session"
+        }
+        AuthError::Refused(exception) if exception.message().contains("SIMPLE authentication") => {
+            "the cluster is secured, and core-site.xml does not say so (hadoop.security.authentication): is \
+             HADOOP_CONF_DIR that of the cluster?"
+        }
+        AuthError::Refused(exception) if exception.is_denied() => {
+            "an administrator allows users to call the ResourceManager (hadoop-policy.xml, \
+             security.applicationclient.protocol.acl)"
+        }
+        _ => "is HADOOP_CONF_DIR that of the cluster?",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_hadoop::rpc::RemoteException;
+
+    use super::*;
+
+    fn auth(source: AuthError) -> Failure {
+        let address = HostPort::new("rm", 8032);
+        let error = ClientError::Auth(RpcError::Auth { address, source });
+        client_failure("no list", &error)
+    }
+
+    #[test]
+    fn login_that_is_refused_is_exit_5_with_a_next_step() {
+        let no_method = SaslError::NoCommonMethod {
+            offered: vec!["TOKEN".into(), "KERBEROS".into()],
+            has_token: false,
+            simple_allowed: false,
+        };
+        let no_common_qop = SaslError::Digest(DigestError::NoCommonQop {
+            offered: vec!["auth-conf".into()],
+            allowed: Vec::new(),
+        });
+        let refused =
+            |class: &str, message: &str| AuthError::Refused(RemoteException::new(class, message));
+        let no_simple = "SIMPLE authentication is not enabled.  Available:[TOKEN, KERBEROS]";
+        for (source, next) in [
+            (AuthError::Sasl(no_method), "Kerberos"),
+            (AuthError::Sasl(no_common_qop), "hadoop.rpc.protection"),
+            (AuthError::Sasl(SaslError::SimpleRefused), "is not"),
+            (refused("InvalidToken", "expired"), "delegation token"),
+            (
+                refused("AccessControlException", no_simple),
+                "hadoop.security.authentication",
+            ),
+            (
+                refused("AuthorizationException", "not authorized"),
+                "hadoop-policy.xml",
+            ),
+        ] {
+            let failure = auth(source);
+            assert_eq!(failure.exit, Exit::Denied, "{failure:?}");
+            assert!(format!("{failure:?}").contains(next), "{next}: {failure:?}");
+        }
+    }
+
+    #[test]
+    fn cluster_is_named_where_its_configuration_is_found() {
+        let home = tempfile::tempdir().expect("a directory");
+        let environment =
+            || Environment::empty().with_variable("HADOOP_HOME", home.path().to_string_lossy());
+        assert!(!names_a_cluster(&environment()));
+        let folder = home.path().join("etc/hadoop");
+        std::fs::create_dir_all(&folder).expect("made");
+        std::fs::write(folder.join("yarn-site.xml"), "<configuration/>").expect("written");
+        assert!(names_a_cluster(&environment()), "as for a submission");
+        let elsewhere = environment().with_variable("HADOOP_CONF_DIR", "/nowhere");
+        assert!(!names_a_cluster(&elsewhere), "a variable goes first");
+    }
+
+    #[test]
+    fn wait_is_told_with_the_servers_and_its_end() {
+        let servers = [HostPort::new("rm1", 8032), HostPort::new("rm2", 8032)];
+        let line = slow_call_text(&servers, Duration::from_secs(60));
+        assert!(line.contains("rm1:8032, rm2:8032"), "{line}");
+        assert!(line.contains("60 s"), "{line}");
     }
 }

@@ -63,6 +63,7 @@ fn help_names_every_command_and_hides_the_containers() {
         "attach",
         "status",
         "list",
+        "prune",
         "logs",
         "kill",
         "scale",

@@ -136,8 +136,46 @@ fn the_scores_are_told_once_on_stdout_and_the_model_scores_in_input_order() {
     );
 }
 
+/// Names in a folder, sorted.
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
 #[test]
-fn a_finished_job_with_a_folder_of_its_own_trains_anew_only_when_told() {
+fn a_finished_job_run_again_says_so_and_names_its_model() {
+    let bench = Bench::new(None);
+    // As in README: a folder of checkpoints, and the default for the model, which carries the run's id.
+    let sets = ["checkpoint.dir=ck"];
+    let (exit, first, stderr) = bench.run(&sets);
+    assert_eq!(exit, Some(0), "{stderr}");
+    let model = |stdout: &str| {
+        let row = stdout.lines().find(|line| line.starts_with("model "));
+        row.unwrap().split_whitespace().nth(1).unwrap().to_owned()
+    };
+    let (exit, second, stderr) = bench.run(&sets);
+    assert_eq!(exit, Some(0), "{stderr}");
+    assert!(stderr.contains("this job is finished"), "{stderr}");
+    assert!(stderr.contains("--fresh trains anew"), "{stderr}");
+    assert_eq!(model(&first), model(&second));
+    assert_eq!(names(&bench.path().join("out")).len(), 1, "no second model");
+
+    // A model that was removed is written again, without training.
+    let dir = bench.path().join(model(&first));
+    let bytes = std::fs::read(dir.join("model.safetensors")).unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    let (exit, third, stderr) = bench.run(&sets);
+    assert_eq!(exit, Some(0), "{stderr}");
+    let again = bench.path().join(model(&third)).join("model.safetensors");
+    assert_eq!(std::fs::read(again).unwrap(), bytes);
+}
+
+#[test]
+fn a_finished_job_with_folders_of_its_own_trains_anew_only_when_told() {
     let bench = Bench::new(None);
     let sets = ["checkpoint.dir=ck", "output.model=model"];
     assert_eq!(bench.run(&sets).0, Some(0));
@@ -157,10 +195,322 @@ fn a_finished_job_with_a_folder_of_its_own_trains_anew_only_when_told() {
         )
     };
     let (exit, stderr) = again(&[]);
-    assert_eq!(exit, Some(7), "{stderr}");
+    assert_eq!(exit, Some(0), "{stderr}");
+    assert!(stderr.contains("this job is finished"), "{stderr}");
     assert!(stderr.contains("--fresh"), "{stderr}");
     let (exit, stderr) = again(&["--fresh"]);
     assert_eq!(exit, Some(0), "{stderr}");
     let (exit, stderr) = again(&["--resume", "--set", "data.passes=2"]);
     assert_eq!(exit, Some(0), "{stderr}");
+}
+
+#[test]
+fn a_model_has_the_same_names_however_often_it_is_replaced() {
+    let bench = Bench::new(None);
+    let mut found = Vec::new();
+    for seed in ["training.seed=1", "training.seed=2", "training.seed=3"] {
+        let arguments = [
+            "run",
+            "job.toml",
+            "--fresh",
+            "--overwrite",
+            "--set",
+            "output.model=model",
+            "--set",
+            seed,
+            "--set",
+            "data.passes=2",
+        ];
+        let output = bench.heddle(&arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        let dir = bench.path().join("model");
+        assert_eq!(
+            names(&dir),
+            [
+                "MODEL.json",
+                "model.safetensors",
+                "model.safetensors.md5",
+                "model.txt",
+                "model.txt.md5"
+            ]
+        );
+        found.push(std::fs::read(dir.join("model.safetensors")).unwrap());
+        let sums = Command::new("md5sum")
+            .args(["--quiet", "-c", "model.safetensors.md5", "model.txt.md5"])
+            .current_dir(&dir)
+            .status();
+        assert!(sums.unwrap().success());
+    }
+    assert!(found[0] != found[1] && found[1] != found[2]);
+
+    let output = bench.heddle(&["export", "ck", "exported"]);
+    assert_ne!(output.status.code(), Some(0), "there is no such folder");
+    let run = bench.heddle(&["list", "--json", "--limit", "1"]);
+    let run: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let run = run["run"].as_str().unwrap();
+    let output = bench.heddle(&["export", run, "exported"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        names(&bench.path().join("exported")),
+        names(&bench.path().join("model"))
+    );
+    let exported = std::fs::read(bench.path().join("exported/model.safetensors"));
+    assert_eq!(exported.unwrap(), found[2]);
+}
+
+#[test]
+fn a_foreign_file_under_the_name_of_a_model_is_refused_before_training() {
+    let bench = Bench::new(None);
+    std::fs::create_dir(bench.path().join("model")).unwrap();
+    std::fs::write(bench.path().join("model/model.txt"), "mine").unwrap();
+    let (exit, _, stderr) = bench.run(&["output.model=model"]);
+    assert_eq!(exit, Some(7), "{stderr}");
+    assert!(
+        stderr.contains("model.txt") && stderr.contains("--overwrite"),
+        "{stderr}"
+    );
+    assert!(!bench.path().join("out").exists(), "nothing was trained");
+    assert_eq!(
+        std::fs::read(bench.path().join("model/model.txt")).unwrap(),
+        b"mine"
+    );
+}
+
+#[test]
+fn a_run_that_trained_nothing_does_not_block_its_corrected_job() {
+    for sets in [vec![], vec!["checkpoint.dir=ck", "output.model=model"]] {
+        let bench = Bench::new(Some("1 1:x"));
+        let (exit, _, stderr) = bench.run(&sets);
+        assert_eq!(exit, Some(7), "{stderr}");
+        // Another key, and another file under the same name.
+        let mut changed = sets.clone();
+        changed.push("model.l2=0.5");
+        let record = |n: usize| format!("{} 1:{} 2:{}\n", n % 2, n % 7, n * 3 % 5);
+        let records: String = (0..41).map(record).collect();
+        std::fs::write(bench.path().join("train.libsvm"), records).unwrap();
+        let (exit, _, stderr) = bench.run(&changed);
+        assert_eq!(exit, Some(0), "{sets:?}: {stderr}");
+        assert!(!stderr.contains("from checkpoint"), "{sets:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_mended_data_file_is_trained_on_by_the_same_command() {
+    let bench = Bench::new(Some("1 1:x"));
+    let (exit, _, stderr) = bench.run(&[]);
+    assert_eq!(exit, Some(7), "{stderr}");
+    assert!(stderr.contains("data.bad-records"), "{stderr}");
+    let path = bench.path().join("train.libsvm");
+    let mended = std::fs::read_to_string(&path)
+        .unwrap()
+        .replace("1:x", "1:0.25");
+    std::fs::write(&path, mended).unwrap();
+    let (exit, _, stderr) = bench.run(&[]);
+    assert_eq!(exit, Some(0), "{stderr}");
+}
+
+#[test]
+fn three_label_values_are_refused_with_file_and_line() {
+    let bench = Bench::new(None);
+    let mut text: String = (0..39).map(|n| format!("{} 1:1\n", n % 2)).collect();
+    text.push_str("-1 2:1\n");
+    std::fs::write(bench.path().join("train.libsvm"), text).unwrap();
+    let (exit, stdout, stderr) = bench.run(&["trainers.max=2"]);
+    assert_eq!((exit, stdout.as_str()), (Some(7), ""), "{stderr}");
+    assert!(
+        stderr.contains("train.libsvm:40: label -1, but ") && stderr.contains(": label 0"),
+        "{stderr}"
+    );
+    // Two labels are two classes, whichever they are.
+    let text: String = (0..40)
+        .map(|n| format!("{} 1:1\n", n % 2 * 2 - 1))
+        .collect();
+    std::fs::write(bench.path().join("train.libsvm"), text).unwrap();
+    let (exit, _, stderr) = bench.run(&["trainers.max=2"]);
+    assert_eq!(exit, Some(0), "{stderr}");
+}
+
+#[test]
+fn rows_and_bad_records_are_exact_with_two_trainers_and_a_test_set() {
+    let bench = Bench::new(None);
+    let write = |name: &str, rows: usize, bad: usize| {
+        let record = |n: usize| format!("{} 1:{} 2:{}\n", n % 2, n % 7, n * 3 % 5);
+        let mut text: String = (0..rows).map(record).collect();
+        text.push_str(&"1 1:x\n".repeat(bad));
+        std::fs::write(bench.path().join(name), text).unwrap();
+    };
+    write("train.libsvm", 4_000, 3);
+    write("test.libsvm", 2_000, 1);
+    let (exit, stdout, stderr) = bench.run(&[
+        "data.test=test.libsvm",
+        "data.passes=5",
+        "model.standardise=true",
+        "trainers.min=2",
+        "trainers.max=2",
+        "data.bad-records=skip:9",
+        "training.batch=50",
+    ]);
+    assert_eq!(exit, Some(0), "{stderr}");
+    // Two passes to standardise, five to train, five evaluations.
+    let expected = (2 + 5) * 4_000 + 5 * 2_000;
+    assert_eq!(expected, 38_000);
+    let row = |name: &str| stdout.lines().find(|line| line.starts_with(name)).unwrap();
+    assert!(row("rows ").contains("  38,000 in "), "{stdout}");
+    assert!(row("bad records ").ends_with("  4"), "{stdout}");
+    let warned = stderr.matches("bad records are left out").count();
+    assert_eq!(warned, 1, "{stderr}");
+}
+
+#[test]
+fn packed_files_that_leave_lanes_idle_are_warned_about() {
+    use std::io::Write as _;
+
+    let bench = Bench::new(None);
+    let text = std::fs::read(bench.path().join("train.libsvm")).unwrap();
+    let file = std::fs::File::create(bench.path().join("train.libsvm.gz")).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    packed.write_all(&text).unwrap();
+    packed.finish().unwrap();
+    let (exit, _, stderr) = bench.run(&["data.train=train.libsvm.gz"]);
+    assert_eq!(exit, Some(0), "{stderr}");
+    assert!(stderr.contains("warning: 1 of 2 workers"), "{stderr}");
+    assert!(stderr.contains("train.libsvm.gz"), "{stderr}");
+
+    std::fs::write(bench.path().join("train.libsvm"), b"BZh91AY&SY....").unwrap();
+    let (exit, _, stderr) = bench.run(&[]);
+    assert_eq!(exit, Some(7), "{stderr}");
+    assert!(stderr.contains("bzip2"), "{stderr}");
+}
+
+#[test]
+fn predict_takes_rows_without_labels_and_writes_a_file() {
+    let bench = Bench::new(None);
+    let sets = [
+        "output.model=model",
+        "data.test=train.libsvm",
+        "data.passes=3",
+    ];
+    let (exit, stdout, stderr) = bench.run(&sets);
+    assert_eq!(exit, Some(0), "{stderr}");
+    let told = stdout.lines().next().unwrap().replace("test  ", "");
+
+    let output = bench.heddle(&["predict", "model", "train.libsvm"]);
+    assert_eq!(output.status.code(), Some(0));
+    let scores = String::from_utf8(output.stdout).unwrap();
+    let summary = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        summary.contains("rows 40") && summary.contains(told.trim()),
+        "{told:?} in {summary:?}"
+    );
+
+    // The same rows without labels: the same scores, and nothing to compare them with.
+    let text = std::fs::read_to_string(bench.path().join("train.libsvm")).unwrap();
+    let bare: String = text
+        .lines()
+        .map(|line| format!("{}\n", line.split_once(' ').unwrap().1))
+        .collect();
+    std::fs::write(bench.path().join("bare.libsvm"), bare).unwrap();
+    let output = bench.heddle(&["predict", "model", "bare.libsvm", "--output", "scores.txt"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "rows 40\n");
+    let written = bench.path().join("scores.txt");
+    assert_eq!(std::fs::read_to_string(&written).unwrap(), scores);
+
+    // A file that is there stays unless it may be replaced; a failure leaves nothing under the name.
+    let arguments = ["predict", "model", "train.libsvm", "--output", "scores.txt"];
+    assert_eq!(bench.heddle(&arguments).status.code(), Some(7));
+    let json = [&arguments[..], &["--overwrite", "--json"]].concat();
+    let output = bench.heddle(&json);
+    assert_eq!(output.status.code(), Some(0));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["rows"], 40);
+    assert!(summary["log_loss"].is_f64() && summary["auc"].is_f64());
+    std::fs::write(bench.path().join("bad.libsvm"), "1:1\n1:x\n").unwrap();
+    let output = bench.heddle(&["predict", "model", "bad.libsvm", "--output", "bad.txt"]);
+    assert_eq!(output.status.code(), Some(7));
+    assert!(
+        !names(bench.path())
+            .iter()
+            .any(|name| name.contains("bad.txt"))
+    );
+}
+
+#[test]
+fn outputs_follow_the_umask_and_checkpoints_stay_private() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let bench = Bench::new(None);
+    let run = |umask: &str, more: &str| {
+        let script = format!(
+            "umask {umask}; exec {} run job.toml --fresh {more}",
+            env!("CARGO_BIN_EXE_heddle")
+        );
+        let output = Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(bench.path())
+            .env("XDG_STATE_HOME", bench.path().join("state"))
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+    };
+    let mode = |name: &str| {
+        let meta = std::fs::metadata(bench.path().join(name)).unwrap();
+        format!("{:o}", meta.permissions().mode() & 0o7777)
+    };
+    let sets = "--set checkpoint.dir=a/ck --set output.model=a/model";
+    run("027", sets);
+    assert_eq!(mode("a"), "750");
+    assert_eq!(mode("a/ck"), "700");
+    assert_eq!(mode("a/model"), "750");
+    for name in ["MODEL.json", "model.safetensors", "model.txt.md5"] {
+        assert_eq!(mode(&format!("a/model/{name}")), "640", "{name}");
+    }
+    run(
+        "077",
+        "--set checkpoint.dir=b/ck --set output.model=b/model --set output.permissions=0644",
+    );
+    assert_eq!(mode("b/model"), "755");
+    assert_eq!(mode("b/model/model.safetensors"), "644");
+}
+
+#[test]
+fn old_runs_are_left_out_of_the_list_and_pruned() {
+    let bench = Bench::new(None);
+    for _ in 0..2 {
+        assert_eq!(bench.run(&[]).0, Some(0));
+    }
+    assert_eq!(
+        bench
+            .run(&["data.bad-records=skip:1", "data.train=nothing"])
+            .0,
+        Some(7)
+    );
+    let list = |more: &[&str]| {
+        let output = bench.heddle(&[&["list", "--json"], more].concat());
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stdout).unwrap().lines().count()
+    };
+    assert_eq!(list(&[]), 2);
+    assert_eq!(list(&["-n", "1"]), 1);
+    assert_eq!(list(&["--state", "failed"]), 0);
+    assert_eq!(list(&["--state", "finished", "--name", "small"]), 2);
+    assert_eq!(list(&["--name", "other"]), 0);
+    assert_eq!(
+        bench.heddle(&["list", "--state", "odd"]).status.code(),
+        Some(2)
+    );
+
+    let prune = |more: &[&str]| {
+        let output = bench.heddle(&[&["prune"], more].concat());
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stdout).unwrap().lines().count()
+    };
+    assert_eq!(prune(&[]), 0, "they are young");
+    assert_eq!(prune(&["--older-than", "0s", "--dry-run"]), 2);
+    assert_eq!(list(&[]), 2);
+    assert_eq!(prune(&["--older-than", "0s"]), 2);
+    assert_eq!(list(&[]), 0);
+    assert_eq!(names(&bench.path().join("out")).len(), 2, "models stay");
 }

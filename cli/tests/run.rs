@@ -17,6 +17,10 @@ use tempfile::TempDir;
 const IDLE: &str = "name = \"idle\"\n[data]\ntrain = \"d.libsvm\"\n[model]\nalgorithm = \"custom\"\n\
     [[model.table]]\nname = \"t\"\nrows = 10\n[trainers]\ncommand = [\"sleep\", \"600\"]\n";
 
+/// A job that trains until it is stopped.
+const TRAINING: &str = "name = \"long\"\n[data]\ntrain = \"d.libsvm\"\npasses = 1000000\n[model]\n\
+    algorithm = \"logistic-regression\"\nfeatures = 10\n";
+
 /// Longest wait for a condition; far above what an idle machine needs.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -164,7 +168,14 @@ fn ctrl_c_ends_a_run_in_order_and_the_next_one_continues_it() {
 #[test]
 fn another_job_in_the_same_file_is_refused_with_the_keys_until_it_is_allowed() {
     let bench = Bench::new();
-    let running = bench.start(&[]);
+    // A run that trained no step would give way; this one is in its second pass.
+    std::fs::write(bench.0.path().join("job.toml"), TRAINING).unwrap();
+    std::fs::write(bench.0.path().join("d.libsvm"), "1 1:1\n0 2:1\n".repeat(32)).unwrap();
+    let mut running = bench.start(&[]);
+    running.wait_for(|events| {
+        let second = |event: &Value| event["event"] == "phase-begun" && event["phase"] == 1;
+        events.iter().any(second)
+    });
     running.signal(Signal::SIGINT);
     running.end();
 
@@ -270,7 +281,7 @@ fn a_killed_application_master_takes_its_processes_along_and_the_next_run_contin
     let pservers = pserver_pids(&bench);
 
     kill(pid_of(am["pid"].as_i64().unwrap()), Signal::SIGKILL).unwrap();
-    assert_eq!(running.end(), Some(10));
+    assert_eq!(running.end(), Some(3));
     assert_eq!(bench.list()[0]["state"], "died");
     let begun = Instant::now();
     while pservers.iter().any(|&pid| alive(pid)) {

@@ -212,7 +212,8 @@ impl<'c> HdfsJob<'c> {
             let file = ModelFile::from_json(&json)?;
             let mut model = BTreeMap::new();
             for of in &file.files {
-                let path = root.join(&file.dir)?.join(&of.name)?;
+                ensure!(file.dir.is_empty(), "the files lie beside {MODEL_FILE}");
+                let path = root.join(&of.name)?;
                 let bytes = read_small(&*storage, &path, MODEL_BYTES_MAX).await?;
                 model.insert(of.name.clone(), bytes.to_vec());
             }

@@ -5,4 +5,5 @@ pub mod hadoop;
 pub mod hdfs_job;
 pub mod local;
 pub mod simulation;
+pub mod strangers;
 pub mod yarn_job;

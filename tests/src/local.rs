@@ -72,14 +72,22 @@ pub fn heddle_with(dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -
 }
 
 /// `heddle` with its state below `dir`.
-fn command(dir: &Path) -> Result<Command> {
-    let mut command = Command::new(program("heddle")?);
+///
+/// # Errors
+/// When it is not built.
+pub fn command(dir: &Path) -> Result<Command> {
+    Ok(in_state_of(Command::new(program("heddle")?), dir, None))
+}
+
+/// A command in `dir` with Heddle's state below it, and with this program as its next argument.
+fn in_state_of(mut command: Command, dir: &Path, argument: Option<PathBuf>) -> Command {
     command
+        .args(argument)
         .current_dir(dir)
         .env("XDG_STATE_HOME", dir.join("state"))
         .env_remove("HADOOP_CONF_DIR")
         .stdin(Stdio::null());
-    Ok(command)
+    command
 }
 
 /// A running `heddle run --json`.
@@ -109,7 +117,33 @@ impl Run {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> Result<Self> {
-        let mut child = command(dir)?
+        Self::watch(command(dir)?, job, arguments, variables)
+    }
+
+    /// As [`Run::start`], with a hard limit of open files for the command line and all that it starts.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_limited(dir: &Path, job: &str, arguments: &[&str], files: u32) -> Result<Self> {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "ulimit -n \"$0\" && exec \"$@\""])
+            .arg(files.to_string());
+        Self::watch(
+            in_state_of(shell, dir, Some(program("heddle")?)),
+            job,
+            arguments,
+            &[],
+        )
+    }
+
+    fn watch(
+        mut command: Command,
+        job: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
+        let mut child = command
             .args(["run", job, "--json"])
             .args(arguments)
             .envs(variables.iter().copied())

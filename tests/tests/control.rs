@@ -4,15 +4,18 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use heddle_agent::{Agent, AmPlace, Environment, Exit, Hooks};
-use heddle_am::api::{self, Input, Shared};
+use heddle_am::api::{self, Capacity, Input, Pages, Shared};
 use heddle_protocol::control::{Beat, Command, Down, Up};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::Secret;
-use heddle_protocol::ids::{Attempt, Epoch, Incarnation, Member, RunId, Slot};
+use heddle_protocol::ids::{
+    Attempt, CutId, Epoch, Generation, Incarnation, Member, RunId, ShardId, Slot,
+};
 use heddle_protocol::view::{JobState, JobView};
 use tokio::sync::{mpsc, watch};
 
@@ -31,6 +34,8 @@ struct Server {
     dir: tempfile::TempDir,
     run: RunId,
     secret: Secret,
+    /// Heartbeats that agents have made.
+    beats: Arc<AtomicU64>,
 }
 
 async fn server() -> Server {
@@ -46,9 +51,14 @@ async fn server() -> Server {
         run,
         secret: secret.clone(),
         inputs,
-        view,
+        pages: Pages::new(view),
     };
-    tokio::spawn(api::serve(listener, Arc::new(shared), None));
+    tokio::spawn(api::serve(
+        listener,
+        Arc::new(shared),
+        None,
+        Capacity::default(),
+    ));
     let dir = tempfile::tempdir().expect("a folder");
     let am = AmAddress {
         address,
@@ -66,7 +76,19 @@ async fn server() -> Server {
         dir,
         run,
         secret,
+        beats: Arc::default(),
     }
+}
+
+/// Sends a command; whether it was queued.
+fn drain(lines: &mut api::Lines) -> bool {
+    let head = Down {
+        attempt: Attempt(1),
+        heard: 0,
+        command: None,
+    };
+    let command = serde_json::to_vec(&Command::Drain).expect("JSON");
+    lines.send(&head, Some(command.into()))
 }
 
 impl Server {
@@ -89,17 +111,23 @@ impl Server {
         };
         let (commands, commanded) = std_mpsc::channel();
         let (exits, exited) = std_mpsc::channel();
+        let beaten = Arc::clone(&self.beats);
         let hooks = Hooks {
-            register: Box::new(move || Up::Register {
-                member,
-                pid: 42,
-                host: "localhost".into(),
-                container: None,
-                endpoints: Vec::new(),
-                held: None,
-                busy: None,
+            register: Box::new(move || {
+                Some(Up::Register {
+                    member,
+                    pid: 42,
+                    host: "localhost".into(),
+                    container: None,
+                    endpoints: Vec::new(),
+                    held: None,
+                    busy: None,
+                })
             }),
-            beat: Box::new(Beat::default),
+            beat: Box::new(move || {
+                beaten.fetch_add(1, Ordering::Relaxed);
+                Beat::default()
+            }),
             command: Box::new(move |command| {
                 let _gone = commands.send(command);
             }),
@@ -148,11 +176,7 @@ async fn a_container_registers_reports_and_is_commanded_at_once() {
         "{line:?}"
     );
     assert_eq!(member.slot, Slot::trainer(0));
-    assert!(lines.send(&Down {
-        attempt: Attempt(1),
-        heard: 0,
-        command: Some(Command::Drain)
-    }));
+    assert!(drain(&mut lines));
     let command = commanded.recv_timeout(LIMIT).expect("the command arrives");
     assert!(matches!(command, Command::Drain));
     agent.reporter().send(Up::Stepping {
@@ -181,6 +205,41 @@ async fn a_container_registers_reports_and_is_commanded_at_once() {
     };
     assert_eq!(line.seq, 1);
     assert!(matches!(line.report, Up::Stepping { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_reads_nothing_stops_no_timer_of_a_container() {
+    let mut server = server().await;
+    let (agent, commanded, _exited) = server.agent(server.secret.clone());
+    let Input::SessionOpened { mut lines, .. } = server.next().await else {
+        panic!("expected a session");
+    };
+    // Nothing is taken from the server's queue from here on: queues and socket buffers fill up, some 10 MB.
+    for _ in 0..50_000 {
+        agent.reporter().send(Up::SaveFailed {
+            cut: CutId {
+                generation: Generation(1),
+                number: 1,
+            },
+            epoch: Epoch::default(),
+            shard: ShardId(0),
+            error: "x".repeat(400),
+        });
+    }
+    let beats = || server.beats.load(Ordering::Relaxed);
+    let before = beats();
+    let end = std::time::Instant::now() + LIMIT;
+    while beats() < before + 4 {
+        assert!(
+            std::time::Instant::now() < end,
+            "no heartbeat is made any more"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Commands arrive all the same.
+    assert!(drain(&mut lines));
+    let command = tokio::task::spawn_blocking(move || commanded.recv_timeout(LIMIT));
+    assert!(matches!(command.await, Ok(Ok(Command::Drain))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,8 @@ use std::path::Path;
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
 use heddle_protocol::handshake::{HELLO_BYTES, Hello};
 use heddle_protocol::ids::{
-    Epoch, Generation, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot, Step, TableId,
+    Epoch, Generation, HandOut, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot, Step,
+    TableId,
 };
 
 /// The table rows below a heading or sentence that holds `after`, up to the table's end.
@@ -82,10 +83,14 @@ fn the_frame_header_lies_as_documented() {
         function: 0x1f,
         key_bytes: 0x20,
         value_bytes: 0x24,
+        hand_out: HandOut {
+            generation: Generation(0x25),
+            count: 0x26,
+        },
     };
     let bytes = header.encode();
     let expected = BTreeMap::from([
-        ("version", 1),
+        ("version", 2),
         ("kind", 2),
         ("generation", 0x11),
         ("epoch count", 0x12),
@@ -105,7 +110,8 @@ fn the_frame_header_lies_as_documented() {
         ("function", 0x1f),
         ("key bytes", 0x20),
         ("value bytes", 0x24),
-        ("reserved", 0),
+        ("hand-out generation", 0x25),
+        ("hand-out count", 0x26),
     ]);
     let rows = table("### Frames");
     is_contiguous(&rows, HEADER_BYTES);

@@ -51,7 +51,7 @@ async fn check(dir: &CheckpointDir, confirmed: bool) -> Result<CutId> {
     }
     let lineage = dir.lineage().await?;
     let newest = dir.newest(&lineage, Depth::Full, OnCorrupt::Fail).await?;
-    let newest = newest.context("never none")?.manifest.cut;
+    let newest = newest.checkpoint.context("never none")?.manifest.cut;
     let exists = names.contains(&cut(1, NEWEST));
     let expected = cut(1, if exists { NEWEST } else { 2 });
     ensure!(newest == expected, "{newest} and not {expected}");

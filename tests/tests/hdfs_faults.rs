@@ -31,7 +31,17 @@ fn cluster() -> Result<MutexGuard<'static, Cluster>> {
     static CLUSTER: OnceLock<Result<Mutex<Cluster>, String>> = OnceLock::new();
     let cluster = CLUSTER
         .get_or_init(|| {
-            Cluster::start(Options::hdfs())
+            // Keys of encryption zones, in a file of the cluster's.
+            let keys = (
+                "core-site.xml".to_owned(),
+                "hadoop.security.key.provider.path".to_owned(),
+                "jceks://file@DIR@/keys.jceks".to_owned(),
+            );
+            let options = Options {
+                properties: vec![keys],
+                ..Options::hdfs()
+            };
+            Cluster::start(options)
                 .map(Mutex::new)
                 .map_err(|error| format!("{error:#}"))
         })
@@ -428,4 +438,62 @@ async fn put(storage: &dyn Storage, path: &StorePath, data: &[u8]) -> Result<(),
     writer.write(Bytes::copy_from_slice(data)).await?;
     writer.sync().await?;
     writer.close().await
+}
+
+#[test]
+fn encryption_zone_is_named_before_anything_is_written() -> Result<()> {
+    let cluster = cluster()?;
+    let shape = Shape {
+        local_data: true,
+        ..Shape::passes(1)
+    };
+    let job = HdfsJob::new(&cluster, "zone", shape)?;
+    let tool = |class: &str, arguments: &[&str]| -> Result<()> {
+        let output = cluster.java(class).args(arguments).output()?;
+        ensure!(output.status.success(), "{class} {arguments:?}: {output:?}");
+        Ok(())
+    };
+    tool(
+        "org.apache.hadoop.crypto.key.KeyShell",
+        &["create", "of-the-zone"],
+    )?;
+    // A NameNode reads the file of keys when it starts.
+    let namenode = Daemon::NameNode(1);
+    cluster.kill(namenode)?;
+    cluster.restart(namenode)?;
+    cluster.wait_ready()?;
+    cluster.webhdfs("PUT", "/zone", "MKDIRS&permission=777")?;
+    let crypto = "org.apache.hadoop.hdfs.tools.CryptoAdmin";
+    let create = ["-createZone", "-keyName", "of-the-zone", "-path", "/zone"];
+    tool(crypto, &create)?;
+
+    let url = format!("{}/zone/ckpt", cluster.hdfs());
+    let ended = job.heddle(&["run", "job.toml", "--set", &format!("checkpoint.dir={url}")])?;
+    ensure!(
+        ended.code == Some(7)
+            && ended.stderr.contains("checkpoint.dir")
+            && ended.stderr.contains("lies in the encryption zone /zone")
+            && !ended.stderr.contains("cargo"),
+        "{ended:?}"
+    );
+    let left = cluster.dfs("alice", &["-ls", "/zone"])?;
+    ensure!(
+        !String::from_utf8_lossy(&left).contains("ckpt"),
+        "{}",
+        String::from_utf8_lossy(&left)
+    );
+    // A file that others put there is named as well.
+    let storage = cluster.storage("alice")?;
+    let file = job.path().join("secret.libsvm");
+    std::fs::write(&file, "1 1:1\n")?;
+    let local = file.display().to_string();
+    cluster.dfs("alice", &["-put", &local, "/zone/secret.libsvm"])?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let path = StorePath::parse("/zone/secret.libsvm")?;
+    let opened = runtime.block_on(storage.open(&path, 0));
+    let error = format!("{:#}", anyhow::Error::from(opened.err().context("opened")?));
+    ensure!(error.contains("lies in an encryption zone"), "{error}");
+    Ok(())
 }

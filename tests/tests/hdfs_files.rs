@@ -298,6 +298,33 @@ async fn patterns_and_small_files_work_as_they_do_locally() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_file_is_replaced_by_another_whole_one() -> Result<()> {
+    let place = Place::new("replace").await?;
+    let storage = &*place.storage;
+    place.put("model", b"the old one").await?;
+    for (draft, target) in [("draft", "model"), ("other-draft", "other")] {
+        place.put(draft, b"new").await?;
+        storage
+            .replace(&place.at(draft)?, &place.at(target)?)
+            .await?;
+        ensure!(place.get(target, 0).await? == b"new", "{target}");
+        let gone = storage.stat(&place.at(draft)?).await;
+        ensure!(gone.is_err_and(|error| error.is_not_found()), "{draft}");
+    }
+    storage.mkdir(&place.at("dir")?, Mode::DIR).await?;
+    let onto_a_directory = storage
+        .replace(&place.at("other")?, &place.at("dir")?)
+        .await;
+    ensure!(onto_a_directory.is_err(), "a directory was replaced");
+    let missing = storage
+        .replace(&place.at("none")?, &place.at("other")?)
+        .await;
+    ensure!(missing.is_err_and(|error| error.error().is_not_found()));
+    ensure!(place.get("other", 0).await? == b"new");
+    Ok(())
+}
+
+#[tokio::test]
 async fn blocks_are_named_by_the_hosts_that_nodemanagers_have() -> Result<()> {
     let (cluster, place) = (cluster()?, Place::new("hosts").await?);
     place.put("file", b"x").await?;

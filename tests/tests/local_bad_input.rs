@@ -182,9 +182,17 @@ fn an_existing_model_is_kept_unless_told_otherwise() {
 fn a_finished_run_is_not_run_again_and_says_what_to_do() {
     let dir = good();
     assert_eq!(run(dir.path(), &[]).code, Some(0));
+    let before = std::fs::read(dir.path().join("model/MODEL.json")).expect("published");
     let ended = run(dir.path(), &["--overwrite"]);
-    assert_eq!(ended.code, Some(7), "{ended:?}");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        ended.stderr.contains("this job is finished"),
+        "{}",
+        ended.stderr
+    );
     assert!(ended.stderr.contains("--fresh"), "{}", ended.stderr);
+    let after = std::fs::read(dir.path().join("model/MODEL.json")).expect("kept");
+    assert_eq!(before, after, "nothing is published again");
 }
 
 #[test]

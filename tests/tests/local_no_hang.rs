@@ -113,7 +113,7 @@ fn a_trainer_that_dies_in_a_cut_and_its_successor_that_joins_hold_nobody_up() {
         run.wait_for("a successor", LIMIT, |view| {
             view.recoveries
                 .iter()
-                .any(|recovery| recovery.slot == Slot::trainer(1))
+                .any(|recovery| recovery.slot == Some(Slot::trainer(1)))
                 && pid_of(view, Slot::trainer(1)).is_ok_and(|pid| pid != victim)
         })
         .expect("it is replaced");

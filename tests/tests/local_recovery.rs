@@ -126,7 +126,7 @@ fn kill_in_a_step(run: &mut Run, slot: Slot) -> (JobView, Duration) {
         }
     }
     let recovery = after.recoveries.last().expect("one more").clone();
-    assert_eq!(recovery.slot, slot);
+    assert_eq!(recovery.slot, Some(slot));
     let raised = u32::from(slot.role == Role::Pserver);
     assert_eq!(
         recovery.epoch_after.count,

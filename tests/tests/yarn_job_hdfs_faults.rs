@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use heddle_protocol::ids::CutId;
-use heddle_protocol::view::{JobState, JobView};
+use heddle_protocol::view::{Event, JobState, JobView};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob};
@@ -104,6 +104,13 @@ fn namenode_hangs(
         }
         std::thread::sleep(Duration::from_millis(500));
     }
+    // Passes go on: what was opened before is opened again without the NameNode.
+    let bytes = &mut submitted[0];
+    let now = bytes.wait_for("it answers", PAGE, |_| true)?;
+    let later = bytes.wait_for("passes without a NameNode", PAGE * 12, |view| {
+        view.phase > now.phase
+    })?;
+    ensure!(later.storage_wait.is_none(), "{:?}", later.storage_wait);
     cluster.resume(NAMENODE)?;
     for (job, watch) in submitted.iter_mut().zip(&watches) {
         job.wait_for("what was being written is a checkpoint", LIMIT, |view| {
@@ -128,6 +135,61 @@ fn datanode_dies(
     Ok(())
 }
 
+/// All DataNodes hang: nothing can be read, and people are told so everywhere.
+fn datanodes_hang(
+    cluster: &Cluster,
+    jobs: &Jobs<'_>,
+    submitted: &mut [Submitted<'_>; 2],
+) -> Result<()> {
+    let left = [Daemon::DataNode(1), Daemon::DataNode(3)];
+    for daemon in left {
+        cluster.pause(daemon)?;
+    }
+    let [bytes, _] = submitted;
+    let view = bytes.wait_for("it waits for HDFS", LIMIT, |view| {
+        view.storage_wait.is_some()
+    })?;
+    let wait = view.storage_wait.context("waited for")?;
+    ensure!(
+        wait.storage() == "HDFS" && wait.file.contains("/data/"),
+        "{wait:?}"
+    );
+    let status = jobs.bytes.heddle(&["status", &bytes.id])?;
+    ensure!(
+        status.stdout.contains("waiting for HDFS since 2"),
+        "{status:?}"
+    );
+    ensure!(
+        bytes.proxied("/")?.contains("waiting for HDFS since 2"),
+        "the page"
+    );
+    let metrics = bytes.proxied("/metrics")?;
+    let seconds = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("heddle_input_wait_seconds "))
+        .context("a figure")?;
+    ensure!(seconds.parse::<f64>()? >= 3.0, "{seconds}");
+    for daemon in left {
+        cluster.resume(daemon)?;
+    }
+    let after = bytes.wait_for("it reads again", LIMIT, |view| view.storage_wait.is_none())?;
+    ensure!(
+        after.history.storage_waits_total >= 1,
+        "{:?}",
+        after.history
+    );
+    let events = bytes.events();
+    let told = |over: bool| {
+        let mut waits = events.iter().filter_map(|event| match event {
+            Event::StorageWait(wait) => Some(wait.ended_ms.is_some()),
+            _ => None,
+        });
+        waits.any(|ended| ended == over)
+    };
+    ensure!(told(false), "the client tells the begin: {events:?}");
+    Ok(())
+}
+
 #[test]
 fn a_namenode_that_hangs_and_a_dead_datanode_cost_checkpoints_their_punctuality_alone() -> Result<()>
 {
@@ -140,6 +202,7 @@ fn a_namenode_that_hangs_and_a_dead_datanode_cost_checkpoints_their_punctuality_
     let mut submitted = [bytes?, counts?];
     namenode_hangs(&cluster, &jobs, &mut submitted).context("the NameNode hangs")?;
     datanode_dies(&cluster, &jobs, &mut submitted).context("a DataNode dies")?;
+    datanodes_hang(&cluster, &jobs, &mut submitted).context("DataNodes hang")?;
 
     for job in jobs.all() {
         job.hurry()?;
@@ -147,6 +210,12 @@ fn a_namenode_that_hangs_and_a_dead_datanode_cost_checkpoints_their_punctuality_
     for job in &mut submitted {
         job.ends_well(LIMIT)?;
     }
+    let report = jobs.bytes.heddle(&["report", &submitted[0].id])?;
+    ensure!(
+        report.stdout.contains("Waits for storage")
+            && report.stdout.contains("waited for HDFS for"),
+        "{report:?}"
+    );
     jobs.bytes.same_as_local(SHAPE)?;
     jobs.counts.check()?;
     for job in jobs.all() {

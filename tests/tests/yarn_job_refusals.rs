@@ -43,8 +43,26 @@ fn cluster() -> Result<&'static Cluster> {
             let file = "client-yarn-site.xml".to_owned();
             (file, key.to_owned(), value.to_owned())
         };
+        let core = |key: &str| {
+            (
+                "core-site.xml".to_owned(),
+                key.to_owned(),
+                CANARY.to_owned(),
+            )
+        };
         Cluster::start(Options {
             properties: vec![
+                // Credentials of cloud stores, as sites have them beside HDFS.
+                core("fs.azure.account.key.store.blob.core.windows.net"),
+                core("fs.azure.sas.container.store.blob.core.windows.net"),
+                core("fs.adl.oauth2.refresh.token"),
+                core("fs.s3a.access.key"),
+                core("fs.s3a.secret.key"),
+                core("fs.s3a.session.token"),
+                core("fs.s3a.server-side-encryption.key"),
+                core("fs.gs.auth.service.account.private.key"),
+                core("fs.oss.accessKeySecret"),
+                core("ssl.client.keystore.pass"),
                 scheduler("queues", "default,tiny"),
                 scheduler("default.capacity", "90"),
                 scheduler("tiny.capacity", "10"),

@@ -1,7 +1,10 @@
-//! What the core costs with thousands of containers: time of whole rounds, of the worst single event, and memory.
+//! What the core costs with thousands of containers and up to a million tasks: time of whole rounds, of the worst single
+//! event, memory, and how each cost grows.
 //!
-//! `cargo bench -p heddle-am-core --bench containers [-- <containers> …]`. All containers are pretended and
-//! answer at once; only the time inside [`Core::on`] counts, and only the bytes that its state holds.
+//! `cargo bench -p heddle-am-core --bench containers [-- <containers>x<tasks> …]`; `HEDDLE_BENCH_QUICK=1` takes small sizes.
+//! All containers are pretended and answer at once; only the time inside [`Core::on`] counts, and only the bytes that
+//! its state holds. **Growth** is the ratio of two costs over the ratio of `n log n`, with n containers times as many
+//! tasks each: above 1 a cost grows faster. Ratios are of one run, so a busy machine spoils figures and not growths.
 
 #![expect(
     clippy::disallowed_types,
@@ -22,16 +25,22 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
 use heddle_am_core::{
-    Action, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Limits, Mono, Now,
-    Recovered, StoreCall, Stored,
+    Action, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Kept, Limits, Mono,
+    Now, Record, Recovered, StoreCall, Stored,
 };
-use heddle_protocol::control::{Beat, Command, TaskGrant, Up};
+use heddle_protocol::control::{
+    Beat, Busy, Command, Held, ShardState, TaskGrant, TaskPosition, Up,
+};
 use heddle_protocol::ids::{
-    Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Slot, Step,
+    Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Step, TaskId,
 };
-use heddle_protocol::manifest::{Md5, ShardFile};
+use heddle_protocol::manifest::{
+    FORMAT_VERSION, Manifest, Md5, Progress, QueuedTask, Salt, ShardFile, TaskState, Work,
+};
 use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::Consistency;
+use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view::JobState;
 use uuid::Uuid;
 
@@ -69,6 +78,10 @@ struct Container {
 /// A driver whose containers do at once what they are told.
 struct Rig {
     core: Core,
+    config: Config,
+    records: Vec<Record>,
+    /// Tasks done, in the order of their ends.
+    finished: Vec<TaskId>,
     now: u64,
     events: VecDeque<Event>,
     containers: BTreeMap<Member, Container>,
@@ -80,17 +93,18 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(containers: u32) -> Self {
+    fn new(size: Size) -> Self {
+        let Size { containers, tasks } = size;
         let mut spec = harness::spec(Consistency::Asp);
         spec.pservers.count = containers / 10;
         spec.pservers.shards = containers / 10;
         spec.trainers.min = containers - containers / 10;
         spec.trainers.max = containers - containers / 10;
-        let tasks = spec.trainers.max * 20;
         let config = Config {
             run: heddle_protocol::ids::RunId(Uuid::nil()),
             spec: Arc::new(spec),
             plan: Arc::new(harness::plan(tasks, 0)),
+            plan_file: PlanFile::default(),
             address: String::new(),
             started_ms: 0,
             limits: Limits::default(),
@@ -99,7 +113,10 @@ impl Rig {
             output: None,
         };
         Self {
-            core: Core::new(config),
+            core: Core::new(config.clone()),
+            config,
+            records: Vec::new(),
+            finished: Vec::new(),
             now: 1_000,
             events: VecDeque::new(),
             containers: BTreeMap::new(),
@@ -148,9 +165,10 @@ impl Rig {
                 member: Some(member),
                 command,
                 ..
-            } => self.obey(member, *command),
-            Action::Journal { id, .. } => {
-                self.events.push_back(Event::RecordDurable { record: id })
+            } => self.obey(member, Arc::unwrap_or_clone(command)),
+            Action::Journal { id, record } => {
+                self.records.push(*record);
+                self.events.push_back(Event::RecordDurable { record: id });
             }
             Action::Store { id, call } => {
                 let outcome = match *call {
@@ -168,21 +186,30 @@ impl Rig {
     }
 
     fn register(&mut self, container: ContainerId, member: Member) {
+        self.register_with(container, member, None, None);
+    }
+
+    fn register_with(
+        &mut self,
+        container: ContainerId,
+        member: Member,
+        held: Option<Held>,
+        busy: Option<Busy>,
+    ) {
         self.next += 1;
         let connection = ConnectionId(self.next);
         // They come over ten seconds, as fast as launches are let through.
         if self.next.is_multiple_of(8) {
             self.now += 4;
         }
-        self.containers.insert(
-            member,
-            Container {
-                connection,
-                container: container.clone(),
-                shards: Vec::new(),
-                tasks: Vec::new(),
-            },
-        );
+        let container_id = container.clone();
+        let known = self.containers.entry(member).or_insert(Container {
+            connection,
+            container: container_id,
+            shards: Vec::new(),
+            tasks: Vec::new(),
+        });
+        known.connection = connection;
         let endpoints = match member.slot.role {
             Role::Pserver => vec![([127, 0, 0, 1], 1).into()],
             Role::Trainer => Vec::new(),
@@ -194,8 +221,8 @@ impl Rig {
             pid: 1,
             host: format!("node-{:04}.example", self.next % 1_000),
             endpoints,
-            held: None,
-            busy: None,
+            held,
+            busy,
         });
         self.events.push_back(Event::ClusterHeard);
     }
@@ -292,13 +319,17 @@ impl Rig {
         self.on(Event::ClusterHeard);
     }
 
-    fn finish_one_each(&mut self) {
+    /// Each trainer finishes the task that it has held longest; how many had one.
+    fn finish_one_each(&mut self) -> usize {
+        let mut finished = 0;
         for member in self.members(Role::Trainer) {
             let tasks = &mut self.containers.get_mut(&member).unwrap().tasks;
             if tasks.is_empty() {
                 continue;
             }
+            finished += 1;
             let grant = tasks.remove(0);
+            self.finished.push(grant.task);
             let (epoch, phase) = (self.epoch, self.phase);
             self.say(
                 member,
@@ -313,6 +344,70 @@ impl Rig {
             );
         }
         self.on(Event::Timer);
+        finished
+    }
+
+    /// Rounds of finished tasks until so many are done.
+    fn finish(&mut self, tasks: usize) {
+        while self.finished.len() < tasks && self.finish_one_each() > 0 {}
+    }
+
+    /// Another attempt follows this one, and all containers register with it again.
+    fn take_over(&mut self) {
+        let kept = self
+            .containers
+            .values()
+            .map(|container| Kept {
+                container: container.container.clone(),
+                node: "node".to_owned(),
+            })
+            .collect();
+        self.core = Core::new(self.config.clone());
+        let done: TaskSet = self.finished.iter().copied().collect();
+        self.on(Event::Recovered(Box::new(Recovered {
+            attempt: Attempt(2),
+            generation: Generation(2),
+            journal: self.records.clone(),
+            base: None,
+            checkpoints: Vec::new(),
+            damaged: Vec::new(),
+            kept,
+        })));
+        for member in self.containers.keys().copied().collect::<Vec<_>>() {
+            let known = &self.containers[&member];
+            let (container, tasks) = (known.container.clone(), known.tasks.clone());
+            let shards = known.shards.iter().map(|shard| ShardState {
+                shard: *shard,
+                phase: self.phase,
+                step: Step(0),
+                ended: false,
+                tasks: Vec::new(),
+                done: TaskSet::default(),
+            });
+            let (epoch, cut) = (self.epoch, CutId::default());
+            let held = (member.slot.role == Role::Pserver).then(|| Held {
+                epoch,
+                cut,
+                done: done.clone(),
+                shards: shards.collect(),
+            });
+            let busy = (member.slot.role == Role::Trainer).then(|| Busy {
+                epoch,
+                phase: self.phase,
+                cut,
+                tasks: tasks
+                    .iter()
+                    .map(|grant| TaskPosition {
+                        task: grant.task,
+                        attempt: grant.attempt,
+                        step: grant.start,
+                    })
+                    .collect(),
+                lanes: Vec::new(),
+            });
+            self.register_with(container, member, held, busy);
+            self.on(Event::Timer);
+        }
     }
 
     fn lose(&mut self, member: Member) {
@@ -352,75 +447,282 @@ fn recovered() -> Event {
         generation: Generation(1),
         journal: Vec::new(),
         base: None,
+        damaged: Vec::new(),
         checkpoints: Vec::new(),
         kept: Vec::new(),
     }))
 }
 
-fn ms((total, worst): (Duration, Duration)) -> String {
-    let ms = |time: Duration| time.as_secs_f64() * 1000.0;
-    format!("{:>10.1} {:>9.2}", ms(total), ms(worst))
+/// Containers, and tasks of the training data.
+#[derive(Clone, Copy)]
+struct Size {
+    containers: u32,
+    tasks: u32,
+}
+
+const SIZES: [Size; 4] = [
+    Size {
+        containers: 1_100,
+        tasks: 100_000,
+    },
+    Size {
+        containers: 2_500,
+        tasks: 250_000,
+    },
+    Size {
+        containers: 5_000,
+        tasks: 500_000,
+    },
+    Size {
+        containers: 10_000,
+        tasks: 1_000_000,
+    },
+];
+
+impl Size {
+    /// `<containers>x<tasks>`.
+    fn parse(text: &str) -> Option<Self> {
+        let (containers, tasks) = text.split_once('x')?;
+        Some(Self {
+            containers: containers.parse().ok()?,
+            tasks: tasks.parse().ok()?,
+        })
+    }
+
+    fn all() -> Vec<Self> {
+        let sizes: Vec<Self> = std::env::args()
+            .filter_map(|arg| Self::parse(&arg))
+            .collect();
+        if !sizes.is_empty() {
+            return sizes;
+        }
+        if std::env::var_os("HEDDLE_BENCH_QUICK").is_some() {
+            return [(100, 2_000), (300, 6_000)]
+                .map(|(containers, tasks)| Self { containers, tasks })
+                .to_vec();
+        }
+        SIZES.to_vec()
+    }
+}
+
+/// What a cost is measured against: `n log n` of this n.
+#[derive(Clone, Copy)]
+enum Of {
+    Containers,
+    Tasks,
+    /// A cost for each of many: it may grow with the logarithm.
+    One,
+}
+
+struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    of: Of,
+    value: f64,
+    /// Of a round: its worst single event, ms.
+    worst_ms: Option<f64>,
+}
+
+impl Figure {
+    fn round(name: &'static str, of: Of, (total, worst): (Duration, Duration)) -> Self {
+        Self {
+            name,
+            unit: "ms",
+            of,
+            value: total.as_secs_f64() * 1e3,
+            worst_ms: Some(worst.as_secs_f64() * 1e3),
+        }
+    }
+}
+
+fn n_log_n(of: Of, size: Size) -> f64 {
+    let (containers, tasks) = (f64::from(size.containers), f64::from(size.tasks));
+    match of {
+        Of::Containers => containers * containers.ln(),
+        Of::Tasks => tasks * tasks.ln(),
+        Of::One => tasks.ln(),
+    }
+}
+
+/// All rounds of one size.
+fn measure(size: Size) -> Vec<Figure> {
+    let mut rig = Rig::new(size);
+    let trainers = (size.containers - size.containers / 10) as usize;
+    let mut figures = Vec::new();
+    let mut add = |figure| figures.push(figure);
+    let start = rig.measure(|rig| {
+        rig.on(recovered());
+        // Trainers that wait for the end of a window join then.
+        for _ in 0..10 {
+            rig.now += 2_000;
+            rig.on(Event::ClusterHeard);
+        }
+    });
+    assert_eq!(rig.core.view().state, JobState::Running);
+    add(Figure::round("start", Of::Containers, start));
+    let mut rounds: Vec<_> = (0..9)
+        .map(|_| {
+            rig.now += 2_000;
+            rig.measure(Rig::beat_all)
+        })
+        .collect();
+    rounds.sort();
+    let beats = rounds[rounds.len() / 2];
+    add(Figure::round("heartbeat of all", Of::Containers, beats));
+    let half = size.tasks as usize / 2;
+    let per_task = |name, tasks: usize, (total, worst): (Duration, Duration)| Figure {
+        name,
+        unit: "us",
+        of: Of::One,
+        value: total.as_secs_f64() * 1e6 / tasks as f64,
+        worst_ms: Some(worst.as_secs_f64() * 1e3),
+    };
+    let spent = rig.measure(|rig| rig.finish(half));
+    add(per_task("a finished task", rig.finished.len(), spent));
+    let trainer = rig.measure(|rig| rig.lose(rig.members(Role::Trainer)[7]));
+    add(Figure::round("a trainer lost", Of::Containers, trainer));
+    let take_over = rig.measure(Rig::take_over);
+    assert_eq!(rig.core.view().state, JobState::Running);
+    assert!(rig.core.view().tasks_done as usize >= half - trainers);
+    add(Figure::round("takeover", Of::Tasks, take_over));
+    let before = rig.finished.len();
+    let last = size.tasks as usize - trainers;
+    let spent = rig.measure(|rig| rig.finish(last));
+    add(per_task(
+        "likewise, after it",
+        rig.finished.len() - before,
+        spent,
+    ));
+    // Half of them idle, the other half at a task each that nothing can be shared of.
+    let before = rig.finished.len();
+    let spent = rig.measure(|rig| {
+        for _ in 0..4 {
+            rig.now += 2_000;
+            rig.beat_all();
+            rig.finish_one_each();
+        }
+    });
+    let ends = (rig.finished.len() - before).max(1);
+    add(per_task("a task at the end of a phase", ends, spent));
+    let pserver = rig.measure(|rig| rig.lose(rig.members(Role::Pserver)[7]));
+    add(Figure::round(
+        "a pserver lost (rollback)",
+        Of::Tasks,
+        pserver,
+    ));
+    let began = Instant::now();
+    black_box(rig.core.view());
+    add(Figure {
+        name: "people's view",
+        unit: "ms",
+        of: Of::Containers,
+        value: began.elapsed().as_secs_f64() * 1e3,
+        worst_ms: None,
+    });
+    let held = LIVE.load(Ordering::Relaxed);
+    drop(rig.core);
+    let bytes = held - LIVE.load(Ordering::Relaxed);
+    add(Figure {
+        name: "memory",
+        unit: "MB",
+        of: Of::Tasks,
+        value: bytes as f64 / 1e6,
+        worst_ms: None,
+    });
+    manifest(size, &rig.config, &mut add);
+    figures
+}
+
+/// A manifest of a job of this size, with every second task done.
+fn manifest(size: Size, config: &Config, add: &mut impl FnMut(Figure)) {
+    let done = |task: u32| QueuedTask {
+        task: TaskId(task),
+        state: TaskState::Done,
+    };
+    let manifest = Manifest {
+        format_version: FORMAT_VERSION,
+        run: config.run,
+        job: "job".to_owned(),
+        cut: CutId {
+            generation: Generation(1),
+            number: 1,
+        },
+        epoch: Epoch::first(Generation(1)),
+        parent: None,
+        salt: Salt(Uuid::nil()),
+        at_ms: 0,
+        spec_digest: String::new(),
+        spec: serde_json::Value::Null,
+        plan: (*config.plan).clone(),
+        shards: (0..size.containers / 10)
+            .map(|id| file(ShardId(id)))
+            .collect(),
+        phase: PhaseNo(0),
+        work: Work::Queue {
+            tasks: (0..size.tasks).step_by(2).map(done).collect(),
+        },
+        task_steps: (0..size.tasks).map(|id| (TaskId(id), 1_000)).collect(),
+        evaluations: Vec::new(),
+        progress: Progress::default(),
+    };
+    let began = Instant::now();
+    let bytes = manifest.to_json().unwrap();
+    let written = began.elapsed();
+    let began = Instant::now();
+    let read = Manifest::from_json(&bytes).unwrap();
+    let parsed = began.elapsed();
+    assert_eq!(read, manifest);
+    let mut figure = |name, unit, value| {
+        add(Figure {
+            name,
+            unit,
+            of: Of::Tasks,
+            value,
+            worst_ms: None,
+        });
+    };
+    figure("manifest, length", "MB", bytes.len() as f64 / 1e6);
+    figure("manifest, written", "ms", written.as_secs_f64() * 1e3);
+    figure("manifest, read", "ms", parsed.as_secs_f64() * 1e3);
+    let began = Instant::now();
+    let (file, bytes) = PlanFile::of(&config.plan, "").unwrap();
+    file.parse(&bytes).unwrap();
+    let took = began.elapsed();
+    figure("plan file, length", "MB", bytes.len() as f64 / 1e6);
+    figure(
+        "plan file, written and read",
+        "ms",
+        took.as_secs_f64() * 1e3,
+    );
 }
 
 fn main() {
-    let sizes: Vec<u32> = std::env::args()
-        .filter_map(|arg| arg.parse().ok())
-        .collect();
-    let sizes = if sizes.is_empty() {
-        vec![1_000, 2_000, 5_000, 10_000]
-    } else {
-        sizes
-    };
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!(
-        "containers: a tenth of them pservers with a shard each, 20 tasks a trainer; ms, all and the worst event"
+        "a tenth of the containers are pservers with a shard each; load {}",
+        load.trim()
     );
-    for containers in sizes {
-        let before = LIVE.load(Ordering::Relaxed);
-        let mut rig = Rig::new(containers);
-        let start = rig.measure(|rig| {
-            rig.on(recovered());
-            // Whoever waits for the end of a window joins then.
-            for _ in 0..10 {
-                rig.now += 2_000;
-                rig.on(Event::ClusterHeard);
-            }
-        });
-        assert_eq!(rig.core.view().state, JobState::Running);
-        let mut rounds: Vec<_> = (0..9)
-            .map(|_| {
-                rig.now += 2_000;
-                rig.measure(Rig::beat_all)
-            })
-            .collect();
-        rounds.sort();
-        let beats = rounds[rounds.len() / 2];
-        let tasks = rig.measure(Rig::finish_one_each);
-        let trainer = rig.measure(|rig| rig.lose(rig.members(Role::Trainer)[7]));
-        let pserver = rig.measure(|rig| rig.lose(rig.members(Role::Pserver)[7]));
-        assert_eq!(rig.core.view().state, JobState::Running);
-        assert_eq!(rig.core.view().slots[0].slot, Slot::pserver(0));
-        let view = {
-            let began = Instant::now();
-            black_box(rig.core.view());
-            (began.elapsed(), Duration::ZERO)
-        };
-        let held = LIVE.load(Ordering::Relaxed);
-        drop(std::mem::replace(&mut rig.core, Rig::new(10).core));
-        let core = held - LIVE.load(Ordering::Relaxed);
-        println!("{containers:>7}  start            {}", ms(start));
-        println!(
-            "         heartbeats       {}  (median of 9 rounds)",
-            ms(beats)
-        );
-        println!("         a task each      {}", ms(tasks));
-        println!("         a trainer lost   {}", ms(trainer));
-        println!("         a pserver lost   {}", ms(pserver));
-        println!("         people's view    {}", ms(view));
-        println!(
-            "         memory           {:>10.1} MB, {} bytes a container",
-            core as f64 / 1e6,
-            core / containers as isize
-        );
-        black_box(before);
+    let mut before: Option<(Size, Vec<Figure>)> = None;
+    for size in Size::all() {
+        println!("{} containers, {} tasks", size.containers, size.tasks);
+        let figures = measure(size);
+        for figure in &figures {
+            let smaller = before.as_ref().and_then(|(smaller, figures)| {
+                let same = figures.iter().find(|other| other.name == figure.name)?;
+                Some((smaller, same.value))
+            });
+            let growth = smaller.map_or(String::new(), |(smaller, value)| {
+                let sizes = n_log_n(figure.of, size) / n_log_n(figure.of, *smaller);
+                format!("growth {:.2}", figure.value / value / sizes)
+            });
+            let worst = figure
+                .worst_ms
+                .map_or(String::new(), |ms| format!("worst event {ms:.2} ms"));
+            println!(
+                "  {:<30} {:>12.2} {}  {worst:<24} {growth}",
+                figure.name, figure.value, figure.unit
+            );
+        }
+        before = Some((size, figures));
     }
 }

@@ -99,8 +99,8 @@ pub enum Action {
         connection: ConnectionId,
         /// Who that is, for the log.
         member: Option<Member>,
-        /// What.
-        command: Box<Command>,
+        /// What. One that goes to many is one value: compare by [`Arc::ptr_eq`] to encode it once.
+        command: Arc<Command>,
     },
     /// Close this connection after what was sent.
     Disconnect {
@@ -195,12 +195,12 @@ pub enum StoreCall {
         /// Its directory, as a URL.
         dir: String,
     },
-    /// Write `<dir>/MODEL.json`, naming the exported model, without overwriting (with: replaced, if the
-    /// spec says so). Answered by `Published`.
+    /// Move the exported files to their names in `<dir>` and write `<dir>/MODEL.json` last; a model that is there is
+    /// replaced if the job was started so. Answered by `Published`.
     PublishModel {
         /// The output directory, as a URL.
         dir: String,
-        /// Below it: the directory that holds the files.
+        /// Below it: the directory that a trainer has exported the files to.
         model: String,
         /// Its files.
         files: Vec<ExportedFile>,

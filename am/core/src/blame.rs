@@ -9,6 +9,9 @@
 //! the job has made no lasting progress (phase ended, checkpoint committed) since, and to twice the limit. A slot
 //! above its limit or all slots above the job's limit end the job with the last error.
 //!
+//! A refused port tells that a process is gone seconds before the cluster reports why. It counts as a kill until then:
+//! the report of a lost node or a preemption takes it back, an exit code or too much memory replaces it.
+//!
 //! **Pace.** What counts is paced. The first failure of a minute is replaced at once, since most are single. Then the wait of a slot
 //! doubles from a quarter of a second; ten failures of the job in a minute add three seconds, doubling to a minute.
 //!
@@ -16,7 +19,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use heddle_protocol::ids::Slot;
+use heddle_protocol::ids::{Member, Slot};
 
 use crate::config::Limits;
 use crate::event::Exit;
@@ -134,7 +137,7 @@ pub(crate) fn words(exit: &Exit) -> String {
 #[derive(Clone, Debug)]
 struct Failure {
     at: Mono,
-    slot: Slot,
+    member: Member,
     node: String,
     blame: Blame,
     /// The job's progress at that time.
@@ -153,7 +156,7 @@ impl Ledger {
     pub(crate) fn note(
         &mut self,
         now: Mono,
-        slot: Slot,
+        member: Member,
         node: &str,
         blame: Blame,
         progress: u64,
@@ -163,12 +166,26 @@ impl Ledger {
             let (node, error) = (node.to_owned(), error.to_owned());
             self.failures.push_back(Failure {
                 at: now,
-                slot,
+                member,
                 node,
                 blame,
                 progress,
                 error,
             });
+        }
+    }
+
+    /// Removes the kill that was noted when a container's port refused: the cluster's report names another cause.
+    pub(crate) fn take_back(&mut self, member: Member) {
+        self.failures
+            .retain(|failure| failure.member != member || failure.blame != Blame::Killed);
+    }
+
+    /// The cluster's report names the cause of a kill that was noted when a container's port refused.
+    pub(crate) fn explain(&mut self, member: Member, error: &str) {
+        let mut kills = self.failures.iter_mut();
+        if let Some(kill) = kills.find(|failure| failure.member == member) {
+            error.clone_into(&mut kill.error);
         }
     }
 
@@ -192,7 +209,9 @@ impl Ledger {
                 counts && now.since(failure.at) < PACE_MS
             })
         };
-        let own = recent().filter(|failure| failure.slot == slot).count();
+        let own = recent()
+            .filter(|failure| failure.member.slot == slot)
+            .count();
         let all = recent().count();
         let own_ms = match own {
             0 | 1 => 0,
@@ -223,22 +242,22 @@ impl Ledger {
         let last = self.failures.back()?;
         let mut slots_points: BTreeMap<Slot, usize> = BTreeMap::new();
         for failure in &self.failures {
-            *slots_points.entry(failure.slot).or_default() += weight(failure);
+            *slots_points.entry(failure.member.slot).or_default() += weight(failure);
         }
-        let own = slots_points.get(&last.slot).copied().unwrap_or(0);
+        let own = slots_points.get(&last.member.slot).copied().unwrap_or(0);
         let all: usize = slots_points.values().sum();
         let slot_limit = limits.slot_failures as usize;
         let job_limit = (limits.job_failures as usize).max(2 * slots);
         if own >= 2 * slot_limit {
             return Some(format!(
                 "{} failed too often: it last {}",
-                last.slot, last.error
+                last.member.slot, last.error
             ));
         }
         (all >= 2 * job_limit).then(|| {
             format!(
                 "containers failed too often: {} last {}",
-                last.slot, last.error
+                last.member.slot, last.error
             )
         })
     }
@@ -266,14 +285,26 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heddle_protocol::ids::{Incarnation, Role};
 
     const SLOT: Slot = Slot {
-        role: heddle_protocol::ids::Role::Trainer,
+        role: Role::Trainer,
         index: 0,
+    };
+    const MEMBER: Member = Member {
+        slot: SLOT,
+        incarnation: Incarnation(1),
     };
 
     fn note(ledger: &mut Ledger, at: u64, exit: &Exit, progress: u64) {
-        ledger.note(Mono(at), SLOT, "node", blame(exit), progress, &words(exit));
+        ledger.note(
+            Mono(at),
+            MEMBER,
+            "node",
+            blame(exit),
+            progress,
+            &words(exit),
+        );
     }
 
     #[test]
@@ -382,7 +413,7 @@ mod tests {
     fn at_most_a_third_of_the_nodes_is_avoided() {
         let mut ledger = Ledger::default();
         for node in ["a", "b", "b", "a", "a", "b", "b", "c"] {
-            ledger.note(Mono(0), SLOT, node, Blame::Failure, 0, "x");
+            ledger.note(Mono(0), MEMBER, node, Blame::Failure, 0, "x");
         }
         assert_eq!(ledger.bad_nodes(2), Vec::<String>::new());
         assert_eq!(ledger.bad_nodes(3), ["b"]);

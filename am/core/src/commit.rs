@@ -133,6 +133,7 @@ impl Core {
             Reason::Due | Reason::Ordered | Reason::First => {
                 self.plan_next_cut(false);
                 self.leave_nodes();
+                self.return_shards();
             }
             Reason::Stop => self.stop_with_checkpoint(),
             Reason::Final => {}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::JobSpec;
 
 /// Everything the core is built from. Shared, since a simulation clones cores by the thousand.
@@ -15,6 +16,8 @@ pub struct Config {
     pub spec: Arc<JobSpec>,
     /// Files and tasks, training and test.
     pub plan: Arc<InputPlan>,
+    /// The file that containers read the plan from.
+    pub plan_file: PlanFile,
     /// Where people reach this ApplicationMaster, for the first line that they are told.
     pub address: String,
     /// When the run started, milliseconds since 1970.

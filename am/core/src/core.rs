@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::control::{Command, Operation, Up, Welcome};
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Role, Slot, TaskId};
 use heddle_protocol::manifest;
 use heddle_protocol::view::{self, CheckpointView, EvaluationView, JobState};
@@ -26,14 +26,18 @@ use crate::config::Config;
 use crate::cut::Cuts;
 use crate::deadlines::{Deadlines, Purpose};
 use crate::event::{Event, Stored};
+use crate::figures::Figures;
 use crate::finish::Export;
 use crate::incident::Incident;
 use crate::joins::Joins;
 use crate::near::Near;
+use crate::outages::Outages;
 use crate::outbox::Outbox;
 use crate::phases::{PhaseState, Then};
 use crate::rollback::Restoring;
 use crate::slots::Slots;
+use crate::stop::StopOrder;
+use crate::storage_wait::StorageWait;
 use crate::takeover::Takeover;
 use crate::time::{Mono, Now};
 
@@ -82,6 +86,8 @@ pub(crate) enum CallFor {
 #[derive(Clone, Debug)]
 pub struct Core {
     pub(crate) config: Arc<Config>,
+    /// What every container is told first.
+    pub(crate) welcome: Arc<Command>,
     pub(crate) now: Now,
     pub(crate) attempt: Attempt,
     pub(crate) generation: Generation,
@@ -122,8 +128,9 @@ pub struct Core {
     pub(crate) preempting: BTreeSet<ContainerId>,
     pub(crate) joins: Joins,
     pub(crate) near: Arc<Near>,
+    pub(crate) outages: Outages,
     /// An operator wants the job to end after a checkpoint.
-    pub(crate) stop_wanted: Option<OperationId>,
+    pub(crate) stop_wanted: Option<StopOrder>,
     pub(crate) load_tries: u32,
     /// Connections of containers whose end the cluster told: only why they ended is still heard.
     pub(crate) last_words: BTreeMap<ConnectionId, Slot>,
@@ -131,7 +138,8 @@ pub struct Core {
     pub(crate) steps: u64,
     /// Records computed by containers that are gone.
     pub(crate) rows_before: u64,
-    pub(crate) bad_records: u64,
+    pub(crate) figures: Figures,
+    pub(crate) storage_wait: StorageWait,
     /// Figures of the run before the checkpoint that this attempt started from.
     pub(crate) figures_before: manifest::Progress,
     pub(crate) ended: Option<Outcome>,
@@ -146,7 +154,15 @@ impl Core {
         let slots = Slots::new(spec.pservers.count, spec.trainers.max, Generation(1));
         let trainers_wanted = spec.trainers.max;
         let phase = PhaseState::new(&config, PhaseNo(0), Generation(1));
+        let welcome = Welcome {
+            run: config.run,
+            spec: (*config.spec).clone(),
+            plan: config.plan_file.clone(),
+            heartbeat_ms: config.limits.heartbeat_ms,
+            orphan_ms: config.limits.orphan_ms,
+        };
         Self {
+            welcome: Arc::new(Command::Welcome(Box::new(welcome))),
             now: Now::default(),
             attempt: Attempt(0),
             generation: Generation(1),
@@ -177,12 +193,14 @@ impl Core {
             preempting: BTreeSet::new(),
             joins: Joins::default(),
             near: Arc::new(Near::of(&config.locality)),
+            outages: Outages::default(),
             stop_wanted: None,
             load_tries: 0,
             last_words: BTreeMap::new(),
             steps: 0,
             rows_before: 0,
-            bad_records: 0,
+            figures: Figures::default(),
+            storage_wait: StorageWait::default(),
             figures_before: manifest::Progress::default(),
             ended: None,
             message: String::new(),
@@ -300,6 +318,7 @@ impl Core {
     fn fire(&mut self, purpose: Purpose) {
         match purpose {
             Purpose::Liveness => self.look_for_the_silent(),
+            Purpose::Outage => self.look_at_outages(),
             // `settle` does the rest.
             Purpose::Reconcile => self.slots.changed = true,
             Purpose::Join | Purpose::CutStaging => {}
@@ -321,6 +340,7 @@ impl Core {
         loop {
             if people {
                 self.reconcile();
+                self.watch_allocation();
                 self.admit();
             }
             self.store_held_back();
@@ -365,17 +385,10 @@ impl Core {
                 Ok("killed".to_owned())
             }
             Operation::Stop { checkpoint } => {
-                if *checkpoint && self.stop_wanted.is_none() && self.can_cut() {
-                    self.stop_wanted = Some(id);
-                    self.cuts.want(crate::cut::Reason::Stop);
+                let Some(answer) = self.stop(id, *checkpoint) else {
                     return;
-                }
-                // A second one does not wait for the checkpoint.
-                self.end(
-                    self.stopped(130, "stopped by an operator; run it again to continue"),
-                    self.config.limits.grace_ms,
-                );
-                Ok("stopping".to_owned())
+                };
+                Ok(answer.to_owned())
             }
             Operation::Checkpoint if self.can_cut() => {
                 self.cuts.want(crate::cut::Reason::Ordered);
@@ -435,7 +448,7 @@ impl Core {
 
     /// Tells the registered container of a slot, if it is connected. One that is not is told what holds
     /// when it registers again.
-    pub(crate) fn send(&mut self, slot: Slot, command: Command) {
+    pub(crate) fn send(&mut self, slot: Slot, command: impl Into<Arc<Command>>) {
         if let Some(holder) = self.slots.holder(slot)
             && let Some(connection) = holder.connection
         {
@@ -443,7 +456,7 @@ impl Core {
             self.out.push(Action::Send {
                 connection,
                 member,
-                command: Box::new(command),
+                command: command.into(),
             });
         }
     }

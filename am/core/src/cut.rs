@@ -21,6 +21,7 @@
 //! **Joins** wait from the order until all shards have snapped: who is in one shard's snapshot must be in all.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use heddle_protocol::control::{Command, CutAt, Sharing};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Slot, Step};
@@ -264,6 +265,9 @@ impl Core {
         let Some(reason) = self.cuts.wanted.filter(|_| possible) else {
             return false;
         };
+        if reason == Reason::Stop && self.stop_cut_waits() {
+            return false;
+        }
         self.cuts.wanted = None;
         self.cuts.last_number += 1;
         let id = CutId {
@@ -272,10 +276,12 @@ impl Core {
         };
         let call = self.store(CallFor::Stage(id), StoreCall::Stage { cut: id });
         self.deadlines.clear(Purpose::CutDue);
-        self.deadlines.set(
-            Purpose::CutTimeout,
-            self.now.mono + self.config.spec.checkpoint.timeout.0,
-        );
+        let timeout = self.now.mono + self.config.spec.checkpoint.timeout.0;
+        let timeout = match reason {
+            Reason::Stop => self.stop_cut_begins(timeout),
+            Reason::Due | Reason::Ordered | Reason::First | Reason::Final => timeout,
+        };
+        self.deadlines.set(Purpose::CutTimeout, timeout);
         self.deadlines
             .set(Purpose::CutStaging, self.now.mono + STAGING_HOLDS_MS);
         self.cuts.open = Some(Cut {
@@ -363,9 +369,9 @@ impl Core {
         }
         cut.evaluations = evaluations;
         cut.progress = Progress::Arming(BTreeSet::new());
-        let command = cut.command();
+        let command = Arc::new(cut.command());
         for slot in self.shard_slots() {
-            self.send(slot, command.clone());
+            self.send(slot, Arc::clone(&command));
         }
         true
     }
@@ -379,9 +385,40 @@ impl Core {
 
     /// Gives the open cut up. Its files are swept, joins are free, the job goes on.
     pub(crate) fn end_cut(&mut self, reason: &str) {
-        let Some(cut) = self.cuts.open.take() else {
+        let Some(cut) = self.sweep_cut() else {
             return;
         };
+        self.cuts.late_tries = 0;
+        for id in cut.asked_by {
+            self.answer(
+                id,
+                Err(format!("checkpoint {} was given up: {reason}", cut.id)),
+            );
+        }
+        self.notice(view::Event::CheckpointGivenUp {
+            cut: cut.id,
+            reason: reason.to_owned(),
+        });
+        match cut.reason {
+            Reason::Due | Reason::Ordered | Reason::First => self.plan_next_cut(true),
+            Reason::Stop => self.stop_cut_failed(reason),
+            Reason::Final => self.final_cut_failed(reason),
+        }
+    }
+
+    /// BSP: takes the open cut again at once, with a step further ahead. Only the last of such tries is reported.
+    pub(crate) fn name_later_step(&mut self) {
+        let Some(cut) = self.sweep_cut() else {
+            return;
+        };
+        self.cuts.late_tries += 1;
+        self.cuts.asked_by.extend(cut.asked_by);
+        self.cuts.want(cut.reason);
+    }
+
+    /// Ends the open cut on the pservers and removes what they have written of it.
+    fn sweep_cut(&mut self) -> Option<Cut> {
+        let mut cut = self.cuts.open.take()?;
         self.deadlines.clear(Purpose::CutTimeout);
         if cut.is_ordered() {
             for slot in self.registered_slots(Role::Pserver) {
@@ -400,25 +437,11 @@ impl Core {
                 CallFor::Housekeeping,
                 StoreCall::Discard {
                     cut: cut.id,
-                    staging: cut.staging,
+                    staging: std::mem::take(&mut cut.staging),
                 },
             );
         }
-        for id in cut.asked_by {
-            self.answer(
-                id,
-                Err(format!("checkpoint {} was given up: {reason}", cut.id)),
-            );
-        }
-        self.notice(view::Event::CheckpointGivenUp {
-            cut: cut.id,
-            reason: reason.to_owned(),
-        });
-        match cut.reason {
-            Reason::Due | Reason::Ordered | Reason::First => self.plan_next_cut(true),
-            Reason::Stop => self.stop_without_checkpoint(reason),
-            Reason::Final => self.final_cut_failed(reason),
-        }
+        Some(cut)
     }
 
     pub(crate) fn end_of(&self, epoch: Epoch, phase: PhaseNo) -> Option<Option<Step>> {

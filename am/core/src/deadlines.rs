@@ -23,6 +23,8 @@ pub(crate) enum Purpose {
     CutTimeout,
     /// Work goes on without the open cut, whose directory is still not made.
     CutStaging,
+    /// A trainer has not reached a pserver for a while.
+    Outage,
     /// Trainers that registered meanwhile may join.
     Join,
     /// A store call or a load is to be tried again.

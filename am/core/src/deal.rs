@@ -1,8 +1,9 @@
 //! Sharing out the work of a phase: epoch and places to everybody, lanes or tasks to each.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use heddle_protocol::control::{Command, ShardPlace};
+use heddle_protocol::control::{Command, LaneGrant, ShardPlace};
 use heddle_protocol::ids::{Member, Role, ShardId, Slot};
 use heddle_protocol::spec::PhaseKind;
 use heddle_protocol::view;
@@ -62,7 +63,6 @@ impl Core {
         if !self.started {
             self.started = true;
             self.slots.changed = true;
-            self.deadlines.clear(Purpose::Allocation);
             let text = phase_text(&self.config.spec, self.phase.no);
             self.notice(view::Event::PhaseBegun {
                 phase: self.phase.no,
@@ -71,14 +71,14 @@ impl Core {
             self.plan_next_cut(false);
         }
         let start = self.phase.frontier();
-        self.phase.starts(start, self.now.mono);
+        self.phase.pace.starts(start, self.now.mono);
         let workers = self.workers();
         if let Work::Lanes(lanes) = &mut self.phase.work {
             lanes.share(&workers);
         }
-        let places = self.places();
+        let work = self.work();
         for member in workers {
-            self.send_work_at(member.slot, places.clone());
+            self.send(member.slot, Arc::clone(&work));
             self.send_lanes(member);
         }
         self.feed();
@@ -86,19 +86,16 @@ impl Core {
 
     /// Tells a trainer epoch, phase and places.
     pub(crate) fn send_work(&mut self, slot: Slot) {
-        self.send_work_at(slot, self.places());
+        self.send(slot, self.work());
     }
 
-    pub(crate) fn send_work_at(&mut self, slot: Slot, places: Vec<ShardPlace>) {
-        let (epoch, phase) = (self.epoch, self.phase.wire());
-        self.send(
-            slot,
-            Command::Work {
-                epoch,
-                phase,
-                places,
-            },
-        );
+    /// Epoch, phase and places: the same for all trainers.
+    pub(crate) fn work(&self) -> Arc<Command> {
+        Arc::new(Command::Work {
+            epoch: self.epoch,
+            phase: self.phase.wire(),
+            places: self.places(),
+        })
     }
 
     /// BSP: tells a trainer its lanes.
@@ -107,7 +104,12 @@ impl Core {
             return;
         };
         let (epoch, phase, lanes) = (self.epoch, self.phase.no, lanes.of(member));
-        let task_steps = self.task_steps.clone();
+        let tasks = lanes
+            .iter()
+            .flat_map(|grant| self.phase.tasks_of(grant.lane, &self.config.spec));
+        let task_steps = tasks
+            .filter_map(|task| Some((task, *self.task_steps.get(&task)?)))
+            .collect();
         self.send(
             member.slot,
             Command::Lanes {
@@ -133,24 +135,36 @@ impl Core {
         }
     }
 
+    /// BSP: shards refuse a trainer a lane, for a later hand-out.
+    pub(crate) fn lane_fenced(&mut self, member: Member, lane: LaneGrant) {
+        let Work::Lanes(lanes) = &mut self.phase.work else {
+            return;
+        };
+        // While the work is not shared out it is told then.
+        if lanes.fenced(member, lane) && matches!(self.stage, Stage::Working) {
+            self.send_lanes(member);
+        }
+    }
+
     /// ASP, evaluation: lets every trainer hold the tasks that it should.
     pub(crate) fn feed(&mut self) {
         let workers = self.workers();
         self.feed_of(&workers, workers.len());
     }
 
-    /// A trainer has finished a task: only it has room for another one, unless there is nothing left to be
-    /// handed out and the question is whose task to share.
-    pub(crate) fn feed_after(&mut self, member: Member) {
-        let has_todo = matches!(&self.phase.work, Work::Queue(queue) if queue.has_todo());
-        if has_todo && self.workers_hold(member) {
-            self.feed_of(&BTreeSet::from([member]), self.joins.members);
-        } else {
-            self.feed();
-        }
+    /// A task of these trainers is finished: only they have room for another one. Nor can any other trainer share a
+    /// task that it could not share before, except one that has become late meanwhile, and for that all trainers without
+    /// work are looked at once a second.
+    pub(crate) fn feed_after(&mut self, holders: &[Member]) {
+        let able: BTreeSet<Member> = holders
+            .iter()
+            .copied()
+            .filter(|member| self.is_worker(*member))
+            .collect();
+        self.feed_of(&able, self.joins.members);
     }
 
-    fn workers_hold(&self, member: Member) -> bool {
+    fn is_worker(&self, member: Member) -> bool {
         let able = |holder: &crate::slots::Holder| holder.joined && holder.draining.is_none();
         self.slots.member(member).is_some_and(able)
     }

@@ -20,8 +20,9 @@ const OVERDUE_SHARE: u64 = 4;
 impl Core {
     /// BSP: a step that no shard has applied yet when it hears of it.
     pub(crate) fn step_ahead(&self) -> Step {
-        let guess = self.phase.guess(self.now.mono).0;
-        let ahead = AHEAD_MIN.max((self.phase.rate * AHEAD_MS / 1000.0) as u64)
+        let pace = &self.phase.pace;
+        let guess = pace.guess(self.now.mono, self.config.limits.heartbeat_ms).0;
+        let ahead = AHEAD_MIN.max((pace.rate().unwrap_or(0.0) * AHEAD_MS / 1000.0) as u64)
             << (2 * self.cuts.late_tries.min(TRIES_MAX));
         let soonest = guess.saturating_add(ahead);
         match self.config.spec.checkpoint.every {
@@ -120,14 +121,13 @@ impl Core {
         {
             return;
         }
-        let near = match self.phase.work {
-            // Two heartbeats ahead, so that the step is not past when the next one comes. With an unknown
-            // rate at once: a phase that ends before the step is cut at its end.
-            Work::Lanes(_) if self.phase.rate == 0.0 => u64::MAX,
-            Work::Lanes(_) => {
-                (self.phase.rate * 2.0 * self.config.limits.heartbeat_ms as f64 / 1000.0) as u64
+        let near = match (&self.phase.work, self.phase.pace.rate()) {
+            // Two heartbeats ahead, so that the step is not past when the next one comes.
+            (Work::Lanes(_), Some(rate)) => {
+                (rate * 2.0 * self.config.limits.heartbeat_ms as f64 / 1000.0) as u64
             }
-            Work::Queue(_) => 0,
+            // An unknown rate: a step that is named now may be hours away. It is named when it has gone by.
+            (Work::Lanes(_), None) | (Work::Queue(_), _) => 0,
         };
         if self.total_steps().saturating_add(near) >= self.cuts.next_steps {
             self.cuts.want(Reason::Due);

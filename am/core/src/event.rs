@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use heddle_protocol::control::{Busy, Held, Operation, Up};
-use heddle_protocol::ids::{Attempt, Generation, Incarnation, Member, Slot};
+use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
 
 use crate::action::{CallId, Checkpoint, ConnectionId, ContainerId, OperationId, RecordId};
 use crate::record::Record;
@@ -165,10 +165,23 @@ pub struct Recovered {
     pub journal: Vec<Record>,
     /// The newest complete and verified checkpoint of the lineage.
     pub base: Option<Checkpoint>,
+    /// Checkpoints of the lineage newer than the base that are damaged. They are set aside already.
+    pub damaged: Vec<DamagedCheckpoint>,
     /// All complete checkpoints, oldest first, for people: name and directory.
     pub checkpoints: Vec<Checkpoint>,
     /// Containers that an earlier attempt left running, as the cluster tells. Empty where children die with it.
     pub kept: Vec<Kept>,
+}
+
+/// A checkpoint that was found damaged at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedCheckpoint {
+    /// Its name.
+    pub cut: CutId,
+    /// Where it is now.
+    pub dir: String,
+    /// What is wrong with it.
+    pub error: String,
 }
 
 /// A container that an earlier attempt left running.
@@ -227,7 +240,12 @@ pub enum Stored {
     /// [`StoreCall::Commit`](crate::StoreCall::Commit): the checkpoint exists under its final name.
     Committed(Box<Checkpoint>),
     /// [`StoreCall::OlderBase`](crate::StoreCall::OlderBase): the newest complete and verified one below; none if there is none.
-    Base(Option<Box<Checkpoint>>),
+    Base {
+        /// The newest whole one that is older.
+        base: Option<Box<Checkpoint>>,
+        /// Those between that were damaged too and are set aside.
+        damaged: Vec<DamagedCheckpoint>,
+    },
     /// [`StoreCall::PublishModel`](crate::StoreCall::PublishModel): the URL of the model's directory.
     Published(String),
     /// The others: done.

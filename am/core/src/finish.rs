@@ -1,7 +1,7 @@
 //! The end: last checkpoint, model, outcome, goodbye.
 //!
 //! To save is to cut: the final cut is committed, one trainer is elected and exports the committed files into a folder of
-//! its own, and `MODEL.json` names the valid one. So two winners of a split brain never write one file. The outcome is
+//! its own, and the store moves them to their names. So two winners of a split brain never write one file. The outcome is
 //! journaled before anybody hears of it: an attempt that finds it does no work.
 
 use heddle_protocol::control::{Command, ExportedFile};
@@ -82,35 +82,10 @@ impl Core {
 
     pub(crate) fn retry_end(&mut self) {
         self.cuts.final_waits = false;
+        self.retry_stop();
         if let Stage::Exporting(export) = &mut self.stage {
             export.waits = false;
         }
-    }
-
-    /// An operator's stop whose checkpoint has been taken.
-    pub(crate) fn stop_with_checkpoint(&mut self) {
-        if let Some(id) = self.stop_wanted.take() {
-            self.answer(id, Ok("checkpoint taken, stopping".to_owned()));
-        }
-        let outcome = self.stopped(
-            130,
-            "stopped by an operator after a checkpoint; run it again to continue",
-        );
-        self.end(outcome, self.config.limits.grace_ms);
-    }
-
-    pub(crate) fn stop_without_checkpoint(&mut self, reason: &str) {
-        if let Some(id) = self.stop_wanted.take() {
-            self.answer(
-                id,
-                Err(format!("stopping without a new checkpoint: {reason}")),
-            );
-        }
-        let outcome = self.stopped(
-            130,
-            &format!("stopped by an operator; the checkpoint before stopping was given up ({reason}); run it again to continue from the one before"),
-        );
-        self.end(outcome, self.config.limits.grace_ms);
     }
 
     pub(crate) fn settle_exporting(&mut self) -> bool {
@@ -172,19 +147,28 @@ impl Core {
         }
     }
 
-    /// A trainer's connection came back: its order or its answer may be lost.
+    /// A trainer's connection came back: its order may be lost. It exports once however often it is ordered, and
+    /// another one would leave a second copy in the output directory.
     pub(crate) fn export_again(&mut self, member: Member) {
-        if let Stage::Exporting(export) = &mut self.stage
-            && export.trainer == Some(member)
-            && export.written.is_none()
+        if let (Some(dir), Some(base), true) =
+            (&self.config.output, &self.base, self.is_exporter(member))
         {
-            export.trainer = None;
+            let (checkpoint, dir) = (base.dir.clone(), dir.clone());
+            self.send(member.slot, Command::Export { checkpoint, dir });
         }
     }
 
     /// A trainer is gone: another one writes the model.
     pub(crate) fn exporter_gone(&mut self, member: Member) {
-        self.export_again(member);
+        if self.is_exporter(member) {
+            self.set_export(|export| export.trainer = None);
+        }
+    }
+
+    /// Whether this trainer writes the model and has not reported it.
+    fn is_exporter(&self, member: Member) -> bool {
+        matches!(&self.stage, Stage::Exporting(export)
+            if export.trainer == Some(member) && export.written.is_none())
     }
 
     pub(crate) fn exported(
@@ -277,8 +261,8 @@ impl Core {
             return;
         }
         self.out.journal(Record::Outcome(outcome.clone()));
-        if let Some(id) = self.stop_wanted.take() {
-            self.answer(id, Ok("stopping".to_owned()));
+        if let Some(order) = self.stop_wanted.take() {
+            self.answer(order.id, Ok("stopping".to_owned()));
         }
         if let Some(cut) = self.cuts.open.take() {
             for id in cut.asked_by {

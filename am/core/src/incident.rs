@@ -14,11 +14,36 @@ pub(crate) struct Incident {
     noticed: Mono,
     registered: Option<Mono>,
     held: Option<Mono>,
+    /// The ApplicationMaster's: containers work on where they are.
+    taken_over: bool,
+}
+
+impl Incident {
+    /// Whether shards go back to a checkpoint for it, or may have to.
+    fn rolls_back(&self) -> bool {
+        let slot = self.view.slot;
+        slot.is_none_or(|slot| slot.role == Role::Pserver)
+    }
 }
 
 impl Core {
     /// Opens the report of a loss. `sign` is the last sign of life.
     pub(crate) fn open_incident(&mut self, slot: Slot, cause: String, sign: Mono) {
+        let notice_ms = Some(self.now.mono.since(sign));
+        self.push_incident(Some(slot), cause, notice_ms);
+    }
+
+    /// Opens the report of the loss of the ApplicationMaster before this attempt. The containers that it left tell when
+    /// they lost it.
+    pub(crate) fn open_am_incident(&mut self) {
+        let cause = format!(
+            "the ApplicationMaster was lost; attempt {} took over",
+            self.attempt.0
+        );
+        self.push_incident(None, cause, None);
+    }
+
+    fn push_incident(&mut self, slot: Option<Slot>, cause: String, notice_ms: Option<u64>) {
         let noticed = self.now.mono;
         let view = RecoveryView {
             cause,
@@ -31,7 +56,7 @@ impl Core {
             step: self.phase.frontier(),
             base_step: None,
             checkpoint_ms: None,
-            notice_ms: Some(noticed.since(sign)),
+            notice_ms,
             restart_ms: None,
             load_ms: None,
             resume_ms: None,
@@ -42,7 +67,38 @@ impl Core {
             noticed,
             registered: None,
             held: None,
+            taken_over: false,
         });
+    }
+
+    /// A container lost the ApplicationMaster before this attempt so long ago.
+    pub(crate) fn am_was_lost(&mut self, ago_ms: u64) {
+        let now = self.now.mono;
+        let mut known = false;
+        // Also one that is over: the first heartbeat may come after the first step under this attempt.
+        for incident in &mut self.incidents {
+            if incident.view.slot.is_none() && incident.view.notice_ms.is_none() {
+                incident.view.notice_ms = Some(ago_ms.saturating_sub(now.since(incident.noticed)));
+                known = true;
+            }
+        }
+        if known {
+            self.close_incidents(|incident| incident.taken_over);
+        }
+    }
+
+    /// Containers work on where they are, under this attempt.
+    pub(crate) fn am_incident_taken_over(&mut self) {
+        let now = self.now.mono;
+        for incident in self.open_incidents() {
+            if incident.view.slot.is_none() && incident.registered.is_none() {
+                incident.registered = Some(now);
+                incident.view.restart_ms = Some(now.since(incident.noticed));
+                incident.taken_over = true;
+            }
+        }
+        // Else the first heartbeat that tells when the other one was lost.
+        self.close_incidents(|incident| incident.taken_over && incident.view.notice_ms.is_some());
     }
 
     fn open_incidents(&mut self) -> impl Iterator<Item = &mut Incident> {
@@ -57,11 +113,12 @@ impl Core {
         epoch: Epoch,
         base: Option<(CutId, u64, PhaseNo, Step)>,
     ) {
-        let wall_ms = self.now.wall_ms;
-        for incident in self
-            .open_incidents()
-            .filter(|incident| incident.view.slot.role == Role::Pserver)
-        {
+        let (wall_ms, now) = (self.now.wall_ms, self.now.mono);
+        for incident in self.open_incidents().filter(|it| it.rolls_back()) {
+            if incident.view.slot.is_none() && incident.registered.is_none() {
+                incident.registered = Some(now);
+                incident.view.restart_ms = Some(now.since(incident.noticed));
+            }
             incident.view.epoch_after = epoch;
             incident.view.base = base.map(|(cut, ..)| cut);
             incident.view.base_step = base.map(|(.., step)| step);
@@ -74,8 +131,9 @@ impl Core {
     /// A replacement has registered.
     pub(crate) fn incident_registered(&mut self, slot: Slot) {
         let now = self.now.mono;
-        let open =
-            |incident: &&mut Incident| incident.view.slot == slot && incident.registered.is_none();
+        let open = |incident: &&mut Incident| {
+            incident.view.slot == Some(slot) && incident.registered.is_none()
+        };
         for incident in self.open_incidents().filter(open) {
             incident.registered = Some(now);
             incident.view.restart_ms = Some(now.since(incident.noticed));
@@ -85,46 +143,47 @@ impl Core {
     /// All shards stand again.
     pub(crate) fn incidents_held(&mut self) {
         let now = self.now.mono;
-        for incident in self
-            .open_incidents()
-            .filter(|incident| incident.view.slot.role == Role::Pserver)
-        {
+        for incident in self.open_incidents().filter(|it| it.rolls_back()) {
             let from = incident.registered.unwrap_or(incident.noticed);
             incident.view.load_ms = Some(now.since(from));
             incident.held = Some(now);
         }
     }
 
-    /// Trainers with work that have not taken a step since they got it.
-    fn still(&self) -> Vec<Member> {
-        let has_work = |member: Member| match &self.phase.work {
-            Work::Lanes(lanes) => !lanes.of(member).is_empty(),
-            Work::Queue(queue) => !queue.held_by(member).is_empty(),
-        };
-        let members = self
-            .slots
-            .holders(Role::Trainer)
-            .map(|holder| holder.member);
-        members
-            .filter(|member| has_work(*member) && !self.phase.stepping.contains(member))
-            .collect()
+    /// Whether every trainer with work has taken a step since it got it. One look at each lane or trainer.
+    fn all_step(&self) -> bool {
+        let steps = |member: &Member| self.phase.stepping.contains(member);
+        let registered = |member: &Member| self.slots.member(*member).is_some();
+        match &self.phase.work {
+            Work::Lanes(lanes) => lanes
+                .owners()
+                .all(|owner| steps(&owner) || !registered(&owner)),
+            Work::Queue(queue) => self
+                .slots
+                .holders(Role::Trainer)
+                .map(|holder| holder.member)
+                .all(|member| steps(&member) || !queue.holds(member)),
+        }
     }
 
     /// A trainer has taken its first step in this epoch: a rollback is over when all have, the loss of a trainer when
     /// its replacement has.
     pub(crate) fn incidents_stepping(&mut self, member: Member) {
         self.phase.stepping.insert(member);
-        let all = self.still().is_empty();
-        self.close_incidents(|incident| match incident.view.slot.role {
-            Role::Pserver => all && incident.held.is_some(),
-            Role::Trainer => incident.registered.is_some() && incident.view.slot == member.slot,
+        if self.open_incidents().next().is_none() {
+            return;
+        }
+        let all = self.all_step();
+        self.close_incidents(|incident| match incident.rolls_back() {
+            true => all && incident.held.is_some(),
+            false => incident.registered.is_some() && incident.view.slot == Some(member.slot),
         });
     }
 
     /// The phase is over: whatever was lost has been made up for.
     pub(crate) fn incidents_phase_over(&mut self) {
         self.close_incidents(|incident| {
-            incident.view.slot.role == Role::Trainer || incident.held.is_some()
+            !incident.rolls_back() || incident.held.is_some() || incident.taken_over
         });
     }
 
@@ -137,7 +196,10 @@ impl Core {
                     .held
                     .or(incident.registered)
                     .unwrap_or(incident.noticed);
-                incident.view.resume_ms = Some(now.since(from));
+                // Where nothing was rolled back, trainers worked on without an ApplicationMaster.
+                if !incident.taken_over {
+                    incident.view.resume_ms = Some(now.since(from));
+                }
                 incident.view.done = true;
                 told.push(incident.view.clone());
             }

@@ -8,6 +8,8 @@
 //!
 //! What does not depend on this: nobody joins between the order of a cut and its last snapshot.
 
+use std::sync::Arc;
+
 use heddle_protocol::control::Command;
 use heddle_protocol::ids::{Member, Role, Slot};
 
@@ -108,9 +110,9 @@ impl Core {
         }
         self.send_members();
         if matches!(self.stage, Stage::Working) {
-            let places = self.places();
+            let work = self.work();
             for member in joiners {
-                self.send_work_at(member.slot, places.clone());
+                self.send(member.slot, Arc::clone(&work));
             }
             self.share_lanes();
             self.feed();
@@ -121,9 +123,9 @@ impl Core {
     pub(crate) fn send_members(&mut self) {
         let trainers: Vec<Member> = self.joined().into_iter().collect();
         self.joins.members = trainers.len();
+        let command = Arc::new(Command::Members { trainers });
         for slot in self.registered_slots(Role::Pserver) {
-            let trainers = trainers.clone();
-            self.send(slot, Command::Members { trainers });
+            self.send(slot, Arc::clone(&command));
         }
     }
 

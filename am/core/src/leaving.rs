@@ -137,7 +137,7 @@ impl Core {
     }
 
     /// A cut as soon as may be; an open one serves.
-    fn save_now(&mut self) {
+    pub(crate) fn save_now(&mut self) {
         if self.can_cut() && self.cuts.open.is_none() {
             self.cuts.want(Reason::Ordered);
         }

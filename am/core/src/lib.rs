@@ -16,6 +16,7 @@
 mod action;
 mod blame;
 mod commit;
+mod compaction;
 mod config;
 mod core;
 mod cut;
@@ -23,6 +24,7 @@ mod deadlines;
 mod deal;
 mod due;
 mod event;
+mod figures;
 mod finish;
 mod incident;
 mod joins;
@@ -34,7 +36,9 @@ mod manifest;
 mod members;
 mod memory;
 mod near;
+mod outages;
 mod outbox;
+mod pace;
 mod phases;
 mod queue;
 mod record;
@@ -44,6 +48,8 @@ mod scale;
 mod scores;
 mod slots;
 mod snapshots;
+mod stop;
+mod storage_wait;
 mod takeover;
 mod time;
 mod view;
@@ -52,8 +58,9 @@ pub use action::{
     Action, CallId, Checkpoint, ConnectionId, ContainerId, OperationId, Outcome, RecordId,
     StoreCall,
 };
+pub use compaction::compact;
 pub use config::{Config, Limits, Locality};
 pub use core::Core;
-pub use event::{Event, Exit, Kept, Probe, Recovered, Stored};
+pub use event::{DamagedCheckpoint, Event, Exit, Kept, Probe, Recovered, Stored};
 pub use record::Record;
 pub use time::{Mono, Now};

@@ -23,11 +23,11 @@ use crate::time::Mono;
 
 impl Core {
     /// A failure of a container whose slot was given up before its end was known.
-    pub(crate) fn blame_only(&mut self, slot: Slot, exit: &Exit, text: &str, node: &str) {
+    pub(crate) fn blame_only(&mut self, member: Member, exit: &Exit, text: &str, node: &str) {
         let (now, slots) = (self.now.mono, self.slots.entries.len());
         let cause = Cause::new(exit, text).detail;
         self.ledger
-            .note(now, slot, node, blame::blame(exit), self.progress, &cause);
+            .note(now, member, node, blame::blame(exit), self.progress, &cause);
         if let Some(error) = self
             .ledger
             .crash_loop(now, self.progress, slots, &self.config.limits)
@@ -106,12 +106,17 @@ impl Core {
             return;
         };
         holder.probing = false;
+        let node = self.slots.node(member.slot).unwrap_or_default().to_owned();
         match outcome {
-            Probe::Refused => self.lose(
+            // A kill, until the cluster reports the cause.
+            Probe::Refused => self.lose_for(
                 member.slot,
-                "does not listen any more: its process is gone",
-                Blame::None,
-                "",
+                &Cause {
+                    words: "does not listen any more: its process is gone".to_owned(),
+                    detail: "ended without a word; its port refused connections".to_owned(),
+                },
+                Blame::Killed,
+                &node,
             ),
             // It is there, or nobody knows: silence will tell.
             Probe::Open | Probe::Silent => {}
@@ -195,8 +200,15 @@ impl Core {
         let now = self.now.mono;
         let holder = self.slots.holder(slot).cloned();
         let container = self.slots.container(slot).cloned();
+        let incarnation = self
+            .slots
+            .entries
+            .get(&slot)
+            .map(|entry| entry.incarnation)
+            .unwrap_or_default();
+        let member = Member { slot, incarnation };
         self.ledger
-            .note(now, slot, node, blame, self.progress, detail);
+            .note(now, member, node, blame, self.progress, detail);
         let wait_ms = self.ledger.delay_ms(now, self.progress, slot);
         if let Some(container) = self.slots.vacate(slot, now + wait_ms) {
             self.stop_container(&container, 0);
@@ -204,15 +216,10 @@ impl Core {
                 life.given_up = true;
             }
         }
-        let incarnation = self
-            .slots
-            .entries
-            .get(&slot)
-            .map(|entry| entry.incarnation)
-            .unwrap_or_default();
+        self.input_read(slot);
         // What it had done counts however it went, at the job's end too.
         if let (Role::Trainer, Some(holder)) = (slot.role, &holder) {
-            self.rows_before = self.rows_before.saturating_add(holder.beat.rows);
+            self.rows_before = self.rows_before.saturating_add(holder.beat.trained_rows());
         }
         if matches!(self.stage, Stage::Stopping(_)) {
             return;

@@ -45,7 +45,7 @@ impl Core {
                 started_ms: self.config.started_ms,
                 ran_ms: self.now.mono.0.saturating_add(self.ran_before_ms()),
                 rows: self.rows(),
-                bad_records: self.bad_records,
+                bad_records: self.figures.bad_records(),
                 checkpoints: self
                     .checkpoints_before()
                     .saturating_add(self.cuts.committed),

@@ -5,8 +5,9 @@
 //! serve it and work is given to it. Who is silent or gone is the business of `liveness`.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use heddle_protocol::control::{Beat, Busy, Command, Held, Welcome};
+use heddle_protocol::control::{Beat, Busy, Command, Held};
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::view;
 
@@ -28,6 +29,12 @@ impl Core {
         }
         if !self.slots.changed {
             return;
+        }
+        if let Some(slot) = self.slots.exhausted() {
+            return self.fail(
+                1,
+                format!("this ApplicationMaster has no number left for another container of {slot}: run the job again to continue"),
+            );
         }
         // Who can only help a job that runs is asked for once those are there without whom it cannot begin: two
         // jobs that fill a cluster with trainers would wait for each other's pservers for ever.
@@ -104,9 +111,8 @@ impl Core {
         self.preempting.remove(container);
         let Some(member) = life.member else { return };
         if self.slots.container(member.slot) != Some(container) {
-            // Its slot was given up before. If it ended by itself and not by our order, that was the fault.
-            if life.given_up && blame::by_itself(exit) {
-                self.blame_only(member.slot, exit, text, &life.node);
+            if life.given_up {
+                self.exited_late(member, &life, exit, text);
             }
             return;
         }
@@ -119,9 +125,17 @@ impl Core {
             blame => blame,
         };
         if let (Exit::OutOfMemory { error }, false) = (exit, life.ours) {
-            match self.more_memory(member.slot, error) {
+            match self.more_memory(member.slot, life.memory_retries, error) {
                 Ok(()) => blame = Blame::None,
-                Err(end) => return self.fail(1, end),
+                Err(end) => {
+                    // The report names it among those that failed, not among those that ran to the end.
+                    self.notice(view::Event::Lost {
+                        slot: member.slot,
+                        incarnation: member.incarnation,
+                        cause: blame::words(exit),
+                    });
+                    return self.fail(1, end);
+                }
             }
         }
         // A lost node's processes may live on, and one that is still answered would never learn that it was replaced:
@@ -138,6 +152,53 @@ impl Core {
         }
         let cause = blame::Cause::new(exit, text);
         self.lose_for(member.slot, &cause, blame, &life.node);
+    }
+
+    /// The cluster reports the end of a container whose slot was emptied before, when its port refused or it was silent.
+    fn exited_late(&mut self, member: Member, life: &Life, exit: &Exit, text: &str) {
+        let slot = member.slot;
+        match exit {
+            Exit::OutOfMemory { error } => {
+                self.ledger.take_back(member);
+                match self.more_memory(slot, life.memory_retries, error) {
+                    Ok(()) => self.ask_again(slot),
+                    Err(end) => self.fail(1, end),
+                }
+            }
+            // It ended for its own reason before it was stopped.
+            _ if blame::by_itself(exit) => {
+                self.ledger.take_back(member);
+                self.blame_only(member, exit, text, &life.node);
+            }
+            Exit::NodeLost | Exit::Preempted | Exit::Code(9 | 20) => self.ledger.take_back(member),
+            // A kill, or the stop that followed it: both leave the same codes.
+            Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted { .. } | Exit::ByCluster { .. } => {
+                self.ledger
+                    .explain(member, &blame::Cause::new(exit, text).detail);
+            }
+        }
+    }
+
+    /// What a slot asks for has changed: an open ask, or a container that has not registered, is of no use.
+    fn ask_again(&mut self, slot: Slot) {
+        let now = self.now.mono;
+        let Some(entry) = self.slots.entries.get_mut(&slot) else {
+            return;
+        };
+        match entry.place {
+            Place::Asked => {
+                entry.place = Place::Empty { not_before: now };
+                let incarnation = entry.incarnation;
+                self.slots.changed = true;
+                self.out.push(Action::CancelAsk { slot, incarnation });
+            }
+            Place::Starting { .. } => {
+                if let Some(container) = self.slots.vacate(slot, now) {
+                    self.stop_container(&container, 0);
+                }
+            }
+            Place::Empty { .. } | Place::Held(_) => {}
+        }
     }
 
     /// A container that just registered, as a holder in the making.
@@ -165,6 +226,7 @@ impl Core {
             joined: false,
             doubtful: Vec::new(),
             registered: self.now.mono,
+            unreachable: Default::default(),
             beat: Beat::default(),
             beat_at: self.now.mono,
             per_second: 0.0,
@@ -205,7 +267,7 @@ impl Core {
         };
         let again = match admission {
             Admission::Refused(reason) => {
-                let command = Box::new(Command::Refused { reason });
+                let command = Arc::new(Command::Refused { reason });
                 self.out.push(Action::Send {
                     connection,
                     member: Some(member),
@@ -241,6 +303,7 @@ impl Core {
                 node: host.clone(),
                 ours: false,
                 given_up: false,
+                memory_retries: 0,
                 leaving: false,
             };
             let life = self.slots.containers.entry(container).or_insert(life);
@@ -250,7 +313,7 @@ impl Core {
             Purpose::Liveness,
             self.now.mono + self.config.limits.suspect_ms,
         );
-        self.send(member.slot, Command::Welcome(Box::new(self.welcome())));
+        self.send(member.slot, Arc::clone(&self.welcome));
         if !again {
             self.incident_registered(member.slot);
             self.notice(view::Event::Registered {
@@ -276,16 +339,6 @@ impl Core {
         }
     }
 
-    pub(crate) fn welcome(&self) -> Welcome {
-        Welcome {
-            run: self.config.run,
-            spec: (*self.config.spec).clone(),
-            plan: (*self.config.plan).clone(),
-            heartbeat_ms: self.config.limits.heartbeat_ms,
-            orphan_ms: self.config.limits.orphan_ms,
-        }
-    }
-
     /// Tells a pserver all that holds now; what it did already it only answers.
     pub(crate) fn pserver_registered(&mut self, slot: Slot, again: bool, held: Option<Held>) {
         if let Stage::Takeover(takeover) = &mut self.stage {
@@ -294,6 +347,9 @@ impl Core {
         }
         self.send_members_to(slot);
         self.hold(slot);
+        if !again {
+            self.save_what_returns();
+        }
         if again && let Stage::Beginning { .. } = &self.stage {
             let (epoch, phase) = (self.epoch, self.phase.wire());
             self.send(slot, Command::Begin { epoch, phase });

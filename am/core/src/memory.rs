@@ -30,12 +30,22 @@ impl Core {
     }
 
     /// A container of the slot used too much: the next one gets more, or the job ends with these words.
-    pub(crate) fn more_memory(&mut self, slot: Slot, error: &str) -> Result<(), String> {
+    ///
+    /// `retries`: of the slot when the container was asked for. The slot may ask for more since: then nothing changes.
+    pub(crate) fn more_memory(
+        &mut self,
+        slot: Slot,
+        retries: u32,
+        error: &str,
+    ) -> Result<(), String> {
         let (memory, key) = self.spec_memory(slot);
         let retry = self.config.spec.yarn.memory_retry;
         let Some(entry) = self.slots.entries.get_mut(&slot) else {
             return Ok(());
         };
+        if retries < entry.memory_retries {
+            return Ok(());
+        }
         entry.memory_retries += 1;
         let retries = entry.memory_retries;
         match retry.memory(memory, retries) {

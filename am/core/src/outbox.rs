@@ -48,10 +48,21 @@ impl Outbox {
 
     /// Asks for a record; returns its number.
     pub(crate) fn journal(&mut self, record: Record) -> RecordId {
-        self.asked = RecordId(self.asked.0 + 1);
         if record.is_decision() {
-            self.decided = self.asked;
+            return self.decide(record);
         }
+        self.ask(record)
+    }
+
+    /// Asks for a record that is a decision in this job, whatever it is in others.
+    pub(crate) fn decide(&mut self, record: Record) -> RecordId {
+        let id = self.ask(record);
+        self.decided = id;
+        id
+    }
+
+    fn ask(&mut self, record: Record) -> RecordId {
+        self.asked = RecordId(self.asked.0 + 1);
         self.ready.push(Action::Journal {
             id: self.asked,
             record: Box::new(record),

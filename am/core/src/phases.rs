@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Command, Phase, Sharing};
-use heddle_protocol::ids::{Epoch, Generation, Member, PhaseNo, Role, ShardId, Slot, Step};
+use heddle_protocol::ids::{
+    Epoch, Generation, Lane, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId,
+};
+use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::metrics::PhaseMetrics;
 use heddle_protocol::spec::{Consistency, Every, JobSpec, PhaseKind, phase_count, phase_kind};
 use heddle_protocol::view::{self};
@@ -12,8 +15,8 @@ use crate::config::Config;
 use crate::core::{Core, Stage};
 use crate::cut::Reason;
 use crate::lanes::Lanes;
+use crate::pace::Pace;
 use crate::queue::Queue;
-use crate::time::Mono;
 
 /// What follows once nothing holds the job up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub(crate) enum Work {
     /// BSP.
     Lanes(Lanes),
     /// ASP and evaluation.
-    Queue(Queue),
+    Queue(Box<Queue>),
 }
 
 /// The phase that the job is in.
@@ -45,15 +48,15 @@ pub(crate) struct PhaseState {
     pub kind: Option<PhaseKind>,
     pub sharing: Sharing,
     pub work: Work,
+    /// BSP: all tasks in the order in which they are dealt to lanes.
+    order: Vec<TaskId>,
     /// BSP: shards on which it has ended, with the job steps applied.
     pub ended: BTreeMap<ShardId, Step>,
     pub metrics: PhaseMetrics,
     /// Trainers that have taken a step since they were last told the epoch.
     pub stepping: BTreeSet<Member>,
-    /// BSP: the furthest that anybody is known to be, and when.
-    seen: (Step, Mono),
-    /// BSP: steps per second; 0 while unknown.
-    pub rate: f64,
+    /// BSP: how far the work is and how fast it goes.
+    pub pace: Pace,
 }
 
 impl PhaseState {
@@ -62,17 +65,21 @@ impl PhaseState {
         let spec = &config.spec;
         let kind = phase_kind(spec, no);
         let sharing = sharing(spec, kind);
+        let training = kind.is_some_and(PhaseKind::reads_training_data);
+        let tasks = config.plan.tasks(training).len() as u32;
+        let mut dealt = Vec::new();
         let work = match sharing {
-            Sharing::Lanes { lanes } => Work::Lanes(Lanes::new(lanes)),
+            Sharing::Lanes { lanes } => {
+                dealt = task_order(spec.training.seed, no, tasks, spec.data.shuffle);
+                Work::Lanes(Lanes::new(lanes, generation))
+            }
             Sharing::Queue | Sharing::ReadOnly => {
-                let training = kind.is_some_and(PhaseKind::reads_training_data);
-                let tasks = config.plan.tasks(training).len() as u32;
                 let order = if training {
                     order(spec, no, tasks)
                 } else {
                     Vec::new()
                 };
-                Work::Queue(Queue::new(tasks, order, generation))
+                Work::Queue(Box::new(Queue::new(tasks, order, generation)))
             }
         };
         Self {
@@ -80,11 +87,11 @@ impl PhaseState {
             kind,
             sharing,
             work,
+            order: dealt,
             ended: BTreeMap::new(),
             metrics: PhaseMetrics::default(),
             stepping: BTreeSet::new(),
-            seen: (Step(0), Mono(0)),
-            rate: 0.0,
+            pace: Pace::default(),
         }
     }
 
@@ -96,32 +103,14 @@ impl PhaseState {
         }
     }
 
-    /// BSP: the furthest step that anybody is known to have reached.
+    /// BSP: the tasks of a lane, in its order.
+    pub(crate) fn tasks_of(&self, lane: Lane, spec: &JobSpec) -> impl Iterator<Item = TaskId> {
+        lane_tasks(&self.order, lane, spec.training.lanes)
+    }
+
+    /// BSP: the furthest step that a container reported.
     pub(crate) fn frontier(&self) -> Step {
-        self.seen.0
-    }
-
-    /// Somebody is at this step.
-    pub(crate) fn saw(&mut self, step: Step, now: Mono) {
-        let (before, at) = self.seen;
-        if step > before {
-            let span_ms = now.since(at);
-            if at > Mono(0) && span_ms > 0 {
-                self.rate = (step.0 - before.0) as f64 * 1000.0 / span_ms as f64;
-            }
-            self.seen = (step, now);
-        }
-    }
-
-    /// The work starts (again) here.
-    pub(crate) fn starts(&mut self, step: Step, now: Mono) {
-        self.seen = (step, now);
-    }
-
-    /// Where the frontier probably is by now.
-    pub(crate) fn guess(&self, now: Mono) -> Step {
-        let ahead = self.rate * now.since(self.seen.1) as f64 / 1000.0;
-        Step(self.seen.0.0.saturating_add(ahead as u64))
+        self.pace.frontier()
     }
 }
 
@@ -185,9 +174,10 @@ impl Core {
         }
         match then {
             Then::Begin(no) => {
-                let rate = self.phase.rate;
+                let mut pace = self.phase.pace;
+                pace.starts(Step(0), self.now.mono);
                 self.phase = PhaseState::new(&self.config, no, self.generation);
-                self.phase.rate = rate;
+                self.phase.pace = pace;
                 let (epoch, phase) = (self.epoch, self.phase.wire());
                 for slot in self.registered_slots(Role::Pserver) {
                     self.send(slot, Command::Begin { epoch, phase });
@@ -237,6 +227,12 @@ impl Core {
         true
     }
 
+    /// BSP: a container is at this step of the phase.
+    pub(crate) fn saw_step(&mut self, step: Step) {
+        let heartbeat_ms = self.config.limits.heartbeat_ms;
+        self.phase.pace.saw(step, self.now.mono, heartbeat_ms);
+    }
+
     /// BSP: all lanes have ended on a shard.
     pub(crate) fn phase_ended(
         &mut self,
@@ -250,7 +246,7 @@ impl Core {
             && phase == self.phase.no
             && self.map.get(shard.0 as usize) == Some(&slot)
         {
-            self.phase.saw(step, self.now.mono);
+            self.saw_step(step);
             self.phase.ended.insert(shard, step);
         }
     }
@@ -301,12 +297,21 @@ impl Core {
                 self.cuts.want(Reason::First);
             }
             // After the last pass at most an evaluation follows, and then the final one.
+            // A phase may be over before a heartbeat tells that the step is near.
+            (Some(PhaseKind::Train { .. }), Every::Steps(_))
+                if !over && self.is_bsp() && self.cuts.steps_before >= self.cuts.next_steps =>
+            {
+                self.cuts.want(Reason::Due);
+            }
             (Some(PhaseKind::Train { pass }), Every::Passes(n))
                 if !over && pass + 1 < spec.data.passes && (pass + 1).is_multiple_of(n) =>
             {
                 self.cuts.want(Reason::Due);
             }
             _ => {}
+        }
+        if over && next_kind.is_some() {
+            self.tell_early_stop();
         }
         self.stage = Stage::Between(if over { Then::End } else { Then::Begin(next) });
     }

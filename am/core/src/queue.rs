@@ -21,13 +21,18 @@
 //! **Blame.** A task is blamed only for errors that a trainer reports on it, never for a trainer's death:
 //! random kills that hit one task three times say nothing about it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod durations;
+mod standing;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{TaskGrant, TaskPosition};
 use heddle_protocol::ids::{Generation, Member, Step, TaskAttempt, TaskId};
 
 use crate::config::Limits;
 use crate::time::Mono;
+use durations::Durations;
+pub(crate) use standing::Standing;
 
 /// Attempts of a generation start above this multiple: a new ApplicationMaster cannot know how often an earlier
 /// one handed a task out, and a delayed report must not be taken for one of its own.
@@ -36,8 +41,6 @@ const ATTEMPTS_PER_GENERATION: u32 = 10_000;
 const HELD_MAX: usize = 64;
 /// Tasks held while the pace is unknown: one in work and one ahead.
 const HELD_FIRST: usize = 2;
-/// Task durations kept for the quantile.
-const SAMPLES: usize = 128;
 
 /// One hand-out that is not over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +67,8 @@ struct Pace {
     first_grant: Mono,
     finished: u64,
     compute_ms: u64,
+    /// Its key in [`Queue::at_work`], if it is there.
+    at_work: Option<u64>,
 }
 
 /// The tasks of one phase.
@@ -82,33 +87,12 @@ pub(crate) struct Queue {
     attempts_floor: u32,
     done: u32,
     paces: BTreeMap<Member, Pace>,
-    /// Own computing times of finished tasks, the latest last.
-    samples: VecDeque<u64>,
-}
-
-/// Where every task stands: what a manifest says and what a restored queue starts from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
-    /// Tasks that are done.
-    pub done: BTreeSet<TaskId>,
-    /// First unacknowledged steps above 0 of those that are not.
-    pub at: BTreeMap<TaskId, Step>,
-}
-
-impl Standing {
-    /// Every step of the task below this one is acknowledged by every shard.
-    pub(crate) fn reached(&mut self, task: TaskId, step: Step) {
-        if step > Step(0) && !self.done.contains(&task) {
-            let at = self.at.entry(task).or_default();
-            *at = step.max(*at);
-        }
-    }
-
-    /// Every step of the task is.
-    pub(crate) fn finished(&mut self, task: TaskId) {
-        self.at.remove(&task);
-        self.done.insert(task);
-    }
+    /// Trainers by the number of tasks that they hold, those without any left out.
+    by_load: BTreeSet<(usize, Member)>,
+    /// Trainers whose oldest task has no other holder, by their own computing time on it as of the last heartbeat.
+    at_work: BTreeSet<(u64, Member)>,
+    /// Own computing times of finished tasks.
+    durations: Durations,
 }
 
 impl Queue {
@@ -138,14 +122,21 @@ impl Queue {
                 .saturating_mul(ATTEMPTS_PER_GENERATION),
             done: 0,
             paces: BTreeMap::new(),
-            samples: VecDeque::new(),
+            by_load: BTreeSet::new(),
+            at_work: BTreeSet::new(),
+            durations: Durations::default(),
         }
     }
 
-    /// Takes over where tasks stand. Nobody holds any afterwards.
+    /// Takes over where tasks stand. No trainer holds any afterwards.
     pub(crate) fn restore(&mut self, standing: &Standing) {
         self.held.clear();
         self.looked.clear();
+        self.by_load.clear();
+        self.at_work.clear();
+        for pace in self.paces.values_mut() {
+            pace.at_work = None;
+        }
         for (id, task) in (0..).map(TaskId).zip(&mut self.tasks) {
             task.grants.clear();
             task.done = standing.done.contains(&id);
@@ -199,6 +190,11 @@ impl Queue {
             .grants
             .iter()
             .find(|grant| grant.member == member)
+    }
+
+    /// Whether a trainer holds a task.
+    pub(crate) fn holds(&self, member: Member) -> bool {
+        !self.held(member).is_empty()
     }
 
     /// Tasks that a trainer holds, in the order in which they were handed out.
@@ -294,12 +290,19 @@ impl Queue {
             begun_compute_ms: None,
         });
         let start = task.step;
+        let other = task.grants.first().map(|grant| grant.member);
         self.todo.remove(&place);
-        self.held.entry(member).or_default().push(id);
+        let held = self.held.entry(member).or_default();
+        held.push(id);
+        let load = held.len();
+        self.reload(member, load - 1, load);
         self.paces.entry(member).or_insert(Pace {
             first_grant: now,
             ..Pace::default()
         });
+        for holder in [Some(member), other].into_iter().flatten() {
+            self.index_work_of(holder);
+        }
         Some(TaskGrant {
             task: id,
             attempt,
@@ -310,13 +313,54 @@ impl Queue {
     /// Takes a task from a holder; the last one leaves it todo, unless it is done.
     fn drop_grant(&mut self, id: TaskId, member: Member) {
         if let Some(held) = self.held.get_mut(&member) {
+            let before = held.len();
             held.retain(|task| *task != id);
+            let after = held.len();
+            self.reload(member, before, after);
         }
         let place = self.places.get(id.0 as usize).copied();
+        let mut other = None;
         if let (Some(task), Some(place)) = (self.tasks.get_mut(id.0 as usize), place) {
             task.grants.retain(|grant| grant.member != member);
+            other = task.grants.first().map(|grant| grant.member);
             if task.grants.is_empty() && !task.done {
                 self.todo.insert(place);
+            }
+        }
+        for holder in [Some(member), other].into_iter().flatten() {
+            self.index_work_of(holder);
+        }
+    }
+
+    /// A trainer holds another number of tasks.
+    fn reload(&mut self, member: Member, before: usize, after: usize) {
+        if before != after {
+            self.by_load.remove(&(before, member));
+            if after > 0 {
+                self.by_load.insert((after, member));
+            }
+        }
+    }
+
+    /// Brings a trainer's place in [`Queue::at_work`] up to date. Only the oldest task of a trainer is ever seen to be
+    /// begun, so there is one entry per trainer.
+    fn index_work_of(&mut self, member: Member) {
+        let oldest = self.held(member).first().and_then(|id| self.task(*id));
+        let begun = oldest.and_then(|task| match task.grants.as_slice() {
+            [only] if only.member == member => only.begun_compute_ms,
+            _ => None,
+        });
+        let Some(pace) = self.paces.get_mut(&member) else {
+            return;
+        };
+        let at_work = begun.map(|begun| pace.compute_ms.saturating_sub(begun));
+        let before = std::mem::replace(&mut pace.at_work, at_work);
+        if before != at_work {
+            if let Some(ms) = before {
+                self.at_work.remove(&(ms, member));
+            }
+            if let Some(ms) = at_work {
+                self.at_work.insert((ms, member));
             }
         }
     }
@@ -332,36 +376,25 @@ impl Queue {
         }
     }
 
-    /// A task of somebody else that an idle trainer had better work on as well.
+    /// A task of another trainer that an idle one had better work on as well. Costs logarithms of the number of
+    /// trainers, since at the end of a phase it is asked for each trainer that becomes idle.
     fn twin(&self, idle: Member, limits: &Limits) -> Option<TaskId> {
-        let alone = |id: &TaskId| self.task(*id).is_some_and(|task| task.grants.len() == 1);
-        let others = || self.held.iter().filter(|(member, _)| **member != idle);
-        let (_, longest) = others().max_by_key(|(_, held)| held.len())?;
-        if longest.len() > 1 {
+        let (load, longest) = *self.by_load.last()?;
+        if load > 1 {
             // The one handed out last is worked on last.
-            let last = longest.iter().rev().find(|id| alone(id));
+            let alone = |id: &&TaskId| self.task(**id).is_some_and(|task| task.grants.len() == 1);
+            let last = self.held(longest).iter().rev().find(alone);
             if last.is_some() {
                 return last.copied();
             }
         }
-        others()
-            .flat_map(|(member, held)| held.iter().map(move |id| (member, id)))
-            .filter(|(_, id)| alone(id))
-            .find(|(member, id)| self.is_late(**member, **id, limits))
-            .map(|(_, id)| *id)
-    }
-
-    fn is_late(&self, member: Member, id: TaskId, limits: &Limits) -> bool {
-        let begun = self
-            .grant_of(member, id)
-            .and_then(|grant| grant.begun_compute_ms);
-        let (Some(begun), Some(pace)) = (begun, self.paces.get(&member)) else {
-            return false;
-        };
-        let mut sorted: Vec<u64> = self.samples.iter().copied().collect();
-        sorted.sort_unstable();
-        let usual_ms = sorted.get(sorted.len() * 9 / 10).copied().unwrap_or(0);
-        pace.compute_ms.saturating_sub(begun) > limits.late_ms.max(usual_ms.saturating_mul(3))
+        let (ms, latest) = *self.at_work.last()?;
+        let late_ms = limits
+            .late_ms
+            .max(self.durations.nine_of_ten_ms().saturating_mul(3));
+        (ms > late_ms && latest != idle)
+            .then(|| self.held(latest).first().copied())
+            .flatten()
     }
 
     /// A trainer's own computing time so far, from its heartbeat.
@@ -376,6 +409,7 @@ impl Queue {
         {
             grant.begun_compute_ms.get_or_insert(compute_ms);
         }
+        self.index_work_of(member);
     }
 
     /// Steps that every shard has acknowledged, as a trainer reports. Those of a hand-out that is over say
@@ -391,31 +425,30 @@ impl Queue {
         }
     }
 
-    /// A task's last step is acknowledged by every shard. False: the hand-out is over already, nothing is finished by it.
-    pub(crate) fn finished(&mut self, member: Member, id: TaskId, attempt: TaskAttempt) -> bool {
+    /// A task's last step is acknowledged by every shard. Returns its holders, which have one task less now; none: the
+    /// hand-out is over already, nothing is finished by it.
+    pub(crate) fn finished(
+        &mut self,
+        member: Member,
+        id: TaskId,
+        attempt: TaskAttempt,
+    ) -> Option<Vec<Member>> {
         let grant = self.grant_of(member, id).cloned();
-        let Some(grant) = grant.filter(|grant| grant.attempt == attempt) else {
-            return false;
-        };
-        if let Some(task) = self.tasks.get_mut(id.0 as usize) {
-            task.done = true;
-            self.done += 1;
-            let holders: Vec<Member> = task.grants.iter().map(|grant| grant.member).collect();
-            for holder in holders {
-                self.drop_grant(id, holder);
-            }
+        let grant = grant.filter(|grant| grant.attempt == attempt)?;
+        let task = self.tasks.get_mut(id.0 as usize)?;
+        task.done = true;
+        self.done += 1;
+        let holders: Vec<Member> = task.grants.iter().map(|grant| grant.member).collect();
+        for holder in &holders {
+            self.drop_grant(id, *holder);
         }
         if let Some(pace) = self.paces.get_mut(&member) {
             pace.finished += 1;
             if let Some(begun) = grant.begun_compute_ms {
-                if self.samples.len() == SAMPLES {
-                    self.samples.pop_front();
-                }
-                self.samples
-                    .push_back(pace.compute_ms.saturating_sub(begun));
+                self.durations.add(pace.compute_ms.saturating_sub(begun));
             }
         }
-        true
+        Some(holders)
     }
 
     /// Ends a hand-out without result: todo again, unless somebody else holds it too. False: it was over already.
@@ -451,6 +484,12 @@ impl Queue {
         for id in self.held(member).to_vec() {
             self.drop_grant(id, member);
         }
+        debug_assert!(
+            self.paces
+                .get(&member)
+                .is_none_or(|pace| pace.at_work.is_none()),
+            "a trainer without tasks is not at work"
+        );
         self.held.remove(&member);
         self.looked.remove(&member);
         self.paces.remove(&member);
@@ -469,11 +508,6 @@ impl Queue {
     /// Whether a look now and then is worth it, because a task may be late.
     pub(crate) fn may_be_late(&self) -> bool {
         !self.is_done() && self.todo.is_empty()
-    }
-
-    /// Whether some task waits for a trainer.
-    pub(crate) fn has_todo(&self) -> bool {
-        !self.todo.is_empty()
     }
 }
 

@@ -79,8 +79,8 @@ pub enum Record {
 
 impl Record {
     /// Whether others must not see what follows from it before it is durable. False for what a successor
-    /// finds out without it or can do without: a committed checkpoint (its directory shows it), scores, the number
-    /// of trainers.
+    /// finds out without it or can do without: a committed checkpoint (its directory shows it), scores (unless
+    /// `training.early-stop` makes the number of passes follow from them), the number of trainers.
     #[must_use]
     pub fn is_decision(&self) -> bool {
         match self {

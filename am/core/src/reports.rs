@@ -102,8 +102,9 @@ impl Core {
                 cut,
                 epoch,
                 shard,
+                step,
                 reason,
-            } => self.let_go(slot, cut, epoch, shard, &reason),
+            } => self.let_go(slot, cut, epoch, shard, step, &reason),
             Up::Saved { cut, epoch, file } => self.saved(slot, cut, epoch, file),
             Up::SaveFailed {
                 cut,
@@ -137,11 +138,11 @@ impl Core {
                 if epoch == self.epoch
                     && phase == self.phase.no
                     && let Work::Queue(queue) = &mut self.phase.work
-                    && queue.finished(member, task, attempt)
+                    && let Some(holders) = queue.finished(member, task, attempt)
                 {
                     self.cut_finished(member, cut, task);
                     self.add_metrics(phase, task, *metrics);
-                    self.feed_after(member);
+                    self.feed_after(&holders);
                 }
             }
             Up::TaskSteps {
@@ -152,6 +153,11 @@ impl Core {
             } => {
                 self.task_steps.insert(task, steps);
                 self.add_metrics(phase, task, *metrics);
+            }
+            Up::LaneFenced { epoch, phase, lane } => {
+                if epoch == self.epoch && phase == self.phase.no {
+                    self.lane_fenced(member, lane);
+                }
             }
             Up::Stepping { epoch } => {
                 if epoch == self.epoch {
@@ -212,6 +218,13 @@ impl Core {
         let now = self.now.mono;
         let current = beat.epoch == self.epoch && beat.phase == self.phase.no;
         let (compute_ms, step) = (beat.compute_ms, beat.step);
+        self.input_wait(member.slot, beat.input_wait.as_ref());
+        if let Some(ago_ms) = beat.control_lost_ms.filter(|_| self.attempt.0 > 1) {
+            self.am_was_lost(ago_ms);
+        }
+        if member.slot.role == Role::Trainer {
+            self.note_outages(member, &beat.unreachable);
+        }
         if let Some(holder) = self.slots.holder_mut(member.slot) {
             let span_ms = now.since(holder.beat_at);
             let (before, after) = match member.slot.role {
@@ -228,7 +241,7 @@ impl Core {
             holder.beat_at = now;
         }
         match &mut self.phase.work {
-            Work::Lanes(_) if current => self.phase.saw(step, now),
+            Work::Lanes(_) if current => self.saw_step(step),
             Work::Queue(queue) if member.slot.role == Role::Trainer => {
                 queue.computed(member, compute_ms)
             }

@@ -8,16 +8,17 @@
 //!
 //! A second loss meanwhile starts at 1 again, with the next epoch: driving the old record again could put a shard
 //! that has gone on beside one that was just loaded. If the replacement does not come in time, the survivors take its
-//! shards: another map, so another epoch.
+//! shards as far as these fit into their memory: another map, so another epoch. When the replacement comes after all,
+//! its shards go back to it right after the next checkpoint, or with the next rollback.
 //!
 //! A checkpoint that is proven damaged leads to the next older one (or ends the job, as `checkpoint.on-corrupt` says),
 //! and people are told. One that cannot be read just now is tried again and then fails the attempt: nothing older is
 //! used, nothing is deleted, nothing ever starts from initial values silently.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Base, Command};
-use heddle_protocol::ids::{Epoch, PhaseNo, Role, ShardId, Slot, Step};
+use heddle_protocol::ids::{CutId, Epoch, PhaseNo, Role, ShardId, Slot, Step};
 use heddle_protocol::spec::OnCorrupt;
 use heddle_protocol::view;
 
@@ -108,9 +109,10 @@ impl Core {
     /// Step 1: the record; and step 2 to everybody who is there, as soon as it is durable.
     pub(crate) fn restore(&mut self, cause: String) {
         let epoch = self.next_epoch();
-        if self.map.is_empty() {
-            self.map = self.first_map();
-        }
+        self.map = match self.map.is_empty() {
+            true => self.first_map(),
+            false => self.map_of_returned(),
+        };
         let (phase, step) = self.base_position();
         self.epoch = epoch;
         self.out.journal(Record::Restore {
@@ -159,7 +161,6 @@ impl Core {
     fn forget_what_came_after(&mut self, phase: PhaseNo, step: Step) {
         let mut state = PhaseState::new(&self.config, phase, self.generation);
         if state.no == self.phase.no {
-            state.rate = self.phase.rate;
             // Losses and counts of records are facts about the data and, in BSP, about values that come again.
             if let Work::Lanes(_) = &state.work {
                 state.metrics = std::mem::take(&mut self.phase.metrics);
@@ -168,7 +169,8 @@ impl Core {
         if let (Work::Queue(queue), Some(base)) = (&mut state.work, &self.base) {
             queue.restore(&standing(&base.manifest.work));
         }
-        state.starts(step, self.now.mono);
+        state.pace = self.phase.pace;
+        state.pace.starts(step, self.now.mono);
         self.phase = state;
         self.evaluations.retain(|(of, _)| *of < phase);
         self.cuts.roll_back();
@@ -230,7 +232,11 @@ impl Core {
             return;
         }
         if !corrupt {
-            restoring.again = Some(format!("{slot} could not load: {error}"));
+            // One outage of the storage fails the loads of all pservers: that is one try.
+            let cause = format!("{slot} could not load: {error}");
+            if restoring.again.replace(cause).is_some() {
+                return;
+            }
             self.load_tries += 1;
             if self.load_tries > self.config.limits.store_tries {
                 return self.fail(6, format!("the checkpoint cannot be read: {error}"));
@@ -253,7 +259,9 @@ impl Core {
                 format!("checkpoint {below} is damaged: {error}; see `heddle checkpoint verify`"),
             ),
             OnCorrupt::Previous => {
-                self.warn(format!("checkpoint {below} is DAMAGED and set aside; an older one is used, its later work is lost: {error}"));
+                let root = self.config.spec.checkpoint.dir.url();
+                let aside = format!("{}/damaged", root.trim_end_matches('/'));
+                self.checkpoint_damaged(below, aside, error.to_owned());
                 self.deadlines.clear(Purpose::Replacement);
                 self.stage = Stage::Searching {
                     cause: format!("checkpoint {below} is damaged: {error}"),
@@ -270,13 +278,19 @@ impl Core {
         };
         let cause = cause.clone();
         match outcome {
-            Stored::Base(Some(base)) => {
+            Stored::Base {
+                base: Some(base),
+                damaged,
+            } => {
+                for damaged in damaged {
+                    self.checkpoint_damaged(damaged.cut, damaged.dir, damaged.error);
+                }
                 self.checkpoints
                     .retain(|checkpoint| checkpoint.cut <= base.manifest.cut);
                 self.base = Some(*base);
                 self.restore(cause);
             }
-            Stored::Base(None) => self.fail(
+            Stored::Base { base: None, .. } => self.fail(
                 8,
                 format!("{cause}, and no older checkpoint is whole; `--fresh` trains anew"),
             ),
@@ -325,6 +339,7 @@ impl Core {
         if self.started {
             self.plan_cut_after_rollback();
             self.save_what_leaves();
+            self.save_what_returns();
         }
         true
     }
@@ -340,34 +355,113 @@ impl Core {
             .into_iter()
             .filter(|slot| !survivors.contains(slot))
             .collect();
-        if missing.is_empty() || survivors.is_empty() {
-            // All are there and some still load, or nobody is there to take anything.
+        let missing_text: Vec<String> = missing.iter().map(Slot::to_string).collect();
+        let missing_text = missing_text.join(", ");
+        let spread = (!missing.is_empty()).then(|| self.spread(&survivors));
+        let Some(Some(map)) = spread else {
+            // All are there and some still load, or the survivors cannot take what is missing.
+            if spread.is_some() {
+                self.message = format!(
+                    "waiting for a container for {missing_text}: the other pservers have no room for its shards (pservers.memory)"
+                );
+            }
             self.deadlines.set(
                 Purpose::Replacement,
                 self.now.mono + self.config.limits.replacement_ms,
             );
             return;
-        }
-        let mut takers = survivors.iter().cycle();
-        for slot in &mut self.map {
-            if missing.contains(slot)
-                && let Some(taker) = takers.next()
-            {
-                *slot = *taker;
-            }
-        }
-        let missing: Vec<String> = missing.iter().map(Slot::to_string).collect();
+        };
+        self.map = map;
         self.restore(format!(
-            "no replacement came for {}: the others take over",
-            missing.join(", ")
+            "no replacement came for {missing_text}: the others take over"
         ));
     }
 
-    /// All pservers and enough trainers should run by now.
-    pub(crate) fn allocation_timeout(&mut self) {
-        if self.started {
-            return;
+    /// The shard map with each shard of a missing pserver at the survivor that holds fewest; none if they do not fit
+    /// into the survivors' memory: a pserver that YARN ends for its memory costs another rollback and comes to
+    /// the same end again.
+    fn spread(&self, survivors: &[Slot]) -> Option<Vec<Slot>> {
+        let mut room: BTreeMap<Slot, (u32, u32)> = BTreeMap::new();
+        for slot in survivors {
+            let held = self.map.iter().filter(|holder| *holder == slot).count() as u32;
+            let memory = self
+                .memory_of(*slot)
+                .unwrap_or(self.config.spec.pservers.memory);
+            room.insert(*slot, (held, self.config.spec.shards_that_fit(memory)));
         }
+        let mut map = self.map.clone();
+        for slot in map.iter_mut().filter(|slot| !survivors.contains(slot)) {
+            let open = room.iter_mut().filter(|(_, (held, fit))| held < fit);
+            let (taker, (held, _)) = open.min_by_key(|(slot, (held, _))| (*held, **slot))?;
+            *slot = *taker;
+            *held += 1;
+        }
+        Some(map)
+    }
+
+    /// The shard map with each shard of a survivor at its own pserver again, where that is registered.
+    fn map_of_returned(&self) -> Vec<Slot> {
+        let own = |(held_by, home): (&Slot, Slot)| match self.slots.holder(home) {
+            Some(_) => home,
+            None => *held_by,
+        };
+        self.map.iter().zip(self.first_map()).map(own).collect()
+    }
+
+    /// A pserver registered whose shards survivors hold. They go back right after a checkpoint, when a rollback costs
+    /// no work.
+    pub(crate) fn save_what_returns(&mut self) {
+        if self.started && self.map != self.map_of_returned() {
+            self.save_now();
+        }
+    }
+
+    /// A checkpoint exists: shards go back to pservers that were replaced late.
+    pub(crate) fn return_shards(&mut self) {
+        let map = self.map_of_returned();
+        let stays = matches!(
+            self.stage,
+            Stage::Between(_) | Stage::Beginning { .. } | Stage::Working
+        );
+        if stays && self.map != map {
+            self.restore("shards go back to pservers that were replaced".to_owned());
+        }
+    }
+
+    /// Sets the allocation timeout while containers are missing that the job cannot begin without, and clears it
+    /// when they are there: loading, cuts and exports that follow have limits of their own.
+    pub(crate) fn watch_allocation(&mut self) {
+        let waits = match &self.stage {
+            Stage::Fresh | Stage::Takeover(_) | Stage::Stopping(_) | Stage::Over => return,
+            _ if self.started || self.config.limits.allocation_ms == 0 => false,
+            // The job is trained: one trainer writes the model.
+            Stage::Exporting(_) => {
+                self.config.output.is_some() && self.registered_slots(Role::Trainer).is_empty()
+            }
+            Stage::Deciding { .. }
+            | Stage::Searching { .. }
+            | Stage::Restoring(_)
+            | Stage::Between(_)
+            | Stage::Beginning { .. }
+            | Stage::Working => {
+                let pservers = self.registered_slots(Role::Pserver).len();
+                let trainers = self.registered_slots(Role::Trainer).len();
+                pservers < self.config.spec.pservers.count as usize
+                    || trainers < self.trainers_to_start() as usize
+            }
+        };
+        match (waits, self.deadlines.at(Purpose::Allocation)) {
+            (true, None) => self.deadlines.set(
+                Purpose::Allocation,
+                self.now.mono + self.config.limits.allocation_ms,
+            ),
+            (false, Some(_)) => self.deadlines.clear(Purpose::Allocation),
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    /// Containers that the job cannot begin without have not come in time.
+    pub(crate) fn allocation_timeout(&mut self) {
         let (pservers, trainers) = (
             self.registered_slots(Role::Pserver).len(),
             self.registered_slots(Role::Trainer).len(),
@@ -385,6 +479,11 @@ impl Core {
         }
         message.push_str("; all were given back: ask for fewer or smaller ones, another yarn.queue, or a longer yarn.allocation-timeout");
         self.fail(4, message);
+    }
+
+    /// Tells people of a checkpoint that is not used.
+    pub(crate) fn checkpoint_damaged(&mut self, cut: CutId, dir: String, error: String) {
+        self.notice(view::Event::CheckpointDamaged { cut, dir, error });
     }
 
     /// What people hear first.

@@ -31,7 +31,7 @@ impl Core {
         let (min, max) = (self.config.spec.trainers.min, self.config.spec.trainers.max);
         if !(min..=max).contains(&trainers) {
             return Err(format!(
-                "the job takes {min} to {max} trainers, not {trainers}"
+                "the job takes {min} to {max} trainers, not {trainers}: the bounds are trainers.min and trainers.max"
             ));
         }
         self.trainers_wanted = trainers;

@@ -2,7 +2,7 @@
 
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{BadRecords, PhaseKind, phase_kind};
+use heddle_protocol::spec::{Algorithm, BadRecords, PhaseKind, phase_kind};
 use heddle_protocol::view::{self, EvaluationView};
 
 use crate::core::Core;
@@ -11,24 +11,41 @@ use crate::record::Record;
 impl Core {
     /// Takes in what a task's records add up to; ends the job when too many were bad.
     pub(crate) fn add_metrics(&mut self, phase: PhaseNo, task: TaskId, metrics: TaskMetrics) {
-        let bad = metrics.bad_records;
+        let (bad, rows) = (metrics.bad_records, metrics.rows);
+        let negatives = metrics.negatives.clone();
         if phase != self.phase.no || !self.phase.metrics.add(task, metrics) {
             return;
         }
-        self.bad_records = self.bad_records.saturating_add(bad);
-        let in_phase = self.phase.metrics.summary().bad_records;
-        if bad > 0 && in_phase == bad {
-            // The first task of the phase that has some; the end report has their number.
-            let examples: Vec<&str> = self.phase.metrics.bad_examples(3).collect();
-            self.warn(format!("bad records are left out: {}", examples.join("; ")));
+        let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
+        if !training {
+            self.figures.evaluated_rows = self.figures.evaluated_rows.saturating_add(rows);
         }
-        if bad > 0
-            && let BadRecords::Skip(most) = self.config.spec.data.bad_records
+        if let Some(message) = self.figures.third_class(training, negatives)
+            && self.config.spec.model.algorithm == Algorithm::LogisticRegression
+        {
+            return self.fail(7, message);
+        }
+        if bad == 0 {
+            return;
+        }
+        let in_phase = self.phase.metrics.bad_records();
+        let is_first = self.figures.bad_records() == 0;
+        self.figures.met_bad(training, in_phase);
+        if is_first {
+            // One warning for a run: the summary has their number.
+            let examples: Vec<&str> = self.phase.metrics.bad_examples(3).collect();
+            self.warn(format!(
+                "bad records are left out and counted; the first: {}",
+                examples.join("; ")
+            ));
+        }
+        if let BadRecords::Skip(most) = self.config.spec.data.bad_records
             && in_phase > most
         {
             let examples: Vec<&str> = self.phase.metrics.bad_examples(3).collect();
             let message = format!(
-                "{in_phase} bad records in a pass, more than the {most} of data.bad-records: {}",
+                "{in_phase} bad records in a pass, more than the {most} of data.bad-records: {}; raise it, or set them \
+                 apart with \"quarantine\"; if many are like it, see data.format",
                 examples.join("; ")
             );
             self.fail(7, message);
@@ -58,11 +75,16 @@ impl Core {
             accuracy,
         };
         let (epoch, phase) = (self.epoch, self.phase.no);
-        self.out.journal(Record::Evaluated {
+        let record = Record::Evaluated {
             epoch,
             phase,
             scores: scores.clone(),
-        });
+        };
+        match self.config.spec.training.early_stop {
+            0 => self.out.journal(record),
+            // When training ends follows from it: a successor that lacks it would train another number of passes.
+            _ => self.out.decide(record),
+        };
         self.evaluations.push((phase, scores.clone()));
         self.notice(view::Event::Evaluated(scores));
     }
@@ -76,6 +98,25 @@ impl Core {
                 .and_then(|before| phase_kind(spec, PhaseNo(before)));
         let follows_evaluation = matches!(follows, Some(PhaseKind::Evaluate { .. }));
         phase_kind(spec, no).is_none() || (follows_evaluation && self.has_stopped_improving())
+    }
+
+    /// Why training ends before its last pass: for people, once, when an evaluation has decided it.
+    pub(crate) fn tell_early_stop(&mut self) {
+        let patience = self.config.spec.training.early_stop;
+        let by_loss = |a: &&EvaluationView, b: &&EvaluationView| a.log_loss.total_cmp(&b.log_loss);
+        let scores = || self.evaluations.iter().map(|(_, scores)| scores);
+        let (Some(best), Some(last)) = (scores().min_by(by_loss), scores().next_back()) else {
+            return;
+        };
+        self.warn(format!(
+            "training stops early, after pass {} of {}: {patience} evaluations in a row (training.early-stop) without a lower log-loss than {:.4} after pass {}; the model is that of pass {}, with {:.4}",
+            last.pass + 1,
+            self.config.spec.data.passes,
+            best.log_loss,
+            best.pass + 1,
+            last.pass + 1,
+            last.log_loss,
+        ));
     }
 
     pub(crate) fn has_stopped_improving(&self) -> bool {

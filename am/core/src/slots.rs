@@ -24,8 +24,9 @@ use crate::action::{ConnectionId, ContainerId};
 use crate::time::Mono;
 
 /// Incarnations of a generation start above this multiple, so that a new attempt, which cannot know how
-/// often an earlier one filled a slot, never gives a number twice.
-const INCARNATIONS_PER_GENERATION: u32 = 10_000;
+/// often an earlier one filled a slot, never gives a number twice. [`Slots::exhausted`] ends the attempt before its
+/// numbers reach the next generation's. A slot that is preempted each minute lasts for two months.
+const INCARNATIONS_PER_GENERATION: u32 = 100_000;
 
 /// A registered container.
 #[derive(Clone, Debug)]
@@ -52,6 +53,8 @@ pub(crate) struct Holder {
     /// Trainer: tasks that it should hold by our books and did not name when it came back.
     pub doubtful: Vec<TaskGrant>,
     pub registered: Mono,
+    /// Trainer: pservers that it cannot reach, and since when.
+    pub unreachable: BTreeMap<Member, Mono>,
     pub beat: Beat,
     pub beat_at: Mono,
     /// Per second, between the last two beats: records (trainer), push frames (pserver).
@@ -92,6 +95,8 @@ pub(crate) struct Life {
     pub ours: bool,
     /// Its slot was taken from it before its end was known.
     pub given_up: bool,
+    /// [`Entry::memory_retries`] when it was asked for.
+    pub memory_retries: u32,
     /// Its node was said to be gone soon after it was given.
     pub leaving: bool,
 }
@@ -150,6 +155,15 @@ impl Slots {
                     .saturating_mul(INCARNATIONS_PER_GENERATION),
             ),
         }
+    }
+
+    /// A slot that has used up the incarnations of this generation.
+    pub(crate) fn exhausted(&self) -> Option<Slot> {
+        let last = self.floor.0.saturating_add(INCARNATIONS_PER_GENERATION);
+        self.entries
+            .iter()
+            .find(|(_, entry)| entry.incarnation.max(self.floor).0 >= last)
+            .map(|(slot, _)| *slot)
     }
 
     /// The registered container in a slot.
@@ -245,6 +259,7 @@ impl Slots {
             return None;
         }
         let member = Member { slot, incarnation };
+        let memory_retries = entry.memory_retries;
         entry.place = Place::Starting {
             container: container.clone(),
             since: now,
@@ -256,6 +271,7 @@ impl Slots {
                 node,
                 ours: false,
                 given_up: false,
+                memory_retries,
                 leaving: false,
             },
         );
@@ -285,6 +301,7 @@ impl Slots {
                 holder.container = current.container.clone();
                 holder.beat = current.beat.clone();
                 holder.beat_at = current.beat_at;
+                holder.unreachable.clone_from(&current.unreachable);
                 holder.registered = current.registered;
                 holder.draining = current.draining;
                 holder.joined = current.joined;
@@ -385,5 +402,34 @@ impl Slots {
             .map(|life| life.node.as_str())
             .collect();
         nodes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_never_uses_a_number_of_the_next_generation() {
+        for generation in [1, 2, 40_000, u32::MAX] {
+            let mut slots = Slots::new(0, 1, Generation(generation));
+            let next = Slots::new(0, 1, Generation(generation.saturating_add(1)));
+            let slot = Slot::trainer(0);
+            let mut last = slots.floor;
+            while slots.exhausted().is_none() {
+                let entry = slots
+                    .entries
+                    .get_mut(&slot)
+                    .expect("it is a slot of the job");
+                entry.wanted = true;
+                entry.place = Place::Empty {
+                    not_before: Mono(0),
+                };
+                let (asks, _) = slots.ask(Mono(0), None);
+                assert!(asks[0].1 > last, "numbers rise");
+                last = asks[0].1;
+            }
+            assert!(last <= next.floor, "generation {generation}");
+        }
     }
 }

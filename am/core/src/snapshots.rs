@@ -4,6 +4,7 @@
 //! snapshot of another cut or state ever gets into a manifest.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use heddle_protocol::control::{Command, CutAt, Sharing, TaskPosition};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, Slot, Step, TaskId};
@@ -40,13 +41,13 @@ impl Core {
             return;
         };
         cut.progress = Progress::Snapping;
-        let barrier = Command::Barrier {
+        let barrier = Arc::new(Command::Barrier {
             cut: cut.id,
             epoch: cut.epoch,
-        };
+        });
         let set: Vec<Member> = cut.set.keys().copied().collect();
         for member in set {
-            self.send(member.slot, barrier.clone());
+            self.send(member.slot, Arc::clone(&barrier));
         }
     }
 
@@ -82,13 +83,14 @@ impl Core {
         }
     }
 
-    /// A shard has given the cut up.
+    /// A shard has given the cut up. `step`: it stands there, beyond the step that the cut names.
     pub(crate) fn let_go(
         &mut self,
         slot: Slot,
         id: CutId,
         epoch: Epoch,
         shard: ShardId,
+        step: Option<Step>,
         reason: &str,
     ) {
         if !self.holds(slot, shard) {
@@ -100,19 +102,21 @@ impl Core {
         if cut.progress != Progress::Snapping && !matches!(cut.progress, Progress::Arming(_)) {
             return;
         }
-        let (lanes, why) = (matches!(cut.at, CutAt::Steps(_)), cut.reason);
-        let asked_by = std::mem::take(&mut cut.asked_by);
-        let again =
-            lanes && matches!(self.stage, Stage::Working) && self.cuts.late_tries < TRIES_MAX;
-        if again {
-            self.cuts.asked_by.extend(asked_by);
-        } else if let Some(cut) = &mut self.cuts.open {
-            cut.asked_by = asked_by;
+        let (lanes, phase) = (matches!(cut.at, CutAt::Steps(_)), cut.phase);
+        if let Some(step) = step
+            && phase == self.phase.no
+        {
+            self.saw_step(step);
         }
-        self.end_cut(&format!("shard {shard} let go: {reason}"));
-        if again {
-            self.cuts.late_tries += 1;
-            self.cuts.want(why);
+        if lanes && matches!(self.stage, Stage::Working) && self.cuts.late_tries < TRIES_MAX {
+            return self.name_later_step();
+        }
+        match step {
+            Some(_) => self.end_cut(&format!(
+                "training passed the step that was chosen for it, {} times in a row",
+                self.cuts.late_tries + 1
+            )),
+            None => self.end_cut(&format!("{slot} gave it up for shard {shard}: {reason}")),
         }
     }
 

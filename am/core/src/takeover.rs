@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use heddle_protocol::control::{Busy, Command, Held, ShardState, Up};
 use heddle_protocol::ids::{CutId, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
 use heddle_protocol::spec::{PhaseKind, phase_kind};
+use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view::{CheckpointView, EvaluationView, JobState};
 
 use crate::action::{Action, Checkpoint, ConnectionId, ContainerId, Outcome};
@@ -36,7 +37,7 @@ const TRAINERS_MS: u64 = 10_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Takeover {
     pservers: BTreeMap<Slot, Option<Held>>,
-    trainers: BTreeMap<Member, Option<Busy>>,
+    trainers: BTreeMap<Slot, (Member, Option<Busy>)>,
     /// What they reported since, in order. A container has at most as much under way as it was given.
     kept: Vec<(ConnectionId, Up)>,
     patience_is_over: bool,
@@ -50,9 +51,8 @@ impl Takeover {
 
     /// A trainer registered.
     pub(crate) fn met(&mut self, member: Member, busy: Option<Busy>) {
-        // A zombie may have come first: who fills its slot now has its tasks to be handed out anew.
-        self.trainers.retain(|other, _| other.slot != member.slot);
-        self.trainers.insert(member, busy);
+        // A stale process may have come first: its tasks are handed out anew.
+        self.trainers.insert(member.slot, (member, busy));
     }
 
     /// Keeps a report about the work until it is known where the job stands; gives back what need not wait. It is
@@ -64,6 +64,7 @@ impl Takeover {
             | Up::TaskFinished { .. }
             | Up::TaskSteps { .. }
             | Up::TaskFailed { .. }
+            | Up::LaneFenced { .. }
             | Up::Drained { .. } => {
                 self.kept.push((connection, report));
                 None
@@ -75,7 +76,7 @@ impl Takeover {
     /// A container is gone.
     pub(crate) fn gone(&mut self, slot: Slot) {
         self.pservers.remove(&slot);
-        self.trainers.retain(|member, _| member.slot != slot);
+        self.trainers.remove(&slot);
     }
 }
 
@@ -102,6 +103,7 @@ impl Core {
             generation,
             journal,
             base,
+            damaged,
             checkpoints,
             kept,
         } = recovered;
@@ -116,6 +118,12 @@ impl Core {
         if let Some(outcome) = finished {
             // The work is done; only the goodbye was lost.
             self.release_all(kept);
+            if let Some(base) = &base {
+                self.figures_before = base.manifest.progress;
+                self.figures.go_on(base.manifest.progress.bad_records);
+            }
+            self.base = base;
+            self.evaluations = self.known_evaluations(&journal);
             return self.finished_before(outcome);
         }
         let spec = self.config.spec.clone();
@@ -130,7 +138,7 @@ impl Core {
             .collect();
         if let Some(base) = &base {
             self.figures_before = base.manifest.progress;
-            self.bad_records = base.manifest.progress.bad_records;
+            self.figures.go_on(base.manifest.progress.bad_records);
             self.task_steps = base.manifest.task_steps.clone();
         }
         self.base = base;
@@ -142,11 +150,11 @@ impl Core {
             at_ms: self.now.wall_ms,
         });
         self.say_started();
-        if self.config.limits.allocation_ms > 0 {
-            self.deadlines.set(
-                Purpose::Allocation,
-                self.now.mono + self.config.limits.allocation_ms,
-            );
+        if attempt.0 > 1 {
+            self.open_am_incident();
+        }
+        for damaged in damaged {
+            self.checkpoint_damaged(damaged.cut, damaged.dir, damaged.error);
         }
         let last = journal.iter().rev().find_map(|record| match record {
             Record::Restore { epoch, holders, .. } => Some((*epoch, holders.clone())),
@@ -168,6 +176,7 @@ impl Core {
                         node,
                         ours: false,
                         given_up: false,
+                        memory_retries: 0,
                         leaving: false,
                     };
                     self.slots.containers.insert(container, life);
@@ -218,11 +227,15 @@ impl Core {
     fn known_evaluations(&self, journal: &[Record]) -> Vec<(PhaseNo, EvaluationView)> {
         let mut known: BTreeMap<PhaseNo, EvaluationView> = BTreeMap::new();
         if let Some(base) = &self.base {
-            let spec = &self.config.spec;
-            let evaluates =
-                |no: &PhaseNo| matches!(phase_kind(spec, *no), Some(PhaseKind::Evaluate { .. }));
-            let evaluations = (0..base.manifest.phase.0).map(PhaseNo).filter(evaluates);
-            known.extend(evaluations.zip(base.manifest.evaluations.iter().cloned()));
+            // Scores name their pass, so that one that is missing shifts no other.
+            let scores = |no: PhaseNo| match phase_kind(&self.config.spec, no) {
+                Some(PhaseKind::Evaluate { pass }) => {
+                    let mut all = base.manifest.evaluations.iter();
+                    Some((no, all.find(|scores| scores.pass == pass)?.clone()))
+                }
+                _ => None,
+            };
+            known.extend((0..base.manifest.phase.0).map(PhaseNo).filter_map(scores));
         }
         for record in journal {
             match record {
@@ -244,7 +257,7 @@ impl Core {
         let Stage::Takeover(takeover) = &self.stage else {
             return false;
         };
-        let Some(states) = self.all_shards(takeover) else {
+        if !self.has_all_shards(takeover) {
             let all_came = self
                 .shard_slots()
                 .iter()
@@ -253,18 +266,22 @@ impl Core {
             // longer cannot help.
             let hopeless = all_came || !self.some_are_unidentified();
             if hopeless {
-                self.takeover_over();
+                // Trainers that live come within a moment and are as welcome as in a takeover.
+                self.deadlines
+                    .at_latest(Purpose::Takeover, self.now.mono + TRAINERS_MS);
+                self.restore_after_takeover();
             }
             return hopeless;
-        };
-        let takeover = takeover.clone();
+        }
         if self.some_are_unidentified() && !takeover.patience_is_over {
             // Trainers work on by themselves; those that live come within a moment, with the tasks they are at.
             self.deadlines
                 .at_latest(Purpose::Takeover, self.now.mono + TRAINERS_MS);
             return false;
         }
-        self.go_on(&takeover, &states);
+        if let Stage::Takeover(takeover) = std::mem::replace(&mut self.stage, Stage::Fresh) {
+            self.go_on(&takeover);
+        }
         true
     }
 
@@ -280,7 +297,7 @@ impl Core {
             takeover.patience_is_over = true;
         }
         if let Stage::Takeover(takeover) = &self.stage
-            && self.all_shards(takeover).is_some()
+            && self.has_all_shards(takeover)
         {
             // `settle` goes on. Whoever comes later may still be taken in.
             self.deadlines.set(
@@ -301,9 +318,16 @@ impl Core {
         for container in unknown {
             self.stop_container(&container, 0);
         }
+        self.restore_after_takeover();
+    }
+
+    /// Shards are lost that the earlier attempt's containers held: a rollback.
+    fn restore_after_takeover(&mut self) {
         let Stage::Takeover(takeover) = &self.stage else {
             return;
         };
+        // A job that had begun goes on with whoever is there, as it does after every other loss.
+        self.started = self.had_begun(takeover);
         let missing: Vec<String> = self
             .shard_slots()
             .iter()
@@ -321,51 +345,56 @@ impl Core {
         self.restore(cause);
     }
 
-    /// Every shard's state, if each is held where the journal says, in the journal's epoch.
-    /// and it cannot be so, the deadline is brought forward.
-    fn all_shards(&self, takeover: &Takeover) -> Option<BTreeMap<ShardId, ShardState>> {
-        let mut states = BTreeMap::new();
-        for (shard, slot) in (0..).map(ShardId).zip(&self.map) {
+    /// Whether the earlier attempt had handed out work: a trainer has some, a shard has taken some, or there was a
+    /// rollback.
+    fn had_begun(&self, takeover: &Takeover) -> bool {
+        let base = self.base_position();
+        let moved = |state: &ShardState| {
+            (state.phase, state.step) > base || state.ended || !state.tasks.is_empty()
+        };
+        let mut held = takeover.pservers.values().flatten();
+        self.epoch.count > 0
+            || takeover.trainers.values().any(|(_, busy)| busy.is_some())
+            || held.any(|held| held.shards.iter().any(moved))
+    }
+
+    /// By shard: its state, if it is held where the journal says, in the journal's epoch.
+    fn shard_states<'a>(
+        &self,
+        takeover: &'a Takeover,
+    ) -> impl Iterator<Item = Option<&'a ShardState>> {
+        (0..).map(ShardId).zip(&self.map).map(|(shard, slot)| {
             let held = takeover.pservers.get(slot)?.as_ref()?;
-            if held.epoch != self.epoch {
-                return None;
-            }
-            states.insert(
-                shard,
-                held.shards
-                    .iter()
-                    .find(|state| state.shard == shard)?
-                    .clone(),
-            );
-        }
-        Some(states)
+            let mut shards = held.shards.iter();
+            shards.find(|state| held.epoch == self.epoch && state.shard == shard)
+        })
+    }
+
+    /// Whether each shard is held. Asked with each registration, so nothing is copied.
+    fn has_all_shards(&self, takeover: &Takeover) -> bool {
+        self.shard_states(takeover).all(|state| state.is_some())
     }
 
     /// The job goes on where the shards are.
-    fn go_on(&mut self, takeover: &Takeover, states: &BTreeMap<ShardId, ShardState>) {
+    fn go_on(&mut self, takeover: &Takeover) {
+        let states: Vec<&ShardState> = self.shard_states(takeover).flatten().collect();
         let phase = states
-            .values()
+            .iter()
             .map(|state| state.phase)
             .min()
             .unwrap_or_default();
         self.phase = PhaseState::new(&self.config, phase, self.generation);
         self.evaluations.retain(|(of, _)| *of < phase);
         self.started = true;
-        self.deadlines.clear(Purpose::Allocation);
-        let here = |state: &&ShardState| state.phase == phase;
-        let furthest = states
-            .values()
-            .filter(here)
-            .map(|state| state.step)
-            .max()
-            .unwrap_or(Step(0));
-        self.phase.starts(furthest, self.now.mono);
+        let here = || states.iter().filter(|state| state.phase == phase);
+        let furthest = here().map(|state| state.step).max().unwrap_or(Step(0));
+        self.phase.pace.starts(furthest, self.now.mono);
         self.survivors_stay(takeover);
         self.end_cuts_of_before(takeover);
         let now = self.now.mono;
         let busy_here: Vec<(Member, &Busy)> = takeover
             .trainers
-            .iter()
+            .values()
             .filter_map(|(member, busy)| Some((*member, busy.as_ref()?)))
             .filter(|(_, busy)| busy.epoch == self.epoch && busy.phase == phase)
             .collect();
@@ -374,15 +403,28 @@ impl Core {
                 for (member, busy) in busy_here {
                     lanes.adopt(member, &busy.lanes);
                 }
-                for (shard, state) in states
-                    .iter()
-                    .filter(|(_, state)| state.phase == phase && state.ended)
-                {
-                    self.phase.ended.insert(*shard, state.step);
+                for state in here().filter(|state| state.ended) {
+                    self.phase.ended.insert(state.shard, state.step);
                 }
             }
             Work::Queue(queue) => {
-                queue.restore(&standing(phase, states));
+                let marks: Vec<Marks<'_>> = takeover
+                    .pservers
+                    .iter()
+                    .filter_map(|(slot, held)| {
+                        let held = held.as_ref()?;
+                        let is_here = |state: &&ShardState| {
+                            state.phase == phase
+                                && self.map.get(state.shard.0 as usize) == Some(slot)
+                        };
+                        let shards: Vec<_> = held.shards.iter().filter(is_here).collect();
+                        (!shards.is_empty()).then_some(Marks {
+                            done: &held.done,
+                            shards,
+                        })
+                    })
+                    .collect();
+                queue.restore(&standing(&marks));
                 for (member, busy) in busy_here {
                     for position in &busy.tasks {
                         queue.adopt(member, position, now);
@@ -392,7 +434,7 @@ impl Core {
         }
         self.plan_next_cut(false);
         // A shard in a later phase says that the one before was over everywhere.
-        let begun_elsewhere = states.values().any(|state| state.phase > phase);
+        let begun_elsewhere = states.iter().any(|state| state.phase > phase);
         self.stage = Stage::Between(if begun_elsewhere {
             Then::Begin(phase.next())
         } else {
@@ -403,6 +445,7 @@ impl Core {
             self.hold(slot);
         }
         self.send_members();
+        self.am_incident_taken_over();
         for (connection, report) in &takeover.kept {
             // One of a connection that was replaced is dropped: the new registration has it.
             self.report(*connection, report.clone());
@@ -414,7 +457,7 @@ impl Core {
     /// Trainers of this epoch were members before and stay so: telling pservers first that there are none would
     /// break every data connection for nothing.
     fn survivors_stay(&mut self, takeover: &Takeover) {
-        for (member, busy) in &takeover.trainers {
+        for (member, busy) in takeover.trainers.values() {
             let same_epoch = busy.as_ref().is_some_and(|busy| busy.epoch == self.epoch);
             if let Some(holder) = self
                 .slots
@@ -443,48 +486,50 @@ impl Core {
     }
 }
 
+/// What a pserver said of its shards that serve the phase.
+struct Marks<'a> {
+    /// Tasks that all of its shards mark done.
+    done: &'a TaskSet,
+    shards: Vec<&'a ShardState>,
+}
+
+impl Marks<'_> {
+    fn done_on_all(&self) -> TaskSet {
+        let mut own = self.shards.iter().map(|state| &state.done);
+        let first = own.next().cloned().unwrap_or_default();
+        let own = own.fold(first, |both, done| both.intersection(done));
+        self.done.union(&own)
+    }
+
+    /// The lowest step of a task that a shard names, 0 where it knows none. A shard that marks the task done has all of it and
+    /// does not hold the others back.
+    fn lowest(&self, task: TaskId) -> Option<Step> {
+        let step = |state: &&ShardState| {
+            let at = state.tasks.binary_search_by_key(&task, |mark| mark.task);
+            at.map_or(Step(0), |at| state.tasks[at].step)
+        };
+        let is_open = |state: &&&ShardState| !state.done.contains(task);
+        let open = self.shards.iter().filter(is_open);
+        open.filter(|_| !self.done.contains(task)).map(step).min()
+    }
+}
+
 /// Where ASP tasks restart: at the lowest step that a shard names; done if every shard marks it.
-fn standing(phase: PhaseNo, states: &BTreeMap<ShardId, ShardState>) -> Standing {
-    let shards: Vec<&ShardState> = states
-        .values()
-        .filter(|state| state.phase == phase)
-        .collect();
-    let tasks: BTreeSet<TaskId> = shards
-        .iter()
+fn standing(pservers: &[Marks<'_>]) -> Standing {
+    let mut done = pservers.iter().map(Marks::done_on_all);
+    let first = done.next().unwrap_or_default();
+    let done = done.fold(first, |both, done| both.intersection(&done));
+    let mut standing = Standing::default();
+    done.iter().for_each(|task| standing.finished(task));
+    // A task that no shard has begun without ending it stands at its first step wherever it is not done.
+    let shards = pservers.iter().flat_map(|marks| &marks.shards);
+    let begun: BTreeSet<TaskId> = shards
         .flat_map(|state| &state.tasks)
         .map(|position| position.task)
         .collect();
-    let mut standing = Standing::default();
-    for task in tasks {
-        let of = |state: &&ShardState| {
-            state
-                .tasks
-                .iter()
-                .find(|position| position.task == task)
-                .copied()
-        };
-        let positions: Vec<_> = shards.iter().map(of).collect();
-        if positions
-            .iter()
-            .all(|position| position.is_some_and(|position| position.done))
-        {
-            standing.finished(task);
-        } else {
-            // A shard that marks it done has all of it and does not hold the others back.
-            let lowest = positions
-                .iter()
-                .map(|position| {
-                    position.map_or(Step(0), |position| {
-                        if position.done {
-                            Step(u64::MAX)
-                        } else {
-                            position.step
-                        }
-                    })
-                })
-                .min();
-            standing.reached(task, lowest.unwrap_or(Step(0)));
-        }
+    for task in begun {
+        let lowest = pservers.iter().filter_map(|marks| marks.lowest(task)).min();
+        standing.reached(task, lowest.unwrap_or_default());
     }
     standing
 }

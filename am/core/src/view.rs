@@ -35,7 +35,8 @@ impl Core {
             tasks_done,
             tasks,
             rows: self.rows(),
-            rows_per_second: trainers().map(|holder| holder.per_second).sum(),
+            // A sum over nobody is -0.0.
+            rows_per_second: trainers().map(|holder| holder.per_second).sum::<f64>() + 0.0,
             training_loss: (loss_rows > 0).then(|| loss_sum / loss_rows as f64),
             started_ms: self.config.started_ms,
             slots: self
@@ -56,9 +57,13 @@ impl Core {
                 .iter()
                 .map(|(_, scores)| scores.clone())
                 .collect(),
-            bad_records: self.bad_records,
+            bad_records: self.figures.bad_records(),
             tasks_set_aside: 0,
-            message: self.message.clone(),
+            storage_wait: self.storage_wait.view(),
+            message: match self.message.is_empty() {
+                true => self.outage_text().unwrap_or_default(),
+                false => self.message.clone(),
+            },
             // What the cluster knows besides is added by whoever drives this.
             application: None,
             history: History::default(),
@@ -96,16 +101,18 @@ impl Core {
         }
     }
 
-    /// Records computed in the run, recomputed ones included.
+    /// Records computed in the run, recomputed ones included. Those of evaluations count when their task is finished
+    /// for the first time: at the end of a phase the last tasks are given to several trainers.
     pub(crate) fn rows(&self) -> u64 {
         let now: u64 = self
             .slots
             .holders(Role::Trainer)
-            .map(|holder| holder.beat.rows)
+            .map(|holder| holder.beat.trained_rows())
             .sum();
         self.figures_before
             .rows
             .saturating_add(self.rows_before)
+            .saturating_add(self.figures.evaluated_rows)
             .saturating_add(now)
     }
 

@@ -10,15 +10,20 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heddle_hadoop::configuration::{HaError, RmService};
 use heddle_hadoop::{Configuration, HostPort};
+
+use tokio::sync::Mutex;
 
 use super::Viewers;
 
 /// How often the proxy's host names are looked up again, as in `AmIpFilter`.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(300);
+/// How long a server of the proxy may take to accept a connection, and for how long it counts as listening then.
+const LISTEN_LIMIT: Duration = Duration::from_secs(1);
+const LISTENS_FOR: Duration = Duration::from_secs(10);
 /// After a look-up that found nothing.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(5);
 
@@ -27,8 +32,10 @@ const LOOK_UP_AGAIN: Duration = Duration::from_secs(5);
 pub struct Proxy {
     /// Hosts from which it asks: of `yarn.web-proxy.address`, else of the ResourceManagers' web servers.
     pub hosts: Vec<String>,
-    /// URL of this application's pages there, without a slash at the end: `http://rm:8088/proxy/application_…`.
-    pub base: String,
+    /// URLs of this application's pages there, one for each server, without a slash at the end:
+    /// `http://rm:8088/proxy/application_…`. With several ResourceManagers any that listens will do: a standby sends on to
+    /// the active one.
+    pub bases: Vec<String>,
 }
 
 impl Proxy {
@@ -58,15 +65,17 @@ impl Proxy {
                 _ => server,
             })
             .collect();
-        let base = servers.first().map_or_else(String::new, |first| {
-            format!("{scheme}://{first}{}", path.trim_end_matches('/'))
-        });
+        let path = path.trim_end_matches('/');
+        let bases = servers
+            .iter()
+            .map(|server| format!("{scheme}://{server}{path}"))
+            .collect();
         Ok(Self {
             hosts: servers
                 .iter()
                 .map(|server| server.host().to_owned())
                 .collect(),
-            base,
+            bases,
         })
     }
 }
@@ -82,9 +91,10 @@ pub enum Way {
     Forbid(String),
 }
 
-/// The way of a request from `peer` for `path` (with its query), when the proxy's hosts have these addresses.
+/// The way of a request from `peer` for `path` (with its query), when the proxy's hosts have these addresses and its
+/// pages are at `base`.
 #[must_use]
-pub fn way(proxy: &Proxy, addresses: &BTreeSet<IpAddr>, peer: IpAddr, path: &str) -> Way {
+pub fn way(base: &str, addresses: &BTreeSet<IpAddr>, peer: IpAddr, path: &str) -> Way {
     let peer = peer.to_canonical();
     // All of 127/8 is one machine, and the system says 127.0.0.1 for whichever of it was meant.
     let is_here = peer.is_loopback() && addresses.iter().any(|address| address.is_loopback());
@@ -92,12 +102,22 @@ pub fn way(proxy: &Proxy, addresses: &BTreeSet<IpAddr>, peer: IpAddr, path: &str
         return Way::Serve;
     }
     // The proxy knows by this word that it was sent back to itself and ends the circle (`WebAppProxyServlet`).
-    let base = proxy.base.replacen("/proxy/", "/proxy/redirect/", 1);
+    let base = base.replacen("/proxy/", "/proxy/redirect/", 1);
     let path = match path.starts_with('/') {
         true => path,
         false => "/",
     };
     Way::Redirect(format!("{base}{path}"))
+}
+
+/// Whether something listens where a URL leads.
+async fn is_listening(url: &str) -> bool {
+    let server = url
+        .split_once("://")
+        .and_then(|(_, rest)| rest.split('/').next())
+        .unwrap_or_default();
+    let connected = tokio::time::timeout(LISTEN_LIMIT, tokio::net::TcpStream::connect(server));
+    matches!(connected.await, Ok(Ok(_)))
 }
 
 /// A proxy with the addresses of its hosts as the system last told them.
@@ -106,6 +126,8 @@ pub struct Gate {
     proxy: Proxy,
     viewers: Option<Arc<Viewers>>,
     addresses: RwLock<BTreeSet<IpAddr>>,
+    /// Which of several servers of the proxy listens, and when that was found.
+    listens: Mutex<Option<(usize, Instant)>>,
 }
 
 impl Gate {
@@ -117,6 +139,7 @@ impl Gate {
             proxy,
             viewers: viewers.map(Arc::new),
             addresses: RwLock::default(),
+            listens: Mutex::default(),
         })
     }
 
@@ -127,8 +150,12 @@ impl Gate {
                 .addresses
                 .read()
                 .unwrap_or_else(PoisonError::into_inner);
-            way(&self.proxy, &addresses, peer, path)
+            way("", &addresses, peer, path)
         };
+        if let Way::Redirect(_) = way {
+            let base = self.base().await;
+            return self::way(&base, &BTreeSet::new(), peer, path);
+        }
         let (Way::Serve, Some(viewers), Some(user)) = (&way, &self.viewers, user) else {
             return way;
         };
@@ -137,6 +164,32 @@ impl Gate {
             Ok(true) => Way::Serve,
             Ok(false) | Err(_) => Way::Forbid(user),
         }
+    }
+
+    /// Where people are sent: the first server of the proxy that listens, as `AmIpFilter.findRedirectUrl` has it. Looked
+    /// for again after a while, by one request at a time.
+    async fn base(&self) -> String {
+        let bases = &self.proxy.bases;
+        let first = || bases.first().cloned().unwrap_or_default();
+        if bases.len() < 2 {
+            return first();
+        }
+        let mut listens = self.listens.lock().await;
+        let index = match *listens {
+            Some((index, since)) if since.elapsed() < LISTENS_FOR => index,
+            _ => {
+                let mut found = 0;
+                for (index, base) in bases.iter().enumerate() {
+                    if is_listening(base).await {
+                        found = index;
+                        break;
+                    }
+                }
+                *listens = Some((found, Instant::now()));
+                found
+            }
+        };
+        bases.get(index).cloned().unwrap_or_else(first)
     }
 
     /// Looks the proxy's hosts up, again and again.
@@ -201,12 +254,12 @@ mod tests {
         ]);
         assert_eq!(alone.hosts, ["wp.example.com"]);
         assert_eq!(
-            alone.base,
+            alone.bases[0],
             "http://wp.example.com:8089/proxy/application_1_0001"
         );
         let one = proxy(&[("yarn.resourcemanager.hostname", "rm.example.com")]);
         assert_eq!(
-            one.base,
+            one.bases[0],
             "http://rm.example.com:8088/proxy/application_1_0001"
         );
         let pair = proxy(&[
@@ -217,7 +270,13 @@ mod tests {
             ("yarn.resourcemanager.hostname.rm2", "h2"),
         ]);
         assert_eq!(pair.hosts, ["h1", "h2"]);
-        assert_eq!(pair.base, "https://h1:8090/proxy/application_1_0001");
+        assert_eq!(
+            pair.bases,
+            [
+                "https://h1:8090/proxy/application_1_0001",
+                "https://h2:8090/proxy/application_1_0001"
+            ]
+        );
         assert_eq!(proxy(&[]).hosts, ["10.0.0.7"], "0.0.0.0 is this machine");
     }
 
@@ -225,7 +284,7 @@ mod tests {
     fn the_proxy_is_served_and_everybody_else_is_sent_to_it() {
         let proxy = proxy(&[("yarn.resourcemanager.hostname", "rm")]);
         let addresses = BTreeSet::from(["10.0.0.1".parse().unwrap()]);
-        let way = |peer: &str, path| way(&proxy, &addresses, peer.parse().unwrap(), path);
+        let way = |peer: &str, path| way(&proxy.bases[0], &addresses, peer.parse().unwrap(), path);
         assert_eq!(way("10.0.0.1", "/"), Way::Serve);
         assert_eq!(way("::ffff:10.0.0.1", "/"), Way::Serve);
         let redirect = |path: &str| {
@@ -243,10 +302,10 @@ mod tests {
         let proxy = proxy(&[("yarn.resourcemanager.hostname", "127.0.7.1")]);
         let addresses = BTreeSet::from(["127.0.7.1".parse().unwrap()]);
         let peer = "127.0.0.1".parse().unwrap();
-        assert_eq!(way(&proxy, &addresses, peer, "/"), Way::Serve);
+        assert_eq!(way(&proxy.bases[0], &addresses, peer, "/"), Way::Serve);
         let other = "10.0.0.2".parse().unwrap();
         assert!(matches!(
-            way(&proxy, &addresses, other, "/"),
+            way(&proxy.bases[0], &addresses, other, "/"),
             Way::Redirect(_)
         ));
     }
@@ -255,7 +314,7 @@ mod tests {
     async fn nobody_passes_before_the_hosts_have_addresses() {
         let proxy = Proxy {
             hosts: vec!["127.0.0.1".into()],
-            base: "http://127.0.0.1:8088/proxy/a".into(),
+            bases: vec!["http://127.0.0.1:8088/proxy/a".into()],
         };
         let gate = Gate::new(proxy, None);
         let peer = "127.0.0.1".parse().unwrap();
@@ -263,5 +322,28 @@ mod tests {
         let found = gate.look_up().await;
         *gate.addresses.write().unwrap() = found;
         assert_eq!(gate.way(peer, "/", None).await, Way::Serve);
+    }
+
+    #[tokio::test]
+    async fn people_are_sent_to_a_proxy_that_listens() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listens = listener.local_addr().unwrap();
+        // A port that was bound a moment ago and is not any more: the listener is gone before the gate looks.
+        let closed = {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            listener.local_addr().unwrap()
+        };
+        let base = |server| format!("http://{server}/proxy/a");
+        let proxy = Proxy {
+            hosts: vec!["10.0.0.1".into()],
+            bases: vec![base(closed), base(listens)],
+        };
+        let gate = Gate::new(proxy, None);
+        let peer = "10.0.0.2".parse().unwrap();
+        let expected = Way::Redirect(format!("http://{listens}/proxy/redirect/a/"));
+        assert_eq!(gate.way(peer, "/", None).await, expected);
+        drop(listener);
+        let soon = gate.way(peer, "/", None).await;
+        assert_eq!(soon, expected, "not looked for with each request");
     }
 }

@@ -6,13 +6,18 @@
 use std::collections::BTreeMap;
 
 use heddle_protocol::ids::Role;
-use heddle_protocol::view::JobView;
+use heddle_protocol::view::{JobState, JobView};
 use heddle_telemetry::metrics::{Metric, Page};
 
+use crate::driver::wall_ms;
 use crate::report::words::{phases, word};
 
 const JOB: Metric = Metric::gauge("heddle_job_info", "Names of the job; always 1.");
-const STATE: Metric = Metric::gauge("heddle_job_state", "1 for the state the job is in.");
+const BUILD: Metric = Metric::gauge("heddle_build_info", "Version of the program; always 1.");
+const STATE: Metric = Metric::gauge(
+    "heddle_job_state",
+    "1 for the state the job is in, 0 for the others.",
+);
 const STARTED: Metric = Metric::gauge(
     "heddle_job_start_time_seconds",
     "When the run was started, seconds since 1970.",
@@ -28,6 +33,14 @@ const ROWS: Metric = Metric::counter(
 const ROWS_PER_SECOND: Metric =
     Metric::gauge("heddle_rows_per_second", "Records per second lately.");
 const BAD_RECORDS: Metric = Metric::counter("heddle_bad_records_total", "Records left out as bad.");
+const INPUT_WAIT: Metric = Metric::gauge(
+    "heddle_input_wait_seconds",
+    "How long trainers have been waiting for the storage of their input; 0 while all of them read.",
+);
+const INPUT_WAITED: Metric = Metric::counter(
+    "heddle_input_waited_seconds_total",
+    "Time in which trainers waited for the storage of their input, waits that are over.",
+);
 const TRAINING_LOSS: Metric = Metric::gauge("heddle_training_loss", "Training loss lately.");
 const TEST_LOG_LOSS: Metric = Metric::gauge(
     "heddle_test_log_loss",
@@ -51,6 +64,14 @@ const CHECKPOINTS_LATE: Metric = Metric::counter(
 const CHECKPOINT_TIME: Metric = Metric::gauge(
     "heddle_checkpoint_last_time_seconds",
     "When the newest checkpoint was committed, seconds since 1970.",
+);
+const CHECKPOINT_DURATION: Metric = Metric::gauge(
+    "heddle_checkpoint_last_duration_seconds",
+    "From the order to the commit of the newest checkpoint, seconds.",
+);
+const CHECKPOINT_BYTES: Metric = Metric::gauge(
+    "heddle_checkpoint_last_bytes",
+    "Bytes of the newest checkpoint's shard files.",
 );
 const RECOVERIES: Metric = Metric::counter("heddle_recoveries_total", "Recoveries in this run.");
 const RECOVERY_SECONDS: Metric = Metric::gauge(
@@ -83,6 +104,17 @@ const PER_SECOND: Metric = Metric::gauge(
     "Records (trainer) or push frames (parameter server) per second lately.",
 );
 
+/// All states, so that a series exists before its state does.
+const STATES: [JobState; 7] = [
+    JobState::Starting,
+    JobState::Running,
+    JobState::Recovering,
+    JobState::Finishing,
+    JobState::Finished,
+    JobState::Failed,
+    JobState::Stopped,
+];
+
 /// The figures of a job.
 pub(super) fn render(view: &JobView) -> String {
     let mut page = Page::new();
@@ -105,7 +137,14 @@ fn job(page: &mut Page, view: &JobView) {
         ("application", application),
     ];
     page.values(JOB, [(names, 1.0)]);
-    page.values(STATE, [([("state", word(&view.state).as_str())], 1.0)]);
+    page.values(BUILD, [([("version", env!("CARGO_PKG_VERSION"))], 1.0)]);
+    let states = STATES.map(|state| (word(&state), f64::from(u8::from(state == view.state))));
+    page.values(
+        STATE,
+        states
+            .iter()
+            .map(|(state, value)| ([("state", state.as_str())], *value)),
+    );
     page.value(STARTED, view.started_ms as f64 / 1000.0);
     page.value(ATTEMPT, f64::from(view.attempt.0));
 }
@@ -114,6 +153,10 @@ fn progress(page: &mut Page, view: &JobView) {
     page.value(ROWS, view.rows as f64);
     page.value(ROWS_PER_SECOND, view.rows_per_second);
     page.value(BAD_RECORDS, view.bad_records as f64);
+    let wait = view.storage_wait.as_ref();
+    let waiting_ms = wait.map_or(0, |wait| wall_ms().saturating_sub(wait.since_ms));
+    page.value(INPUT_WAIT, waiting_ms as f64 / 1000.0);
+    page.value(INPUT_WAITED, view.history.storage_waited_ms as f64 / 1000.0);
     if let Some(loss) = view.training_loss {
         page.value(TRAINING_LOSS, loss);
     }
@@ -128,6 +171,8 @@ fn progress(page: &mut Page, view: &JobView) {
     page.value(CHECKPOINTS_LATE, view.history.checkpoints_late_total as f64);
     if let Some(newest) = view.checkpoints.last() {
         page.value(CHECKPOINT_TIME, newest.at_ms as f64 / 1000.0);
+        page.value(CHECKPOINT_DURATION, newest.took_ms as f64 / 1000.0);
+        page.value(CHECKPOINT_BYTES, newest.bytes as f64);
     }
 }
 
@@ -196,6 +241,7 @@ mod tests {
 
     use super::*;
     use crate::report::samples::view;
+    use heddle_protocol::view::StorageWaitView;
 
     #[test]
     fn figures_are_those_of_the_view() {
@@ -203,6 +249,11 @@ mod tests {
         for expected in [
             "heddle_job_info{job=\"quickstart\",run=\"00000000-0000-0000-0000-000000000007\",application=\"application_1700000000000_0005\"} 1\n",
             "heddle_rows_total 10000\n",
+            "heddle_job_state{state=\"finished\"} 1\n",
+            "heddle_job_state{state=\"running\"} 0\n",
+            "heddle_input_wait_seconds 0\n",
+            "heddle_checkpoint_last_duration_seconds 0.12\n",
+            "heddle_checkpoint_last_bytes 4096\n",
             "heddle_checkpoints_given_up_total 1\n",
             "heddle_recovery_seconds{stretch=\"restart\"} 0.7\n",
             "heddle_slots{role=\"trainer\",state=\"running\"} 1\n",
@@ -214,6 +265,27 @@ mod tests {
                 "{expected:?} is missing in\n{text}"
             );
         }
+    }
+
+    #[test]
+    fn a_wait_for_storage_is_a_figure() {
+        let mut view = view();
+        view.storage_wait = Some(StorageWaitView {
+            since_ms: wall_ms().saturating_sub(60_000),
+            ..StorageWaitView::default()
+        });
+        view.history.storage_waited_ms = 2_500;
+        let text = render(&view);
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix("heddle_input_wait_seconds "))
+            .expect("a line");
+        let seconds: f64 = value.parse().expect("a number");
+        assert!((60.0..600.0).contains(&seconds), "{seconds}");
+        assert!(
+            text.contains("heddle_input_waited_seconds_total 2.5\n"),
+            "{text}"
+        );
     }
 
     /// The label values of a line, or nothing if it is not of the format.

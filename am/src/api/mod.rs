@@ -12,6 +12,7 @@
 //! All of it is on one port. Decisions are the driver's: this module turns requests into [`Input`]s and streams of
 //! lines back.
 
+mod connections;
 mod escape;
 mod gate;
 mod metrics;
@@ -22,28 +23,18 @@ mod viewers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use heddle_protocol::control::{Operation, UpLine};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Member, RunId};
-use heddle_protocol::view::JobView;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::{mpsc, oneshot};
 
+pub use connections::Capacity;
 pub use gate::{Gate, Proxy, Way, way};
+pub use people::Pages;
 pub use session::Lines;
 pub use viewers::Viewers;
-
-/// Connections at once at the most: containers of the largest job tried (10,000) and some readers.
-const CONNECTIONS_MAX: usize = 12_000;
-/// A head must have arrived in this time.
-const HEAD_LIMIT: Duration = Duration::from_secs(10);
-/// Bytes of a head at the most.
-const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Names one connection of a container among all there ever were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,65 +85,22 @@ pub struct Shared {
     pub secret: Secret,
     /// To the driver.
     pub inputs: mpsc::Sender<Input>,
-    /// The job as it stands.
-    pub view: watch::Receiver<Arc<JobView>>,
+    /// The job as it stands, for readers.
+    pub pages: Pages,
 }
 
 /// Listens until the process ends. Pages are for everybody who reaches the port, or for YARN's proxy behind a [`Gate`].
-pub async fn serve(listener: TcpListener, shared: Arc<Shared>, gate: Option<Arc<Gate>>) {
+/// `capacity`: how many connections are kept.
+pub async fn serve(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    gate: Option<Arc<Gate>>,
+    capacity: Capacity,
+) {
     if let Some(gate) = &gate {
         tokio::spawn(Arc::clone(gate).keep_looking());
     }
-    accept(listener, shared, gate).await;
-}
-
-async fn accept(listener: TcpListener, shared: Arc<Shared>, gate: Option<Arc<Gate>>) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut next = 0u64;
-    loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-            return;
-        };
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors or a peer that is gone already: neither is cured by trying at once.
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        next += 1;
-        let connection = ConnectionId(next);
-        let shared = Arc::clone(&shared);
-        let state = session::ConnectionState::new(connection, peer.ip(), gate.clone());
-        tokio::spawn(async move {
-            if let Err(error) = serve_one(stream, state, shared).await {
-                tracing::debug!(%peer, %error, "connection ended");
-            }
-            drop(permit);
-        });
-    }
-}
-
-async fn serve_one(
-    stream: tokio::net::TcpStream,
-    state: session::ConnectionState,
-    shared: Arc<Shared>,
-) -> Result<(), hyper::Error> {
-    // Without it a command could wait for the acknowledgement of the one before.
-    let _best_effort = stream.set_nodelay(true);
-    let state = Arc::new(state);
-    let service = service_fn(move |request| {
-        session::answer(request, Arc::clone(&shared), Arc::clone(&state))
-    });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
-        .max_buf_size(HEAD_BYTES_MAX.max(64 * 1024))
-        .half_close(false)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
+    connections::accept(listener, shared, gate, capacity).await;
 }
 
 /// Binds the control port on `address`, one of `ports` (any when empty).
@@ -161,14 +109,26 @@ async fn serve_one(
 /// When none of the ports is free.
 pub async fn bind(address: std::net::IpAddr, ports: &[u16]) -> std::io::Result<TcpListener> {
     if ports.is_empty() {
-        return TcpListener::bind(SocketAddr::new(address, 0)).await;
+        return listen(SocketAddr::new(address, 0));
     }
     let mut last = None;
     for &port in ports {
-        match TcpListener::bind(SocketAddr::new(address, port)).await {
+        match listen(SocketAddr::new(address, port)) {
             Ok(listener) => return Ok(listener),
             Err(error) => last = Some(error),
         }
     }
     Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into()))
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // As tokio's own bind: a successor takes the port of the process before it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    // All containers of a large job connect at once after a restart; the kernel bounds it further.
+    socket.listen(4096)
 }

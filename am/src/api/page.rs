@@ -9,7 +9,7 @@ use heddle_protocol::view::{JobState, JobView, Placement, RecoveryView, SlotView
 use heddle_telemetry::recovery::seconds;
 
 use super::escape::escape;
-use crate::report::words::{phases, rate, size, thousands, time, word};
+use crate::report::words::{phases, rate, size, storage_wait, thousands, time, word};
 
 /// Rows of a table at the most: with more a page is slow and read by nobody. JSON has all.
 const ROWS_MAX: usize = 2000;
@@ -119,6 +119,9 @@ fn headline(out: &mut String, view: &JobView) {
             view.tasks_set_aside
         );
         paragraph(out, "", &line);
+    }
+    if let Some(wait) = &view.storage_wait {
+        paragraph(out, " class=\"m\"", &storage_wait(wait));
     }
     if !view.message.is_empty() {
         paragraph(out, " class=\"m\"", &view.message);
@@ -300,6 +303,27 @@ fn checkpoints(out: &mut String, view: &JobView) {
             .rev()
             .map(|late| vec![text(late.cut), text(time(late.at_ms)), text(&late.reason)]),
     );
+    let damaged = &view.history.checkpoints_damaged;
+    if !damaged.is_empty() {
+        let title = format!(
+            "Checkpoints damaged and set aside, newest first ({})",
+            view.history.checkpoints_damaged_total
+        );
+        table(
+            out,
+            &title,
+            &["checkpoint", "when", "now in", "what is wrong"],
+            damaged.len(),
+            damaged.iter().rev().map(|damaged| {
+                vec![
+                    text(damaged.cut),
+                    text(time(damaged.at_ms)),
+                    text(&damaged.dir),
+                    text(&damaged.error),
+                ]
+            }),
+        );
+    }
 }
 
 fn evaluations(out: &mut String, view: &JobView) {
@@ -398,6 +422,9 @@ mod tests {
         }
         for late in &mut view.history.checkpoints_late {
             late.reason = text.into();
+        }
+        for damaged in &mut view.history.checkpoints_damaged {
+            (damaged.dir, damaged.error) = (text.into(), text.into());
         }
         for taken in &mut view.checkpoints {
             taken.dir = text.into();

@@ -2,7 +2,17 @@
 //!
 //! Every path is one of a fixed list, compared whole: there is no file behind any of them, so there is nothing to
 //! climb out of. All answers are made from one [`JobView`].
+//!
+//! Strangers may ask as often as they like, and rendering shares a thread with heartbeats. So an answer is kept and given
+//! again: page and metrics for a second, JSON until the view changes, and any of them for twenty times as long as it
+//! took to render. Answers that slow readers still hold are bounded too ([`HELD_BYTES_MAX`]).
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
 use heddle_protocol::view::JobView;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
@@ -10,55 +20,165 @@ use hyper::header::{
 };
 use hyper::{HeaderMap, StatusCode};
 use serde::Serialize;
+use tokio::sync::watch;
 
 use super::{metrics, page};
 
+/// Page and metrics are rendered once in this time at the most.
+const RENDER_EVERY: Duration = Duration::from_secs(1);
+/// The share of the thread's time that rendering one path may take is one in so many.
+const RENDER_SHARE: u32 = 20;
+/// Bytes of rendered answers that may be in memory, those on their way to slow readers included.
+const HELD_BYTES_MAX: usize = 32 << 20;
+
 /// An answer for a reader.
+#[derive(Clone)]
 pub(super) struct Reading {
     pub(super) status: StatusCode,
     pub(super) kind: &'static str,
-    pub(super) body: String,
+    pub(super) body: Bytes,
 }
 
-/// The answer to GET of this path; the query is nobody's business.
-pub(super) fn read(path: &str, view: &JobView) -> Reading {
+impl Reading {
+    fn text(status: StatusCode, body: String) -> Self {
+        Self {
+            status,
+            kind: "text/plain; charset=utf-8",
+            body: body.into(),
+        }
+    }
+}
+
+/// The job for readers: answers from the latest view, kept for a while.
+pub struct Pages {
+    view: watch::Receiver<Arc<JobView>>,
+    kept: Mutex<BTreeMap<&'static str, Kept>>,
+    held: Arc<AtomicUsize>,
+}
+
+struct Kept {
+    of: Arc<JobView>,
+    at: Instant,
+    cost: Duration,
+    reading: Reading,
+}
+
+/// A rendered body that is counted while it is in memory.
+struct Counted {
+    body: String,
+    held: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        self.body.as_bytes()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.body.len(), Ordering::Relaxed);
+    }
+}
+
+impl Pages {
+    /// Of this view.
+    #[must_use]
+    pub fn new(view: watch::Receiver<Arc<JobView>>) -> Self {
+        Self {
+            view,
+            kept: Mutex::default(),
+            held: Arc::default(),
+        }
+    }
+
+    /// The answer to GET of this path; the query is nobody's business.
+    pub(super) fn read(&self, path: &str) -> Reading {
+        let Some(path) = PATHS.iter().find(|known| **known == path).copied() else {
+            return Reading::text(StatusCode::NOT_FOUND, "no such page\n".to_owned());
+        };
+        let view = Arc::clone(&self.view.borrow());
+        let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = all.get(path) {
+            let least = match path {
+                "/" | "/metrics" => RENDER_EVERY,
+                _ => Duration::ZERO,
+            };
+            let fresh = kept.at.elapsed() < least.max(kept.cost * RENDER_SHARE);
+            let full = self.held.load(Ordering::Relaxed) >= HELD_BYTES_MAX;
+            if fresh || full || Arc::ptr_eq(&kept.of, &view) {
+                return kept.reading.clone();
+            }
+        } else if self.held.load(Ordering::Relaxed) >= HELD_BYTES_MAX {
+            return Reading::text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many readers take their answers slowly; ask again later\n".to_owned(),
+            );
+        }
+        let at = Instant::now();
+        let (status, kind, body) = render(path, &view);
+        self.held.fetch_add(body.len(), Ordering::Relaxed);
+        let held = Arc::clone(&self.held);
+        let reading = Reading {
+            status,
+            kind,
+            body: Bytes::from_owner(Counted { body, held }),
+        };
+        let kept = Kept {
+            of: view,
+            at,
+            cost: at.elapsed(),
+            reading: reading.clone(),
+        };
+        all.insert(path, kept);
+        reading
+    }
+}
+
+/// All there is to read.
+const PATHS: &[&str] = &[
+    "/",
+    "/metrics",
+    "/api/v1/job",
+    "/api/v1/status",
+    "/api/v1/slots",
+    "/api/v1/checkpoints",
+    "/api/v1/recoveries",
+    "/api/v1/evaluations",
+    "/api/v1/history",
+];
+
+type Rendered = (StatusCode, &'static str, String);
+
+fn render(path: &str, view: &JobView) -> Rendered {
     match path {
-        "/" => Reading {
-            status: StatusCode::OK,
-            kind: "text/html; charset=utf-8",
-            body: page::render(view),
-        },
-        "/metrics" => Reading {
-            status: StatusCode::OK,
-            kind: "text/plain; version=0.0.4; charset=utf-8",
-            body: metrics::render(view),
-        },
-        "/api/v1/job" | "/api/v1/status" => json(view),
+        "/" => (
+            StatusCode::OK,
+            "text/html; charset=utf-8",
+            page::render(view),
+        ),
+        "/metrics" => (
+            StatusCode::OK,
+            "text/plain; version=0.0.4; charset=utf-8",
+            metrics::render(view),
+        ),
         "/api/v1/slots" => json(&view.slots),
         "/api/v1/checkpoints" => json(&view.checkpoints),
         "/api/v1/recoveries" => json(&view.recoveries),
         "/api/v1/evaluations" => json(&view.evaluations),
         "/api/v1/history" => json(&view.history),
-        _ => Reading {
-            status: StatusCode::NOT_FOUND,
-            kind: "text/plain; charset=utf-8",
-            body: "no such page\n".to_owned(),
-        },
+        _ => json(view),
     }
 }
 
-fn json<T: Serialize + ?Sized>(value: &T) -> Reading {
+fn json<T: Serialize + ?Sized>(value: &T) -> Rendered {
     match serde_json::to_string(value) {
-        Ok(body) => Reading {
-            status: StatusCode::OK,
-            kind: "application/json",
-            body,
-        },
-        Err(error) => Reading {
-            status: StatusCode::INTERNAL_SERVER_ERROR,
-            kind: "text/plain; charset=utf-8",
-            body: format!("{error}\n"),
-        },
+        Ok(body) => (StatusCode::OK, "application/json", body),
+        Err(error) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "text/plain; charset=utf-8",
+            format!("{error}\n"),
+        ),
     }
 }
 
@@ -78,5 +198,73 @@ pub(super) fn headers(headers: &mut HeaderMap, kind: &'static str) {
     ];
     for (name, value) in fixed {
         headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::samples::view;
+
+    fn pages() -> (watch::Sender<Arc<JobView>>, Pages) {
+        let (sender, receiver) = watch::channel(Arc::new(view()));
+        (sender, Pages::new(receiver))
+    }
+
+    fn renew(sender: &watch::Sender<Arc<JobView>>, rows: u64) {
+        let mut next = view();
+        next.rows = rows;
+        sender.send_replace(Arc::new(next));
+    }
+
+    #[test]
+    fn metrics_are_rendered_once_a_second_and_json_once_a_view() {
+        let (sender, pages) = pages();
+        let first = pages.read("/metrics").body;
+        let json = pages.read("/api/v1/job").body;
+        assert_eq!(pages.read("/api/v1/job").body.as_ptr(), json.as_ptr());
+        renew(&sender, 77_777);
+        assert_eq!(pages.read("/metrics").body.as_ptr(), first.as_ptr());
+        for kept in pages.kept.lock().expect("no panic").values_mut() {
+            // As if a second had passed, and rendering had taken no time.
+            kept.at -= RENDER_EVERY;
+            kept.cost = Duration::ZERO;
+        }
+        for path in ["/metrics", "/api/v1/job"] {
+            let body = pages.read(path).body;
+            let text = String::from_utf8_lossy(&body);
+            assert!(text.contains("77777"), "{path}: {text}");
+        }
+    }
+
+    #[test]
+    fn answers_that_are_not_taken_do_not_pile_up() {
+        let (sender, pages) = pages();
+        let mut slow = Vec::new();
+        for rows in 0..u64::MAX {
+            renew(&sender, rows);
+            let reading = pages.read("/api/v1/job");
+            if slow
+                .last()
+                .is_some_and(|last: &Bytes| last.as_ptr() == reading.body.as_ptr())
+            {
+                break;
+            }
+            slow.push(reading.body);
+            if let Some(kept) = pages.kept.lock().expect("no panic").get_mut("/api/v1/job") {
+                kept.cost = Duration::ZERO;
+            }
+        }
+        let held: usize = slow.iter().map(Bytes::len).sum();
+        assert!(
+            (HELD_BYTES_MAX..HELD_BYTES_MAX + (1 << 20)).contains(&held),
+            "{held}"
+        );
+        assert_eq!(pages.read("/").status, StatusCode::SERVICE_UNAVAILABLE);
+        slow.clear();
+        renew(&sender, 5);
+        let body = pages.read("/api/v1/job").body;
+        assert!(String::from_utf8_lossy(&body).contains("\"rows\":5,"));
+        assert_eq!(pages.read("/").status, StatusCode::OK);
     }
 }

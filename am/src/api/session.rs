@@ -18,11 +18,14 @@ use hyper::header::{ALLOW, HeaderValue, LOCATION};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio::sync::oneshot;
 
+use super::connections::Place;
 use super::people::{self, Reading};
 use super::{ConnectionId, Gate, Input, Shared, Way, viewers};
 
 /// Commands on their way to one container. A container that reads none of so many is not reading at all.
 const LINES_IN_FLIGHT: usize = 4096;
+/// Commands up to this length are copied into their line: that is cheaper than a piece of its own.
+const COPIED_BYTES: usize = 1024;
 /// An operator's command is a line.
 const OPERATION_BYTES_MAX: usize = 64 * 1024;
 
@@ -39,18 +42,26 @@ impl std::fmt::Debug for Lines {
 
 impl Lines {
     /// Queues a line; false when the container is gone or reads nothing, and the connection is to be dropped.
+    ///
+    /// `head`: the line without its command. `command`: that as JSON, shared with other connections.
     #[must_use]
-    pub fn send(&mut self, down: &Down) -> bool {
+    pub fn send(&mut self, head: &Down, command: Option<Bytes>) -> bool {
         let Some(sender) = &mut self.0 else {
             return false;
         };
-        match encode_line(down) {
-            Ok(line) => sender.try_send(Frame::data(Bytes::from(line))).is_ok(),
-            Err(error) => {
-                tracing::error!(%error, "a command cannot be written as JSON");
-                true
-            }
+        let mut send = |bytes: Bytes| sender.try_send(Frame::data(bytes)).is_ok();
+        let Some(command) = command else {
+            return encode_line(head).is_ok_and(|line| send(line.into()));
+        };
+        let Some(mut line) = head.open() else {
+            return false;
+        };
+        if command.len() <= COPIED_BYTES {
+            line.extend_from_slice(&command);
+            line.extend_from_slice(Down::CLOSE);
+            return send(line.into());
         }
+        send(line.into()) && send(command) && send(Bytes::from_static(Down::CLOSE))
     }
 
     /// Ends the stream after what was sent; the container hears the end and closes its side.
@@ -64,15 +75,22 @@ pub(super) struct ConnectionState {
     id: ConnectionId,
     peer: IpAddr,
     gate: Option<Arc<Gate>>,
+    pub(super) place: Place,
     challenge: Mutex<Option<(Hello, [u8; NONCE_BYTES])>>,
 }
 
 impl ConnectionState {
-    pub(super) fn new(id: ConnectionId, peer: IpAddr, gate: Option<Arc<Gate>>) -> Self {
+    pub(super) fn new(
+        id: ConnectionId,
+        peer: IpAddr,
+        gate: Option<Arc<Gate>>,
+        place: Place,
+    ) -> Self {
         Self {
             id,
             peer,
             gate,
+            place,
             challenge: Mutex::new(None),
         }
     }
@@ -146,7 +164,7 @@ async fn pages(
         _ => Way::Serve,
     };
     match way {
-        Way::Serve => reading(people::read(path, &shared.view.borrow())),
+        Way::Serve => reading(shared.pages.read(path)),
         Way::Forbid(user) => {
             let message = format!("{user:?} may not look at this job, see yarn.view-acl");
             text(StatusCode::FORBIDDEN, &message)
@@ -167,10 +185,9 @@ async fn pages(
 /// The job as JSON for whoever proved the secret, wherever it asks from.
 fn status(request: &Request<Incoming>, shared: &Shared, state: &ConnectionState) -> Response<Body> {
     match proved(request, shared, state) {
-        Ok(Hello { member: None, .. }) => {
-            reading(people::read("/api/v1/job", &shared.view.borrow()))
-        }
-        Ok(_) | Err(_) => text(StatusCode::UNAUTHORIZED, "the job's secret was not proved"),
+        Ok(Hello { member: None, .. }) => reading(shared.pages.read("/api/v1/job")),
+        Ok(_) => unproven(&Unproven::Secret),
+        Err(why) => unproven(&why),
     }
 }
 
@@ -223,17 +240,44 @@ fn channel(hello: &Hello) -> Channel {
     }
 }
 
+/// Why a request with a proof is not served.
+#[derive(Debug)]
+enum Unproven {
+    Secret,
+    /// As many connections of the job as this process can hold. The peer tries again.
+    NoRoom,
+}
+
+impl From<HandshakeError> for Unproven {
+    fn from(_: HandshakeError) -> Self {
+        Self::Secret
+    }
+}
+
+fn unproven(why: &Unproven) -> Response<Body> {
+    match why {
+        Unproven::Secret => text(StatusCode::UNAUTHORIZED, "the job's secret was not proved"),
+        Unproven::NoRoom => text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "no room for one more connection: too few open files",
+        ),
+    }
+}
+
 /// Checks the proof of the request's head before anything of its body is read.
 fn proved(
     request: &Request<Incoming>,
     shared: &Shared,
     state: &ConnectionState,
-) -> Result<Hello, HandshakeError> {
+) -> Result<Hello, Unproven> {
     let (hello, nonce) = state.take().ok_or(HandshakeError::Proof)?;
     let proof: [u8; 32] = hex_header(request.headers(), heddle_protocol::handshake::HEADER_PROOF)
         .ok_or(HandshakeError::Proof)?;
     hello.check_client(&shared.secret, channel(&hello), &nonce, &proof)?;
-    Ok(hello)
+    match state.place.prove() {
+        true => Ok(hello),
+        false => Err(Unproven::NoRoom),
+    }
 }
 
 async fn session(
@@ -246,9 +290,10 @@ async fn session(
             member: Some(member),
             ..
         }) => member,
-        Ok(_) | Err(_) => {
+        Err(why @ Unproven::NoRoom) => return unproven(&why),
+        Ok(_) | Err(Unproven::Secret) => {
             tracing::warn!("a control connection did not prove the job's secret");
-            return text(StatusCode::UNAUTHORIZED, "the job's secret was not proved");
+            return unproven(&Unproven::Secret);
         }
     };
     let (sender, body) = BodyChannel::new(LINES_IN_FLIGHT);
@@ -321,9 +366,8 @@ async fn operator(
 ) -> Response<Body> {
     match proved(&request, shared, state) {
         Ok(Hello { member: None, .. }) => {}
-        Ok(_) | Err(_) => {
-            return text(StatusCode::UNAUTHORIZED, "the job's secret was not proved");
-        }
+        Ok(_) => return unproven(&Unproven::Secret),
+        Err(why) => return unproven(&why),
     }
     let body = match Limited::new(request.into_body(), OPERATION_BYTES_MAX)
         .collect()

@@ -7,8 +7,10 @@
 //! One small thread per child waits for its end.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -16,6 +18,7 @@ use std::time::Duration;
 use heddle_am_core::{ContainerId, Event, Exit};
 use heddle_protocol::environment;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
+use heddle_telemetry::descriptors::Limit;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
@@ -36,6 +39,9 @@ pub struct LocalLaunch {
     /// Variables that every container gets, besides slot, incarnation and log directory.
     pub variables: Vec<(String, String)>,
 }
+
+/// Bytes of a process's standard error that are kept, as `yarn.nodemanager.container.stderr.tail.bytes` of a NodeManager.
+const LAST_WORDS_BYTES: u64 = 4096;
 
 /// The process of a container while it may be signalled.
 type Alive = Arc<Mutex<Place>>;
@@ -59,6 +65,8 @@ pub struct LocalCluster {
 struct Order {
     container: ContainerId,
     command: Command,
+    /// The file with its standard error.
+    stderr: PathBuf,
     alive: Alive,
 }
 
@@ -95,10 +103,16 @@ impl LocalCluster {
         let _ending = self.events.send(event);
     }
 
+    /// The folder of a member's logs.
+    fn logs(&self, member: Member) -> PathBuf {
+        let name = format!("{}-{}", member.slot, member.incarnation);
+        self.launch.run_dir.join("logs").join(name)
+    }
+
     fn command(&self, member: Member) -> std::io::Result<Command> {
         let name = format!("{}-{}", member.slot, member.incarnation);
         let work = self.launch.run_dir.join("containers").join(&name);
-        let logs = self.launch.run_dir.join("logs").join(&name);
+        let logs = self.logs(member);
         std::fs::create_dir_all(&work)?;
         std::fs::create_dir_all(&logs)?;
         let mut command = match (member.slot.role, self.launch.trainer_command.split_first()) {
@@ -181,6 +195,7 @@ impl Cluster for LocalCluster {
         let order = Order {
             container: container.clone(),
             command,
+            stderr: self.logs(member).join("stderr"),
             alive,
         };
         if self.launcher.send(order).is_err() {
@@ -225,6 +240,7 @@ fn launch_one(order: Order, events: &Events) {
     let Order {
         container,
         mut command,
+        stderr,
         alive,
     } = order;
     let parent = nix::unistd::getpid();
@@ -235,9 +251,9 @@ fn launch_one(order: Order, events: &Events) {
         if nix::unistd::getppid() != parent {
             return Err(std::io::Error::other("the ApplicationMaster is gone"));
         }
-        Ok(())
+        Limit::restore_in_child()
     };
-    // SAFETY: between fork and exec the closure calls prctl and getppid only, which are
+    // SAFETY: between fork and exec the closure calls prctl, getppid and setrlimit only, which are
     // async-signal-safe, and allocates nothing on the way that succeeds.
     #[expect(
         unsafe_code,
@@ -280,7 +296,15 @@ fn launch_one(order: Order, events: &Events) {
         std::thread::Builder::new()
             .name(format!("wait-{pid}"))
             .stack_size(64 * 1024)
-            .spawn(move || wait(child, pid, container, &alive, &reports))
+            .spawn(move || {
+                let exit = wait(child, pid, &alive);
+                let text = last_words(&stderr);
+                let _ending = reports.send(Event::Exited {
+                    container,
+                    exit,
+                    text,
+                });
+            })
     };
     if let Err(error) = waiting {
         signal(&alive, Signal::SIGKILL);
@@ -288,23 +312,38 @@ fn launch_one(order: Order, events: &Events) {
     }
 }
 
-fn wait(mut child: Child, pid: Pid, container: ContainerId, alive: &Alive, events: &Events) {
+fn wait(mut child: Child, pid: Pid, alive: &Alive) -> Exit {
     // WNOWAIT leaves the process unreaped, so its number cannot be given to another while it may still be signalled.
     while let Err(nix::errno::Errno::EINTR) =
         waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)
     {}
     alive.lock().unwrap_or_else(PoisonError::into_inner).pid = None;
-    let exit = match child.wait() {
+    match child.wait() {
         Ok(status) => exit_of(status),
         Err(error) => Exit::ByCluster {
             error: error.to_string(),
         },
+    }
+}
+
+/// The end of what a process wrote to its standard error, as a NodeManager puts it into a container's diagnostics.
+/// Empty where the file cannot be read: the exit itself is reported all the same.
+fn last_words(stderr: &Path) -> String {
+    let read = || {
+        let mut file = File::open(stderr)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(LAST_WORDS_BYTES).read_to_end(&mut bytes)?;
+        Ok::<_, std::io::Error>(bytes)
     };
-    let _ending = events.send(Event::Exited {
-        container,
-        exit,
-        text: String::new(),
-    });
+    match read() {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => {
+            tracing::debug!(path = %stderr.display(), %error, "no last words");
+            String::new()
+        }
+    }
 }
 
 fn exit_of(status: ExitStatus) -> Exit {
@@ -314,5 +353,22 @@ fn exit_of(status: ExitStatus) -> Exit {
         (None, None) => Exit::ByCluster {
             error: status.to_string(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_are_the_end_of_standard_error() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("stderr");
+        assert_eq!(last_words(&file), "");
+        let text = format!("{}boom: cannot open /data/x\n", "\u{e4}".repeat(9000));
+        std::fs::write(&file, text).expect("written");
+        let words = last_words(&file);
+        assert!(words.ends_with("\u{e4}boom: cannot open /data/x\n"));
+        assert!(words.len() < 5000, "{}", words.len());
     }
 }

@@ -6,7 +6,7 @@
 //!      8      4  version
 //!     12      4  generation
 //!     16      8  sequence number, from 1
-//!     24      4  kind: 1 records, 2 snapshot (all records so far; readers may begin here)
+//!     24      4  kind: 1 records, 2 snapshot (all records that still matter; readers may begin here)
 //!     28      4  number of records
 //! then each record:
 //!      0      4  L: length of the payload
@@ -32,7 +32,7 @@ const FRAME_BYTES: usize = 44;
 const TYPE_JSON: u32 = 1;
 /// Longest payload: an outcome with a long message takes some kilobytes.
 const PAYLOAD_BYTES_MAX: usize = 1 << 20;
-/// Longest segment: a snapshot of a hundred thousand records.
+/// Longest segment. A snapshot is some kilobytes and the map of shards once, a record less than [`PAYLOAD_BYTES_MAX`].
 pub(super) const SEGMENT_BYTES_MAX: usize = 64 << 20;
 
 /// SHA-256 of a record; what the next one refers to.
@@ -45,7 +45,7 @@ pub(super) const START: Link = [0; 32];
 pub(super) enum Kind {
     /// Records that follow those of the segment before.
     Records,
-    /// All records so far.
+    /// All records so far that still matter.
     Snapshot,
 }
 

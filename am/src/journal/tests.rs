@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use heddle_am_core::Record;
-use heddle_protocol::ids::{Attempt, CutId, Generation};
+use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
 use heddle_protocol::manifest::Salt;
+use heddle_protocol::view::EvaluationView;
 use heddle_storage::checkpoint::{CheckpointDir, ClaimRecord, Owner};
 use heddle_storage::{LocalStorage, StorePath};
 use uuid::Uuid;
@@ -50,16 +51,18 @@ impl Place {
 }
 
 fn record(n: u64) -> Record {
-    let generation = Generation(1);
-    let base = Some(CutId {
-        generation,
-        number: 3,
-    });
-    Record::Claim {
-        attempt: Attempt(1),
-        generation,
-        base,
-        at_ms: n,
+    // Scores of different phases all matter, so none is left out of a snapshot.
+    Record::Evaluated {
+        epoch: Epoch::first(Generation(1)),
+        phase: PhaseNo(u32::try_from(n).expect("a small number")),
+        scores: EvaluationView {
+            pass: 0,
+            rows: n,
+            log_loss: 0.5,
+            auc: 0.5,
+            auc_error: 0.0,
+            accuracy: 0.5,
+        },
     }
 }
 
@@ -237,6 +240,40 @@ async fn only_a_torn_last_segment_is_dropped() {
 }
 
 #[tokio::test]
+async fn ten_thousand_rollbacks_leave_a_short_journal() {
+    let place = place().await;
+    let mut journal = place.open(1, &[]).await;
+    let holders: Vec<Slot> = (0..700).map(Slot::pserver).collect();
+    let rollback = |count| Record::Restore {
+        epoch: Epoch {
+            count,
+            ..Epoch::first(Generation(1))
+        },
+        base: None,
+        dir: None,
+        phase: PhaseNo(1),
+        step: Step(0),
+        holders: holders.clone(),
+        cause: "pserver-0 was lost".to_owned(),
+        at_ms: 0,
+    };
+    let bytes = serde_json::to_vec(&rollback(0)).expect("JSON").len();
+    assert!(
+        10_000 * bytes > SEGMENT_BYTES_MAX,
+        "all of them do not fit a snapshot"
+    );
+    for batch in 0..100u32 {
+        let records: Vec<Record> = (100 * batch..100 * (batch + 1)).map(rollback).collect();
+        journal.append(&records).await.expect("appended");
+    }
+    let found = place.read().await.expect("read");
+    assert!(found.len() <= 1 + 100 * SNAPSHOT_EVERY as usize);
+    assert_eq!(found.last(), Some(&rollback(9_999)));
+    place.open(2, &found).await;
+    assert_eq!(place.read().await.expect("read"), [rollback(9_999)]);
+}
+
+#[tokio::test]
 async fn a_recorded_checkpoint_that_is_gone_stops_the_start() {
     let place = place().await;
     let cut = CutId {
@@ -246,8 +283,8 @@ async fn a_recorded_checkpoint_that_is_gone_stops_the_start() {
     let commit = Record::Commit {
         cut,
         dir: "/ckpt/g1-c4".to_owned(),
-        phase: heddle_protocol::ids::PhaseNo(0),
-        step: heddle_protocol::ids::Step(9),
+        phase: PhaseNo(0),
+        step: Step(9),
         at_ms: 0,
     };
     let history = [record(0), commit, record(1)];

@@ -8,13 +8,15 @@ use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::Attempt;
 use heddle_protocol::spec::{JobSpec, phase_count};
 use heddle_protocol::view::{ApplicationView, JobView};
+use heddle_telemetry::descriptors::Limit;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use super::prepare::Prepared;
-use crate::api::{self, Gate, Shared};
+use crate::api::{self, Capacity, Gate, Pages, Shared};
 use crate::cluster::Cluster;
 use crate::driver::{About, Driver, Sources, Workers};
+use crate::past;
 use crate::run_dir::RunFile;
 
 /// Inputs on their way to the driver. Containers that report faster than it takes them in are held up by TCP.
@@ -36,6 +38,8 @@ pub(super) struct Stage<'a, C> {
     pub(super) application: Option<ApplicationView>,
     pub(super) cluster: C,
     pub(super) kept: Vec<Kept>,
+    /// Where it is kept what attempts saw, on YARN.
+    pub(super) past: Option<past::Place>,
     pub(super) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
     pub(super) stops: mpsc::UnboundedReceiver<Operation>,
 }
@@ -58,14 +62,20 @@ pub(super) async fn conduct<C: Cluster>(
         application,
         cluster,
         kept,
+        past,
         events: (events, receiver),
         stops,
     } = stage;
+    let before = match &past {
+        Some(place) if attempt.0 > 1 => place.read().await,
+        _ => past::Past::default(),
+    };
     let recovered = Recovered {
         attempt,
         generation: prepared.generation,
         journal: prepared.carried,
         base: prepared.base.map(|base| prepared.store.checkpoint(base)),
+        damaged: prepared.damaged,
         checkpoints: prepared.checkpoints,
         kept,
     };
@@ -73,6 +83,7 @@ pub(super) async fn conduct<C: Cluster>(
         run: file.run,
         spec: Arc::new(spec.clone()),
         plan: Arc::new(prepared.plan),
+        plan_file: prepared.plan_file,
         address,
         started_ms: file.started_ms,
         limits,
@@ -87,15 +98,19 @@ pub(super) async fn conduct<C: Cluster>(
         application: application.clone(),
         ..JobView::starting(file.run, &file.name, attempt, file.started_ms)
     }));
+    if let Some(place) = past {
+        tokio::spawn(place.keep(attempt, view.clone()));
+    }
     tokio::spawn(prepared.journal.run(journaled, events.clone()));
     tokio::spawn(prepared.store.run(called, events.clone()));
     let shared = Shared {
         run: file.run,
         secret,
         inputs,
-        view,
+        pages: Pages::new(view),
     };
-    tokio::spawn(api::serve(listener, Arc::new(shared), gate));
+    let capacity = Capacity::within(Limit::now());
+    tokio::spawn(api::serve(listener, Arc::new(shared), gate, capacity));
     let workers = Workers {
         journal: records,
         store: calls,
@@ -110,6 +125,7 @@ pub(super) async fn conduct<C: Cluster>(
         attempt,
         phases: phase_count(spec),
         application,
+        past: before,
     };
     Driver::new(core, cluster, about, workers, sources, viewer)
         .run(Event::Recovered(Box::new(recovered)))

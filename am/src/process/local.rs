@@ -1,7 +1,8 @@
 //! The ApplicationMaster of a local run, from its run directory to its exit code.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use heddle_am_core::{Limits, Outcome};
 use heddle_protocol::control::Operation;
@@ -9,19 +10,27 @@ use heddle_protocol::environment::{AM_FILE, AmAddress, DATA_THREADS, PORTS, RUN,
 use heddle_protocol::ids::{Attempt, RunId};
 use heddle_protocol::spec::JobSpec;
 use heddle_protocol::view::{self, JobState, JobView};
+use heddle_storage::checkpoint::Owner;
+use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::bind;
 use super::conduct::{Stage, conduct};
-use super::prepare::prepare;
+use super::prepare::{Prepared, prepare};
 use super::refusal::Refusal;
 use crate::claim;
 use crate::cluster::local::{LocalCluster, LocalLaunch};
 use crate::driver::notice;
 use crate::lease::Lease;
 use crate::run_dir::{RunDir, RunFile};
+
+/// How long the port of this very process may take to answer.
+const REACH_LIMIT: Duration = Duration::from_secs(3);
+/// How long the owner of a checkpoint directory may take to go, and how often that is looked at.
+const OWNER_PATIENCE: Duration = Duration::from_secs(1);
+const OWNER_AGAIN: Duration = Duration::from_millis(100);
 
 /// Leads the run of this directory to its end.
 pub(super) async fn lead(dir: &RunDir, program: &Path) -> (Outcome, JobView) {
@@ -78,18 +87,10 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
             format!("the system does not tell who this process is: {error}"),
         )
     })?;
-    let announce = std::future::ready(Ok(()));
-    let prepared = prepare(
-        &file,
-        &spec,
-        owner,
-        &claim::liveness,
-        Lease::default(),
-        announce,
-    )
-    .await?;
-    let attempt = Attempt(1);
     let (listener, address) = bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &spec).await?;
+    reach_myself(address).await?;
+    let prepared = prepare_patiently(&file, &spec, &owner, &dir.url()?).await?;
+    let attempt = Attempt(1);
     dir.write(
         "am.json",
         &AmAddress {
@@ -119,10 +120,56 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
         application: None,
         cluster,
         kept: Vec::new(),
+        past: None,
         events: (events, receiver),
         stops: stopped,
     };
     Ok(conduct(prepared, stage).await)
+}
+
+/// Containers of a local run reach the ApplicationMaster over loopback, which a machine may lack (`unshare -n`, some
+/// sandboxes): each would try for minutes.
+async fn reach_myself(address: SocketAddr) -> Result<(), Refusal> {
+    let tried = tokio::time::timeout(REACH_LIMIT, TcpStream::connect(address)).await;
+    let cause = match tried {
+        Ok(Ok(_stream)) => return Ok(()),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {} s", REACH_LIMIT.as_secs()),
+    };
+    Err(Refusal::new(
+        7,
+        format!(
+            "this machine does not reach itself at {address}: {cause}; a local run needs the loopback interface (ip link set lo up)"
+        ),
+    ))
+}
+
+/// Prepares, and tries again for a moment while another run owns the checkpoint directory: the one that was killed
+/// just now takes some milliseconds to go.
+async fn prepare_patiently(
+    file: &RunFile,
+    spec: &JobSpec,
+    owner: &Owner,
+    run_dir: &str,
+) -> Result<Prepared, Refusal> {
+    let begun = Instant::now();
+    loop {
+        let announce = std::future::ready(Ok(()));
+        let lease = Lease::default();
+        let (owner, judge) = (owner.clone(), &claim::liveness);
+        match prepare(file, spec, owner, judge, lease, run_dir, announce).await {
+            // One that takes over was superseded itself if it meets a new owner.
+            Err(refusal)
+                if refusal.exit_code == 9
+                    && !file.take_over
+                    && begun.elapsed() < OWNER_PATIENCE =>
+            {
+                tracing::debug!(message = refusal.message, "tried again");
+                tokio::time::sleep(OWNER_AGAIN).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 fn local_launch(dir: &RunDir, file: &RunFile, spec: &JobSpec, program: &Path) -> LocalLaunch {

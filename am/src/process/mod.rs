@@ -14,14 +14,20 @@ mod yarn;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use heddle_protocol::spec::JobSpec;
 use heddle_storage::chain;
+use heddle_telemetry::descriptors::Limit;
 use tokio::net::TcpListener;
 
 use crate::api;
+use crate::notices;
 use crate::run_dir::RunDir;
 use refusal::Refusal;
+
+/// How long the command line may take to read the last events; it finds the end in `outcome.json` otherwise.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// Runs the ApplicationMaster of the run in this directory; returns the process's exit code.
 ///
@@ -45,6 +51,7 @@ pub fn run(run_dir: &Path, program: &Path) -> std::io::Result<u8> {
             );
         }
     }
+    notices::flush(LAST_WORDS);
     // Children of this process are killed by the kernel with it; storage tasks that hang are not waited for.
     runtime.shutdown_background();
     Ok(outcome.exit_code)
@@ -63,8 +70,18 @@ pub fn run_on_yarn() -> std::io::Result<u8> {
     Ok(code)
 }
 
+/// Whether this process can hold a connection of every container.
+fn check_files(spec: &JobSpec, limit: Limit) -> Result<(), Refusal> {
+    let containers = u64::from(spec.pservers.count) + u64::from(spec.trainers.max);
+    let what = format!("the ApplicationMaster of {containers} containers");
+    limit
+        .check(&what, containers)
+        .map_err(|error| Refusal::new(7, error.to_string()))
+}
+
 /// The control port, on one of the job's ports.
 async fn bind(host: IpAddr, spec: &JobSpec) -> Result<(TcpListener, SocketAddr), Refusal> {
+    check_files(spec, Limit::now())?;
     let ports: Vec<u16> = spec
         .network
         .ports

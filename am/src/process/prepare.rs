@@ -8,41 +8,55 @@
 //! whoever holds the directory, so it is made by a job only that may go on as far as could be seen without it. What it
 //! holds then is looked at again: the owner before was at work until that moment.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heddle_am_core::{Locality, Outcome, Record};
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
+use heddle_protocol::model::MODEL_FILE;
+use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::{self, JobSpec};
-use heddle_protocol::view::JobState;
+use heddle_protocol::view::{self, JobState};
 use heddle_storage::checkpoint::{
-    Checkpoint, CheckpointDir, CheckpointError, Depth, Health, Owner,
+    Checkpoint, CheckpointDir, CheckpointError, DamagedCheckpoint, Depth, Health, Owner,
 };
 use heddle_storage::{Location, connect};
 use uuid::Uuid;
 
 use super::refusal::Refusal;
 use crate::claim::{self, Judge};
-use crate::driver::wall_ms;
+use crate::driver::{notice, wall_ms};
 use crate::input;
 use crate::journal::{self, Journal};
 use crate::lease::Lease;
+use crate::plan_file;
 use crate::run_dir::{Earlier, RunFile};
 use crate::store::{Store, open_patiently};
 
+/// Exit code of what is wrong with the job file, the data or the paths.
+const EXIT_INPUT: u8 = 7;
+
 /// To be near the data is a wish: the job begins without knowing where that is.
 const LOCALITY_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long moving a damaged checkpoint is tried, and from one try to the next.
+const SET_ASIDE_PATIENCE: Duration = Duration::from_secs(60);
+const SET_ASIDE_AGAIN: Duration = Duration::from_secs(2);
 
 /// A job that may begin.
 pub(super) struct Prepared {
     pub(super) generation: Generation,
     /// The newest complete checkpoint of the lineage.
     pub(super) base: Option<Checkpoint>,
+    /// Newer ones that are damaged, set aside.
+    pub(super) damaged: Vec<heddle_am_core::DamagedCheckpoint>,
     /// All of them.
     pub(super) checkpoints: Vec<heddle_am_core::Checkpoint>,
     /// Records of the lineage.
     pub(super) carried: Vec<Record>,
     pub(super) plan: InputPlan,
+    /// The file that containers read it from.
+    pub(super) plan_file: PlanFile,
     /// Where the input lies, as far as that could be found out soon.
     pub(super) locality: Locality,
     pub(super) journal: Journal,
@@ -53,13 +67,14 @@ pub(super) struct Prepared {
 
 /// Claims the job's checkpoint directory and finds out where the job stands. `announce` tells where this process is
 /// found; it is awaited as soon as the directory is claimed, since from then on this is the one that leads, and may
-/// publish as long as `lease` says so.
+/// publish as long as `lease` says so. The plan is written into `run_dir` (a URL), which containers can read.
 pub(super) async fn prepare(
     file: &RunFile,
     spec: &JobSpec,
     owner: Owner,
     judge: &impl Judge,
     lease: Lease,
+    run_dir: &str,
     announce: impl Future<Output = Result<(), Refusal>>,
 ) -> Result<Prepared, Refusal> {
     let on_a_cluster = matches!(owner, Owner::Application { .. });
@@ -70,7 +85,7 @@ pub(super) async fn prepare(
         connect(&location).map_err(|error| Refusal::from(CheckpointError::from(error)))?;
     let checkpoints = open_patiently(&storage, location.path()).await?;
     let salt = Salt(Uuid::new_v4());
-    let request = claim::Request {
+    let mut request = claim::Request {
         run: file.run,
         owner: owner.clone(),
         salt,
@@ -87,8 +102,9 @@ pub(super) async fn prepare(
         input::plan(spec),
     );
     let (followed, found) = (followed?, found?);
-    let asked = Asked {
+    let mut asked = Asked {
         file,
+        earlier: file.earlier,
         spec,
         owner: &owner,
         found: &found,
@@ -97,9 +113,28 @@ pub(super) async fn prepare(
         // What an earlier attempt was allowed this one is too.
         && !claim::same_application(&before.owner, &owner)
     {
-        asked
-            .of(&checkpoints, followed.next(), followed.base.as_ref())
-            .await?;
+        let next = followed.next();
+        let base = followed.base.as_ref();
+        match asked.of(&checkpoints, next, base).await {
+            Ok(_) => {}
+            // A predecessor that is taken over may still be training.
+            Err(refusal)
+                if refusal.exit_code == EXIT_INPUT
+                    && !file.take_over
+                    && base.is_some_and(|base| base.manifest.is_untrained()) =>
+            {
+                notice(&view::Event::Warning {
+                    text: format!(
+                        "training starts anew: the run in checkpoint.dir has trained no step yet, and {}",
+                        refusal.message
+                    ),
+                });
+                request.fresh = true;
+                asked.earlier = Earlier::Fresh;
+                asked.of(&checkpoints, next, None).await?;
+            }
+            Err(refusal) => return Err(refusal),
+        }
     }
     let claimed = claim::claim(&checkpoints, &request, judge).await?;
     tracing::info!(generation = %claimed.generation, "checkpoint directory is ours");
@@ -110,23 +145,40 @@ pub(super) async fn prepare(
     } = asked
         .of(&checkpoints, claimed.generation, claimed.base.as_ref())
         .await?;
+    if let Some(Outcome { model, .. }) = ended
+        .as_ref()
+        .filter(|ended| ended.state == JobState::Finished)
+    {
+        notice(&view::Event::Warning {
+            text: format!(
+                "this job is finished, nothing is left to train; its model is {}. --fresh trains anew; a higher \
+                 data.passes with --resume trains on",
+                model.as_deref().unwrap_or("none")
+            ),
+        });
+    }
     let store = Store {
         dir: checkpoints.clone(),
         location,
         salt,
         run: file.run,
         job: spec.name.clone(),
+        generation: claimed.generation,
         overwrite: file.overwrite,
+        permissions: spec.output.permissions,
         lease,
     };
+    let damaged = set_aside(&checkpoints, claimed.generation, claimed.damaged).await?;
     // Each of these waits for the store; none needs another.
-    let (known, journal, told) = tokio::join!(
+    let (known, journal, told, plan_file) = tokio::join!(
         known(&checkpoints, &store),
         Journal::open(checkpoints.clone(), claimed.generation, &carried),
         announce,
+        plan_file::write(&plan, run_dir),
     );
     told?;
     let journal = journal?;
+    let plan_file = plan_file?;
     let locality = if on_a_cluster {
         let asked = tokio::time::timeout(LOCALITY_LIMIT, input::locality(&plan));
         asked.await.unwrap_or_default()
@@ -141,9 +193,11 @@ pub(super) async fn prepare(
     Ok(Prepared {
         generation: claimed.generation,
         base: claimed.base,
+        damaged,
         checkpoints: known?,
         carried,
         plan,
+        plan_file,
         locality,
         journal,
         store,
@@ -154,6 +208,8 @@ pub(super) async fn prepare(
 /// What asks to go on.
 struct Asked<'a> {
     file: &'a RunFile,
+    /// What is to become of an earlier run: as the command line says, or anew where that one is worth nothing.
+    earlier: Earlier,
     spec: &'a JobSpec,
     owner: &'a Owner,
     /// The input as it is now.
@@ -176,14 +232,20 @@ impl Asked<'_> {
         base: Option<&Checkpoint>,
     ) -> Result<Standing, Refusal> {
         let mut history = History::read(dir, generation, self.owner).await?;
-        if self.file.earlier == Earlier::Fresh && !history.is_ours {
+        if self.earlier == Earlier::Fresh && !history.is_ours {
             history.records.clear();
         }
         let base = base.map(|base| &base.manifest);
         journal::check_base(dir, &history.records, base.map(|base| base.cut))?;
-        let ended = history.ended();
-        let mut carried =
-            may_continue(self.file, self.spec, base, history.records, ended.is_some())?;
+        let mut ended = history.ended();
+        let (mut carried, finished) = may_continue(self.earlier, self.spec, base, history.records)?;
+        if let (None, Some(outcome)) = (&ended, finished) {
+            if self.model_is_there(&outcome).await {
+                ended = Some(outcome);
+            } else {
+                tracing::info!("the run is finished, its model is written again");
+            }
+        }
         // The next attempt must find it too, should the goodbye be lost again.
         carried.extend(ended.clone().map(Record::Outcome));
         let plan = match base {
@@ -196,6 +258,27 @@ impl Asked<'_> {
             plan,
             ended,
         })
+    }
+}
+
+impl Asked<'_> {
+    /// Whether the model of a run that is finished lies where this job's is to be.
+    async fn model_is_there(&self, outcome: &Outcome) -> bool {
+        let Some(model) = &outcome.model else {
+            return false;
+        };
+        let Ok(place) = Location::parse(model) else {
+            return false;
+        };
+        let wanted = Location::parse(&self.spec.output.model.url());
+        if !self.file.default_output && wanted.as_ref() != Ok(&place) {
+            return false;
+        }
+        let found = async {
+            let path = place.path().join(MODEL_FILE)?;
+            connect(&place)?.stat(&path).await
+        };
+        found.await.is_ok()
     }
 }
 
@@ -243,14 +326,14 @@ pub(super) fn is_transient(state: JobState, exit_code: u8) -> bool {
     state == JobState::Failed && exit_code == 6
 }
 
-/// Whether this spec may go on from what is there; the records to carry over if so.
+/// Whether this spec may go on from what is there; the records to carry over if so, and how the run ended if nothing is
+/// left to train.
 fn may_continue(
-    file: &RunFile,
+    earlier: Earlier,
     spec: &JobSpec,
     base: Option<&Manifest>,
     history: Vec<Record>,
-    ended_here: bool,
-) -> Result<Vec<Record>, Refusal> {
+) -> Result<(Vec<Record>, Option<Outcome>), Refusal> {
     let mut longer = false;
     if let Some(base) = base
         && base.spec_digest != spec.digest().0
@@ -287,7 +370,7 @@ fn may_continue(
                 ),
             ));
         }
-        if !differences.is_empty() && file.earlier != Earlier::Resume {
+        if !differences.is_empty() && earlier != Earlier::Resume {
             return Err(Refusal::new(
                 7,
                 format!(
@@ -300,21 +383,17 @@ fn may_continue(
             .iter()
             .any(|difference| difference.key == "data.passes");
     }
-    let finished = history.iter().rev().find_map(|record| match record {
-        Record::Outcome(outcome) => Some(outcome.state == JobState::Finished),
+    let last = history.iter().rev().find_map(|record| match record {
+        Record::Outcome(outcome) => Some(outcome.clone()),
         _ => None,
     });
-    if finished == Some(true) && !longer && !ended_here {
-        return Err(Refusal::new(
-            7,
-            "the run in checkpoint.dir is finished: use --fresh to train anew, or raise data.passes and use --resume",
-        ));
-    }
+    let finished = last.filter(|last| last.state == JobState::Finished && !longer);
     // An outcome ends the life of one run; this one goes on.
-    Ok(history
+    let carried = history
         .into_iter()
         .filter(|record| !matches!(record, Record::Outcome(_)))
-        .collect())
+        .collect();
+    Ok((carried, finished))
 }
 
 /// The plan of the checkpoint, if the files are still what they were.
@@ -346,6 +425,34 @@ fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, Refusal
              restore it, or use --fresh to train anew"
         ),
     ))
+}
+
+/// Moves checkpoints that are damaged out of the way, so that nothing deletes them as those of a generation that was given up.
+/// What cannot be moved ends the start: nothing else is touched before.
+async fn set_aside(
+    dir: &CheckpointDir,
+    own: Generation,
+    damaged: Vec<DamagedCheckpoint>,
+) -> Result<Vec<heddle_am_core::DamagedCheckpoint>, Refusal> {
+    let mut moved = Vec::new();
+    for DamagedCheckpoint { cut, error } in damaged {
+        dir.check_highest(own).await?;
+        let begun = Instant::now();
+        let to = loop {
+            match dir.set_aside(cut).await {
+                Err(error) if error.is_retryable() && begun.elapsed() < SET_ASIDE_PATIENCE => {
+                    tokio::time::sleep(SET_ASIDE_AGAIN).await;
+                }
+                result => break result?,
+            }
+        };
+        moved.push(heddle_am_core::DamagedCheckpoint {
+            cut,
+            dir: dir.show(&to),
+            error: heddle_storage::chain(&error),
+        });
+    }
+    Ok(moved)
 }
 
 async fn known(

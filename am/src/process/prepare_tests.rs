@@ -41,6 +41,11 @@ fn spec(dir: &Path, sets: &[&str]) -> JobSpec {
 
 /// Asks to go on beside an owner that lives, with `--take-over`.
 async fn asks(spec: &JobSpec) -> Result<Prepared, Refusal> {
+    asks_beside(spec, Liveness::Alive).await
+}
+
+/// Asks to go on after an owner that lives, is taken over then, or is gone.
+async fn asks_beside(spec: &JobSpec, before: Liveness) -> Result<Prepared, Refusal> {
     let file = RunFile {
         run: RunId(Uuid::from_u128(1)),
         name: spec.name.clone(),
@@ -48,27 +53,30 @@ async fn asks(spec: &JobSpec) -> Result<Prepared, Refusal> {
         job_dir: "/".into(),
         earlier: Earlier::ContinueSame,
         overwrite: false,
-        take_over: true,
+        take_over: before == Liveness::Alive,
+        default_output: false,
     };
     let owner = local_owner().expect("an owner");
-    let lives = |_: &Owner| Liveness::Alive;
+    let lives = |_: &Owner| before;
+    let run_dir = tempfile::tempdir().expect("a folder");
     prepare(
         &file,
         spec,
         owner,
         &lives,
         Lease::default(),
+        run_dir.path().to_str().expect("UTF-8"),
         std::future::ready(Ok(())),
     )
     .await
 }
 
 /// Commits a checkpoint of whoever was prepared.
-async fn commits(prepared: &Prepared, spec: &JobSpec) {
+async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
     let (dir, salt) = (&prepared.store.dir, prepared.store.salt);
     let cut = CutId {
         generation: prepared.generation,
-        number: 1,
+        number,
     };
     let staging = dir.stage(cut, salt).await.expect("staged");
     let content = Bytes::from_static(b"marks");
@@ -144,7 +152,7 @@ async fn who_is_refused_for_its_spec_or_its_data_has_fenced_nobody() {
         Ok(prepared) => prepared,
         Err(refusal) => panic!("{refusal:?}"),
     };
-    commits(&owner, &same).await;
+    commits(&owner, &same, 1).await;
     let dir = &owner.store.dir;
 
     let other = spec(temp.path(), &["model.features=11"]);
@@ -158,5 +166,167 @@ async fn who_is_refused_for_its_spec_or_its_data_has_fenced_nobody() {
     match asks(&same).await {
         Ok(prepared) => assert_eq!(prepared.generation, Generation(2)),
         Err(refusal) => panic!("{refusal:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_trained_no_step_gives_way_to_another_spec_and_other_data() {
+    for change in ["model.features=11", "data"] {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let data = temp.path().join("data");
+        std::fs::create_dir(&data).expect("made");
+        std::fs::write(data.join("a"), "1 1:1\n").expect("written");
+        let first = spec(temp.path(), &[]);
+        let owner = match asks(&first).await {
+            Ok(prepared) => prepared,
+            Err(refusal) => panic!("{refusal:?}"),
+        };
+        commits(&owner, &first, 1).await;
+        let second = match change {
+            "data" => {
+                std::fs::write(data.join("a"), "1 1:1\n0 2:1\n").expect("written");
+                first.clone()
+            }
+            set => spec(temp.path(), &[set]),
+        };
+        // A living predecessor may be training meanwhile.
+        assert!(asks(&second).await.is_err(), "{change}");
+        let prepared = match asks_beside(&second, Liveness::Gone).await {
+            Ok(prepared) => prepared,
+            Err(refusal) => panic!("{change}: {refusal:?}"),
+        };
+        assert!(prepared.base.is_none(), "{change}");
+    }
+}
+
+/// A way to damage a checkpoint's directory; `shard` is the name of its shard file.
+type Damage = fn(dir: &Path, shard: &str);
+
+fn rewrite(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = std::fs::read(path).expect("read");
+    change(&mut bytes);
+    std::fs::write(path, bytes).expect("written");
+}
+
+/// Puts a pipe that nobody writes to in the place of a file.
+fn pipe(path: &Path) {
+    std::fs::remove_file(path).expect("removed");
+    nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("made");
+}
+
+fn folder(path: &Path) {
+    std::fs::remove_file(path).expect("removed");
+    std::fs::create_dir(path).expect("made");
+}
+
+/// Changes the manifest and makes its sidecar fit.
+fn edit_manifest(dir: &Path, from: &str, to: &str) {
+    let path = dir.join("MANIFEST.json");
+    let text = std::fs::read_to_string(&path).expect("read");
+    assert!(text.contains(from), "{from} in {text}");
+    let text = text.replace(from, to);
+    std::fs::write(&path, &text).expect("written");
+    let mut md5sum = std::process::Command::new("md5sum");
+    let sum = md5sum
+        .args(["-b", "MANIFEST.json"])
+        .current_dir(dir)
+        .output();
+    let line = sum.expect("md5sum runs").stdout;
+    std::fs::write(dir.join("MANIFEST.json.md5"), line).expect("written");
+}
+
+const DAMAGES: [(&str, Damage); 17] = [
+    ("shard truncated", |dir, shard| {
+        rewrite(&dir.join(shard), |bytes| bytes.truncate(50));
+    }),
+    ("shard extended", |dir, shard| {
+        rewrite(&dir.join(shard), |bytes| bytes.push(0));
+    }),
+    ("shard emptied", |dir, shard| {
+        rewrite(&dir.join(shard), Vec::clear);
+    }),
+    ("shard deleted", |dir, shard| {
+        std::fs::remove_file(dir.join(shard)).expect("removed");
+    }),
+    ("shard a folder", |dir, shard| folder(&dir.join(shard))),
+    ("shard a pipe", |dir, shard| pipe(&dir.join(shard))),
+    ("sidecar deleted", |dir, shard| {
+        std::fs::remove_file(dir.join(format!("{shard}.md5"))).expect("removed");
+    }),
+    ("sidecar edited", |dir, shard| {
+        let path = dir.join(format!("{shard}.md5"));
+        rewrite(&path, |bytes| {
+            bytes[0] = if bytes[0] == b'0' { b'1' } else { b'0' };
+        });
+    }),
+    ("sidecar a pipe", |dir, shard| {
+        pipe(&dir.join(format!("{shard}.md5")));
+    }),
+    ("manifest flipped", |dir, _| {
+        rewrite(&dir.join("MANIFEST.json"), |bytes| bytes[40] ^= 1);
+    }),
+    ("manifest truncated", |dir, _| {
+        rewrite(&dir.join("MANIFEST.json"), |bytes| bytes.truncate(30));
+    }),
+    ("manifest deleted", |dir, _| {
+        std::fs::remove_file(dir.join("MANIFEST.json")).expect("removed");
+    }),
+    ("manifest a pipe", |dir, _| pipe(&dir.join("MANIFEST.json"))),
+    ("manifest a folder", |dir, _| {
+        folder(&dir.join("MANIFEST.json"));
+    }),
+    ("manifest's sidecar a pipe", |dir, _| {
+        pipe(&dir.join("MANIFEST.json.md5"));
+    }),
+    ("a path out of the folder", |dir, shard| {
+        edit_manifest(dir, shard, "../../data/a");
+    }),
+    ("empty folder", |dir, _| {
+        std::fs::remove_dir_all(dir).expect("removed");
+        std::fs::create_dir(dir).expect("made");
+    }),
+];
+
+/// A job that is continued says which checkpoints it passes over, and none of them is lost: the look at the start
+/// finds nearly every damage, and what it passes over is outside the lineage of the new claim.
+#[tokio::test]
+async fn a_damaged_newest_checkpoint_is_set_aside_and_reported_at_a_continuation() {
+    for (what, damage) in DAMAGES {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let data = temp.path().join("data");
+        std::fs::create_dir(&data).expect("made");
+        std::fs::write(data.join("a"), "1 1:1\n").expect("written");
+        let spec = spec(temp.path(), &[]);
+        let before = match asks(&spec).await {
+            Ok(prepared) => prepared,
+            Err(refusal) => panic!("{refusal:?}"),
+        };
+        commits(&before, &spec, 1).await;
+        commits(&before, &spec, 2).await;
+        let newest = temp.path().join("ckpt/g1-c2");
+        let files = std::fs::read_dir(&newest).expect("listed");
+        let names = files.map(|file| file.expect("listed").file_name().into_string());
+        let is_shard = |name: &String| name.ends_with(".ckpt");
+        let shard = names.flatten().find(is_shard).expect("a shard file");
+        damage(&newest, &shard);
+
+        let limit = std::time::Duration::from_secs(60);
+        let after = match tokio::time::timeout(limit, asks(&spec)).await {
+            Ok(Ok(prepared)) => prepared,
+            Ok(Err(refusal)) => panic!("{what}: {refusal:?}"),
+            Err(_) => panic!("{what}: hangs"),
+        };
+        let base = after.base.expect("the one before").manifest.cut;
+        assert_eq!(base.number, 1, "{what}");
+        let [told] = &after.damaged[..] else {
+            panic!("{what}: {:?}", after.damaged)
+        };
+        assert_eq!(told.cut.number, 2, "{what}");
+        assert!(told.error.contains("g1-c2"), "{what}: {}", told.error);
+        let aside = std::fs::read_dir(temp.path().join("ckpt/damaged")).expect("listed");
+        let aside: Vec<_> = aside.map(|entry| entry.expect("listed").path()).collect();
+        assert_eq!(aside.len(), 1, "{what}: {aside:?}");
+        assert_eq!(aside[0].display().to_string(), told.dir, "{what}");
+        assert!(!newest.exists(), "{what}");
     }
 }

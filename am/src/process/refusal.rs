@@ -6,6 +6,7 @@ use heddle_storage::checkpoint::CheckpointError;
 use crate::claim::ClaimError;
 use crate::input::InputError;
 use crate::journal::JournalError;
+use crate::plan_file::WritePlanError;
 use crate::run_dir::RunDirError;
 pub(super) use crate::store::exit_code_of as code_of;
 
@@ -47,7 +48,18 @@ impl From<InputError> for Refusal {
     fn from(error: InputError) -> Self {
         let code = match &error {
             InputError::Storage { source, .. } => code_of(source),
-            InputError::Location { .. } | InputError::Empty { .. } => 7,
+            InputError::Location { .. } | InputError::Empty { .. } | InputError::TooMany(_) => 7,
+        };
+        Self::new(code, chain(&error))
+    }
+}
+
+impl From<WritePlanError> for Refusal {
+    fn from(error: WritePlanError) -> Self {
+        let code = match &error {
+            WritePlanError::Storage(source) => code_of(source),
+            WritePlanError::Plan(_) => 7,
+            WritePlanError::Location(_) | WritePlanError::Path(_) => 10,
         };
         Self::new(code, chain(&error))
     }

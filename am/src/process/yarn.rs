@@ -13,7 +13,6 @@ mod ending;
 mod given;
 mod judge;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +36,7 @@ use crate::claim::same_application;
 use crate::cluster::Events;
 use crate::cluster::yarn::{Gone, JoinError, Joined, Joining, Sizes, YarnLaunch, join};
 use crate::lease::Lease;
+use crate::node_address;
 use crate::run_dir::RunDir;
 use ending::{Ending, Fenced};
 use given::{Files, Given};
@@ -100,6 +100,7 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
             owner.clone(),
             &judge,
             lease.clone(),
+            &files.yarn.staging,
             files.write_address(&listening.1)
         ),
     );
@@ -153,6 +154,7 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         application: Some(ending.application.clone()),
         cluster,
         kept,
+        past: files.past(),
         events: (events, receiver),
         stops: stopped,
     };
@@ -197,14 +199,27 @@ async fn fenced_by(dir: &CheckpointDir, owner: &Owner) -> Fenced {
 }
 
 async fn listen(given: &Given, files: &Files) -> Result<(TcpListener, AmAddress), Refusal> {
-    let host = &given.environment.node_host;
-    let mut found = tokio::net::lookup_host((host.as_str(), 0))
-        .await
-        .map_err(|error| Refusal::new(6, format!("NM_HOST = {host} has no address: {error}")))?;
-    let host: IpAddr = found
-        .next()
-        .ok_or_else(|| Refusal::new(6, format!("NM_HOST = {host} has no address")))?
-        .ip();
+    let name = given.environment.node_host.clone();
+    let servers: Vec<String> = given
+        .cluster
+        .resource_managers()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let no_address = |error: String| {
+        Refusal::new(
+            6,
+            format!(
+                "NM_HOST = {} has no address: {error}",
+                given.environment.node_host
+            ),
+        )
+    };
+    // The resolver blocks.
+    let found = tokio::task::spawn_blocking(move || node_address::of_node(&name, &servers)).await;
+    let host = found
+        .map_err(|error| no_address(error.to_string()))?
+        .map_err(|error| no_address(error.to_string()))?;
     let (listener, address) = bind(host, &files.spec).await?;
     let address = AmAddress {
         address,
@@ -296,6 +311,7 @@ fn limits(given: &Given, files: &Files) -> Limits {
     Limits {
         orphan_ms,
         allocation_ms: files.spec.yarn.allocation_timeout.0,
+        replacement_ms: files.spec.yarn.replacement_timeout.0,
         ..Limits::default()
     }
 }

@@ -3,8 +3,9 @@
 use heddle_am_core::Outcome;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
 use heddle_protocol::view::{
-    ApplicationView, CheckpointView, EndedView, EvaluationView, FirstFigures, JobState, JobView,
-    LateCheckpointView, Placement, RecoveryView, SlotState, SlotView,
+    ApplicationView, CheckpointView, DamagedCheckpointView, EndedView, EvaluationView,
+    FirstFigures, JobState, JobView, LateCheckpointView, Placement, RecoveryView, SlotState,
+    SlotView,
 };
 
 use super::{Asked, Facts, Report};
@@ -70,6 +71,15 @@ pub(crate) fn view() -> JobView {
         reason: "pserver-0 was lost before its shards were saved".into(),
     });
     view.history.checkpoints_late_total = 1;
+    view.history
+        .checkpoints_damaged
+        .push_back(DamagedCheckpointView {
+            cut: cut(1),
+            at_ms: 1_700_000_004_000,
+            dir: "hdfs://nn/ctr/ckpt/damaged/g1-c1-00".into(),
+            error: "hdfs://nn/ctr/ckpt/g1-c1/MANIFEST.json is damaged: the file is missing".into(),
+        });
+    view.history.checkpoints_damaged_total = 1;
     view.history.first_figures = Some(FirstFigures {
         rows: 0,
         at_ms: 1_700_000_005_000,
@@ -94,7 +104,7 @@ pub(crate) fn view() -> JobView {
     }];
     view.recoveries = vec![RecoveryView {
         cause: "pserver-0 was killed by signal 9".into(),
-        slot: Slot::pserver(0),
+        slot: Some(Slot::pserver(0)),
         at_ms: 1_700_000_010_000,
         epoch_before: Epoch::default(),
         epoch_after: Epoch::default(),

@@ -109,6 +109,23 @@ impl fmt::Display for Report {
                 )
             },
         )?;
+        section(f, "Waits for storage", &history.storage_waits, |wait| {
+            plain(&words::storage_wait(wait))
+        })?;
+        if let Some(wait) = &view.storage_wait {
+            section(f, "Waiting for storage", [wait], |wait| {
+                plain(&words::storage_wait(wait))
+            })?;
+        }
+        section(
+            f,
+            "Checkpoints damaged",
+            &history.checkpoints_damaged,
+            |damaged| {
+                let text = words::checkpoint_damaged(damaged.cut, &damaged.dir, &damaged.error);
+                format!("{}  {}", words::time(damaged.at_ms), plain(&text))
+            },
+        )?;
         section(f, "Containers", &self.containers, ToString::to_string)?;
         let untold = history
             .ended_total
@@ -124,11 +141,12 @@ impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} × {}: {} MiB, {} vcores",
+            "{} × {}: {} MiB, {} vcore{}",
             self.containers,
             one_line(&self.kind),
             self.memory_mib,
-            self.vcores
+            self.vcores,
+            if self.vcores == 1 { "" } else { "s" }
         )?;
         for (name, amount) in &self.other {
             write!(f, ", {} {}", one_line(amount), one_line(name))?;
@@ -193,7 +211,7 @@ mod tests {
             "rows            10,000, 500 rows/s\n",
             "checkpoints     3 taken, 1 given up, newest g1-c3 in hdfs://nn/user/alice/ckpt/1.3\n",
             "model           hdfs://nn/user/alice/model\n",
-            "asked for       1 × pserver: 512 MiB, 1 vcores\n",
+            "asked for       1 × pserver: 512 MiB, 1 vcore\n",
             "    checkpoint     1.200 s  age of the state returned to\n",
             "    resume         0.011 s  to training again\n",
             "g1-c2  pserver-0 was lost before its shards were saved\n",

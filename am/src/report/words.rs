@@ -1,6 +1,7 @@
 //! Lines in which a job's figures are told to people, the same in the report, in `run` and in `status`.
 
-use heddle_protocol::view::{CheckpointView, EvaluationView, RecoveryView};
+use heddle_protocol::ids::CutId;
+use heddle_protocol::view::{CheckpointView, EvaluationView, RecoveryView, StorageWaitView};
 use heddle_telemetry::recovery::{RecoveryPhases, seconds};
 use serde::Serialize;
 
@@ -94,6 +95,44 @@ pub fn checkpoint(taken: &CheckpointView) -> String {
     )
 }
 
+/// `waiting for HDFS since 2026-01-31 13:05:00Z: 2 trainers cannot read hdfs://nn/a: connection refused`; of a wait
+/// that is over: `waited for HDFS for 40.200 s, since …`.
+#[must_use]
+pub fn storage_wait(wait: &StorageWaitView) -> String {
+    let (storage, since) = (wait.storage(), time(wait.since_ms));
+    let mut text = match (wait.ended_ms, wait.trainers) {
+        (Some(ended_ms), _) => {
+            let waited = seconds(ended_ms.saturating_sub(wait.since_ms));
+            format!(
+                "waited for {storage} for {waited}, since {since}: {}",
+                wait.file
+            )
+        }
+        (None, 1) => format!(
+            "waiting for {storage} since {since}: a trainer cannot read {}",
+            wait.file
+        ),
+        (None, trainers) => format!(
+            "waiting for {storage} since {since}: {trainers} trainers cannot read {}",
+            wait.file
+        ),
+    };
+    if !wait.error.is_empty() {
+        text.push_str(": ");
+        text.push_str(&wait.error);
+    }
+    text
+}
+
+/// A checkpoint that is not used because it is damaged.
+#[must_use]
+pub fn checkpoint_damaged(cut: CutId, dir: &str, error: &str) -> String {
+    format!(
+        "checkpoint {cut} is DAMAGED and set aside in {dir}; an older one is used, and the work since then is done \
+         again: {error}"
+    )
+}
+
 /// The five rows of a recovery.
 #[must_use]
 pub fn phases(recovery: &RecoveryView) -> RecoveryPhases {
@@ -131,12 +170,17 @@ pub fn plain(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             '\n' | '\t' => c,
-            c if c.is_control() => '\u{fffd}',
-            // Marks that turn the direction of writing around make a text read as what it is not.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+            c if steers(c) => '\u{fffd}',
             c => c,
         })
         .collect()
+}
+
+/// Whether a character changes how a terminal shows others: control characters of C0 and C1 (ECMA-48), and marks of
+/// Unicode that turn the direction of writing around, which make a text read as what it is not (UAX #9).
+#[must_use]
+pub fn steers(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -157,6 +201,29 @@ mod tests {
         assert_eq!(time(1_700_000_000_000), "2023-11-14 22:13:20Z");
         assert_eq!(time(u64::MAX), "");
         assert_eq!(rate(-0.001), "0");
+    }
+
+    #[test]
+    fn a_wait_for_storage_names_storage_time_file_and_cause() {
+        let mut wait = StorageWaitView {
+            since_ms: 1_700_000_000_000,
+            ended_ms: None,
+            trainers: 2,
+            file: "hdfs://nn:8020/in/part-0".into(),
+            error: "connection refused".into(),
+        };
+        assert_eq!(
+            storage_wait(&wait),
+            "waiting for HDFS since 2023-11-14 22:13:20Z: 2 trainers cannot read hdfs://nn:8020/in/part-0: connection refused"
+        );
+        wait.ended_ms = Some(1_700_000_040_200);
+        wait.error = String::new();
+        assert_eq!(
+            storage_wait(&wait),
+            "waited for HDFS for 40.200 s, since 2023-11-14 22:13:20Z: hdfs://nn:8020/in/part-0"
+        );
+        wait.file = "file:///in/part-0".into();
+        assert!(storage_wait(&wait).starts_with("waited for storage for 40.200 s"));
     }
 
     #[test]

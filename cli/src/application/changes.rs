@@ -13,11 +13,14 @@ pub struct Changes {
     phase: Option<u32>,
     evaluated: BTreeSet<u32>,
     checkpoints: BTreeSet<CutId>,
-    recovered: BTreeSet<(u64, Slot)>,
+    recovered: BTreeSet<(u64, Option<Slot>)>,
     running: BTreeSet<(Slot, Incarnation)>,
-    /// Losses and late checkpoints of the attempt; each attempt counts anew.
+    /// Losses and late checkpoints.
     lost: u64,
     late: u64,
+    /// Since when trainers wait for their storage, if that was told.
+    storage_wait: Option<u64>,
+    damaged: u64,
 }
 
 impl Changes {
@@ -49,7 +52,11 @@ impl Changes {
                     view.attempt.0
                 ),
             });
-            (self.lost, self.late) = (0, 0);
+            // The new one counts on from what the old one had written down.
+            let history = &view.history;
+            self.lost = self.lost.min(history.ended_total);
+            self.late = self.late.min(history.checkpoints_late_total);
+            self.damaged = self.damaged.min(history.checkpoints_damaged_total);
         }
         self.attempt = view.attempt.0;
         self.losses(view, &mut events);
@@ -76,6 +83,7 @@ impl Changes {
                 events.push(Event::Recovered(recovery.clone()));
             }
         }
+        self.storage_wait(view, &mut events);
         events.push(Event::Progress {
             text: view.phase_text.clone(),
             rows: view.rows,
@@ -83,6 +91,20 @@ impl Changes {
             training_loss: view.training_loss,
         });
         events
+    }
+
+    /// A wait is told when it is seen first and when it is not seen any more.
+    fn storage_wait(&mut self, view: &JobView, events: &mut Vec<Event>) {
+        if let Some(wait) = &view.storage_wait {
+            if self.storage_wait.is_none() {
+                events.push(Event::StorageWait(wait.clone()));
+            }
+            self.storage_wait = Some(wait.since_ms);
+        } else if self.storage_wait.take().is_some()
+            && let Some(over) = view.history.storage_waits.back()
+        {
+            events.push(Event::StorageWait(over.clone()));
+        }
     }
 
     /// The view keeps the newest and counts all, so that those not seen yet are the last ones.
@@ -110,6 +132,20 @@ impl Changes {
             });
         }
         self.late = history.checkpoints_late_total;
+        let damaged = &history.checkpoints_damaged;
+        let from = new(
+            history.checkpoints_damaged_total,
+            self.damaged,
+            damaged.len(),
+        );
+        for damaged in damaged.iter().skip(from) {
+            events.push(Event::CheckpointDamaged {
+                cut: damaged.cut,
+                dir: damaged.dir.clone(),
+                error: damaged.error.clone(),
+            });
+        }
+        self.damaged = history.checkpoints_damaged_total;
     }
 
     fn slots(&mut self, view: &JobView, events: &mut Vec<Event>) {
@@ -130,7 +166,7 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use heddle_protocol::ids::{Attempt, RunId};
-    use heddle_protocol::view::{EvaluationView, History, SlotView};
+    use heddle_protocol::view::{EvaluationView, History, SlotView, StorageWaitView};
 
     use super::*;
 
@@ -215,11 +251,47 @@ mod tests {
     }
 
     #[test]
-    fn another_attempt_counts_its_losses_anew() {
+    fn a_wait_for_storage_is_told_at_its_begin_and_its_end() {
         let (mut changes, mut view) = (Changes::default(), view());
         told(&mut changes, &view);
+        let mut wait = StorageWaitView {
+            since_ms: 5_000,
+            trainers: 1,
+            file: "hdfs://nn/in".to_owned(),
+            ..StorageWaitView::default()
+        };
+        view.storage_wait = Some(wait.clone());
+        assert_eq!(told(&mut changes, &view), ["storage-wait"]);
+        assert_eq!(told(&mut changes, &view), [""; 0]);
+        view.storage_wait = None;
+        wait.ended_ms = Some(9_000);
+        view.history
+            .note(&Event::StorageWait(wait), 9_000, |_, _| None);
+        assert_eq!(view.history.storage_waited_ms, 4_000);
+        assert_eq!(told(&mut changes, &view), ["storage-wait"]);
+        assert_eq!(told(&mut changes, &view), [""; 0]);
+    }
+
+    #[test]
+    fn another_attempt_counts_on_from_what_the_old_one_wrote_down() {
+        let (mut changes, mut view) = (Changes::default(), view());
+        told(&mut changes, &view);
+        let lost = |n: u64| Event::Lost {
+            slot: Slot::trainer(0),
+            incarnation: Incarnation(1),
+            cause: n.to_string(),
+        };
+        for n in 0..3 {
+            view.history.note(&lost(n), n, |_, _| None);
+        }
+        assert_eq!(told(&mut changes, &view), ["lost", "lost", "lost"]);
+        // The third was not written down before the old one died.
         view.attempt = Attempt(2);
+        view.history.ended.pop_back();
+        view.history.ended_total = 2;
         view.evaluations.push(evaluation(0));
         assert_eq!(told(&mut changes, &view), ["warning", "evaluated"]);
+        view.history.note(&lost(4), 4, |_, _| None);
+        assert_eq!(told(&mut changes, &view), ["lost"]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use heddle_am::report::Report;
 use heddle_protocol::control::Operation;
 use heddle_protocol::ids::{Attempt, RunId};
-use heddle_protocol::view::{Event, JobState, JobView};
+use heddle_protocol::view::{Event, JobState, JobView, SlotState, SlotView};
 use heddle_yarn::client::FinalApplicationStatus;
 use heddle_yarn::{ApplicationState, ClientError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -25,6 +25,9 @@ const LOOK_SOON: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(500);
 /// A wait of this length has a reason worth a line of its own.
 const WAIT_TOLD_AFTER: Duration = Duration::from_secs(3);
+
+/// Slots that a line names; the rest is a number.
+const MISSING_MAX: usize = 4;
 
 /// Why waiting ended before the application did.
 enum Stop {
@@ -49,6 +52,7 @@ pub async fn follow(application: Application, waiting: Waiting, json: bool) -> O
         changes: Changes::default(),
         view: None,
         since: Instant::now(),
+        waits_since: None,
         told: String::new(),
         silent: false,
     };
@@ -147,6 +151,8 @@ struct Follower {
     /// The job as it was seen last.
     view: Option<JobView>,
     since: Instant,
+    /// Since when it waits for containers.
+    waits_since: Option<Instant>,
     /// What was said last about why it waits.
     told: String,
     /// Whether the ResourceManager has not answered lately.
@@ -168,7 +174,11 @@ impl Follower {
             return Ok(());
         }
         match self.application.refresh().await {
-            Ok(()) => self.silent = false,
+            Ok(()) => {
+                if std::mem::take(&mut self.silent) {
+                    self.teller.say("the ResourceManager answers again");
+                }
+            }
             Err(error) if error.is_retryable() => {
                 if !self.silent {
                     self.silent = true;
@@ -218,6 +228,7 @@ impl Follower {
         for event in self.changes.to(&view, &address) {
             self.teller.take(event)?;
         }
+        self.wait_for_containers(&view);
         self.view = Some(view);
         Ok(())
     }
@@ -229,8 +240,41 @@ impl Follower {
             true => "waiting for a place for the ApplicationMaster".to_owned(),
             false => text.to_owned(),
         };
-        self.teller.show(&line);
+        let seconds = self.since.elapsed().as_secs();
+        self.teller.show(&format!("{seconds} s  {line}"));
         if self.since.elapsed() > WAIT_TOLD_AFTER && self.told != line && !json {
+            self.teller.say(&format!("waiting: {line}"));
+            self.told = line;
+        }
+    }
+
+    /// While the job waits for containers: how many it has, and once in a while the same on a line that stays.
+    fn wait_for_containers(&mut self, view: &JobView) {
+        if view.state != JobState::Starting || view.slots.is_empty() {
+            return;
+        }
+        let there =
+            |slot: &&SlotView| slot.state != SlotState::Empty && slot.state != SlotState::Asked;
+        let missing: Vec<String> = view
+            .slots
+            .iter()
+            .filter(|slot| slot.state == SlotState::Asked)
+            .map(|slot| slot.slot.to_string())
+            .take(MISSING_MAX)
+            .collect();
+        if missing.is_empty() {
+            return;
+        }
+        let line = format!(
+            "{} of {} containers are there; not yet: {}",
+            view.slots.iter().filter(there).count(),
+            view.slots.len(),
+            missing.join(", ")
+        );
+        let waited = *self.waits_since.get_or_insert_with(Instant::now);
+        self.teller
+            .show(&format!("{} s  {line}", waited.elapsed().as_secs()));
+        if waited.elapsed() > WAIT_TOLD_AFTER && self.told != line && !self.teller.is_json() {
             self.teller.say(&format!("waiting: {line}"));
             self.told = line;
         }
@@ -249,6 +293,11 @@ impl Follower {
             _ = signals.next() => return self.kill("killed by its submitter").await,
         };
         if let Err(failure) = ordered {
+            if failure.exit == Exit::JobFailed {
+                // It answers, so it ends by itself: without a new checkpoint.
+                self.teller.say(&failure.fact);
+                return Ok(());
+            }
             self.teller.say(&format!("{}; killed", failure.fact));
             return self.kill("killed by its submitter").await;
         }
@@ -313,10 +362,14 @@ impl Follower {
                 (JobState::Failed, told)
             }
         };
-        let message = match report.diagnostics.trim() {
+        let mut message = match report.diagnostics.trim() {
             "" | "N/A" => format!("{} ended without a word", report.id),
             words => words.to_owned(),
         };
+        // One that trained has checkpoints, unless it said otherwise.
+        if state != JobState::Finished && self.view.as_ref().is_some_and(|view| view.rows > 0) {
+            message.push_str("\nsubmit the job again: it continues from its last checkpoint");
+        }
         let view = self.view.clone().unwrap_or_else(|| {
             let started_ms = u64::try_from(report.start_time_ms).unwrap_or(0);
             JobView::starting(RunId(Uuid::nil()), &report.name, Attempt(1), started_ms)

@@ -7,9 +7,10 @@ use std::time::Duration;
 use heddle_am::report::logs::{TAIL_BYTES_MAX, tails};
 use heddle_protocol::view::{JobView, Placement};
 use heddle_storage::read_small;
-use heddle_yarn::{ApplicationId, ContainerId};
+use heddle_yarn::{ApplicationId, ContainerId, NodeReport, NodeState};
 
 use super::Application;
+use crate::commands::submit::rm_web;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -109,6 +110,17 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
         sources.insert(source.placement.container.clone(), source);
     }
     let client = &application.site.client;
+    // Of a container that is over, the ResourceManager's RPC knows no node: its web server does for an
+    // ApplicationMaster's, and a node that still runs is found by its name.
+    let (masters, nodes) = tokio::join!(
+        rm_web::masters(&application.site, application.id()),
+        client.nodes(&[
+            NodeState::Running,
+            NodeState::Unhealthy,
+            NodeState::Decommissioning
+        ]),
+    );
+    let nodes = nodes.unwrap_or_default();
     for attempt in client.attempts(application.id()).await.unwrap_or_default() {
         for container in client.containers(attempt.id).await.unwrap_or_default() {
             let id = container.id.to_string();
@@ -128,7 +140,7 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
         // The ApplicationMaster's own, also when it is over.
         if let Some(container) = attempt.container {
             let id = container.to_string();
-            sources.entry(id.clone()).or_insert_with(|| Source {
+            let source = sources.entry(id.clone()).or_insert_with(|| Source {
                 name: name_of(container),
                 placement: Placement {
                     container: id,
@@ -137,6 +149,18 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
                 },
                 failed: false,
             });
+            if source.placement.node_http.is_empty() {
+                source.placement.node_http = masters
+                    .get(&source.placement.container)
+                    .cloned()
+                    .unwrap_or_default();
+            }
+        }
+    }
+    for source in sources.values_mut() {
+        if source.placement.node_http.is_empty() {
+            let node = node_of(&nodes, &source.placement.node);
+            source.placement.node_http = node.unwrap_or_default();
         }
     }
     let mut sources: Vec<Source> = sources
@@ -145,6 +169,15 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
         .collect();
     sources.sort_by_key(|source| (wanted.failed_first && !source.failed, source.name.clone()));
     Ok(sources)
+}
+
+/// The web server of the only NodeManager of that host.
+fn node_of(nodes: &[NodeReport], host: &str) -> Option<String> {
+    let mut here = nodes
+        .iter()
+        .filter(|node| !host.is_empty() && node.id.host == host);
+    let only = here.next()?;
+    here.next().is_none().then(|| only.http_address.clone())
 }
 
 /// `am-2` for the first container of attempt 2, which is its ApplicationMaster's; else the id.
@@ -239,7 +272,7 @@ impl Printed {
                 output::line(&format!("==> {name} <=="))?;
                 name.clone_into(&mut self.last);
             }
-            output::line(text.trim_end_matches('\n'))?;
+            output::log_text(text.trim_end_matches('\n'))?;
         }
         self.tails.insert(name.to_owned(), content);
         Ok(())

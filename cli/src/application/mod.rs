@@ -15,6 +15,7 @@ use std::time::Duration;
 use heddle_am::report::{Report, place};
 use heddle_am::run_dir::RunFile;
 use heddle_protocol::control::Operation;
+use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::{JobSpec, Location};
@@ -29,9 +30,14 @@ use crate::commands::submit::SECRET_FILE;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::site::{Site, client_failure, path_of, storage_failure};
+use crate::waiting;
 
 pub use follow::follow;
 
+/// What commands wait for, in words. Calls to the ResourceManager tell of themselves ([`Site`]).
+pub const HDFS: &str = "HDFS";
+/// For the job's secret where another way leads to the same.
+const KEY_LIMIT: Duration = Duration::from_secs(3);
 /// Of a spec or a secret; the largest specs name some thousand files.
 const SMALL_BYTES_MAX: usize = 4 << 20;
 
@@ -121,7 +127,16 @@ impl Application {
     /// # Errors
     /// Exit 7 when the cluster knows none, 6 when it does not answer.
     pub async fn find(id: ApplicationId) -> Result<Self, Failure> {
-        let site = Arc::new(Site::load()?);
+        let mut found = Self::known(Arc::new(Site::load()?), id).await?;
+        found.spec = waiting::on(HDFS, found.read_spec()).await;
+        Ok(found)
+    }
+
+    /// The same without its job: the ResourceManager alone is asked about one that it remembers.
+    ///
+    /// # Errors
+    /// As [`Application::find`].
+    pub async fn known(site: Arc<Site>, id: ApplicationId) -> Result<Self, Failure> {
         let report = match site.client.report(id).await {
             Ok(report) => report,
             Err(error) => match Self::forgotten(&site, id, &error).await {
@@ -134,9 +149,23 @@ impl Application {
                 }
             },
         };
-        let mut found = Self::of(site, report, None)?;
-        found.spec = found.read_spec().await;
-        Ok(found)
+        Self::of(site, report, None)
+    }
+
+    /// The job as its ApplicationMaster sees it, found without the ResourceManager: one of ours, by the address that
+    /// it wrote on HDFS.
+    pub async fn view_past_resource_manager(site: Arc<Site>, id: ApplicationId) -> Option<JobView> {
+        let user = site.user.short_name().to_owned();
+        let application = Self::of(site, over(id, user, String::new()), None).ok()?;
+        let dir = application.staging.join("am").url();
+        let written = heddle_storage::read_highest(&dir, "json", SMALL_BYTES_MAX).await;
+        let address: AmAddress = serde_json::from_slice(&written.ok()??).ok()?;
+        let am = Am {
+            addresses: vec![address.address],
+            ..application.am().await
+        };
+        let (run, secret) = application.key().await.ok()?;
+        am.view_with(*run, secret).await.ok()
     }
 
     /// One of ours that is over and that the ResourceManager does not remember, from the report that it left.
@@ -203,25 +232,24 @@ impl Application {
         let id = self.id();
         let timeout = self.spec.as_ref().map(|spec| spec.checkpoint.timeout);
         Am {
-            address: self.address().await,
+            addresses: self.addresses().await,
             who: format!("the ApplicationMaster of {id}"),
             next: format!("`heddle status {id}` shows how it stands"),
             checkpoint_timeout: timeout.map_or(Duration::from_secs(300), |it| it.as_duration()),
         }
     }
 
-    async fn address(&self) -> Option<std::net::SocketAddr> {
-        let port = u16::try_from(self.report.port)
-            .ok()
-            .filter(|port| *port > 0)?;
+    /// All addresses of its host, IPv4 first: an ApplicationMaster listens on IPv4 where its node has it.
+    async fn addresses(&self) -> Vec<std::net::SocketAddr> {
+        let port = u16::try_from(self.report.port).unwrap_or(0);
         let host = &self.report.host;
-        if host.is_empty() || host == "N/A" || self.is_over() {
-            return None;
+        if port == 0 || host.is_empty() || host == "N/A" || self.is_over() {
+            return Vec::new();
         }
-        tokio::net::lookup_host((host.as_str(), port))
-            .await
-            .ok()?
-            .next()
+        let found = tokio::net::lookup_host((host.as_str(), port)).await;
+        let mut addresses: Vec<_> = found.map(Iterator::collect).unwrap_or_default();
+        addresses.sort_by_key(std::net::SocketAddr::is_ipv6);
+        addresses
     }
 
     /// Tells its ApplicationMaster what to do; returns when it is done.
@@ -276,9 +304,10 @@ impl Application {
     /// Exit 6 when none answers.
     pub async fn view(&self) -> Result<JobView, Failure> {
         let am = self.am().await;
-        if am.address.is_some()
+        if !am.addresses.is_empty()
             && self.is_own()
-            && let Ok((run, secret)) = self.key().await
+            // The secret is on HDFS; while that does not answer, the pages show the same.
+            && let Ok(Ok((run, secret))) = tokio::time::timeout(KEY_LIMIT, self.key()).await
         {
             return am.view_with(*run, secret).await;
         }
@@ -292,7 +321,8 @@ impl Application {
     pub async fn last_report(&self) -> Result<Option<Report>, Failure> {
         let failed = |error| storage_failure("the report cannot be read", &error);
         let storage = &*self.site.storage;
-        let entries = match storage.list(&path_of(&self.reports)?).await {
+        let listed = waiting::on(HDFS, storage.list(&path_of(&self.reports)?)).await;
+        let entries = match listed {
             Ok(entries) => entries,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(failed(error)),
@@ -306,7 +336,8 @@ impl Application {
         names.sort();
         names.insert(0, path_of(&self.reports.join("report.json"))?);
         for path in names.iter().rev() {
-            if let Some(report) = place::read(storage, path).await.map_err(failed)? {
+            let read = waiting::on(HDFS, place::read(storage, path)).await;
+            if let Some(report) = read.map_err(failed)? {
                 return Ok(Some(report));
             }
         }
@@ -318,7 +349,7 @@ impl Application {
     pub async fn sweep(&self) {
         if self.is_over() && self.is_own() {
             // Not worth a word: the next look at the application tries again.
-            let _best_effort = self.site.remove_dir(&self.staging).await;
+            let _best_effort = waiting::on(HDFS, self.site.remove_dir(&self.staging)).await;
         }
     }
 }

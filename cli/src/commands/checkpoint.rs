@@ -12,7 +12,7 @@ use heddle_storage::checkpoint::{Candidate, CheckpointDir, CheckpointError, Dept
 use heddle_storage::{Location, Reason, Storage, StorageError, chain, connect};
 use serde::Serialize;
 
-use super::{Named, PlaceArgs, RunArgs};
+use super::{Named, PlaceArgs, RunArgs, application};
 use crate::am_client;
 use crate::application::Application;
 use crate::exit::Exit;
@@ -37,10 +37,10 @@ pub enum Command {
 }
 
 /// A folder of checkpoints, or the run that wrote it.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Where {
-    /// The folder (checkpoint.dir) or a run's id
-    #[arg(value_name = "DIR|RUN")]
+    /// The folder (checkpoint.dir), or the id of a run or an application
+    #[arg(value_name = "DIR|RUN|APPLICATION")]
     what: String,
     #[command(flatten)]
     place: PlaceArgs,
@@ -50,9 +50,9 @@ pub struct Where {
 pub struct Remove {
     #[command(flatten)]
     dir: Where,
-    /// The checkpoint, such as g1-c4
+    /// The checkpoint, such as g1-c4; may also be the last part of the folder: ckpt/g1-c4
     #[arg(value_name = "CHECKPOINT")]
-    cut: String,
+    cut: Option<String>,
 }
 
 pub fn checkpoint(command: Command, json: bool) -> Outcome {
@@ -96,11 +96,24 @@ impl Where {
         }
     }
 
-    /// The folder: a path or URL as it is, else that of the run called so.
+    /// The folder: a path or URL as it is, else that of the run or application called so.
     ///
     /// # Errors
     /// It is no place, and no run is called so.
-    pub fn location(&self) -> Result<Location, Failure> {
+    pub async fn location(&self) -> Result<Location, Failure> {
+        if let Some(id) = application(&self.what)?
+            && !Path::new(&self.what).exists()
+        {
+            let spec = Application::find(id).await?.spec;
+            let spec = spec.ok_or_else(|| {
+                Failure::new(
+                    Exit::Input,
+                    format!("{id}: its job cannot be read any more"),
+                )
+                .next("name the folder, checkpoint.dir of its job file")
+            })?;
+            return location(&spec.checkpoint.dir.url());
+        }
         let text = match self.what.contains("://") || Path::new(&self.what).is_dir() {
             true => self.what.clone(),
             false if self.what.contains('/') => self.what.clone(),
@@ -120,7 +133,7 @@ impl Where {
     /// # Errors
     /// It is not, or cannot be read.
     pub async fn open(&self) -> Result<CheckpointDir, Failure> {
-        let location = self.location()?;
+        let location = self.location().await?;
         let storage = reached(&location).await?;
         CheckpointDir::open(storage, location.path().clone())
             .await
@@ -322,9 +335,9 @@ fn row(line: &CheckpointLine, depth: Depth) -> Vec<String> {
 }
 
 async fn remove(remove: &Remove, json: bool) -> Outcome {
-    let cut = parse_cut(&remove.cut)?;
-    let place = runs::work_dir(remove.dir.place.work_dir.as_deref())?;
-    let location = remove.dir.location()?;
+    let (remove, cut) = remove.meant()?;
+    let place = runs::work_dir(remove.place.work_dir.as_deref())?;
+    let location = remove.location().await?;
     let user = runs::all(&place).into_iter().find(|run| {
         run.standing() == Standing::Running
             && run
@@ -339,7 +352,7 @@ async fn remove(remove: &Remove, json: bool) -> Outcome {
         )
         .next("it removes old checkpoints by itself, see checkpoint.keep"));
     }
-    let dir = remove.dir.open().await?;
+    let dir = remove.open().await?;
     dir.remove(cut)
         .await
         .map_err(|error| failure("the checkpoint was not removed", &error))?;
@@ -349,6 +362,22 @@ async fn remove(remove: &Remove, json: bool) -> Outcome {
         eprintln!("removed {cut}");
     }
     Ok(Exit::Ok)
+}
+
+impl Remove {
+    /// The folder and the checkpoint in it: two words, or one path.
+    fn meant(&self) -> Result<(Where, CutId), Failure> {
+        if let Some(cut) = &self.cut {
+            return Ok((self.dir.clone(), parse_cut(cut)?));
+        }
+        let path = self.dir.what.trim_end_matches('/');
+        let (dir, cut) = path.rsplit_once('/').unwrap_or((".", path));
+        let cut = parse_cut(cut).map_err(|failure| {
+            failure.next("`heddle checkpoint rm DIR|RUN g1-c4`, or the path of one: ckpt/g1-c4")
+        })?;
+        let dir = if dir.is_empty() { "/" } else { dir };
+        Ok((Where::new(dir, &self.dir.place), cut))
+    }
 }
 
 /// `g1-c4` as a checkpoint's name.

@@ -3,15 +3,17 @@
 //! The job's secret comes from a file (`heddle run`) or from the container's credentials (YARN), which is the one
 //! thing that the crates below cannot do by themselves: they know nothing of Hadoop.
 
-use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use heddle_agent::Environment;
+use heddle_agent::{AmPlace, Environment};
+use heddle_am::node_address;
 use heddle_am::staging::SECRET_ALIAS;
 use heddle_hadoop::token::Credentials;
 use heddle_protocol::environment::{AM_DIR, BIND_HOST, DATA_THREADS, PORTS};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::spec::PortRange;
+use heddle_telemetry::descriptors::Limit;
 use heddle_telemetry::logs;
 use heddle_trainer::TrainerError;
 
@@ -29,19 +31,21 @@ pub struct AmArgs {
 }
 
 /// Logs into the container's folder; a container's stderr is a file beside them, for what is worse
-/// than a log line.
-fn init_logs(process: &'static str) -> Result<(), Failure> {
+/// than a log line. Raises the limit of open files: each of these processes holds many connections.
+fn init_process(process: &'static str) -> Result<(), Failure> {
     let setup = logs::Setup {
         process,
         dir: heddle_agent::log_dir(),
         stderr: "error",
         ..logs::Setup::default()
     };
-    logs::init(&setup).map_err(|error| Failure::caused(Exit::Internal, "no log", &error))
+    logs::init(&setup).map_err(|error| Failure::caused(Exit::Internal, "no log", &error))?;
+    Limit::raise();
+    Ok(())
 }
 
 pub fn am(args: &AmArgs) -> Outcome {
-    init_logs("am")?;
+    init_process("am")?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::caused(Exit::Internal, "this program's own path", &error))?;
     let ended = match &args.run_dir {
@@ -104,42 +108,32 @@ fn secret_of_credentials(file: &Path) -> Result<Secret, Failure> {
     Secret::from_hex(text).map_err(|_| missing())
 }
 
-/// The address of this node, which may be given by its name.
-fn address_of(host: &str) -> Result<IpAddr, Failure> {
-    if let Ok(address) = host.parse() {
-        return Ok(address);
-    }
+/// The address of this node, which may be given by its name. `am`: the ApplicationMaster, which every node calls.
+fn address_of(host: &str, am: &AmPlace) -> Result<IpAddr, Failure> {
     if host == "localhost" {
-        // A resolver may put ::1 first.
+        // A resolver may put ::1 first, or know nothing else.
         return Ok(IpAddr::V4(Ipv4Addr::LOCALHOST));
     }
-    let named = |error: &std::io::Error| {
+    let servers: Vec<String> = match am {
+        AmPlace::Directory { first, .. } => first.iter().map(|am| am.address.to_string()).collect(),
+        AmPlace::File(_) => Vec::new(),
+    };
+    node_address::of_node(host, &servers).map_err(|error| {
         Failure::caused(
             Exit::Input,
             format!("{BIND_HOST}, else NM_HOST, is {host}, which has no address on this node"),
-            error,
+            &error,
         )
         .next("let every node resolve its own name")
-    };
-    let found: Vec<IpAddr> = (host, 0)
-        .to_socket_addrs()
-        .map_err(|error| named(&error))?
-        .map(|address| address.ip())
-        .collect();
-    // All nodes have IPv4 where one has it; not all have both.
-    let first = found.iter().find(|address| address.is_ipv4());
-    first
-        .or(found.first())
-        .copied()
-        .ok_or_else(|| named(&std::io::ErrorKind::NotFound.into()))
+    })
 }
 
 pub fn pserver() -> Outcome {
-    init_logs("pserver")?;
+    init_process("pserver")?;
     let environment = environment()?;
     let options = heddle_pserver::Options {
         threads: variable(DATA_THREADS, 1)?,
-        host: address_of(&environment.host)?,
+        host: address_of(&environment.host, &environment.am)?,
         ports: match variable(PORTS, String::new())?.as_str() {
             "" => None,
             text => Some(text.parse::<PortRange>().map_err(|error| {
@@ -168,7 +162,7 @@ pub fn pserver() -> Outcome {
 }
 
 pub fn trainer() -> Outcome {
-    init_logs("trainer")?;
+    init_process("trainer")?;
     match heddle_trainer::run(environment()?) {
         Ok(()) => Ok(Exit::Ok),
         Err(error @ TrainerError::Environment(_)) => Err(Failure::caused(
@@ -221,9 +215,10 @@ mod tests {
     #[test]
     fn a_node_may_be_given_by_address_or_by_name() {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        assert_eq!(address_of("127.0.0.1").ok(), Some(loopback));
-        assert_eq!(address_of("localhost").ok(), Some(loopback));
-        let failure = address_of("no such host").expect_err("no address");
+        let am = AmPlace::File(PathBuf::new());
+        assert_eq!(address_of("127.0.0.1", &am).ok(), Some(loopback));
+        assert_eq!(address_of("localhost", &am).ok(), Some(loopback));
+        let failure = address_of("no such host", &am).expect_err("no address");
         assert!(failure.fact.contains("no such host"), "{failure:?}");
     }
 }

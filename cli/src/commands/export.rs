@@ -1,6 +1,7 @@
 //! `heddle export`: the model of any checkpoint, without a job.
 
 use clap::ValueEnum;
+use heddle_am::driver::wall_ms;
 use heddle_am::report::words;
 use heddle_protocol::spec::ModelFormat;
 use heddle_storage::Location;
@@ -16,8 +17,8 @@ use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A checkpoint's folder (…/g1-c4), or a folder of checkpoints or a run: its newest checkpoint
-    #[arg(value_name = "CHECKPOINT|DIR|RUN")]
+    /// A checkpoint's folder (…/g1-c4), or a folder of checkpoints, a run or an application: its newest checkpoint
+    #[arg(value_name = "CHECKPOINT|DIR|RUN|APPLICATION")]
     checkpoint: String,
     /// The folder to write into; empty or not there yet
     #[arg(value_name = "OUT")]
@@ -54,7 +55,7 @@ pub fn export(args: &Args, json: bool) -> Outcome {
         reached(&from).await?;
         reached(&out).await
     })?;
-    let exported = write(&from, &formats, &out).map_err(|error| refused(&error))?;
+    let exported = write(&from, &formats, &out, wall_ms()).map_err(|error| refused(&error))?;
     for file in &exported.files {
         if json {
             output::json(file)?;
@@ -72,11 +73,12 @@ pub fn export(args: &Args, json: bool) -> Outcome {
 
 /// The newest complete checkpoint of a folder or run. A damaged one is told, not passed over.
 async fn newest(what: &Where) -> Result<Location, Failure> {
-    let place = what.location()?;
+    let place = what.location().await?;
     let dir: CheckpointDir = what.open().await?;
     let find = async {
         let lineage = dir.lineage().await?;
-        dir.newest(&lineage, Depth::Shallow, OnCorrupt::Fail).await
+        let newest = dir.newest(&lineage, Depth::Shallow, OnCorrupt::Fail);
+        Ok::<_, CheckpointError>(newest.await?.checkpoint)
     };
     match find.await {
         Ok(Some(checkpoint)) => Ok(place.with_path(checkpoint.dir)),

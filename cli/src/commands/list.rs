@@ -26,8 +26,38 @@ pub struct Args {
     /// Applications of all users
     #[arg(long)]
     all_users: bool,
+    /// Show the newest N of each kind; 0 shows all
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    limit: usize,
+    /// Only those in this state; may be given several times
+    #[arg(long, value_name = "STATE", value_parser = STATES)]
+    state: Vec<String>,
+    /// Only those of the job with this name
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     #[command(flatten)]
     place: PlaceArgs,
+}
+
+/// All states that a run or an application may be in.
+const STATES: [&str; 7] = [
+    "waiting", "running", "finished", "failed", "stopped", "died", "unknown",
+];
+
+impl Args {
+    fn wants(&self, name: &str, state: &str) -> bool {
+        (self.state.is_empty() || self.state.iter().any(|wanted| wanted == state))
+            && self.name.as_deref().is_none_or(|wanted| wanted == name)
+    }
+
+    /// As many as are asked for; the number of those that are left out is added to `left_out`.
+    fn newest<T>(&self, mut found: Vec<T>, left_out: &mut usize) -> Vec<T> {
+        if self.limit > 0 && found.len() > self.limit {
+            *left_out += found.len() - self.limit;
+            found.truncate(self.limit);
+        }
+        found
+    }
 }
 
 /// A run as `--json` shows it.
@@ -57,25 +87,38 @@ struct ApplicationLine {
 pub fn list(args: &Args, json: bool) -> Outcome {
     let mut rows = Vec::new();
     let mut nowhere = Vec::new();
+    let mut left_out = 0;
     if args.yarn || (!args.local && site::is_named()) {
         match am_client::runtime()?.block_on(applications(args.all_users)) {
-            Ok(found) => {
-                for report in &found {
+            Ok(mut found) => {
+                found.retain(|report| args.wants(&report.name, standing(report)));
+                for report in &args.newest(found, &mut left_out) {
                     rows.push(of_cluster(report, json)?);
                 }
                 nowhere.push("on the cluster".to_owned());
             }
             Err(failure) if args.yarn => return Err(failure),
             // The runs of this machine are worth telling all the same.
-            Err(failure) => eprintln!("warning: {}: {}", failure.fact, failure.causes.join(": ")),
+            Err(failure) => output::note(&format!(
+                "warning: {}: {}",
+                failure.fact,
+                failure.causes.join(": ")
+            )),
         }
     }
     if !args.yarn {
         let work_dir = runs::work_dir(args.place.work_dir.as_deref())?;
         nowhere.push(format!("in {}", work_dir.display()));
-        for run in runs::all(&work_dir) {
+        let mut found = runs::all(&work_dir);
+        found.retain(|run| args.wants(&run.file.name, run.standing().word()));
+        for run in args.newest(found, &mut left_out) {
             rows.push(of_machine(&run, json)?);
         }
+    }
+    if left_out > 0 {
+        eprintln!(
+            "{left_out} older ones are not shown: --limit 0 shows all, `heddle prune` removes old runs"
+        );
     }
     if json {
         return Ok(Exit::Ok);

@@ -188,7 +188,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Copies as it is.
+    /// Copies whole lines, or a chunk without a line end.
     fn print_bytes(
         &self,
         file: &mut File,
@@ -203,10 +203,14 @@ impl Reading {
             if count == 0 {
                 break;
             }
-            if let Err(error) = out.write_all(&buffer[..count]) {
+            let lines = buffer[..count].iter().rposition(|&byte| byte == b'\n');
+            let count = lines.map_or(count, |end| end + 1);
+            if let Err(error) = out.write_all(&output::log_bytes(&buffer[..count])) {
                 return Ok(Err(output::broken(&error)));
             }
             at += count as u64;
+            // What is behind the last line end belongs to the next chunk.
+            file.seek(SeekFrom::Start(at))?;
         }
         Ok(out
             .flush()

@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use heddle_storage::Location;
 use heddle_trainer::predict::{
-    LinearModel, ModelError, PredictError, predict_files, predict_stream,
+    LinearModel, ModelError, PredictError, Quality, Scored, predict_files, predict_stream,
 };
-use heddle_trainer::reader::ReadError;
+use heddle_trainer::reader::{Labels, ReadError};
+use serde::Serialize;
 
 use super::checkpoint::{location, reached, unusable};
 use crate::am_client;
@@ -14,7 +15,20 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
+mod sink;
+
+use sink::Sink;
+
+/// Score data with a model.
+///
+/// One line per record, in the order of the input: the probability of label 1, from 0 to 1. (--json: an object
+/// {"score": …} per line.) Blank lines and comments are not records.
+///
+/// Data is what the model was trained on, libsvm or dummy text, plain or gzip. The label may be missing: a libsvm record
+/// may begin with its first feature, and ? stands for a label in either format. Where all records have a label (0 and 1,
+/// or -1 and +1), log-loss, AUC and accuracy are told at the end.
 #[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
 pub struct Args {
     /// The model: its folder, or one of its files
     #[arg(value_name = "MODEL")]
@@ -22,11 +36,27 @@ pub struct Args {
     /// Files or globs to score, in the format the model was trained on; - is standard input
     #[arg(value_name = "DATA", required = true)]
     data: Vec<String>,
+    /// Write the scores to this file, whole or not at all, instead of to standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<String>,
+    /// Replace the file of --output
+    #[arg(long, requires = "output")]
+    overwrite: bool,
+    /// No record has a label: every word is a feature (dummy data without labels)
+    #[arg(long)]
+    no_labels: bool,
 }
 
 pub fn predict(args: &Args, json: bool) -> Outcome {
     let place = location(&args.model)?;
-    am_client::runtime()?.block_on(reached(&place))?;
+    let target = args.output.as_deref().map(location).transpose()?;
+    am_client::runtime()?.block_on(async {
+        reached(&place).await?;
+        match &target {
+            Some(target) => reached(target).await.map(|_| ()),
+            None => Ok(()),
+        }
+    })?;
     let model = LinearModel::open(&place).map_err(|error| {
         let fact = format!("{} is no model to score with", args.model);
         match &error {
@@ -34,23 +64,54 @@ pub fn predict(args: &Args, json: bool) -> Outcome {
             error => Failure::caused(Exit::Input, fact, error),
         }
     })?;
+    let scored = match &target {
+        None => {
+            let out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+            score(args, json, &model, out)?.0
+        }
+        Some(target) => {
+            let sink = Sink::create(target, args.overwrite)?;
+            let (scored, out) = score(args, json, &model, sink)?;
+            out.publish()?;
+            scored
+        }
+    };
+    tell(&scored, json, target.is_some())?;
+    Ok(Exit::Ok)
+}
+
+/// Scores all data into `out`, and gives that back.
+fn score<W: Write>(
+    args: &Args,
+    json: bool,
+    model: &LinearModel,
+    out: W,
+) -> Result<(Scored, W), Failure> {
+    let labels = match args.no_labels {
+        true => Labels::Absent,
+        false => Labels::Optional,
+    };
     let mut out = Scores {
-        out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+        out,
         json,
         half: Vec::new(),
     };
     let scored = match args.data.as_slice() {
-        [only] if only == "-" => predict_stream(&model, &mut io::stdin().lock(), &mut out),
+        [only] if only == "-" => predict_stream(model, labels, &mut io::stdin().lock(), &mut out),
         files => {
             let inputs: Vec<Location> = files
                 .iter()
                 .map(|file| location(file))
                 .collect::<Result<_, _>>()?;
-            predict_files(&model, &inputs, &mut out)
+            predict_files(model, labels, &inputs, &mut out)
         }
     };
-    match scored.and_then(|_| Ok(out.flush()?)) {
-        Ok(()) => Ok(Exit::Ok),
+    let scored = scored.and_then(|scored| {
+        out.flush()?;
+        Ok(scored)
+    });
+    match scored {
+        Ok(scored) => Ok((scored, out.out)),
         Err(PredictError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Err(output::broken(&error))
         }
@@ -64,6 +125,55 @@ pub fn predict(args: &Args, json: bool) -> Outcome {
                 }
                 error => Failure::caused(Exit::Input, FACT, error),
             })
+        }
+    }
+}
+
+/// The end of it as `--json` shows it.
+#[derive(Serialize)]
+struct Summary {
+    rows: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_loss: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auc: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accuracy: Option<f64>,
+}
+
+/// Tells how many records were scored and how well the scores fit their labels: on standard output where that holds no
+/// scores, else on standard error.
+fn tell(scored: &Scored, json: bool, in_file: bool) -> Result<(), Failure> {
+    let quality = scored.quality;
+    let text = if json {
+        let summary = Summary {
+            rows: scored.rows,
+            log_loss: quality.map(|quality| quality.log_loss),
+            auc: quality.and_then(|quality| quality.auc),
+            accuracy: quality.map(|quality| quality.accuracy),
+        };
+        serde_json::to_string(&summary)
+            .map_err(|error| Failure::caused(Exit::Internal, "figures are not JSON", &error))?
+    } else {
+        let mut text = format!("rows {}", scored.rows);
+        if let Some(Quality {
+            log_loss,
+            auc,
+            accuracy,
+        }) = quality
+        {
+            let auc = auc.map_or_else(String::new, |auc| format!("  auc {auc:.4}"));
+            text.push_str(&format!(
+                "  log-loss {log_loss:.4}{auc}  accuracy {accuracy:.4}"
+            ));
+        }
+        text
+    };
+    match in_file {
+        true => output::line(&text),
+        false => {
+            eprintln!("{text}");
+            Ok(())
         }
     }
 }

@@ -11,10 +11,12 @@ use heddle_am::run_dir::{Earlier, RunDir, RunFile};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::plan::{parallelism_warning, workers};
 use heddle_protocol::spec::file::Job;
 use uuid::Uuid;
 
 use super::config::effective_batch;
+use crate::am_client;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::job_file::JobArgs;
@@ -25,6 +27,7 @@ mod earlier;
 mod follow;
 pub mod preflight;
 pub mod tell;
+mod watch;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -103,15 +106,27 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
         && !args.fresh
         && let Some(found) = earlier::find(&work_dir, &job_file, &job.spec.name)
     {
+        let short = found.run.file.run.short();
         // Read again, now with the folders of the run that is continued.
-        job = args.job.read(&found.label)?;
-        earlier::check(&found, &job.spec, args.resume)?;
-        let was = found.run.standing().word();
-        notes.push(format!(
-            "continues run {}, which {was} unfinished; --fresh trains anew",
-            found.run.file.run.short()
-        ));
-        label = found.label;
+        let continued = args.job.read(&found.label)?;
+        match earlier::check(&found, &continued.spec, args.resume) {
+            Ok(()) => {
+                job = continued;
+                let was = found.run.standing().word();
+                notes.push(format!(
+                    "continues run {short}, which {was} unfinished; --fresh trains anew"
+                ));
+                label = found.label;
+            }
+            Err(refusal) => {
+                if !am_client::runtime()?.block_on(earlier::is_untrained(&found)) {
+                    return Err(refusal);
+                }
+                notes.push(format!(
+                    "training starts anew: run {short} of this job has other values, and has trained no step yet"
+                ));
+            }
+        }
     }
     let earlier = match (args.fresh, args.resume) {
         (true, _) => Earlier::Fresh,
@@ -123,6 +138,7 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
     } else {
         preflight::check(&job.spec, args.overwrite)?
     };
+    notes.extend(parallelism_warning(&input, workers(&job.spec)));
     let request = Request {
         job_file,
         label,
@@ -223,9 +239,13 @@ pub fn data_in_words(input: &InputPlan) -> String {
         }
     };
     let (train, test) = (input.train.len(), input.test.len());
-    let mut text = format!("{bytes} in {}, {train} tasks a pass", files(true));
+    let tasks = |n: usize| match n {
+        1 => "1 task".to_owned(),
+        n => format!("{n} tasks"),
+    };
+    let mut text = format!("{bytes} in {}, {} a pass", files(true), tasks(train));
     if test > 0 {
-        text.push_str(&format!("; test data in {}, {test} tasks", files(false)));
+        text.push_str(&format!("; test data in {}, {}", files(false), tasks(test)));
     }
     text
 }
@@ -251,6 +271,7 @@ fn create(args: &Args, plan: &Plan) -> Result<Run, Failure> {
         earlier: plan.earlier,
         overwrite: args.overwrite,
         take_over: args.take_over,
+        default_output: plan.job.default_output,
     };
     let dir = RunDir::create(&path, &file, &plan.job.spec, &secret)
         .map_err(|error| unwritable(&error))?;

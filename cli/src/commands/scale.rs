@@ -13,7 +13,7 @@ use crate::output;
 pub struct Args {
     /// The run's or application's id, the word "trainers", and how many: heddle scale RUN trainers 4
     #[arg(
-        value_name = "RUN|APPLICATION trainers N",
+        value_names = ["RUN|APPLICATION", "trainers", "N"],
         num_args = 3,
         required = true
     )]
@@ -45,7 +45,8 @@ pub fn scale(args: &Args, json: bool) -> Outcome {
     if json {
         output::json(&serde_json::json!({ "id": id, "trainers": trainers }))?;
     } else {
-        eprintln!("{id}: {trainers} trainers from now on");
+        let plural = if trainers == 1 { "" } else { "s" };
+        eprintln!("{id}: {trainers} trainer{plural} from now on");
     }
     Ok(Exit::Ok)
 }

@@ -1,6 +1,10 @@
 //! `heddle status`: how a run stands, from its ApplicationMaster or from what it left.
 
-use heddle_am::report::words;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_am::report::{Report, words};
 use heddle_protocol::view::{JobState, JobView};
 
 use heddle_yarn::{ApplicationId, ApplicationState};
@@ -12,6 +16,13 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::runs::{self, Run, Standing};
+use crate::site::Site;
+use crate::waiting;
+
+/// After this silence of the ResourceManager the ApplicationMaster is asked directly.
+const RM_PATIENCE: Duration = Duration::from_secs(2);
+/// For what lies on HDFS: worth seconds, not minutes.
+const HDFS_PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -73,18 +84,52 @@ pub fn status(args: &Args, json: bool) -> Outcome {
 }
 
 /// From its ApplicationMaster, else from the report that it left, else from what the ResourceManager knows.
+///
+/// What is known is printed at once: the ResourceManager's part first, and where that does not answer, what the
+/// ApplicationMaster says.
 async fn of_application(id: ApplicationId, json: bool) -> Outcome {
-    let application = Application::find(id).await?;
+    let site = Arc::new(Site::load()?);
+    let mut asked = pin!(Application::known(Arc::clone(&site), id));
+    let (known, direct) = match tokio::time::timeout(RM_PATIENCE, &mut asked).await {
+        Ok(known) => (known, None),
+        Err(_) => {
+            let direct = Application::view_past_resource_manager(Arc::clone(&site), id);
+            let direct = tokio::time::timeout(HDFS_PATIENCE, direct).await;
+            let direct = direct.ok().flatten();
+            if let (Some(view), false) = (&direct, json) {
+                output::line(&format!("{} {id}  running", view.name))?;
+                details(view)?;
+            }
+            (asked.await, direct)
+        }
+    };
+    let application = match (known, direct.as_ref()) {
+        (Ok(application), _) => application,
+        (Err(failure), Some(view)) => return without_resource_manager(id, view, &failure, json),
+        (Err(failure), None) => return Err(failure),
+    };
     let known = &application.report;
     let standing = standing(known);
-    let (mut left, mut view) = (None, None);
+    if !json && direct.is_none() {
+        output::line(&format!("{} {id}  {standing}", known.name))?;
+    }
+    let shown = direct.is_some();
+    let (mut left, mut view) = (None, direct);
     if application.is_over() {
-        application.sweep().await;
-        left = application.last_report().await.unwrap_or_default();
+        match on_hdfs(&application).await {
+            Ok(report) => left = report,
+            Err(failure) => eprintln!(
+                "warning: {}: {}; the report is not shown",
+                failure.fact,
+                failure.causes.join(": ")
+            ),
+        }
         view = left.as_ref().map(|report| report.view.clone());
-    } else if known.state == Some(ApplicationState::Running) {
+    } else if known.state == Some(ApplicationState::Running) && !shown {
         // One that was just replaced does not answer; what the ResourceManager knows is told all the same.
-        view = application.view().await.ok();
+        view = waiting::on("the ApplicationMaster", application.view())
+            .await
+            .ok();
     }
     let words = match known.diagnostics.trim() {
         "N/A" => "",
@@ -106,12 +151,11 @@ async fn of_application(id: ApplicationId, json: bool) -> Outcome {
         }))?;
         return Ok(Exit::Ok);
     }
-    output::line(&format!("{} {id}  {standing}", known.name))?;
     let message = left.as_ref().map_or(words, |report| &report.message);
     for line in message.lines() {
         output::line(&format!("  {line}"))?;
     }
-    if let Some(view) = view {
+    if let Some(view) = view.filter(|_| !shown) {
         details(&view)?;
     }
     let mut rows = vec![
@@ -123,6 +167,47 @@ async fn of_application(id: ApplicationId, json: bool) -> Outcome {
         rows.push(vec!["report".to_owned(), application.reports().to_string()]);
     }
     output::line(&output::columns(&rows))?;
+    Ok(Exit::Ok)
+}
+
+/// The report that a job left, if HDFS answers soon.
+async fn on_hdfs(application: &Application) -> Result<Option<Report>, Failure> {
+    application.site.reach().await?;
+    let read = async {
+        application.sweep().await;
+        application.last_report().await
+    };
+    tokio::time::timeout(HDFS_PATIENCE, read)
+        .await
+        .unwrap_or_else(|_| {
+            let seconds = HDFS_PATIENCE.as_secs();
+            Err(Failure::new(
+                Exit::Unreachable,
+                format!("HDFS gave no answer within {seconds} s"),
+            ))
+        })
+}
+
+/// A job whose ApplicationMaster answers while the ResourceManager does not. Its view was printed before, but for JSON.
+fn without_resource_manager(
+    id: ApplicationId,
+    view: &JobView,
+    failure: &Failure,
+    json: bool,
+) -> Outcome {
+    if json {
+        output::json(&serde_json::json!({
+            "application": id.to_string(),
+            "name": view.name,
+            "standing": "running",
+            "view": view,
+        }))?;
+    }
+    eprintln!(
+        "warning: {}: {}; this is what the ApplicationMaster says",
+        failure.fact,
+        failure.causes.join(": ")
+    );
     Ok(Exit::Ok)
 }
 
@@ -141,6 +226,9 @@ fn details(view: &JobView) -> Result<(), Failure> {
             line.push_str(&format!("  loss {loss:.4}"));
         }
         output::line(&line)?;
+        if let Some(wait) = &view.storage_wait {
+            output::line(&words::storage_wait(wait))?;
+        }
         if !view.message.is_empty() {
             output::line(&view.message)?;
         }
@@ -166,6 +254,10 @@ fn details(view: &JobView) -> Result<(), Failure> {
     }
     for recovery in &view.recoveries {
         output::line(&words::recovery(recovery))?;
+    }
+    for damaged in &view.history.checkpoints_damaged {
+        let text = words::checkpoint_damaged(damaged.cut, &damaged.dir, &damaged.error);
+        output::line(&text)?;
     }
     if let Some(last) = view.checkpoints.last() {
         output::line(&format!(

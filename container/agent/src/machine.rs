@@ -142,6 +142,8 @@ pub struct Machine {
     attempt: Attempt,
     heartbeat_ms: u64,
     orphan_ms: u64,
+    /// Digest of the input plan that the first welcome named.
+    plan: Option<String>,
     heard_at: u64,
     look_at: u64,
     look_ms: u64,
@@ -159,6 +161,7 @@ impl Machine {
             attempt: Attempt(0),
             heartbeat_ms: HEARTBEAT_MS_DEFAULT,
             orphan_ms: ORPHAN_MS_DEFAULT,
+            plan: None,
             heard_at: now,
             look_at: now + LOOK_MS_MIN,
             look_ms: LOOK_MS_MIN,
@@ -261,6 +264,16 @@ impl Machine {
             Some(Command::Stop { reason }) => vec![Output::Exit(Exit::Stopped(reason))],
             Some(command) => {
                 if let Command::Welcome(welcome) = &command {
+                    let digest = &welcome.plan.sha256;
+                    if self.plan.get_or_insert_with(|| digest.clone()) != digest {
+                        // Numbers of tasks mean other records to this container than to that ApplicationMaster.
+                        return self.report(Up::Fatal {
+                            exit_code: 7,
+                            error: "data.train, data.test: the files are not what they were when the job began, and \
+                                    there is no checkpoint yet: submit the job again"
+                                .to_owned(),
+                        });
+                    }
                     self.heartbeat_ms = welcome.heartbeat_ms.max(1);
                     self.orphan_ms = welcome.orphan_ms.max(1);
                     if let State::Connected { beat_at } = &mut self.state {
@@ -317,7 +330,9 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::ids::{Epoch, Generation};
+    use heddle_protocol::control::Welcome;
+    use heddle_protocol::ids::{Epoch, Generation, RunId};
+    use heddle_protocol::plan_file::PlanFile;
 
     use super::*;
 
@@ -376,6 +391,36 @@ mod tests {
         let outputs = machine.on(Input::Opened, 5);
         assert!(matches!(outputs[0], Output::Register));
         assert_eq!(sent(&outputs), [2, 3, 4]);
+    }
+
+    fn welcome(plan: &str) -> Command {
+        Command::Welcome(Box::new(Welcome {
+            run: RunId(uuid::Uuid::nil()),
+            spec: heddle_protocol::spec::job::sample(),
+            plan: PlanFile {
+                sha256: plan.to_owned(),
+                ..PlanFile::default()
+            },
+            heartbeat_ms: 1_000,
+            orphan_ms: 1_000,
+        }))
+    }
+
+    #[test]
+    fn another_input_plan_in_a_later_welcome_fails_the_job() {
+        let mut machine = connected(0);
+        for _ in 0..2 {
+            let outputs = machine.on(line(1, 0, Some(welcome("aa"))), 1);
+            assert!(matches!(outputs[..], [Output::Deliver(_)]), "{outputs:?}");
+        }
+        let outputs = machine.on(line(2, 0, Some(welcome("bb"))), 2);
+        let fatal = outputs.iter().any(|output| match output {
+            Output::Send(line) => matches!(&line.report, Up::Fatal { exit_code: 7, .. }),
+            _ => false,
+        });
+        assert!(fatal, "{outputs:?}");
+        let delivered = |output: &Output| matches!(output, Output::Deliver(_));
+        assert!(!outputs.iter().any(delivered), "{outputs:?}");
     }
 
     #[test]

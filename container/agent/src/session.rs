@@ -5,11 +5,12 @@
 //! `heddle_protocol::handshake` in headers, `POST /v1/session` proves this side and then streams
 //! lines both ways until either side closes.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use heddle_protocol::control::{Beat, Command, Down, Up, UpLine};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::{
@@ -23,6 +24,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -33,13 +35,28 @@ use crate::machine::{Exit, Input, Machine, Output};
 
 /// A connection that does not come about in this time is given up and tried again.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// Lines on their way to the socket; the machine keeps what does not fit until it does.
-const LINES_IN_FLIGHT: usize = 1024;
+/// Pieces on their way to the socket.
+const PIECES_IN_FLIGHT: usize = 32;
+/// Bytes from which a piece is closed; lines are put together while they wait.
+const PIECE_BYTES: usize = 64 * 1024;
+/// Bytes that wait for a connection that takes no more. Then it is closed; the machine sends its reports again on the
+/// next one.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// How soon waiting bytes are tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+/// An ApplicationMaster whose machine is gone is noticed after 30 + 3 × 10 s without traffic, and with unacknowledged
+/// bytes after a minute (`TCP_USER_TIMEOUT`, RFC 5482); the kernel alone takes a quarter of an hour.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(30))
+    .with_interval(Duration::from_secs(10))
+    .with_retries(3);
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 
 /// What the application lends to the control thread. All of them are called on that thread and must not block.
 pub struct Hooks {
-    /// Makes the registration of a new connection: what is held or worked on now.
-    pub register: Box<dyn FnMut() -> Up + Send>,
+    /// Makes the registration of a new connection: what is held or worked on now. None: that cannot be told yet; the
+    /// connection is given up, and the next one asks again.
+    pub register: Box<dyn FnMut() -> Option<Up> + Send>,
     /// Makes a heartbeat's figures.
     pub beat: Box<dyn FnMut() -> Beat + Send>,
     /// Takes a command.
@@ -106,7 +123,59 @@ impl Agent {
     }
 }
 
-type Lines = http_body_util::channel::Sender<Bytes>;
+/// The way to the socket. A line is never waited for: the loop that sends it also drives the timers by which this
+/// container looks for another ApplicationMaster, or ends.
+struct Lines {
+    sender: http_body_util::channel::Sender<Bytes>,
+    /// Pieces for which there was no room, and the one that grows.
+    full: VecDeque<Bytes>,
+    open: BytesMut,
+    waiting_bytes: usize,
+}
+
+impl Lines {
+    fn new(sender: http_body_util::channel::Sender<Bytes>) -> Self {
+        Self {
+            sender,
+            full: VecDeque::new(),
+            open: BytesMut::new(),
+            waiting_bytes: 0,
+        }
+    }
+
+    /// Queues a line; false when too much waits and the connection is to be closed.
+    fn send(&mut self, line: &[u8]) -> bool {
+        self.open.extend_from_slice(line);
+        self.waiting_bytes += line.len();
+        if self.open.len() >= PIECE_BYTES {
+            self.full.push_back(self.open.split().freeze());
+        }
+        self.pass_on();
+        self.waiting_bytes <= WAITING_BYTES_MAX
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.waiting_bytes > 0
+    }
+
+    /// Hands on what there is room for. The end of the connection comes as an event of its own.
+    fn pass_on(&mut self) {
+        while self.waiting_bytes > 0 {
+            let piece = match self.full.pop_front() {
+                Some(piece) => piece,
+                None => self.open.split().freeze(),
+            };
+            let length = piece.len();
+            if let Err(frame) = self.sender.try_send(Frame::data(piece)) {
+                if let Ok(piece) = frame.into_data() {
+                    self.full.push_front(piece);
+                }
+                return;
+            }
+            self.waiting_bytes -= length;
+        }
+    }
+}
 
 struct Shell {
     environment: Arc<Environment>,
@@ -116,6 +185,10 @@ struct Shell {
     /// The way to the socket while a connection stands.
     lines: Option<Lines>,
     connection: u64,
+    /// When the connection before the present one was lost.
+    lost_at: Option<Instant>,
+    /// The present connection was opened.
+    open: bool,
     /// The connection's task: one to a machine that is cut off would never end by itself.
     task: Option<AbortHandle>,
     events: mpsc::UnboundedSender<(u64, ConnectionEvent)>,
@@ -154,6 +227,8 @@ impl Shell {
             machine: Machine::new(0),
             lines: None,
             connection: 0,
+            lost_at: None,
+            open: false,
             events,
             heard,
         }
@@ -168,7 +243,11 @@ impl Shell {
             self.look();
         }
         loop {
-            let wait = Duration::from_millis(self.machine.deadline().saturating_sub(self.now()));
+            let mut wait =
+                Duration::from_millis(self.machine.deadline().saturating_sub(self.now()));
+            if self.lines.as_ref().is_some_and(Lines::is_waiting) {
+                wait = wait.min(AGAIN);
+            }
             let timer = pin!(tokio::time::sleep(wait));
             let input = tokio::select! {
                 biased;
@@ -179,6 +258,7 @@ impl Shell {
                     match event {
                         ConnectionEvent::Opened(lines) => {
                             self.lines = Some(lines);
+                            self.open = true;
                             Input::Opened
                         }
                         ConnectionEvent::SecretRefused => Input::SecretRefused,
@@ -186,6 +266,7 @@ impl Shell {
                         ConnectionEvent::Ended(why) => {
                             tracing::debug!(why, "control connection ended");
                             self.lines = None;
+                            self.lost();
                             Input::Closed
                         }
                     }
@@ -198,11 +279,16 @@ impl Shell {
                     Some(report) => Input::Report(Box::new(report)),
                     None => return,
                 },
-                () = timer => Input::Timer,
+                () = timer => {
+                    if let Some(lines) = &mut self.lines {
+                        lines.pass_on();
+                    }
+                    Input::Timer
+                }
             };
             let now = self.now();
             for output in self.machine.on(input, now) {
-                self.perform(output).await;
+                self.perform(output);
             }
         }
     }
@@ -240,14 +326,22 @@ impl Shell {
         Some(attempt)
     }
 
+    /// The connection is over, if it ever was one.
+    fn lost(&mut self) {
+        if std::mem::take(&mut self.open) {
+            self.lost_at = Some(Instant::now());
+        }
+    }
+
     fn abort(&mut self) {
         self.lines = None;
+        self.lost();
         if let Some(task) = self.task.take() {
             task.abort();
         }
     }
 
-    async fn perform(&mut self, output: Output) {
+    fn perform(&mut self, output: Output) {
         match output {
             Output::Look => self.look(),
             Output::Connect => {
@@ -270,14 +364,24 @@ impl Shell {
                 self.task = Some(task.abort_handle());
             }
             Output::Register => {
-                let report = (self.hooks.register)();
-                self.send(&UpLine { seq: 0, report }).await;
+                if let Some(report) = (self.hooks.register)() {
+                    self.send(&UpLine { seq: 0, report });
+                } else {
+                    self.abort();
+                    let why = "there was nothing to register with yet".to_owned();
+                    let event = ConnectionEvent::Ended(why);
+                    let _gone = self.events.send((self.connection, event));
+                }
             }
             Output::Heartbeat => {
-                let report = Up::Heartbeat((self.hooks.beat)());
-                self.send(&UpLine { seq: 0, report }).await;
+                let mut beat = (self.hooks.beat)();
+                beat.control_lost_ms = self
+                    .lost_at
+                    .map(|at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX));
+                let report = Up::Heartbeat(beat);
+                self.send(&UpLine { seq: 0, report });
             }
-            Output::Send(line) => self.send(&line).await,
+            Output::Send(line) => self.send(&line),
             Output::Deliver(command) => (self.hooks.command)(*command),
             Output::Close => {
                 self.lines = None;
@@ -286,12 +390,23 @@ impl Shell {
         }
     }
 
-    async fn send(&mut self, line: &UpLine) {
+    fn send(&mut self, line: &UpLine) {
         let Some(lines) = &mut self.lines else { return };
         match encode_line(line) {
             Ok(bytes) => {
-                if lines.send(Frame::data(Bytes::from(bytes))).await.is_err() {
+                if !lines.send(&bytes) {
+                    tracing::warn!(
+                        "the ApplicationMaster takes no more reports, its connection is closed"
+                    );
                     self.lines = None;
+                    // Its end comes as an event, with which the machine connects anew.
+                    if let Some(task) = self.task.take() {
+                        task.abort();
+                    }
+                    let why = "the ApplicationMaster reads nothing".to_owned();
+                    let _ended = self
+                        .events
+                        .send((self.connection, ConnectionEvent::Ended(why)));
                 }
             }
             Err(error) => tracing::error!(%error, "a report cannot be written as JSON"),
@@ -330,6 +445,9 @@ async fn connect(
         };
         let stream = TcpStream::connect(am.address).await?;
         stream.set_nodelay(true)?;
+        let socket = SockRef::from(&stream);
+        socket.set_tcp_keepalive(&KEEPALIVE)?;
+        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
         open(environment, stream).await
     };
     let (lines, mut body) = tokio::time::timeout(CONNECT_LIMIT, opening)
@@ -389,7 +507,7 @@ async fn open(
         .map_err(|_| SessionError::SecretRefused)?;
     // The answer's body must be taken before the connection carries the next request.
     response.into_body().collect().await?;
-    let (lines, body) = BodyChannel::<Bytes>::new(LINES_IN_FLIGHT);
+    let (lines, body) = BodyChannel::<Bytes>::new(PIECES_IN_FLIGHT);
     let request = Request::post("/v1/session")
         .header(hyper::header::HOST, "heddle")
         .header(HEADER_PROOF, hex::encode(proof))
@@ -397,7 +515,7 @@ async fn open(
         .map_err(|e| wrong(&e))?;
     let response = sender.send_request(request).await?;
     match response.status() {
-        StatusCode::OK => Ok((lines, response.into_body())),
+        StatusCode::OK => Ok((Lines::new(lines), response.into_body())),
         StatusCode::UNAUTHORIZED => Err(SessionError::SecretRefused),
         status => Err(SessionError::Protocol(format!(
             "session was answered {status}"

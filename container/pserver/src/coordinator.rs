@@ -17,6 +17,7 @@ use heddle_agent::Exit;
 use heddle_protocol::control::{Base, Command, Up};
 use heddle_protocol::ids::{CutId, Epoch, Generation, PhaseNo, ShardId};
 use heddle_shard::Report;
+use heddle_telemetry::descriptors::Limit;
 
 use crate::command::{Answer, DataThread, FromData, Input, ToData};
 use crate::job::Job;
@@ -102,6 +103,9 @@ struct Cut {
     /// Reports that came before all threads had answered.
     early: Option<Vec<(Epoch, Report)>>,
 }
+
+/// Exit code of a container whose node allows too few open files: a fault of its own place, as one of the program.
+const TOO_FEW_FILES: i32 = 10;
 
 impl Coordinator {
     pub(crate) fn new(
@@ -204,6 +208,13 @@ impl Coordinator {
     fn command(&mut self, command: Command) {
         match command {
             Command::Welcome(welcome) => {
+                let checked = Job::check_files(&welcome, self.threads.len(), Limit::now());
+                if let Err(error) = checked {
+                    tracing::error!(%error, "this container cannot serve the job");
+                    // Another node may allow more. The last line of stderr is what people are shown.
+                    eprintln!("{error}");
+                    std::process::exit(TOO_FEW_FILES);
+                }
                 let job = Job::new(&welcome);
                 self.shown
                     .memory_bytes

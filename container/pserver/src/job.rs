@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use heddle_protocol::control::Welcome;
 use heddle_protocol::ids::{RunId, ShardId};
-use heddle_protocol::spec::{Optimizer, TableSpec};
+use heddle_protocol::spec::{JobSpec, Optimizer, TableSpec};
 use heddle_shard::ShardConfig;
+use heddle_telemetry::descriptors::{Limit, TooFew};
 
 use crate::save::Pace;
 
@@ -23,6 +24,10 @@ pub(crate) struct Job {
     pub(crate) memory_bytes: u64,
     /// Of it, what copies of snapshots may take.
     copy_bytes: u64,
+    /// Of it, what frames that wait may take.
+    waiting_bytes: u64,
+    /// Of it, what code, connections and whatever does not depend on shards takes.
+    fixed_bytes: u64,
     /// This pserver's part of `checkpoint.bandwidth`.
     pub(crate) pace: Option<Arc<Pace>>,
 }
@@ -36,11 +41,27 @@ impl Job {
             shards: spec.pservers.shards,
             memory_bytes: spec.pservers.memory.0,
             copy_bytes: spec.checkpoint.memory.of(spec.pservers.memory).0,
+            waiting_bytes: JobSpec::pserver_waiting(spec.pservers.memory).0,
+            fixed_bytes: BASE_BYTES + spec.pserver_memory().connections.0,
             pace: spec
                 .checkpoint
                 .bandwidth
                 .map(|all| Pace::new(all.0 / u64::from(spec.pservers.count.max(1)))),
         }
+    }
+
+    /// Whether this process can hold a connection of every trainer to every data thread.
+    ///
+    /// # Errors
+    /// The system allows too few open files.
+    pub(crate) fn check_files(
+        welcome: &Welcome,
+        threads: usize,
+        limit: Limit,
+    ) -> Result<(), TooFew> {
+        let trainers = welcome.spec.trainers.max;
+        let what = format!("a parameter server of {trainers} trainers and {threads} data threads");
+        limit.check(&what, u64::from(trainers).saturating_mul(threads as u64))
     }
 
     /// A job by its parts.
@@ -53,6 +74,8 @@ impl Job {
             // Whatever the tables take, and as much again.
             memory_bytes: 2 * bytes + copy_bytes,
             copy_bytes,
+            waiting_bytes: u64::MAX,
+            fixed_bytes: BASE_BYTES,
             pace: None,
         }
     }
@@ -67,10 +90,12 @@ impl Job {
             tables: self.tables.clone(),
             copy_bytes_max: part(self.copy_bytes),
             early_bytes_max: 0,
+            // Half for pulls, half for what is held back in a cut.
+            waiting_bytes_max: part(self.waiting_bytes / 2),
         };
         // What tables, the sums of a step (no larger than the tables) and copies leave.
         let tables = (config.table_bytes() as u64).saturating_mul(2 * here);
-        let taken = tables.saturating_add(self.copy_bytes + BASE_BYTES);
+        let taken = tables.saturating_add(self.copy_bytes + self.fixed_bytes);
         let left = self.memory_bytes.saturating_sub(taken);
         config.early_bytes_max = part(left.min(self.memory_bytes / EARLY_SHARE));
         config

@@ -25,7 +25,7 @@ const COMMANDS_MAX: usize = 256;
 /// Inputs that may wait for the coordinator: a handful per shard and cut, and it never waits itself.
 pub(crate) const INPUTS_MAX: usize = 65_536;
 /// How long a registration waits for a data thread to say where it stands. One that is applying a
-/// step over a large shard takes a good part of a second.
+/// step over a large shard takes a good part of a second; one that takes longer is asked again on the next connection.
 const STATE_LIMIT: Duration = Duration::from_secs(3);
 /// An address of the ApplicationMaster is some hundred bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
@@ -166,14 +166,17 @@ fn hooks(
         }
     };
     Hooks {
-        register: Box::new(move || Up::Register {
-            member,
-            pid: std::process::id(),
-            host: host.clone(),
-            container: container.clone(),
-            endpoints: endpoints.clone(),
-            held: held(&of_register),
-            busy: None,
+        register: Box::new(move || {
+            let held = held(&of_register, STATE_LIMIT).ok()?;
+            Some(Up::Register {
+                member,
+                pid: std::process::id(),
+                host: host.clone(),
+                container: container.clone(),
+                endpoints: endpoints.clone(),
+                held,
+                busy: None,
+            })
         }),
         beat: Box::new(move || beat(&threads, &shown)),
         command: Box::new(move |command| give(&inputs, Input::Command(Box::new(command)))),
@@ -193,25 +196,35 @@ fn read_highest() -> heddle_agent::ReadHighest {
     })
 }
 
-/// What this pserver holds: nothing unless every data thread is in an epoch and says so in time.
-fn held(threads: &[DataThread]) -> Option<Held> {
-    let limit = Instant::now() + STATE_LIMIT;
+/// A data thread did not answer in time.
+#[derive(Debug, PartialEq, Eq)]
+struct NotInTime;
+
+/// What this pserver holds: nothing before every data thread is in an epoch.
+///
+/// # Errors
+/// [`NotInTime`]. A registration without what is held would cost a rollback, so it waits for another connection.
+fn held(threads: &[DataThread], limit: Duration) -> Result<Option<Held>, NotInTime> {
+    let limit = Instant::now() + limit;
     let mut states: Vec<ThreadState> = Vec::new();
     for thread in threads {
         let (reply, answer) = bounded(1);
-        thread
+        let asked = thread
             .commands
-            .send_deadline(ToData::State { reply }, limit)
-            .ok()?;
+            .send_deadline(ToData::State { reply }, limit);
+        asked.map_err(|_| NotInTime)?;
         thread.wake.notify_one();
-        states.push(answer.recv_deadline(limit).ok()?);
+        states.push(answer.recv_deadline(limit).map_err(|_| NotInTime)?);
     }
     // In the middle of a rollback they differ; the lower one asks for another.
-    let epoch = states.iter().map(|state| state.epoch).min()?;
-    let cut = states.iter().map(|state| state.cut).max()?;
+    let epoch = states.iter().map(|state| state.epoch).min();
+    let cut = states.iter().map(|state| state.cut).max();
+    let (Some(epoch), Some(cut)) = (epoch.filter(|epoch| *epoch != Epoch::default()), cut) else {
+        return Ok(None);
+    };
     let mut shards: Vec<_> = states.into_iter().flat_map(|state| state.shards).collect();
     shards.sort_by_key(|state| state.shard);
-    (epoch != Epoch::default()).then_some(Held { epoch, cut, shards })
+    Ok(Some(Held::new(epoch, cut, shards)))
 }
 
 fn beat(threads: &[DataThread], shown: &Shown) -> Beat {
@@ -252,6 +265,34 @@ fn resident_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A thread that applies a step over a large shard holds its shards all the same.
+    #[test]
+    fn a_data_thread_that_is_busy_is_not_one_that_holds_nothing() {
+        let (commands, queue) = bounded(COMMANDS_MAX);
+        let thread = DataThread {
+            commands,
+            wake: Arc::new(Notify::new()),
+            counters: Arc::default(),
+        };
+        let soon = Duration::from_millis(20);
+        assert_eq!(held(std::slice::from_ref(&thread), soon), Err(NotInTime));
+        let answering = std::thread::spawn(move || {
+            while let Ok(command) = queue.recv() {
+                if let ToData::State { reply } = command {
+                    let state = ThreadState {
+                        epoch: Epoch::default(),
+                        cut: heddle_protocol::ids::CutId::default(),
+                        shards: Vec::new(),
+                    };
+                    // The first question was given up.
+                    let _late = reply.send(state);
+                }
+            }
+        });
+        assert_eq!(held(&[thread], Duration::from_secs(20)), Ok(None));
+        answering.join().expect("it ends with its commands");
+    }
 
     #[test]
     fn this_process_uses_memory() {

@@ -120,6 +120,7 @@ impl Failed {
             | Reason::Exists
             | Reason::NotADirectory
             | Reason::IsADirectory
+            | Reason::NotAFile
             | Reason::Denied
             | Reason::Full
             | Reason::Quota(_)

@@ -80,6 +80,8 @@ pub enum Report {
         shard: ShardId,
         /// The cut.
         cut: CutId,
+        /// BSP, if it stands beyond the step that the cut names: job steps applied.
+        step: Option<Step>,
         /// Why.
         reason: String,
     },

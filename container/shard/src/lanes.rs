@@ -6,9 +6,15 @@
 //! they are told to come later, which stops nobody: the front is always accepted. A step is applied
 //! when every lane is done, and never before, so that a dead trainer's lane can be computed again
 //! from the same values: what a lane has staged is exact whoever finishes it.
+//!
+//! A lane changes its trainer by a hand-out with a higher number, and the successor asks all shards where the lane stands.
+//! **Asking fences**: from then on this shard refuses pushes and `Done`s of lower numbers. Otherwise the successor
+//! joins answers of different moments: it sees the lane unstaged here and done elsewhere, because the old trainer went on
+//! in between, and completes the lane as empty although its gradient is here by now. The number lives as long as the
+//! phase and the epoch, both of which frames carry; it is not part of a checkpoint.
 
 use heddle_protocol::frame::{Header, Status, flags};
-use heddle_protocol::ids::{Part, Step};
+use heddle_protocol::ids::{HandOut, Part, Step};
 
 use crate::arena::Arena;
 use crate::copies::Full;
@@ -37,6 +43,8 @@ pub(crate) struct Lanes {
 
 #[derive(Default)]
 struct Lane {
+    /// The highest hand-out that asked.
+    asked: HandOut,
     /// Its data ended with an earlier step.
     ended: bool,
     /// Its data ends with this step.
@@ -120,6 +128,30 @@ impl Lanes {
     pub(crate) fn may_be_ahead(&self, lane: u32) -> bool {
         self.lane(lane)
             .is_some_and(|lane| lane.done && !lane.ending)
+    }
+
+    /// A trainer asks where the lane stands: lower hand-outs are fenced from now on.
+    ///
+    /// # Errors
+    /// A higher one has asked before, or there is no such lane.
+    pub(crate) fn ask(&mut self, lane: u32, hand_out: HandOut) -> Result<(), Status> {
+        self.admit(lane, hand_out)?;
+        if let Some(lane) = self.lanes.get_mut(lane as usize) {
+            lane.asked = hand_out;
+        }
+        Ok(())
+    }
+
+    /// Whether a frame of this hand-out may change the lane.
+    ///
+    /// # Errors
+    /// A higher hand-out has asked, or there is no such lane.
+    pub(crate) fn admit(&self, lane: u32, hand_out: HandOut) -> Result<(), Status> {
+        let lane = self.lane(lane).ok_or(Status::BadRange)?;
+        if hand_out < lane.asked {
+            return Err(Status::Fenced);
+        }
+        Ok(())
     }
 
     /// Notes that a part of this lane was told to come later.
@@ -267,6 +299,7 @@ impl Lanes {
         self.step = self.step.next();
         for lane in &mut self.lanes {
             *lane = Lane {
+                asked: lane.asked,
                 ended: lane.ended || lane.ending,
                 deferred: lane.deferred,
                 ..Lane::default()

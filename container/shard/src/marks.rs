@@ -106,7 +106,8 @@ impl TaskMarks {
     }
 
     /// Every done task, ascending.
-    pub(crate) fn done_tasks(&self) -> impl Iterator<Item = TaskId> {
+    #[cfg(test)]
+    fn done_tasks(&self) -> impl Iterator<Item = TaskId> {
         self.done
             .iter()
             .flat_map(|(&first, &last)| (first..=last).map(TaskId))

@@ -14,14 +14,15 @@ use std::collections::VecDeque;
 
 use heddle_protocol::control::{ShardState, TaskPosition};
 use heddle_protocol::frame::{Header, PART_VALUES_MAX};
-use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId, TaskAttempt};
+use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId, TaskAttempt, TaskId};
 use heddle_protocol::spec::TableSpec;
+use heddle_protocol::task_set::TaskSet;
 
 use crate::arena::Arena;
 use crate::content::{ContentError, Section};
 use crate::effect::Conn;
 use crate::lanes::Lanes;
-use crate::marks::TaskMarks;
+use crate::marks::{Mark, TaskMarks};
 use crate::memory::Memory;
 use crate::table::Table;
 
@@ -47,6 +48,9 @@ pub struct ShardConfig {
     pub copy_bytes_max: usize,
     /// BSP: bytes of gradients that may wait for lower lanes.
     pub early_bytes_max: usize,
+    /// Bytes of pulls that may wait for their step here, and of frames that the host may hold back for this shard in a
+    /// cut: so many each.
+    pub waiting_bytes_max: usize,
 }
 
 impl ShardConfig {
@@ -70,6 +74,7 @@ pub struct Shard {
     tables: Vec<Table>,
     arena: Arena,
     early_bytes_max: usize,
+    pub(crate) waiting_bytes_max: usize,
     phase: PhaseNo,
     mode: Mode,
     /// BSP: pulls of steps to come.
@@ -170,6 +175,7 @@ impl Shard {
             tables,
             // One part always fits: a lane that is next in turn must not wait for its own turn.
             early_bytes_max: config.early_bytes_max.max(4 * PART_VALUES_MAX),
+            waiting_bytes_max: config.waiting_bytes_max,
             phase: PhaseNo(0),
             mode: Mode::Idle,
             parked: Vec::new(),
@@ -232,22 +238,18 @@ impl Shard {
             Mode::Lanes(lanes) => (lanes.step(), lanes.all_ended()),
             Mode::Idle | Mode::Queue(_) | Mode::ReadOnly => (Step(0), false),
         };
-        let mut tasks = Vec::new();
+        let (mut tasks, mut done) = (Vec::new(), TaskSet::default());
         if let Mode::Queue(marks) = &self.mode {
-            let position = |task, step, done| TaskPosition {
+            let position = |(&task, mark): (&TaskId, &Mark)| TaskPosition {
                 task,
                 attempt: TaskAttempt(0),
-                step,
-                done,
+                step: mark.step,
             };
-            tasks.extend(
-                marks
-                    .unfinished
-                    .iter()
-                    .map(|(&task, mark)| position(task, mark.step, false)),
-            );
-            tasks.extend(marks.done_tasks().map(|task| position(task, Step(0), true)));
-            tasks.sort_by_key(|position| position.task);
+            tasks = marks.unfinished.iter().map(position).collect();
+            let runs = marks.done.iter();
+            done = runs
+                .map(|(&first, &last)| (TaskId(first), TaskId(last)))
+                .collect();
         }
         ShardState {
             shard: self.id,
@@ -255,6 +257,7 @@ impl Shard {
             step,
             ended,
             tasks,
+            done,
         }
     }
 

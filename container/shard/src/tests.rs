@@ -21,7 +21,8 @@ use std::time::Duration;
 use heddle_protocol::control::{CutAt, Phase, Sharing};
 use heddle_protocol::frame::{Header, Kind, Status, flags};
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, Incarnation, Member, Part, PhaseNo, ShardId, Slot, Step, TableId,
+    CutId, Epoch, Generation, HandOut, Incarnation, Member, Part, PhaseNo, ShardId, Slot, Step,
+    TableId,
 };
 use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
 
@@ -42,6 +43,13 @@ fn cut(number: u32) -> CutId {
     CutId {
         generation: Generation(1),
         number,
+    }
+}
+
+fn hand_out(generation: u32, count: u32) -> HandOut {
+    HandOut {
+        generation: Generation(generation),
+        count,
     }
 }
 
@@ -68,6 +76,7 @@ fn config(optimizer: Optimizer) -> ShardConfig {
         tables: vec![table],
         copy_bytes_max: 1 << 20,
         early_bytes_max: 1 << 20,
+        waiting_bytes_max: usize::MAX,
     }
 }
 
@@ -76,6 +85,8 @@ struct Node {
     host: Host,
     now: Duration,
     config: ShardConfig,
+    /// Under which lanes are asked, pushed and done from now on.
+    hand_out: HandOut,
     /// Answers to requests that were parked or held, with the values of pulls.
     later: Vec<(Conn, Kind, Status)>,
     reports: Vec<Report>,
@@ -129,6 +140,7 @@ impl Node {
             host: Host::new(),
             now: Duration::ZERO,
             config,
+            hand_out: HandOut::default(),
             later: Vec::new(),
             reports: Vec::new(),
             closed: Vec::new(),
@@ -199,6 +211,7 @@ impl Node {
 
     fn header(&self, kind: Kind, at: At) -> Header {
         let mut header = Header::new(kind, self.host.epoch());
+        header.hand_out = self.hand_out;
         (header.unit, header.step, header.part) = (at.unit, Step(at.step), Part(at.part));
         header.phase = self
             .host
@@ -307,9 +320,16 @@ impl Node {
         (reply.step.0, reply.part.0, reply.flags)
     }
 
+    /// A query that is refused.
+    fn query_refused(&mut self, conn: Conn, unit: u32) -> Option<Status> {
+        let header = self.header(Kind::Query, whole(unit, 0));
+        let reply = self.send(conn, &header, &[], &[])?;
+        assert_eq!(reply.kind, Kind::Refused);
+        Some(reply.status)
+    }
+
     fn barrier(&mut self, conn: Conn, number: u32) {
-        let mut header = self.header(Kind::Barrier, whole(0, 0));
-        header.clock = u64::from(number);
+        let header = Header::barrier(cut(number), self.host.epoch());
         assert_eq!(self.send(conn, &header, &[], &[]), None);
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput};
 use heddle_protocol::spec::DataFormat;
 use heddle_trainer::Batch;
-use heddle_trainer::reader::RecordFormat;
+use heddle_trainer::reader::{Labels, RecordFormat};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -20,6 +20,7 @@ const FORMAT: RecordFormat = RecordFormat {
     format: DataFormat::Libsvm,
     index_base: 1,
     features: 1_000_000,
+    labels: Labels::Required,
 };
 const FEATURES: usize = 40;
 /// Records of a minibatch.

@@ -14,6 +14,35 @@ pub struct Batch {
     pub indices: Vec<u32>,
     /// `[indices.len()]`, finite.
     pub values: Vec<f32>,
+    /// Which of the two ways to write the negative class occurs.
+    pub(crate) negatives: Negatives,
+}
+
+/// Which of the labels 0 and −1, which both mean the negative class, occur.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Negatives(u8);
+
+impl Negatives {
+    pub(crate) const ZERO: Self = Self(1);
+
+    /// Those of `self` that `other` lacks.
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Those of both.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The label as it is written.
+    pub(crate) fn word(self) -> &'static str {
+        if self == Self::ZERO { "0" } else { "-1" }
+    }
 }
 
 impl Default for Batch {
@@ -23,6 +52,7 @@ impl Default for Batch {
             offsets: vec![0],
             indices: Vec::new(),
             values: Vec::new(),
+            negatives: Negatives::default(),
         }
     }
 }
@@ -46,6 +76,7 @@ impl Batch {
         self.offsets.truncate(1);
         self.indices.clear();
         self.values.clear();
+        self.negatives = Negatives::default();
     }
 
     /// The features of row `row`: indices and values.
@@ -58,8 +89,15 @@ impl Batch {
         (&self.indices[range.clone()], &self.values[range])
     }
 
-    /// Ends the row whose features were appended since the last one.
+    /// Ends the row whose features were appended since the last one; a label of −1 becomes 0.
     pub(crate) fn end_row(&mut self, label: f32) {
+        // Without a branch: labels of real data come in no order.
+        self.negatives.0 |= u8::from(label == 0.0) | u8::from(label < 0.0) << 1;
+        self.end_row_as_written(label.max(0.0));
+    }
+
+    /// Ends the row whose features were appended since the last one.
+    pub(crate) fn end_row_as_written(&mut self, label: f32) {
         self.labels.push(label);
         // `full` keeps the number of features of a batch below 2³².
         self.offsets.push(self.indices.len() as u32);

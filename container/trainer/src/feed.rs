@@ -4,11 +4,16 @@
 //! it to the training loop through a channel that all feeds share, and waits for one to come back when none
 //! is left: so reading is never further ahead than that, and batches are reused. When the loop drops the
 //! feed, the way back closes and the thread ends at its next batch.
+//!
+//! The next task's input is opened, and its first bytes are fetched, while the present task is read. An outage of the
+//! storage that is shorter than the rest of the present task does not stop training; a longer one is noted in
+//! [`StorageWaits`].
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
 use std::iter::repeat;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
@@ -16,10 +21,13 @@ use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::BadRecords;
 use heddle_storage::{Location, Storage, connect};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 use crate::algorithm::StepWork;
 use crate::reader::task::BadCount;
 use crate::reader::{BadPolicy, ReadError, RecordFormat, TaskReader};
+use crate::storage_wait::{ReaderWait, StorageWaits};
 use heddle_storage::chain;
 
 /// Steps of one feed: one being read, one held back until it is known whether another follows, and two for the
@@ -29,6 +37,10 @@ const WORKS: usize = 4;
 const RETRIES_MS: [u64; 5] = [100, 300, 1_000, 3_000, 10_000];
 /// Failures after which one is reported, some five minutes: longer than DataNodes or a NameNode take to restart.
 const TRIES_MAX: usize = 34;
+
+/// What a person does about a malformed record.
+const BAD_RECORD_ADVICE: &str = "; data.bad-records = \"skip:N\" leaves out up to N such records in a pass, \
+                                 \"quarantine\" writes them to files; if many are like it, see data.format";
 
 /// What feeds of one phase have in common.
 #[derive(Clone, Debug)]
@@ -47,6 +59,8 @@ pub struct FeedSettings {
     pub bad_records: BadRecords,
     /// Folder for files of malformed records.
     pub quarantine: PathBuf,
+    /// Where waits for storage are noted.
+    pub waits: StorageWaits,
 }
 
 impl FeedSettings {
@@ -120,7 +134,7 @@ impl Feed {
         start: u64,
         known: BTreeMap<TaskId, u64>,
         items: Sender<(FeedId, FeedItem)>,
-    ) -> std::io::Result<Self> {
+    ) -> io::Result<Self> {
         let (back, empty) = bounded(WORKS);
         for _ in 0..WORKS {
             // There is room for exactly these.
@@ -128,11 +142,13 @@ impl Feed {
         }
         let thread = Thread {
             id,
+            wait: settings.waits.reader(),
             settings,
             empty,
             spare: None,
             items,
             storages: HashMap::new(),
+            ahead: None,
             held: VecDeque::new(),
             start,
             step: 0,
@@ -181,14 +197,43 @@ impl From<ReadError> for Stop {
     }
 }
 
+/// A task that is being opened, or is open, before it is read.
+struct Ahead {
+    task: TaskId,
+    opening: JoinHandle<Result<TaskReader, ReadError>>,
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.opening.abort();
+    }
+}
+
+/// Where tasks are opened ahead: a parser thread is busy with the present task meanwhile.
+fn openings() -> Option<&'static Runtime> {
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("open-ahead")
+            .enable_all()
+            .build()
+            .ok()
+    };
+    RUNTIME.get_or_init(runtime).as_ref()
+}
+
 struct Thread {
     id: FeedId,
+    wait: Arc<ReaderWait>,
     settings: FeedSettings,
     empty: Receiver<Box<StepWork>>,
     /// Taken from `empty` and not needed, since a task was over.
     spare: Option<Box<StepWork>>,
     items: Sender<(FeedId, FeedItem)>,
     storages: HashMap<String, Arc<dyn Storage>>,
+    /// The task after the present one.
+    ahead: Option<Ahead>,
     /// A step that may be the last, and what came after it.
     held: VecDeque<FeedItem>,
     /// First step to send.
@@ -211,20 +256,25 @@ impl Thread {
                 error,
             });
         };
-        for task in tasks {
+        for (n, task) in tasks.iter().copied().enumerate() {
             if let Some(steps) = known.get(&task)
                 && self.step + steps <= self.start
             {
                 self.step += steps;
                 continue;
             }
-            if let Err(error) = self.task(&runtime, task)? {
+            let next = tasks.get(n + 1).copied();
+            if let Err(error) = self.task(&runtime, task, next)? {
                 self.flush(false)?;
                 let retryable = error.is_retryable();
+                let advice = match &error {
+                    ReadError::Record { .. } => BAD_RECORD_ADVICE,
+                    _ => "",
+                };
                 return self.send(FeedItem::TaskFailed {
                     task,
                     retryable,
-                    error: chain(&error),
+                    error: format!("{}{advice}", chain(&error)),
                 });
             }
         }
@@ -240,14 +290,15 @@ impl Thread {
     /// Reads one task, again from its start after a failure of storage that may pass.
     fn task(
         &mut self,
-        runtime: &tokio::runtime::Runtime,
+        runtime: &Runtime,
         task: TaskId,
+        next: Option<TaskId>,
     ) -> Result<Result<(), ReadError>, Abandoned> {
         let first = self.step;
         let last = RETRIES_MS[RETRIES_MS.len() - 1];
         let mut retries = RETRIES_MS.into_iter().chain(repeat(last)).take(TRIES_MAX);
         loop {
-            let error = match runtime.block_on(self.read(task, first)) {
+            let error = match runtime.block_on(self.read(task, next, first)) {
                 Ok(()) => return Ok(Ok(())),
                 Err(Stop::Abandoned) => return Err(Abandoned),
                 Err(Stop::Failed(error)) => error,
@@ -256,14 +307,22 @@ impl Thread {
                 return Ok(Err(error));
             };
             tracing::warn!(%task, error = chain(&error), wait_ms = wait, "task could not be read, trying again");
+            // It waits from here on at the latest, also where the storage failed at once.
+            self.wait.begin();
+            self.wait.failed(chain(&error));
             std::thread::sleep(Duration::from_millis(wait));
         }
     }
 
     /// Reads a task whose first step is `first`, and sends steps from [`Self::step`] or the wanted start on.
-    async fn read(&mut self, task: TaskId, first: u64) -> Result<(), Stop> {
+    /// `next` is opened meanwhile.
+    async fn read(&mut self, task: TaskId, next: Option<TaskId>, first: u64) -> Result<(), Stop> {
         let send_from = self.step.max(self.start);
-        let mut reader = self.open(task).await?;
+        self.wait.begin();
+        let reader = self.opened(task).await?;
+        self.wait.over();
+        self.ahead = next.and_then(|next| self.open_ahead(next));
+        let mut reader = reader.watched(&self.wait);
         let mut at = first;
         loop {
             let mut work = match self.spare.take() {
@@ -302,8 +361,42 @@ impl Thread {
         Ok(())
     }
 
-    async fn open(&mut self, task: TaskId) -> Result<TaskReader, ReadError> {
+    /// Opens a task, unless it was opened ahead.
+    async fn opened(&mut self, task: TaskId) -> Result<TaskReader, ReadError> {
+        self.wait.file(self.url(task).unwrap_or_default());
+        if let Some(mut ahead) = self.ahead.take()
+            && ahead.task == task
+            // One whose opening failed while nothing was at stake is tried again.
+            && let Ok(Ok(reader)) = (&mut ahead.opening).await
+        {
+            return Ok(reader);
+        }
+        self.open(task)?.await
+    }
+
+    /// Begins to open a task beside the reading of another one.
+    fn open_ahead(&mut self, task: TaskId) -> Option<Ahead> {
+        let runtime = openings()?;
+        // What is wrong with it is found again, and reported, when its turn comes.
+        let opening = self.open(task).ok()?;
+        Some(Ahead {
+            task,
+            opening: runtime.spawn(opening),
+        })
+    }
+
+    fn url(&self, task: TaskId) -> Option<String> {
         let plan = &self.settings.plan;
+        let range = plan.tasks(self.settings.training).get(task.0 as usize)?;
+        Some(plan.files.get(range.file as usize)?.url.clone())
+    }
+
+    /// The opening of a task, which can run anywhere.
+    fn open(
+        &mut self,
+        task: TaskId,
+    ) -> Result<impl Future<Output = Result<TaskReader, ReadError>> + Send + use<>, ReadError> {
+        let plan = Arc::clone(&self.settings.plan);
         // The ApplicationMaster names tasks of its own plan, which was checked when it was read.
         let missing = || ReadError::Url {
             url: format!("(no task {task} in the input plan)"),
@@ -329,7 +422,8 @@ impl Thread {
             }
         };
         let policy = self.settings.policy(task);
-        TaskReader::open(storage, file, *range, self.settings.format, policy).await
+        let (file, range, format) = (file.clone(), *range, self.settings.format);
+        Ok(async move { TaskReader::open(storage, &file, range, format, policy).await })
     }
 
     /// Sends what is held; `end` tells whether its step is the last.
@@ -348,6 +442,28 @@ impl Thread {
     }
 }
 
+/// Waits between tries to start a thread: 0.6 s in all. A limit of threads is shared by the processes of a node, and
+/// readers of the phase before are about to end.
+const THREAD_WAITS_MS: [u64; 6] = [10, 20, 40, 80, 160, 320];
+
+/// Calls `start` until it succeeds, fails with another error than a lack of threads or memory, or has had its time.
+pub(crate) fn patiently<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for wait_ms in THREAD_WAITS_MS {
+        match start() {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory
+                ) =>
+            {
+                std::thread::sleep(Duration::from_millis(wait_ms));
+            }
+            done => return done,
+        }
+    }
+    start()
+}
+
 #[cfg(test)]
 mod tests {
     use crossbeam::channel::unbounded;
@@ -357,6 +473,7 @@ mod tests {
     use heddle_storage::{LocalStorage, StorePath};
 
     use super::*;
+    use crate::reader::Labels;
 
     /// Files with so many records each, one task a file; record r of file f has feature 100·f + r.
     fn settings(dir: &std::path::Path, rows: &[usize]) -> FeedSettings {
@@ -391,10 +508,12 @@ mod tests {
                 format: DataFormat::Libsvm,
                 index_base: 0,
                 features: 10_000,
+                labels: Labels::Required,
             },
             rows: 2,
             bad_records: BadRecords::Fail,
             quarantine: dir.join("bad"),
+            waits: StorageWaits::default(),
         }
     }
 
@@ -468,6 +587,42 @@ mod tests {
         assert!(said.starts_with("0:0,1 1:2 end 0=2 failed 1: "), "{said}");
     }
 
+    /// Whether this process has the file open.
+    fn is_open(path: &std::path::Path) -> bool {
+        let open = std::fs::read_dir("/proc/self/fd").expect("Linux");
+        open.flatten()
+            .any(|fd| std::fs::read_link(fd.path()).is_ok_and(|target| target == path))
+    }
+
+    #[test]
+    fn the_next_input_is_opened_while_the_present_one_is_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        // Of 25 steps the feed reads four and waits for one to come back.
+        let settings = settings(dir.path(), &[50, 1]);
+        let (items, heard) = unbounded();
+        let tasks = vec![TaskId(0), TaskId(1)];
+        let feed = Feed::start(FeedId(1), settings, tasks, 0, BTreeMap::new(), items);
+        let feed = feed.expect("a thread");
+        let next = dir.path().join("1.libsvm");
+        let begun = std::time::Instant::now();
+        while !is_open(&next) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it is not open");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // From here on its storage is away.
+        std::fs::remove_file(&next).expect("removed");
+        let mut ends = Vec::new();
+        for (_, item) in heard {
+            match item {
+                FeedItem::Step { work, .. } => feed.give_back(work),
+                FeedItem::TaskEnd { task, steps, .. } => ends.push((task.0, steps)),
+                FeedItem::TaskFailed { error, .. } => panic!("{error}"),
+                FeedItem::Empty => panic!("there are steps"),
+            }
+        }
+        assert_eq!(ends, [(0, 25), (1, 1)]);
+    }
+
     #[test]
     fn a_dropped_feed_ends_its_thread() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -484,5 +639,26 @@ mod tests {
         drop(feed.expect("a thread"));
         // The channel closes when the thread has let go of it.
         assert!(heard.iter().count() <= WORKS);
+    }
+
+    #[test]
+    fn a_lack_of_threads_is_waited_out_and_then_reported() {
+        let mut tries = 0;
+        let third = patiently(|| {
+            tries += 1;
+            match tries {
+                3 => Ok(7),
+                _ => Err(io::Error::from_raw_os_error(11)),
+            }
+        });
+        assert_eq!(third.expect("the third try"), 7);
+        let none = patiently(|| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+        assert_eq!(none.expect_err("none").kind(), io::ErrorKind::WouldBlock);
+        let mut tries = 0;
+        let denied = patiently(|| {
+            tries += 1;
+            Err::<(), _>(io::ErrorKind::PermissionDenied.into())
+        });
+        assert!(denied.is_err() && tries == 1, "another error is no lack");
     }
 }

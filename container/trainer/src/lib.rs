@@ -3,7 +3,7 @@
 //! [`run()`] is the built-in trainer; [`main_with`] makes one of a program's own [`Algorithm`]. Parser threads
 //! ([`reader`], [`feed`]) hand minibatches ([`batch`]) to the training loop, which sends what an [`algorithm`] asks for and
 //! computes over `heddle-client` and tells the ApplicationMaster over `heddle-agent`. What a step is does not
-//! depend on who computes it: see [`lanes`] for their order.
+//! depend on who computes it: see [`heddle_protocol::lanes`] for their order.
 //!
 //! Deliberately absent: placing shards, deciding who works on what, and everything about failures beyond doing a
 //! step again when told to.
@@ -12,10 +12,11 @@ pub mod algorithm;
 pub mod batch;
 pub mod export;
 pub mod feed;
-pub mod lanes;
+mod input_plan;
 pub mod predict;
 pub mod reader;
 pub mod run;
+pub mod storage_wait;
 
 pub use algorithm::{Algorithm, StepWork};
 pub use batch::Batch;

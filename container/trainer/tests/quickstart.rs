@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use heddle_client::layout::Rows;
 use heddle_protocol::ids::{Lane, PhaseNo, TableId, TaskId};
+use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 use heddle_protocol::metrics::{PhaseMetrics, Summary, TaskMetrics};
 use heddle_protocol::plan::{TaskLength, compression_of, plan_input};
@@ -15,8 +16,7 @@ use heddle_protocol::spec::file::{Context, read};
 use heddle_protocol::spec::{JobSpec, Optimizer, PhaseKind, TableSpec, phase_count, phase_kind};
 use heddle_storage::{LocalStorage, Location, find_files};
 use heddle_trainer::algorithm::{Algorithm, LogisticRegression, StepWork};
-use heddle_trainer::lanes::{lane_tasks, task_order};
-use heddle_trainer::reader::{BadPolicy, RecordFormat, TaskReader};
+use heddle_trainer::reader::{BadPolicy, Labels, RecordFormat, TaskReader};
 
 fn wait<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread()
@@ -135,6 +135,7 @@ impl Job {
             format: self.spec.data.format,
             index_base: self.spec.data.index_base,
             features: self.spec.model.features,
+            labels: Labels::Required,
         };
         let file = &self.plan.files[task.file as usize];
         wait(TaskReader::open(
@@ -186,7 +187,7 @@ impl Job {
         );
         let mut metrics: Vec<TaskMetrics> = vec![TaskMetrics::default(); lanes as usize];
         let mut tasks: Vec<_> = (0..lanes)
-            .map(|lane| lane_tasks(&order, Lane(lane), lanes).into_iter())
+            .map(|lane| lane_tasks(&order, Lane(lane), lanes))
             .collect();
         let mut readers: Vec<Option<TaskReader>> = (0..lanes).map(|_| None).collect();
         loop {

@@ -244,6 +244,15 @@ impl Configuration {
         })
     }
 
+    /// Whether a file or the program states the key. False: the value, if there is one, is the built-in default, which
+    /// is that of one release and not necessarily the server's.
+    pub fn is_stated(&self, key: &str) -> bool {
+        let property = self.properties.get(present_name(java_key(key)));
+        property
+            .and_then(|property| property.setting.as_ref())
+            .is_some_and(|setting| !matches!(setting.origin, Origin::Default(_)))
+    }
+
     /// All keys that have a value, in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.properties

@@ -15,11 +15,11 @@ use crate::proto::hdfs::{
     DatanodeInfoProto, ErasureCodingPolicyProto, FsServerDefaultsProto,
     GetBlockLocationsRequestProto, GetBlockLocationsResponseProto, GetContentSummaryRequestProto,
     GetContentSummaryResponseProto, GetErasureCodingPolicyRequestProto,
-    GetErasureCodingPolicyResponseProto, GetFsStatsResponseProto, GetFsStatusRequestProto,
-    GetQuotaUsageRequestProto, GetQuotaUsageResponseProto, GetServerDefaultsRequestProto,
-    GetServerDefaultsResponseProto, IsFileClosedRequestProto, IsFileClosedResponseProto,
-    LocatedBlockProto, LocatedBlocksProto, SetQuotaRequestProto, SetQuotaResponseProto,
-    SetSafeModeRequestProto, SetSafeModeResponseProto,
+    GetErasureCodingPolicyResponseProto, GetEzForPathRequestProto, GetEzForPathResponseProto,
+    GetFsStatsResponseProto, GetFsStatusRequestProto, GetQuotaUsageRequestProto,
+    GetQuotaUsageResponseProto, GetServerDefaultsRequestProto, GetServerDefaultsResponseProto,
+    IsFileClosedRequestProto, IsFileClosedResponseProto, LocatedBlockProto, LocatedBlocksProto,
+    SetQuotaRequestProto, SetQuotaResponseProto, SetSafeModeRequestProto, SetSafeModeResponseProto,
 };
 use crate::rpc::{CallOptions, Login, Proxy, RpcClient, RpcError};
 use crate::token::Token;
@@ -272,7 +272,8 @@ impl NameNode {
     }
 
     /// Name of the erasure coding policy that new files in a directory get; `None` where they are replicated. Such
-    /// files cannot be synced while they are written.
+    /// files cannot be synced while they are written. A NameNode without the call (HDFS 2, storage systems that speak
+    /// the protocol) has no erasure coding: `None`.
     ///
     /// # Errors
     /// See [`RpcError`]; `FileNotFoundException` when it does not exist.
@@ -280,9 +281,28 @@ impl NameNode {
         let request = GetErasureCodingPolicyRequestProto {
             src: path.to_owned(),
         };
-        let reply: GetErasureCodingPolicyResponseProto =
-            self.call("getErasureCodingPolicy", &request).await?;
-        Ok(reply.ec_policy.map(policy_name))
+        match self.call("getErasureCodingPolicy", &request).await {
+            Ok(GetErasureCodingPolicyResponseProto { ec_policy }) => Ok(ec_policy.map(policy_name)),
+            Err(error) if error.is_no_such_method() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Root directory of the encryption zone that contains `path`; `None` outside of encryption zones, and from a
+    /// NameNode without the call, which has none.
+    ///
+    /// # Errors
+    /// See [`RpcError`]; `FileNotFoundException` when it does not exist, `AccessControlException` when the caller has
+    /// no read permission on it.
+    pub async fn encryption_zone(&self, path: &str) -> Result<Option<String>, RpcError> {
+        let request = GetEzForPathRequestProto {
+            src: path.to_owned(),
+        };
+        match self.call("getEZForPath", &request).await {
+            Ok(GetEzForPathResponseProto { zone }) => Ok(zone.map(|zone| zone.path)),
+            Err(error) if error.is_no_such_method() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether the NameNode takes no changes just now: it starts, too many blocks are missing, or an administrator

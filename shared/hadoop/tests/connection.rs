@@ -442,3 +442,19 @@ async fn without_servers_there_is_an_error() {
         .expect_err("there is no server");
     assert!(matches!(error, RpcError::NoServer { .. }), "{error:?}");
 }
+
+#[tokio::test]
+async fn slow_server_gets_longer_with_each_try() {
+    // Answers 300 ms after a call came, which no try of 100 ms waits for.
+    let server = Server::start(|_, mut peer| async move {
+        peer.preamble().await;
+        while let Some(call) = peer.call().await {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            peer.echo(&call).await;
+        }
+    })
+    .await;
+    let options = idempotent().with_attempt_timeout(Duration::from_millis(100));
+    let answer = echo(&proxy([server.address.clone()]), "x", options).await;
+    assert_eq!(answer.expect("a later try waits long enough"), "x");
+}

@@ -12,11 +12,14 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{
-    Attempt, CutId, Epoch, Lane, Member, PhaseNo, RunId, ShardId, Step, TaskAttempt, TaskId,
+    Attempt, CutId, Epoch, HandOut, Lane, Member, PhaseNo, RunId, ShardId, Step, TaskAttempt,
+    TaskId,
 };
-use crate::manifest::{InputPlan, ShardFile};
+use crate::manifest::ShardFile;
 use crate::metrics::TaskMetrics;
+use crate::plan_file::PlanFile;
 use crate::spec::JobSpec;
+use crate::task_set::TaskSet;
 
 /// Longest line either side accepts: an evaluation's score bins are the longest that occur.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -89,6 +92,15 @@ pub struct TaskGrant {
     pub start: Step,
 }
 
+/// One lane handed to a trainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneGrant {
+    /// The lane.
+    pub lane: Lane,
+    /// Which time it is handed out: shards fence lower numbers once this one has asked them.
+    pub hand_out: HandOut,
+}
+
 /// What the ApplicationMaster answers to a registration, once per connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
@@ -96,8 +108,8 @@ pub struct Welcome {
     pub run: RunId,
     /// The job.
     pub spec: JobSpec,
-    /// Files and tasks.
-    pub plan: InputPlan,
+    /// The file with the input plan. Trainers read it once; the plan of a run never changes.
+    pub plan: PlanFile,
     /// How often to send a heartbeat.
     pub heartbeat_ms: u64,
     /// How long to live on without hearing from an ApplicationMaster.
@@ -114,6 +126,24 @@ pub struct Down {
     /// What it says; none where the line only confirms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Command>,
+}
+
+impl Down {
+    /// What follows the command in a line made by [`Down::open`].
+    pub const CLOSE: &'static [u8] = b"}\n";
+
+    /// The line up to its command: what is put behind it is the command as JSON, then [`Down::CLOSE`]. So a command for
+    /// many containers is encoded once. None when this one has a command already.
+    #[must_use]
+    pub fn open(&self) -> Option<Vec<u8>> {
+        if self.command.is_some() {
+            return None;
+        }
+        let mut line = serde_json::to_vec(self).ok()?;
+        line.pop();
+        line.extend_from_slice(b",\"command\":");
+        Some(line)
+    }
 }
 
 /// A line from a container.
@@ -201,14 +231,15 @@ pub enum Command {
         /// Every shard's place, ordered by shard.
         places: Vec<ShardPlace>,
     },
-    /// Trainer (BSP): run exactly these lanes. A lane that is new here is taken over by asking the shards where it stands.
+    /// Trainer (BSP): run exactly these lanes. A lane that is new here, or has a higher hand-out than before, is taken over
+    /// by asking the shards where it stands. One with the hand-out that it has already goes on as it is.
     Lanes {
         /// The epoch.
         epoch: Epoch,
         /// The phase.
         phase: PhaseNo,
         /// All lanes of this trainer.
-        lanes: Vec<Lane>,
+        lanes: Vec<LaneGrant>,
         /// Steps of tasks of these lanes as far as known; lets the successor skip tasks without reading them.
         #[serde(with = "pairs")]
         task_steps: BTreeMap<TaskId, u64>,
@@ -231,7 +262,7 @@ pub enum Command {
     },
     /// Trainer: stop taking steps, hand back tasks or lanes ([`Up::Drained`]), then exit with code 0.
     Drain,
-    /// Trainer: write the model of this checkpoint to `<dir>/<member>/`. Answered by [`Up::Exported`] or [`Up::ExportFailed`].
+    /// Trainer: write the model of this checkpoint to a new directory below `dir`. Answered by [`Up::Exported`] or [`Up::ExportFailed`].
     Export {
         /// The checkpoint's directory (URL).
         checkpoint: String,
@@ -249,8 +280,6 @@ pub struct TaskPosition {
     pub attempt: TaskAttempt,
     /// The first step that is not wholly there (trainer: not acknowledged by every shard).
     pub step: Step,
-    /// Shards: the task is marked done.
-    pub done: bool,
 }
 
 /// What a shard says of itself when an ApplicationMaster takes over.
@@ -264,8 +293,10 @@ pub struct ShardState {
     pub step: Step,
     /// BSP: all lanes have ended and the last step is applied.
     pub ended: bool,
-    /// ASP: every task that it knows of in this phase.
+    /// ASP: tasks of this phase that are begun here and not done, ascending by task.
     pub tasks: Vec<TaskPosition>,
+    /// ASP: tasks of this phase that are marked done here. Within [`Held`] without those of [`Held::done`].
+    pub done: TaskSet,
 }
 
 /// What a pserver holds when it registers: nothing on its first connection.
@@ -275,8 +306,34 @@ pub struct Held {
     pub epoch: Epoch,
     /// The highest cut that it has heard of.
     pub cut: CutId,
+    /// ASP: tasks that all of its shards mark done. Its shards' sets differ by little, so that this keeps the registration
+    /// of a pserver with many shards short.
+    pub done: TaskSet,
     /// Its shards.
     pub shards: Vec<ShardState>,
+}
+
+impl Held {
+    /// What a pserver says of shards in these states (all tasks that each marks done in [`ShardState::done`]).
+    #[must_use]
+    pub fn new(epoch: Epoch, cut: CutId, mut shards: Vec<ShardState>) -> Self {
+        let mut done = TaskSet::default();
+        if let Some((first, others)) = shards.split_first()
+            && others.iter().all(|other| other.phase == first.phase)
+        {
+            let both = |done: TaskSet, other: &ShardState| done.intersection(&other.done);
+            done = others.iter().fold(first.done.clone(), both);
+            for shard in &mut shards {
+                shard.done = shard.done.difference(&done);
+            }
+        }
+        Self {
+            epoch,
+            cut,
+            done,
+            shards,
+        }
+    }
 }
 
 /// What a trainer is at when it registers again.
@@ -291,7 +348,7 @@ pub struct Busy {
     /// ASP, evaluation: the tasks it holds.
     pub tasks: Vec<TaskPosition>,
     /// BSP: the lanes it runs.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<LaneGrant>,
 }
 
 /// Figures of a container, sent with each heartbeat. Counters run since the container's start.
@@ -301,6 +358,9 @@ pub struct Beat {
     pub rss_bytes: u64,
     /// Trainer: records computed, recomputed ones included.
     pub rows: u64,
+    /// Trainer: those of `rows` that were computed for evaluations.
+    #[serde(default)]
+    pub evaluated_rows: u64,
     /// Trainer: steps reached (acknowledged by every shard).
     pub steps: u64,
     /// Trainer: own computing time, without waiting, ms.
@@ -320,6 +380,35 @@ pub struct Beat {
     pub step: Step,
     /// The epoch the container is in.
     pub epoch: Epoch,
+    /// How long ago the control connection before the present one was lost, ms; none on a container's first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_lost_ms: Option<u64>,
+    /// Trainer: the reader that has waited longest for its storage; none while all of them read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_wait: Option<InputWait>,
+    /// Trainer: pservers that a data connection is wanted to and cannot be opened, or broke and did not come back yet.
+    /// Sorted, unique; at most one entry for each pserver.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable: Vec<Member>,
+}
+
+/// A reader that waits for the storage of its input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputWait {
+    /// How long, ms, failed tries included.
+    pub for_ms: u64,
+    /// The file, as a person would type it: `hdfs://nn:8020/data/part-0`.
+    pub file: String,
+    /// Why the last try failed; empty while the first one has no answer.
+    pub error: String,
+}
+
+impl Beat {
+    /// Trainer: records computed for training and measuring.
+    #[must_use]
+    pub fn trained_rows(&self) -> u64 {
+        self.rows.saturating_sub(self.evaluated_rows)
+    }
 }
 
 /// What a container reports.
@@ -411,6 +500,9 @@ pub enum Up {
         epoch: Epoch,
         /// The shard.
         shard: ShardId,
+        /// BSP, if it stands beyond the step that the cut names: job steps applied.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<Step>,
         /// Why.
         reason: String,
     },
@@ -480,6 +572,17 @@ pub enum Up {
         steps: u64,
         /// Records, losses, bad records.
         metrics: Box<TaskMetrics>,
+    },
+    /// Trainer (BSP): a shard refused the lane, since a later hand-out has asked it; the lane is not run here any more.
+    /// Where the ApplicationMaster knows of no later one (its predecessor gave it to a trainer that is gone), it
+    /// hands the lane out again.
+    LaneFenced {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The lane, with the hand-out that was refused.
+        lane: LaneGrant,
     },
     /// Trainer: reached its first step since the epoch began.
     Stepping {
@@ -617,7 +720,13 @@ mod tests {
         let lanes = Command::Lanes {
             epoch: Epoch::first(Generation(1)),
             phase: PhaseNo(2),
-            lanes: vec![Lane(3)],
+            lanes: vec![LaneGrant {
+                lane: Lane(3),
+                hand_out: HandOut {
+                    generation: Generation(1),
+                    count: 2,
+                },
+            }],
             task_steps: BTreeMap::from([(TaskId(0), 5), (TaskId(7), 9)]),
         };
         let Command::Lanes { task_steps, .. } = through_json(&lanes) else {
@@ -660,6 +769,66 @@ mod tests {
             panic!("another command")
         };
         assert_eq!(arrived, base);
+    }
+
+    fn shard(number: u32, done: impl IntoIterator<Item = u32>) -> ShardState {
+        ShardState {
+            shard: ShardId(number),
+            phase: PhaseNo(1),
+            step: Step(0),
+            ended: false,
+            tasks: Vec::new(),
+            done: done.into_iter().map(TaskId).collect(),
+        }
+    }
+
+    /// A registration is a line, whatever the phase and the number of shards: 84,000 done tasks on 16 shards were
+    /// 64 MiB as a list.
+    #[test]
+    fn a_pserver_with_many_done_tasks_registers_with_a_short_line() {
+        let epoch = Epoch::first(Generation(1));
+        let done = |but: u32| (0..1_000_000).step_by(2).filter(move |task| *task != but);
+        let shards: Vec<_> = (0..16).map(|n| shard(n, done(2 * n))).collect();
+        let held = through_json(&Held::new(epoch, CutId::default(), shards));
+        let bytes = serde_json::to_string(&held).expect("JSON").len();
+        assert!(bytes < 4 << 20, "{bytes} bytes");
+        assert_eq!(
+            held.shards[3].done,
+            shard(3, (0..16).filter(|n| *n != 3).map(|n| 2 * n)).done
+        );
+        let whole = held.done.union(&held.shards[3].done);
+        assert_eq!(whole, shard(3, done(6)).done);
+    }
+
+    #[test]
+    fn shards_of_different_phases_have_no_tasks_in_common() {
+        let mut later = shard(1, [0, 1]);
+        later.phase = PhaseNo(2);
+        let shards = vec![shard(0, [0, 1]), later];
+        let held = Held::new(Epoch::default(), CutId::default(), shards.clone());
+        assert!(held.done.is_empty());
+        assert_eq!(held.shards, shards);
+    }
+
+    #[test]
+    fn a_line_put_together_from_its_parts_reads_as_one() {
+        let head = Down {
+            attempt: Attempt(3),
+            heard: 70,
+            command: None,
+        };
+        let command = Command::Refused {
+            reason: "replaced".to_owned(),
+        };
+        let whole = Down {
+            command: Some(command.clone()),
+            ..head.clone()
+        };
+        let mut line = head.open().expect("no command yet");
+        line.extend(serde_json::to_vec(&command).expect("JSON"));
+        line.extend_from_slice(Down::CLOSE);
+        assert_eq!(line, crate::lines::encode_line(&whole).expect("JSON"));
+        assert!(whole.open().is_none());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! | offset | bytes | field |
 //! | --- | --- | --- |
 //! | 0 | 4 | magic `HDLF` |
-//! | 4 | 2 | version, 1 |
+//! | 4 | 2 | version, 2 |
 //! | 6 | 2 | kind |
 //! | 8 | 8 | epoch: generation u32, count u32 |
 //! | 16 | 8 | request id, echoed in the reply |
@@ -19,25 +19,29 @@
 //! | 48 | 2 | table |
 //! | 50 | 2 | flags |
 //! | 52 | 4 | rows: data records behind a gradient |
-//! | 56 | 8 | clock (SSP); cut number in barriers |
+//! | 56 | 8 | clock (SSP); in barriers the cut: number u32, generation u32 |
 //! | 64 | 8 | start: first row of a range |
 //! | 72 | 4 | count: rows of the range, or number of keys |
 //! | 76 | 2 | status, of replies |
 //! | 78 | 2 | function, of function calls |
 //! | 80 | 4 | key bytes that follow the header |
 //! | 84 | 4 | value bytes that follow the keys |
-//! | 88 | 8 | reserved, 0 |
+//! | 88 | 8 | hand-out of the lane: generation u32, count u32 |
+//!
+//! | version | changed |
+//! | --- | --- |
+//! | 2 | bytes 88 to 95 are the hand-out (reserved in version 1); status `Fenced`; barriers carry their cut's generation |
 
 use std::fmt;
 
-use crate::ids::{Epoch, Generation, Part, PhaseNo, ShardId, Step, TableId};
+use crate::ids::{CutId, Epoch, Generation, HandOut, Part, PhaseNo, ShardId, Step, TableId};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 96;
 /// First four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"HDLF";
-/// The only version so far.
-pub const VERSION: u16 = 1;
+/// The version that this program speaks; any other is refused.
+pub const VERSION: u16 = 2;
 /// Values of one push part or one piece of a pull at the most: 256 KiB of f32, which stay in a core's
 /// second-level cache between socket and table. A client cuts larger ones into parts of this size.
 pub const PART_VALUES_MAX: usize = 64 * 1024;
@@ -62,7 +66,7 @@ pub enum Kind {
     Clock = 5,
     /// BSP: every shard has acknowledged all parts of this lane's step. `rows` are the step's records. Replied by `Ack`.
     Done = 6,
-    /// Marks cut `clock` (its number) in the stream; ASP and SSP. No reply.
+    /// Marks a cut ([`Header::cut`]) in the stream; ASP and SSP. No reply.
     Barrier = 7,
     /// ASP: every shard has acknowledged all of the task. Replied by `Ack`.
     TaskDone = 8,
@@ -161,6 +165,8 @@ pub enum Status {
     Unsupported = 12,
     /// The shard is being restored or has not begun the phase; ask again a little later.
     NotReady = 13,
+    /// A later hand-out of the lane has asked this shard: the sender runs the lane no more.
+    Fenced = 14,
 }
 
 impl Status {
@@ -182,6 +188,7 @@ impl Status {
             11 => Self::WrongShard,
             12 => Self::Unsupported,
             13 => Self::NotReady,
+            14 => Self::Fenced,
             _ => return None,
         })
     }
@@ -212,7 +219,7 @@ pub struct Header {
     pub flags: u16,
     /// Data records behind a gradient (pushes) or behind the lane's step (`Done`).
     pub rows: u32,
-    /// Clock of the trainer (SSP), or the cut's number (`Barrier`).
+    /// Clock of the trainer (SSP); of a `Barrier` see [`Header::cut`].
     pub clock: u64,
     /// First row of a range, numbered within the whole table.
     pub start: u64,
@@ -226,6 +233,8 @@ pub struct Header {
     pub key_bytes: u32,
     /// Bytes of f32 values that follow the keys.
     pub value_bytes: u32,
+    /// The hand-out under which the sender runs the lane (BSP: `Query`, `Push`, `Done`).
+    pub hand_out: HandOut,
 }
 
 impl Header {
@@ -251,6 +260,7 @@ impl Header {
             function: 0,
             key_bytes: 0,
             value_bytes: 0,
+            hand_out: HandOut::default(),
         }
     }
 
@@ -265,6 +275,25 @@ impl Header {
             key_bytes: 0,
             value_bytes: 0,
             ..*self
+        }
+    }
+
+    /// The barrier of a cut.
+    #[must_use]
+    pub fn barrier(cut: CutId, epoch: Epoch) -> Self {
+        Self {
+            clock: u64::from(cut.generation.0) << 32 | u64::from(cut.number),
+            ..Self::new(Kind::Barrier, epoch)
+        }
+    }
+
+    /// The cut that a `Barrier` names. All of its name counts: an ApplicationMaster that takes over counts its cuts from 1
+    /// again, and a barrier of its predecessor may come late.
+    #[must_use]
+    pub fn cut(&self) -> CutId {
+        CutId {
+            generation: Generation((self.clock >> 32) as u32),
+            number: self.clock as u32,
         }
     }
 
@@ -305,6 +334,8 @@ impl Header {
         out[78..80].copy_from_slice(&self.function.to_le_bytes());
         out[80..84].copy_from_slice(&self.key_bytes.to_le_bytes());
         out[84..88].copy_from_slice(&self.value_bytes.to_le_bytes());
+        out[88..92].copy_from_slice(&self.hand_out.generation.0.to_le_bytes());
+        out[92..96].copy_from_slice(&self.hand_out.count.to_le_bytes());
         out
     }
 
@@ -347,6 +378,10 @@ impl Header {
             function: u16_at(78),
             key_bytes: u32_at(80),
             value_bytes: u32_at(84),
+            hand_out: HandOut {
+                generation: Generation(u32_at(88)),
+                count: u32_at(92),
+            },
         };
         header.check()?;
         Ok(header)
@@ -462,6 +497,10 @@ mod tests {
             function: 0,
             key_bytes: 8,
             value_bytes: 8,
+            hand_out: HandOut {
+                generation: Generation(3),
+                count: 13,
+            },
         }
     }
 
@@ -470,7 +509,7 @@ mod tests {
         let bytes = sample().encode();
         let golden = concat!(
             "48444c46",
-            "0100",
+            "0200",
             "0200",
             "0300000002000000",
             "0807060504030201",
@@ -489,10 +528,21 @@ mod tests {
             "0000",
             "08000000",
             "08000000",
-            "0000000000000000",
+            "030000000d000000",
         );
         assert_eq!(hex::encode(bytes), golden);
         assert_eq!(Header::decode(&bytes), Ok(sample()));
+    }
+
+    #[test]
+    fn a_barrier_carries_the_whole_name_of_its_cut() {
+        let cut = CutId {
+            generation: Generation(0x0102_0304),
+            number: 0x0506_0708,
+        };
+        let bytes = Header::barrier(cut, Epoch::first(Generation(1))).encode();
+        assert_eq!(hex::encode(&bytes[56..64]), "0807060504030201");
+        assert_eq!(Header::decode(&bytes).map(|header| header.cut()), Ok(cut));
     }
 
     #[test]
@@ -529,7 +579,6 @@ mod tests {
                 bytes[7] = 0;
                 bytes[51] = 0;
                 bytes[76..78].fill(0);
-                bytes[88..96].fill(0);
             }
             let bytes: [u8; HEADER_BYTES] = bytes.try_into().expect("the strategy makes that many");
             if let Ok(header) = Header::decode(&bytes) {

@@ -150,6 +150,26 @@ impl fmt::Display for CutId {
     }
 }
 
+/// Fencing number of a lane (BSP): which time the ApplicationMaster gave the lane to a trainer.
+///
+/// Counted up within a phase, and ordered by generation first, so that a number of a later ApplicationMaster is above
+/// all numbers of earlier ones. A shard that was asked by one number refuses pushes and `Done`s of lower ones.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct HandOut {
+    /// The claim under which the lane was given.
+    pub generation: Generation,
+    /// Counted up over all lanes of the phase, from 1; 0 is never given.
+    pub count: u32,
+}
+
+impl fmt::Display for HandOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-h{}", self.generation, self.count)
+    }
+}
+
 /// One execution of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -5,6 +5,8 @@
 //! [`Manifest::from_json`] believes nothing: whatever it returns has passed every check that needs
 //! no other file.
 
+mod compact;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -13,14 +15,27 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TaskAttempt, TaskId};
+use crate::spec::{JobSpec, PhaseKind, phase_kind};
 use crate::view::EvaluationView;
 
 /// Version of the manifest that this program writes, and the highest that it reads. Fields are only
 /// added within a version; unknown ones are ignored.
-pub const FORMAT_VERSION: u32 = 1;
+///
+/// - 1: one object for each task of the plan and of the queue.
+/// - 2: runs of tasks and ranges of done ones, see [`InputPlan::train`] and [`Work::Queue`].
+pub const FORMAT_VERSION: u32 = 2;
 
-/// Longest manifest that is read: a million input files and tasks take about 200 MB.
+/// Longest manifest that is written and read: a million tasks take about 40 MB, each input file its name and 80 bytes
+/// more.
 pub const MANIFEST_BYTES_MAX: usize = 256 << 20;
+
+/// A training task beside the plan at the most: its steps, `"999999":18446744073709551615,`, and its place in the
+/// queue, `{"task":999999,"step":18446744073709551615,"attempt":4294967295},`.
+const TASK_BYTES: u64 = 110;
+/// A shard's file at the most.
+const SHARD_BYTES: u64 = 300;
+/// Everything else: spec, evaluations, figures.
+const REST_BYTES: u64 = 4 << 20;
 
 /// An MD5 sum. Written as 32 lower-case hexadecimal digits; upper-case ones are read too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -144,9 +159,12 @@ pub struct TaskRange {
 pub struct InputPlan {
     /// Training files, then test files, each sorted by URL.
     pub files: Vec<InputFile>,
-    /// Tasks over the training data; a `TaskId` of a measurement or a pass is an index here.
+    /// Tasks over the training data; a `TaskId` of a measurement or a pass is an index here. In JSON tasks that lie next
+    /// to each other are one run: file, first byte (0 when not there) and where each ends.
+    #[serde(with = "compact::task_ranges")]
     pub train: Vec<TaskRange>,
-    /// Tasks over the test data; a `TaskId` of an evaluation is an index here.
+    /// Tasks over the test data; a `TaskId` of an evaluation is an index here. In JSON as `train`.
+    #[serde(with = "compact::task_ranges")]
     pub test: Vec<TaskRange>,
 }
 
@@ -165,7 +183,11 @@ impl InputPlan {
         })
     }
 
-    fn check(&self) -> Result<(), ManifestError> {
+    /// Whether its tasks are in order and inside their files, and name each record once.
+    ///
+    /// # Errors
+    /// [`ManifestError::Plan`].
+    pub fn check(&self) -> Result<(), ManifestError> {
         for (set, tasks) in [("train", &self.train), ("test", &self.test)] {
             let mut before: Option<&TaskRange> = None;
             for (index, task) in tasks.iter().enumerate() {
@@ -224,14 +246,15 @@ pub enum TaskState {
 
 /// Where the phase of the cut stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "work")]
+#[serde(try_from = "compact::WorkJson", into = "compact::WorkJson")]
 pub enum Work {
     /// BSP: so many job steps of the phase are applied on every shard.
     Lanes {
         /// Job steps applied.
         step: Step,
     },
-    /// ASP and evaluation: the queue of the cut, ordered by task.
+    /// ASP and evaluation: the queue of the cut, ordered by task. In JSON ranges of those that are done, and a list of
+    /// those that are begun.
     Queue {
         /// Tasks that are not at their beginning.
         tasks: Vec<QueuedTask>,
@@ -376,15 +399,29 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The manifest as it is written: JSON, indented, one line end at the end.
+    /// The manifest as it is written: JSON without blanks, one line end at the end.
     ///
     /// # Errors
-    /// When it contradicts itself: such a one is never written.
+    /// When it contradicts itself or could not be read back for its length: such a one is never written.
     pub fn to_json(&self) -> Result<Vec<u8>, ManifestError> {
         self.check()?;
-        let mut bytes = serde_json::to_vec_pretty(self).map_err(ManifestError::Json)?;
+        let mut bytes = serde_json::to_vec(self).map_err(ManifestError::Json)?;
         bytes.push(b'\n');
+        if bytes.len() > MANIFEST_BYTES_MAX {
+            return Err(ManifestError::TooLong(bytes.len()));
+        }
         Ok(bytes)
+    }
+
+    /// How long a manifest of a job can become at the most, whatever of its tasks is done.
+    ///
+    /// `plan_bytes`: length of the plan's JSON, `shards`: how many shards the job has.
+    #[must_use]
+    pub fn bytes_at_most(plan: &InputPlan, plan_bytes: u64, shards: u32) -> u64 {
+        plan_bytes
+            .saturating_add(TASK_BYTES * plan.train.len() as u64)
+            .saturating_add(SHARD_BYTES * u64::from(shards))
+            .saturating_add(REST_BYTES)
     }
 
     /// Bytes of all shard files.
@@ -401,6 +438,22 @@ impl Manifest {
         match self.work {
             Work::Lanes { step } => step,
             Work::Queue { .. } => Step(0),
+        }
+    }
+
+    /// Whether the checkpoint lies before the first training step, so that nothing is lost without it.
+    #[must_use]
+    pub fn is_untrained(&self) -> bool {
+        let Ok(spec) = serde_json::from_value::<JobSpec>(self.spec.clone()) else {
+            return false;
+        };
+        match phase_kind(&spec, self.phase) {
+            Some(PhaseKind::Measure(_)) => true,
+            Some(PhaseKind::Train { pass: 0 }) => match &self.work {
+                Work::Lanes { step } => step.0 == 0,
+                Work::Queue { tasks } => tasks.is_empty(),
+            },
+            Some(PhaseKind::Train { .. } | PhaseKind::Evaluate { .. }) | None => false,
         }
     }
 
@@ -548,8 +601,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_stays_readable() {
-        let sample = include_bytes!("../testdata/manifest-v1.json");
+    fn earlier_versions_stay_readable_and_this_one_is_written_so() {
+        let first = include_bytes!("../testdata/manifest-v1.json");
+        let format_version = 1;
+        assert_eq!(
+            Manifest::from_json(first).expect("read"),
+            Manifest {
+                format_version,
+                ..manifest()
+            }
+        );
+        let sample = include_bytes!("../testdata/manifest-v2.json");
         assert_eq!(Manifest::from_json(sample).expect("read"), manifest());
         assert_eq!(
             manifest().to_json().expect("written"),
@@ -564,7 +626,7 @@ mod tests {
             Manifest::from_json(br#"{"format_version": 7, "new": []}"#).expect_err("refused");
         assert_eq!(
             error.to_string(),
-            "format version 7 is newer than 1, the newest that this program reads"
+            "format version 7 is newer than 2, the newest that this program reads"
         );
     }
 
@@ -581,7 +643,14 @@ mod tests {
         assert!(refused(|m| m.plan.test[0].file = 2).contains("test task 0 names file 2 of 2"));
         assert!(refused(|m| m.parent = Some(m.cut)).contains("its parent is not older"));
         assert!(refused(|m| m.cut.number = 0).contains("counted from 1"));
-        for tasks in [vec![1, 0], vec![0, 0], vec![2]] {
+        let mut unordered = manifest();
+        if let Work::Queue { tasks } = &mut unordered.work {
+            tasks.reverse();
+        }
+        unordered
+            .to_json()
+            .expect_err("ranges have an order, and so has the list");
+        for tasks in [vec![0, 0], vec![2]] {
             let state = TaskState::Done;
             let tasks = tasks
                 .iter()

@@ -6,6 +6,7 @@
 //! what binning can have changed is known exactly and reported beside it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,10 @@ pub struct TaskMetrics {
     /// The first [`BAD_EXAMPLES_MAX`] of them, as `file:line:column: what`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bad_examples: Vec<String>,
+    /// Where the task first writes the negative class as `0` and as `-1`, for each of the two that it has: data with both
+    /// beside `1` has three classes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub negatives: BTreeMap<String, String>,
     /// Counts of scores; empty except in evaluations.
     #[serde(default, skip_serializing_if = "ScoreCounts::is_empty")]
     pub scores: ScoreCounts,
@@ -156,48 +161,69 @@ pub struct Auc {
 }
 
 /// The tasks of one phase, merged as they finish; the same figures in whatever order they come.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+///
+/// Taking in a task costs the logarithm of the number of tasks, whatever their number: only sums of losses depend on
+/// the order of addition and are kept per task, 16 bytes each.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseMetrics {
-    /// Per task, without its score counts.
-    tasks: BTreeMap<TaskId, TaskMetrics>,
+    /// Per task: the sum of its losses.
+    losses: BTreeMap<TaskId, f64>,
+    rows: u64,
+    correct: u64,
+    bad_records: u64,
+    /// Examples of bad records, of the [`EXAMPLE_TASKS_MAX`] lowest tasks that have any.
+    bad_examples: BTreeMap<TaskId, Vec<String>>,
     scores: ScoreCounts,
 }
+
+/// Tasks whose examples of bad records are kept.
+const EXAMPLE_TASKS_MAX: usize = 16;
 
 impl PhaseMetrics {
     /// Takes in a task. The first report of a task counts; says whether this was it.
     pub fn add(&mut self, task: TaskId, mut metrics: TaskMetrics) -> bool {
-        if self.tasks.contains_key(&task) {
-            return false;
+        match self.losses.entry(task) {
+            Entry::Occupied(_) => return false,
+            Entry::Vacant(entry) => entry.insert(metrics.loss_sum),
+        };
+        self.rows = self.rows.saturating_add(metrics.rows);
+        self.correct = self.correct.saturating_add(metrics.correct);
+        self.bad_records = self.bad_records.saturating_add(metrics.bad_records);
+        self.scores.merge(&metrics.scores);
+        if !metrics.bad_examples.is_empty() {
+            metrics.bad_examples.truncate(BAD_EXAMPLES_MAX);
+            self.bad_examples.insert(task, metrics.bad_examples);
+            if self.bad_examples.len() > EXAMPLE_TASKS_MAX {
+                self.bad_examples.pop_last();
+            }
         }
-        self.scores.merge(&std::mem::take(&mut metrics.scores));
-        metrics.bad_examples.truncate(BAD_EXAMPLES_MAX);
-        self.tasks.insert(task, metrics);
         true
     }
 
-    /// The figures of all tasks taken in so far.
+    /// Bad records of all tasks taken in so far.
+    #[must_use]
+    pub fn bad_records(&self) -> u64 {
+        self.bad_records
+    }
+
+    /// The figures of all tasks taken in so far. Walks all tasks and score bins: once per phase, not per task.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        let mut summary = Summary {
-            tasks: self.tasks.len() as u64,
+        Summary {
+            tasks: self.losses.len() as u64,
+            rows: self.rows,
+            loss_sum: self.losses.values().fold(0.0, |sum, loss| sum + loss),
+            correct: self.correct,
+            bad_records: self.bad_records,
             auc: self.scores.auc(),
-            ..Summary::default()
-        };
-        for metrics in self.tasks.values() {
-            summary.rows = summary.rows.saturating_add(metrics.rows);
-            summary.correct = summary.correct.saturating_add(metrics.correct);
-            summary.bad_records = summary.bad_records.saturating_add(metrics.bad_records);
-            summary.loss_sum += metrics.loss_sum;
         }
-        summary
     }
 
     /// Places of bad records, at most `count`, in the order of task numbers.
     pub fn bad_examples(&self, count: usize) -> impl Iterator<Item = &str> {
-        self.tasks
+        self.bad_examples
             .values()
-            .flat_map(|metrics| &metrics.bad_examples)
+            .flatten()
             .map(String::as_str)
             .take(count)
     }

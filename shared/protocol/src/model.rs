@@ -1,9 +1,16 @@
-//! `MODEL.json`: the one file in an output directory that says which exported model is valid.
+//! `MODEL.json`: what the model in an output directory is, and which files it consists of.
 //!
-//! Trainers export below directories of their own name, so two winners of a split brain never write one
-//! file; the ApplicationMaster then publishes this file, without overwriting.
+//! ```text
+//! <output.model>/model.safetensors, model.txt, each with its .md5     under these names in every job
+//! <output.model>/MODEL.json                                           moved there last
+//! <output.model>/.model-<checkpoint directory>-<trainer>/…            an export that is not published yet
+//! ```
+//!
+//! A trainer exports into a hidden directory of its own, so that two trainers never write one file. The
+//! ApplicationMaster that leads then moves the files to their names and writes `MODEL.json` last.
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::control::ExportedFile;
 use crate::ids::{CutId, RunId};
@@ -12,6 +19,20 @@ use crate::ids::{CutId, RunId};
 pub const MODEL_FILE: &str = "MODEL.json";
 /// The only version so far.
 pub const FORMAT_VERSION: u32 = 1;
+
+/// Beginning of the names of hidden directories that hold exports of the checkpoints in `checkpoint_dir` (a URL): the
+/// claim on that directory decides which process may publish or delete them.
+#[must_use]
+pub fn staging_prefix(checkpoint_dir: &str) -> String {
+    let sum = Sha256::digest(checkpoint_dir.trim_end_matches('/'));
+    format!(".model-{}-", hex::encode(&sum[..6]))
+}
+
+/// Whether `name` is one path component that a file or directory of a model may have.
+#[must_use]
+pub fn is_plain_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
+}
 
 /// Content of `MODEL.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +45,9 @@ pub struct ModelFile {
     pub job: String,
     /// The checkpoint it was made from.
     pub checkpoint: CutId,
-    /// Directory of the files, relative to this one.
+    /// Directory of the files, relative to this one. Empty: they lie beside this file, as in all models
+    /// but those of early versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dir: String,
     /// The files.
     pub files: Vec<ExportedFile>,
@@ -66,9 +89,10 @@ impl ModelFile {
             return Err(ModelFileError::Newer { found });
         }
         let file: Self = serde_json::from_slice(bytes)?;
-        let names = file.files.iter().map(|file| &file.name).chain([&file.dir]);
+        let dir = Some(&file.dir).filter(|dir| !dir.is_empty());
+        let names = file.files.iter().map(|file| &file.name).chain(dir);
         for name in names {
-            if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+            if !is_plain_name(name) {
                 return Err(ModelFileError::Name(name.clone()));
             }
         }
@@ -104,11 +128,29 @@ mod tests {
     fn a_model_file_reads_back() {
         let json = serde_json::to_vec(&sample()).expect("plain fields are JSON");
         assert_eq!(ModelFile::from_json(&json).expect("our own"), sample());
+        let beside = ModelFile {
+            dir: String::new(),
+            ..sample()
+        };
+        let json = serde_json::to_string(&beside).expect("JSON");
+        assert!(!json.contains("\"dir\""), "{json}");
+        assert_eq!(
+            ModelFile::from_json(json.as_bytes()).expect("our own"),
+            beside
+        );
+    }
+
+    #[test]
+    fn staging_names_follow_the_checkpoint_directory() {
+        let prefix = staging_prefix("hdfs://nn/ckpt");
+        assert_eq!(prefix, staging_prefix("hdfs://nn/ckpt/"));
+        assert_ne!(prefix, staging_prefix("hdfs://nn/ckpt2"));
+        assert!(is_plain_name(&prefix));
     }
 
     #[test]
     fn names_that_lead_elsewhere_are_refused() {
-        for name in ["../other", "/etc", "..", ""] {
+        for name in ["../other", "/etc", "..", "."] {
             let json = serde_json::to_vec(&ModelFile {
                 dir: name.into(),
                 ..sample()

@@ -5,6 +5,7 @@
 //! one task whatever its length. The plan does not depend on how many trainers happen to run.
 
 use crate::manifest::{Compression, InputFile, InputPlan, TaskRange};
+use crate::spec::{Consistency, JobSpec};
 
 /// Tasks per worker (lane, or trainer at the most) that `auto` aims at, at least.
 const TASKS_PER_WORKER: u64 = 4;
@@ -102,16 +103,30 @@ pub fn parallelism_warning(plan: &InputPlan, workers: u32) -> Option<String> {
         .filter(|file| file.compression == Compression::Gzip)
         .collect();
     let longest = packed.iter().max_by_key(|file| file.bytes)?;
-    (plan.train.len() < workers as usize).then(|| {
+    let tasks = plan.train.len();
+    (tasks < workers as usize).then(|| {
         format!(
-            "the training data has {} tasks for {workers} workers, because {} of its files are packed with gzip, \
-             which cannot be read in parts (the longest is {} with {} bytes): split them or unpack them",
-            plan.train.len(),
-            packed.len(),
+            "warning: {} of {workers} workers (training.lanes, or trainers.max in asp) have no training data: a .gz file \
+             is one task, since it cannot be read in parts, and there {}; the longest is {} with {} bytes. Unpack or \
+             split them; the model differs from that of all workers",
+            workers as usize - tasks,
+            match tasks {
+                1 => "is 1 task".to_owned(),
+                tasks => format!("are {tasks} tasks"),
+            },
             longest.url,
             longest.bytes
         )
     })
+}
+
+/// Workers that a job's training data is shared out to: lanes, or trainers at the most.
+#[must_use]
+pub fn workers(spec: &JobSpec) -> u32 {
+    match spec.training.consistency {
+        Consistency::Bsp => spec.training.lanes,
+        Consistency::Asp => spec.trainers.max,
+    }
 }
 
 #[cfg(test)]

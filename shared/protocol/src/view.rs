@@ -11,7 +11,7 @@ use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step}
 mod history;
 mod placement;
 
-pub use history::{EndedView, FirstFigures, History, LateCheckpointView};
+pub use history::{DamagedCheckpointView, EndedView, FirstFigures, History, LateCheckpointView};
 pub use placement::{ApplicationView, Placement};
 
 /// Where a job stands.
@@ -100,8 +100,9 @@ pub struct CheckpointView {
 pub struct RecoveryView {
     /// What failed, in words: `pserver-1 exited with signal 9`.
     pub cause: String,
-    /// The slot.
-    pub slot: Slot,
+    /// The slot; none when the ApplicationMaster failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Slot>,
     /// When it was noticed.
     pub at_ms: u64,
     /// Epoch before.
@@ -145,6 +146,33 @@ pub struct EvaluationView {
     pub auc_error: f64,
     /// Share of records on the right side of 0.5.
     pub accuracy: f64,
+}
+
+/// A time in which trainers waited for the storage of their input.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageWaitView {
+    /// Since when, milliseconds since 1970.
+    pub since_ms: u64,
+    /// When the last trainer read again, milliseconds since 1970; none while one waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// Trainers that wait now; of a wait that is over, or has just begun, 1.
+    pub trainers: u32,
+    /// A file that is waited for.
+    pub file: String,
+    /// Why the last try failed; empty where the storage did not answer at all.
+    pub error: String,
+}
+
+impl StorageWaitView {
+    /// What is waited for, by the name that operators use.
+    #[must_use]
+    pub fn storage(&self) -> &'static str {
+        match self.file.starts_with("hdfs://") {
+            true => "HDFS",
+            false => "storage",
+        }
+    }
 }
 
 /// A job as it stands.
@@ -192,6 +220,9 @@ pub struct JobView {
     pub bad_records: u64,
     /// Tasks set aside.
     pub tasks_set_aside: u32,
+    /// Trainers wait for the storage of their input; none while all of them read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_wait: Option<StorageWaitView>,
     /// What it waits for or why it ended.
     pub message: String,
     /// The application on YARN; none locally.
@@ -233,6 +264,7 @@ impl JobView {
             evaluations: Vec::new(),
             bad_records: 0,
             tasks_set_aside: 0,
+            storage_wait: None,
             message: String::new(),
             application: None,
             history: History::default(),
@@ -305,6 +337,17 @@ pub enum Event {
         cut: CutId,
         /// Why.
         reason: String,
+    },
+    /// Trainers wait for the storage of their input, or (with `ended_ms`) do not any more.
+    StorageWait(StorageWaitView),
+    /// A checkpoint is damaged. It was set aside, and an older one is used: the work since then is done again.
+    CheckpointDamaged {
+        /// Its name.
+        cut: CutId,
+        /// Where it is now: its folder, or the one that it is being moved into.
+        dir: String,
+        /// What is wrong with it.
+        error: String,
     },
     /// A recovery is over.
     Recovered(RecoveryView),

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use nix::errno::Errno;
+
 use crate::path::PathError;
 
 /// The operation that failed, as a verb for messages.
@@ -56,6 +58,9 @@ pub enum Reason {
     /// A file was wanted.
     #[error("is a directory")]
     IsADirectory,
+    /// A file was wanted, and this is a pipe, a socket or a device.
+    #[error("is not a regular file")]
+    NotAFile,
     /// The account may not do that.
     #[error("permission denied")]
     Denied,
@@ -65,7 +70,7 @@ pub enum Reason {
     /// A quota is used up; the text says which, in the storage's words.
     #[error("quota exceeded: {0}")]
     Quota(String),
-    /// The storage did not answer, or could not serve just now. The same call may succeed later,
+    /// The storage did not answer, or could not serve just now; or this process lacks descriptors or memory to ask. The same call may succeed later,
     /// and the file is **not** proven damaged.
     #[error("cannot be reached or read just now")]
     Unavailable,
@@ -117,9 +122,20 @@ impl StorageError {
         self
     }
 
-    /// A failure of the local file system, its reason from the error number.
+    /// A failure of the local file system, its reason from the error number. The system's words are its cause where they say
+    /// more than the reason.
     pub fn from_io(op: Op, place: impl fmt::Display, source: io::Error) -> Self {
-        Self::new(op, place, reason_of_io(&source)).because(source)
+        use io::ErrorKind as K;
+        let error = Self::new(op, place, reason_of_io(&source));
+        match source.kind() {
+            K::NotFound
+            | K::AlreadyExists
+            | K::NotADirectory
+            | K::IsADirectory
+            | K::PermissionDenied
+            | K::StorageFull => error,
+            _ => error.because(source),
+        }
     }
 
     /// Whether the same call may succeed later without anybody's doing.
@@ -130,6 +146,11 @@ impl StorageError {
     /// Whether nothing has that name.
     pub fn is_not_found(&self) -> bool {
         self.reason == Reason::NotFound
+    }
+
+    /// Whether what has that name is not a file: its content is not what was written.
+    pub fn is_no_file(&self) -> bool {
+        matches!(self.reason, Reason::IsADirectory | Reason::NotAFile)
     }
 
     /// Whether the name is taken.
@@ -181,8 +202,14 @@ fn reason_of_io(error: &io::Error) -> Reason {
         | K::ConnectionAborted
         | K::NotConnected
         | K::BrokenPipe => Reason::Unavailable,
-        _ if error.raw_os_error() == Some(nix::errno::Errno::EIO as i32) => Reason::Unavailable,
-        _ => Reason::Other,
+        // Descriptors or memory come back when something else ends.
+        K::OutOfMemory => Reason::Unavailable,
+        _ => match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EIO | Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS) => {
+                Reason::Unavailable
+            }
+            _ => Reason::Other,
+        },
     }
 }
 
@@ -196,7 +223,7 @@ pub enum WriteError {
     #[error(transparent)]
     NotDone(StorageError),
     /// It may have happened, or may yet: the reply was lost or came too late.
-    #[error("outcome unknown: {0}")]
+    #[error("the outcome is unknown")]
     Unknown(#[source] StorageError),
 }
 
@@ -235,4 +262,51 @@ pub fn chain(error: &dyn Error) -> String {
         next = source.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exhausted_descriptors_and_memory_are_retried() {
+        for errno in [
+            Errno::EMFILE,
+            Errno::ENFILE,
+            Errno::ENOMEM,
+            Errno::ENOBUFS,
+            Errno::EIO,
+            Errno::ESTALE,
+        ] {
+            let error = io::Error::from_raw_os_error(errno as i32);
+            let error = StorageError::from_io(Op::List, "/c/claims", error);
+            assert!(error.is_retryable(), "{errno}: {error}");
+        }
+        for errno in [Errno::ENOSPC, Errno::EROFS, Errno::EACCES, Errno::ENOENT] {
+            let error = io::Error::from_raw_os_error(errno as i32);
+            let error = StorageError::from_io(Op::List, "/c/claims", error);
+            assert!(!error.is_retryable(), "{errno}: {error}");
+        }
+    }
+
+    #[test]
+    fn causes_are_not_repeated() {
+        let io = |kind| StorageError::from_io(Op::Open, "/a", io::Error::from(kind));
+        assert_eq!(
+            chain(&io(io::ErrorKind::NotFound)),
+            "cannot open /a: no such file or directory"
+        );
+        assert_eq!(
+            chain(&io(io::ErrorKind::PermissionDenied)),
+            "cannot open /a: permission denied"
+        );
+        let read_only = io::Error::from_raw_os_error(Errno::EROFS as i32);
+        let read_only = chain(&StorageError::from_io(Op::Create, "/a", read_only));
+        assert!(read_only.contains("Read-only"), "{read_only}");
+        let unknown = WriteError::Unknown(io(io::ErrorKind::NotFound));
+        assert_eq!(
+            chain(&unknown),
+            "the outcome is unknown: cannot open /a: no such file or directory"
+        );
+    }
 }

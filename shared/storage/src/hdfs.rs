@@ -15,6 +15,7 @@
 mod calls;
 mod connect;
 mod error;
+mod located;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -33,9 +34,12 @@ use tokio::sync::OnceCell;
 
 use crate::error::{Op, Reason, StorageError, WriteError, chain};
 use crate::path::StorePath;
-use crate::store::{BlockPlace, Entry, Kind, Mode, Reader, Storage, Writer};
+use crate::store::{
+    BlockPlace, Entry, FileVersion, Kind, Mode, OpenedVersion, Reader, Storage, Writer,
+};
 use calls::{CALL, Calls};
 use connect::NewFiles;
+use located::Located;
 use stream::{HdfsReader, HdfsWriter};
 
 /// One HDFS.
@@ -47,6 +51,7 @@ pub struct HdfsStorage {
     url: String,
     new_files: NewFiles,
     calls: Calls,
+    located: Located,
 }
 
 /// The way to the NameNode for calls that hdfs-native does not know, opened at the first of them.
@@ -121,6 +126,7 @@ impl HdfsStorage {
             url,
             new_files: NewFiles::of(configuration),
             calls,
+            located: Located::default(),
         })
     }
 
@@ -288,6 +294,28 @@ fn entry(path: StorePath, status: &FileStatus) -> Entry {
     }
 }
 
+impl HdfsStorage {
+    /// `ClientProtocol.rename2`; with `overwrite` the NameNode removes a file at `to` in the same step.
+    async fn rename_to(
+        &self,
+        from: &StorePath,
+        to: &StorePath,
+        overwrite: bool,
+    ) -> Result<(), WriteError> {
+        let (client, source, target) = (
+            Arc::clone(&self.client),
+            from.as_str().to_owned(),
+            to.as_str().to_owned(),
+        );
+        let call = async move { client.rename(&source, &target, overwrite).await };
+        let place = || format!("{} to {to}", self.show(from));
+        self.calls
+            .run(CALL, call)
+            .await
+            .map_err(|failed| failed.write(Op::Rename, &place()))
+    }
+}
+
 #[async_trait]
 impl Storage for HdfsStorage {
     fn show(&self, path: &StorePath) -> String {
@@ -323,9 +351,40 @@ impl Storage for HdfsStorage {
             .await?;
         Ok(Box::new(HdfsReader::start(
             &self.calls.runtime,
-            reader,
+            Arc::new(reader),
             offset,
             self.show(path),
+        )))
+    }
+
+    async fn open_version(
+        &self,
+        path: &StorePath,
+        version: FileVersion,
+        offset: u64,
+    ) -> Result<OpenedVersion, StorageError> {
+        let known = self.located.get(path.as_str(), version);
+        let file = match known {
+            Some(file) => file,
+            None => {
+                let entry = self.stat(path).await?;
+                if (entry.bytes, entry.modified_ms) != (version.bytes, version.modified_ms) {
+                    return Ok(OpenedVersion::Changed { bytes: entry.bytes });
+                }
+                let file = self
+                    .read(Op::Open, path, |client, path| async move {
+                        client.read(&path).await
+                    })
+                    .await?;
+                let file = Arc::new(file);
+                self.located.put(path.as_str(), version, Arc::clone(&file));
+                file
+            }
+        };
+        let reader = HdfsReader::start(&self.calls.runtime, file, offset, self.show(path));
+        let (located, name) = (self.located.clone(), path.as_str().to_owned());
+        Ok(OpenedVersion::Same(Box::new(
+            reader.on_failure(move || located.forget(&name)),
         )))
     }
 
@@ -423,17 +482,15 @@ impl Storage for HdfsStorage {
     }
 
     async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
-        let (client, source, target) = (
-            Arc::clone(&self.client),
-            from.as_str().to_owned(),
-            to.as_str().to_owned(),
-        );
-        let call = async move { client.rename(&source, &target, false).await };
-        let place = || format!("{} to {to}", self.show(from));
-        self.calls
-            .run(CALL, call)
-            .await
-            .map_err(|failed| failed.write(Op::Rename, &place()))
+        self.rename_to(from, to, false).await
+    }
+
+    fn default_mode(&self) -> Mode {
+        Mode(0o666 & !self.new_files.umask)
+    }
+
+    async fn replace(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
+        self.rename_to(from, to, true).await
     }
 
     async fn delete_file(&self, path: &StorePath) -> Result<(), WriteError> {
@@ -452,22 +509,26 @@ impl Storage for HdfsStorage {
         let (direct, name) = (Arc::clone(&self.direct), path.as_str().to_owned());
         let call = async move {
             let namenode = direct.namenode().await.map_err(Own::Login)?;
-            Ok(namenode.erasure_coding_policy(&name).await?)
+            let zone = match namenode.encryption_zone(&name).await {
+                // The caller may write there without the permission to read; then the first write finds the zone.
+                Err(error) if error.is_remote("AccessControlException") => None,
+                answer => answer?,
+            };
+            Ok((namenode.erasure_coding_policy(&name).await?, zone))
         };
-        match self.own(Op::Stat, path, call).await? {
-            None => Ok(()),
-            Some(policy) => {
-                let what = format!(
-                    "it is erasure-coded ({policy}), and files there cannot be synced: choose a replicated directory, \
-                     or give this one back to replication (hdfs ec -setPolicy -replicate -path …)"
-                );
-                Err(StorageError::new(
-                    Op::Create,
-                    self.show(path),
-                    Reason::Unsupported(what),
-                ))
-            }
-        }
+        let what = match self.own(Op::Stat, path, call).await? {
+            (_, Some(zone)) => error::in_encryption_zone(Some(&zone)),
+            (Some(policy), None) => format!(
+                "it is erasure-coded ({policy}), and files there cannot be synced: choose a replicated directory, \
+                 or give this one back to replication (hdfs ec -setPolicy -replicate -path …)"
+            ),
+            (None, None) => return Ok(()),
+        };
+        Err(StorageError::new(
+            Op::Create,
+            self.show(path),
+            Reason::Unsupported(what),
+        ))
     }
 
     async fn reach(&self) -> Result<(), StorageError> {

@@ -38,8 +38,10 @@ pub use numbered::{NumberedError, read_highest};
 pub use path::{PathError, StorePath};
 pub use probe::{check_place, probe, try_place};
 pub use sidecar::{SIDECAR_SUFFIX, SidecarError, read_sidecar, sidecar_line, sidecar_name};
-pub use store::{BlockPlace, Entry, Kind, Mode, Reader, Storage, Writer};
-pub use summed::{Summed, SummedWriter, publish_small};
+pub use store::{
+    BlockPlace, Entry, FileVersion, Kind, Mode, OpenedVersion, Reader, Storage, Writer,
+};
+pub use summed::{Summed, SummedWriter, md5_of, publish_small, write_whole};
 
 /// The storage that a location lies on. For `hdfs://` the configuration of this process counts
 /// (`HADOOP_CONF_DIR`); nothing is asked of the cluster yet.

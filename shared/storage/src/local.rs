@@ -80,6 +80,10 @@ impl Storage for LocalStorage {
         path.to_string()
     }
 
+    fn default_mode(&self) -> Mode {
+        Mode(0o666 & !umask())
+    }
+
     async fn create(&self, path: &StorePath, mode: Mode) -> Result<Box<dyn Writer>, WriteError> {
         let path = native(path);
         blocking(move || {
@@ -220,6 +224,22 @@ impl Storage for LocalStorage {
         .await
     }
 
+    async fn replace(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
+        let (from, to) = (native(from), native(to));
+        blocking(move || {
+            fs::rename(&from, &to).map_err(|error| {
+                let place = format!("{} to {}", from.display(), to.display());
+                WriteError::NotDone(StorageError::from_io(Op::Rename, place, error))
+            })?;
+            sync_parent(Op::Rename, &to)?;
+            if from.parent() != to.parent() {
+                sync_parent(Op::Rename, &from)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
     async fn delete_file(&self, path: &StorePath) -> Result<(), WriteError> {
         let path = native(path);
         blocking(move || fs::remove_file(&path).map_err(|error| not_done(Op::Delete, &path, error)))
@@ -235,18 +255,35 @@ impl Storage for LocalStorage {
     }
 }
 
-/// Opens a file for reading and refuses a directory, which Linux would open and fail to read later.
+/// The umask of this process. umask(2) can only be read by setting it, which other threads would notice, so it is read
+/// from `/proc` (proc_pid_status(5), since Linux 4.7); `077` where that does not tell.
+fn umask() -> u32 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let digits = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Umask:"))
+        .map(str::trim);
+    digits
+        .and_then(|digits| u32::from_str_radix(digits, 8).ok())
+        .unwrap_or(0o077)
+}
+
+/// Opens a file for reading. Refuses a directory, which Linux would open and fail to read later, and what is not a file at
+/// all: opening a pipe would wait for a writer (hence O_NONBLOCK, which regular files do not heed).
 fn open_file(path: &Path) -> Result<File, StorageError> {
     let failed = |error| StorageError::from_io(Op::Open, path.display(), error);
-    let file = File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.is_dir() {
-        return Err(StorageError::new(
-            Op::Open,
-            path.display(),
-            Reason::IsADirectory,
-        ));
-    }
-    Ok(file)
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(path)
+        .map_err(failed)?;
+    let kind = file.metadata().map_err(failed)?.file_type();
+    let reason = match () {
+        () if kind.is_file() => return Ok(file),
+        () if kind.is_dir() => Reason::IsADirectory,
+        () => Reason::NotAFile,
+    };
+    Err(StorageError::new(Op::Open, path.display(), reason))
 }
 
 /// Renames without replacing. The system call is made without glibc, whose wrapper is younger than
@@ -445,6 +482,10 @@ mod tests {
             .map_err(reason)
             .map(drop);
         assert_eq!(opened, Err(Reason::IsADirectory));
+        let pipe = place.at("pipe");
+        nix::unistd::mkfifo(&native(&pipe), nix::sys::stat::Mode::S_IRWXU).expect("made");
+        let opened = LocalStorage.open(&pipe, 0).await.map_err(reason).map(drop);
+        assert_eq!(opened, Err(Reason::NotAFile), "and not waited for");
         let missing_parent = put(&place.at("none/f"), b"")
             .await
             .map_err(|e| e.error().reason.clone());

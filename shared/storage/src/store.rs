@@ -17,6 +17,13 @@ impl Mode {
     pub const FILE: Self = Self(0o600);
     /// `0700`: a directory that its owner alone enters.
     pub const DIR: Self = Self(0o700);
+
+    /// The mode of a directory of files of this mode: whoever reads the files may list and enter it.
+    #[must_use]
+    pub fn of_dir(self) -> Self {
+        let readable = self.0 & 0o444;
+        Self(self.0 | readable >> 2)
+    }
 }
 
 /// File or directory.
@@ -49,6 +56,27 @@ impl Entry {
     pub fn name(&self) -> &str {
         self.path.name()
     }
+}
+
+/// What a file was when it was listed: another length or time of change means another content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileVersion {
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Time of the last change, in milliseconds since 1970.
+    pub modified_ms: u64,
+}
+
+/// What [`Storage::open_version`] finds.
+#[derive(Debug)]
+pub enum OpenedVersion {
+    /// The file is the version asked for.
+    Same(Box<dyn Reader>),
+    /// The file is another version.
+    Changed {
+        /// Its length now, in bytes.
+        bytes: u64,
+    },
 }
 
 /// A run of a file's bytes and who has it.
@@ -110,6 +138,31 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// error here, the stream is empty.
     async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError>;
 
+    /// Opens a file that is expected to be `version` for streaming from byte `offset` to its end.
+    ///
+    /// A storage may remember where the bytes of a version are, and then opens it again without asking
+    /// anything but the peers that have them (HDFS: no call to the NameNode). The bytes are those of the version or
+    /// the read fails; a file that was replaced may be noticed at a later call.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`stat`](Self::stat).
+    async fn open_version(
+        &self,
+        path: &StorePath,
+        version: FileVersion,
+        offset: u64,
+    ) -> Result<OpenedVersion, StorageError> {
+        let entry = self.stat(path).await?;
+        let found = FileVersion {
+            bytes: entry.bytes,
+            modified_ms: entry.modified_ms,
+        };
+        if found != version {
+            return Ok(OpenedVersion::Changed { bytes: found.bytes });
+        }
+        Ok(OpenedVersion::Same(self.open(path, offset).await?))
+    }
+
     /// Reads exactly `len` bytes from byte `offset`.
     ///
     /// # Errors
@@ -146,6 +199,14 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// `Exists` when `to` is taken; `NotFound` when `from` or the parent of `to` is missing.
     async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError>;
 
+    /// Gives a file another name and replaces the file of that name, if there is one, in the same
+    /// atomic step: a reader of `to` finds the old file or the new one, whole. For outputs alone;
+    /// what a checkpoint holds is never replaced.
+    ///
+    /// # Errors
+    /// `NotFound` when `from` or the parent of `to` is missing; `to` is a directory.
+    async fn replace(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError>;
+
     /// Deletes one file.
     ///
     /// # Errors
@@ -175,6 +236,11 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// `Unsupported` saying what to do; as [`stat`](Self::stat).
     async fn check_dir(&self, _path: &StorePath) -> Result<(), StorageError> {
         Ok(())
+    }
+
+    /// The mode of new files where the user asks for none: what the umask leaves of `0666`.
+    fn default_mode(&self) -> Mode {
+        Mode::FILE
     }
 
     /// Looks whether anybody is there, within seconds: for a person who waits. Calls themselves are

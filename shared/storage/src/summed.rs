@@ -25,6 +25,7 @@ pub struct SummedWriter {
     writer: Box<dyn Writer>,
     digester: Digester,
     bytes: u64,
+    mode: Mode,
 }
 
 /// A file and its sidecar, both durable.
@@ -44,28 +45,31 @@ impl SummedWriter {
     /// # Errors
     /// What [`Storage::create`] says.
     pub async fn create(storage: &dyn Storage, path: &StorePath) -> Result<Self, StorageError> {
-        Ok(Self::new(path, storage.create(path, Mode::FILE).await?))
+        let mode = Mode::FILE;
+        Ok(Self::new(path, storage.create(path, mode).await?, mode))
     }
 
-    /// The same for a file of which is known that it will have `bytes` bytes.
+    /// The same for a file of which is known that it will have `bytes` bytes; the file and its sidecar get `mode`.
     ///
     /// # Errors
     /// What [`Storage::create_sized`] says.
     pub async fn create_sized(
         storage: &dyn Storage,
         path: &StorePath,
+        mode: Mode,
         bytes: u64,
     ) -> Result<Self, StorageError> {
-        let writer = storage.create_sized(path, Mode::FILE, bytes).await?;
-        Ok(Self::new(path, writer))
+        let writer = storage.create_sized(path, mode, bytes).await?;
+        Ok(Self::new(path, writer, mode))
     }
 
-    fn new(path: &StorePath, writer: Box<dyn Writer>) -> Self {
+    fn new(path: &StorePath, writer: Box<dyn Writer>, mode: Mode) -> Self {
         Self {
             path: path.clone(),
             writer,
             digester: Digester::new(),
             bytes: 0,
+            mode,
         }
     }
 
@@ -93,13 +97,13 @@ impl SummedWriter {
     /// vouches for a file that nothing refers to.
     pub async fn finish(mut self, storage: &dyn Storage) -> Result<Summed, StorageError> {
         self.writer.sync().await?;
-        let (path, bytes) = (self.path, self.bytes);
+        let (path, bytes, mode) = (self.path, self.bytes, self.mode);
         let no_sum = |error| StorageError::new(Op::Close, &path, Reason::Other).because(error);
         let md5 = self.digester.finish().await.map_err(no_sum)?;
         let sidecar = path.sibling(&sidecar_name(path.name()))?;
         let (closed, vouched) = tokio::join!(
             close(self.writer, storage, &path, bytes),
-            vouch(storage, &path, &sidecar, md5)
+            vouch(storage, &path, &sidecar, mode, md5)
         );
         if closed.is_err() && vouched.is_ok() {
             let _leaks = storage.delete_file(&sidecar).await;
@@ -109,6 +113,21 @@ impl SummedWriter {
         let name = path.name().to_owned();
         Ok(Summed { name, md5, bytes })
     }
+}
+
+/// The sum of a file, which is read from its start to its end.
+///
+/// # Errors
+/// What the storage says.
+pub async fn md5_of(storage: &dyn Storage, path: &StorePath) -> Result<Md5, StorageError> {
+    let no_sum =
+        |error| StorageError::new(Op::Read, storage.show(path), Reason::Other).because(error);
+    let mut digester = Digester::new();
+    let mut reader = storage.open(path, 0).await?;
+    while let Some(chunk) = reader.next().await? {
+        digester.update(chunk).await.map_err(no_sum)?;
+    }
+    digester.finish().await.map_err(no_sum)
 }
 
 async fn close(
@@ -135,11 +154,12 @@ async fn vouch(
     storage: &dyn Storage,
     path: &StorePath,
     sidecar: &StorePath,
+    mode: Mode,
     md5: Md5,
 ) -> Result<(), StorageError> {
     let line = Bytes::from(sidecar_line(md5, path.name()));
     let mut again = 0..SIDECAR_AGAIN;
-    let mut result = write_whole(storage, sidecar, line.clone()).await;
+    let mut result = write_whole(storage, sidecar, mode, line.clone()).await;
     while let Err(error) = &result
         && error.error().is_retryable()
         && again.next().is_some()
@@ -150,7 +170,7 @@ async fn vouch(
             Err(gone) if gone.error().is_not_found() => {}
             Err(_) => break,
         }
-        result = write_whole(storage, sidecar, line.clone()).await;
+        result = write_whole(storage, sidecar, mode, line.clone()).await;
     }
     Ok(result?)
 }
@@ -161,14 +181,13 @@ async fn vouch(
 ///
 /// # Errors
 /// What the storage says.
-pub(crate) async fn write_whole(
+pub async fn write_whole(
     storage: &dyn Storage,
     path: &StorePath,
+    mode: Mode,
     data: Bytes,
 ) -> Result<(), WriteError> {
-    let mut writer = storage
-        .create_sized(path, Mode::FILE, data.len() as u64)
-        .await?;
+    let mut writer = storage.create_sized(path, mode, data.len() as u64).await?;
     writer.write(data.clone()).await?;
     writer.sync().await?;
     let error = match writer.close().await {
@@ -210,7 +229,7 @@ pub async fn publish_small(
     let draft = path
         .sibling(&draft_name(path.name(), Uuid::new_v4()))
         .map_err(|error| WriteError::NotDone(error.into()))?;
-    if let Err(error) = write_whole(storage, &draft, data.clone()).await {
+    if let Err(error) = write_whole(storage, &draft, Mode::FILE, data.clone()).await {
         // Nobody reads drafts, so whatever became of this one, the name was not taken.
         let _leaks = storage.delete_file(&draft).await;
         return Err(WriteError::NotDone(error.into()));
@@ -221,7 +240,13 @@ pub async fn publish_small(
     };
     match read_small(storage, path, data.len()).await {
         // These very bytes, durable as the draft was before it got this name.
-        Ok(found) if found == data => return Ok(()),
+        Ok(found) if found == data => {
+            if !error.is_unknown() {
+                // The name was taken by the same bytes, so the draft is still there.
+                let _leaks = storage.delete_file(&draft).await;
+            }
+            return Ok(());
+        }
         Err(read) if read.is_not_found() && error.is_unknown() => {
             // A late rename may still come: without its draft it cannot.
             return match storage.delete_file(&draft).await {

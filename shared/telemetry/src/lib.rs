@@ -2,8 +2,9 @@
 //!
 //! [`logs`] sets tracing up: for people on stderr, and in files of our own that are capped in size.
 //! [`metrics`] writes figures as Prometheus text. [`recovery`] is the table of five rows by which a
-//! recovery is told. What is logged, counted and timed is the business of whoever does it.
+//! recovery is told. [`descriptors`] raises the limit of open files. What is logged, counted and timed is the business of whoever does it.
 
+pub mod descriptors;
 pub mod logs;
 pub mod metrics;
 pub mod recovery;

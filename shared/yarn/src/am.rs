@@ -32,7 +32,7 @@ use crate::launch::Access;
 use crate::node_managers::NodeTokens;
 use crate::proto;
 use crate::resource::{ResourceTypes, Resources};
-use error::Meaning;
+use error::{Fault, Meaning};
 use session::{Delivery, Refusal, Session};
 
 /// Pause between calls of `finishApplicationMaster` until the ResourceManager has noted the end (Java's is the same).
@@ -99,6 +99,7 @@ pub struct ApplicationMaster {
     node_tokens: NodeTokens,
     place: Option<Place>,
     must_register: bool,
+    fault: Fault,
 }
 
 impl ApplicationMaster {
@@ -112,6 +113,7 @@ impl ApplicationMaster {
             node_tokens: NodeTokens::default(),
             place: None,
             must_register: true,
+            fault: Fault::default(),
         }
     }
 
@@ -202,6 +204,7 @@ impl ApplicationMaster {
     /// # Errors
     /// [`AmError::Fenced`]: this attempt is over for the ResourceManager; stop, and do not [`finish`](Self::finish).
     /// [`AmError::Unreachable`]: no ResourceManager answered within [`Limits::call`](crate::Limits::call); call again.
+    /// [`AmError::Failed`]: it answered with an exception that it does not explain; call again after a pause.
     pub async fn allocate(&mut self, progress: f32) -> Result<Vec<Event>, AmError> {
         loop {
             if self.must_register {
@@ -218,6 +221,7 @@ impl ApplicationMaster {
                 .await;
             match answer {
                 Ok(response) => {
+                    self.fault.is_over();
                     let delivery = self.session.answered(&response);
                     match delivery.command {
                         None => {
@@ -228,7 +232,7 @@ impl ApplicationMaster {
                         Some(proto::AmCommandProto::AmShutdown) => return Err(AmError::Shutdown),
                     }
                 }
-                Err(error) => self.explain(error)?,
+                Err(error) => self.explain(error, Instant::now())?,
             }
         }
     }
@@ -319,7 +323,7 @@ impl ApplicationMaster {
     }
 
     /// Goes on after an exception that tells what to do, or hands it to the caller.
-    fn explain(&mut self, error: RpcError) -> Result<(), AmError> {
+    fn explain(&mut self, error: RpcError, now: Instant) -> Result<(), AmError> {
         let message = error
             .remote()
             .map(|exception| exception.message().to_owned())
@@ -337,9 +341,13 @@ impl ApplicationMaster {
             Meaning::BadAsk => self.session.refused(Refusal::Asks, &message),
             Meaning::BadRelease => self.session.refused(Refusal::Releases, &message),
             Meaning::BadExclusion => self.session.refused(Refusal::Exclusions, &message),
-            // Exceptions without a class of their own, such as that for scheduling requests on a default cluster. The
-            // request must not go out again as it is, or the attempt expires.
+            // Exceptions without a class of their own: mostly a passing fault. One that stays must be the request's: it
+            // must not go out again as it is, or the attempt expires.
             Meaning::Other if error.outcome() == Outcome::Answered && error.remote().is_some() => {
+                if !self.fault.lasts(now) {
+                    return Err(AmError::Failed(error));
+                }
+                self.fault.is_over();
                 self.session.refused(Refusal::Asks, &message)
             }
             Meaning::AlreadyRegistered | Meaning::Fenced | Meaning::Other => false,
@@ -384,5 +392,76 @@ fn registered(answer: &proto::RegisterApplicationMasterResponseProto) -> Registe
         resource_types: ResourceTypes::from_proto(&answer.resource_types),
         queue: answer.queue().to_owned(),
         acls: acls.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use heddle_hadoop::configuration::{Configuration, Environment};
+    use heddle_hadoop::rpc::RemoteException;
+    use heddle_hadoop::{HostPort, User};
+
+    use super::*;
+    use crate::resource::{Memory, VCores};
+
+    const A: AskId = AskId(1);
+
+    /// An attempt that wants one container and has a heartbeat under way. Nothing is called.
+    fn am() -> ApplicationMaster {
+        let configuration = Configuration::with_defaults(Environment::empty());
+        let cluster = Cluster::new(&configuration, User::new("alice")).unwrap();
+        let token = Token::new("", "", "YARN_AM_RM_TOKEN", "");
+        let mut am = ApplicationMaster::new(&cluster, token);
+        let ask = Ask {
+            resources: Resources::new(Memory::mib(64), VCores(1)),
+            ..Ask::default()
+        };
+        am.want(A, ask, 1);
+        am.session.request(0.0);
+        am
+    }
+
+    fn thrown(class: &str, message: &str) -> RpcError {
+        RpcError::Remote {
+            address: HostPort::new("rm", 8030),
+            method: "allocate".into(),
+            source: RemoteException::new(class, message),
+        }
+    }
+
+    #[tokio::test]
+    async fn unexplained_exception_blames_an_ask_after_ten_seconds() {
+        let mut am = am();
+        let start = Instant::now();
+        for seconds in [0, 5, 9] {
+            let npe = thrown("java.lang.NullPointerException", "");
+            let error = am
+                .explain(npe, start + Duration::from_secs(seconds))
+                .expect_err("the ResourceManager is to blame");
+            assert!(
+                error.is_retryable() && !error.is_fenced(),
+                "after {seconds} s: {error:?}"
+            );
+            assert!(am.session.has_news(), "the same heartbeat goes out again");
+            assert_eq!(am.counts(A), Some((1, 0)));
+        }
+        let npe = thrown("java.lang.NullPointerException", "no rack");
+        am.explain(npe, start + Duration::from_secs(10))
+            .expect("the ask is to blame");
+        assert!(matches!(
+            &*am.session.take_events(),
+            [Event::Refused { ask: A, message }] if message == "no rack"
+        ));
+    }
+
+    #[tokio::test]
+    async fn named_exception_blames_an_ask_at_once() {
+        let class = "org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException";
+        let mut am = am();
+        am.explain(thrown(class, "too much"), Instant::now())
+            .expect("the ask is to blame");
+        assert_eq!(am.counts(A), Some((0, 0)));
     }
 }

@@ -60,6 +60,9 @@ pub enum ClientError {
     /// No ResourceManager answered.
     #[error("no ResourceManager answers")]
     Unreachable(#[source] RpcError),
+    /// There is no login that the ResourceManager accepts: nothing was executed.
+    #[error("cannot authenticate to the ResourceManager")]
+    Auth(#[source] RpcError),
     /// The call failed in another way.
     #[error("the call to the ResourceManager failed")]
     Call(#[source] RpcError),
@@ -75,6 +78,10 @@ impl ClientError {
     }
 
     fn of(error: RpcError) -> Self {
+        // Those of a server that fails over are none of ours.
+        if matches!(error, RpcError::Auth { .. }) && !error.is_retryable() {
+            return Self::Auth(error);
+        }
         let Some(exception) = error.remote() else {
             return if error.is_retryable() {
                 Self::Unreachable(error)
@@ -461,9 +468,7 @@ impl Client {
         Request: prost::Message,
         Reply: prost::Message + Default,
     {
-        self.proxy
-            .call(method, request, self.cluster.rm_call())
-            .await
-            .map_err(ClientError::of)
+        let call = self.proxy.call(method, request, self.cluster.rm_call());
+        self.cluster.watched(call).await.map_err(ClientError::of)
     }
 }

@@ -1,5 +1,6 @@
 //! Where a cluster is, and as whom we speak to it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,35 +8,21 @@ use heddle_hadoop::configuration::{Configuration, HaError, RmService, ValueError
 use heddle_hadoop::rpc::{CallOptions, Login, Proxy, RpcClient, RpcOptions};
 use heddle_hadoop::sasl::SecurityPolicy;
 use heddle_hadoop::{HostPort, Token, User};
+use tokio::time::timeout;
 
 use crate::ids::NodeId;
+use crate::limits::{Limits, rpc_options};
 
 /// Interfaces by their Java names, which servers compare.
 const APPLICATION_CLIENT: &str = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB";
 const APPLICATION_MASTER: &str = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB";
 const CONTAINER_MANAGEMENT: &str = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB";
 
-/// How long calls may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// One try at one server; then the other ResourceManager is tried. Default 5 s.
-    pub attempt: Duration,
-    /// A call in all, with its tries at each ResourceManager. Default 20 s: a restarted ResourceManager is back by then,
-    /// a longer absence is for the caller to judge.
-    pub call: Duration,
-    /// A call to a NodeManager in all. Default 10 s; Java waits 3 min for a dead node.
-    pub node_call: Duration,
-}
+/// After how long a call to a ResourceManager counts as slow.
+const SLOW: Duration = Duration::from_secs(2);
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            attempt: Duration::from_secs(5),
-            call: Duration::from_secs(20),
-            node_call: Duration::from_secs(10),
-        }
-    }
-}
+/// Told once for each call to a ResourceManager that takes long: the servers, and how long the call may take in all.
+pub type SlowCall = Arc<dyn Fn(&[HostPort], Duration) + Send + Sync>;
 
 /// A cluster as a user sees it. Cheap to clone; connections are shared.
 ///
@@ -62,6 +49,7 @@ struct Shared {
     user: User,
     policy: SecurityPolicy,
     limits: Limits,
+    slow_call: Option<SlowCall>,
 }
 
 /// Configuration that does not say where the cluster is.
@@ -72,21 +60,22 @@ pub enum ClusterError {
     #[error("the configuration does not name the ResourceManager")]
     Addresses(#[from] HaError),
     /// A value that is none.
-    #[error("the security settings are wrong")]
-    Security(#[from] ValueError),
+    #[error("a setting of security or of the RPC cannot be used")]
+    Value(#[from] ValueError),
 }
 
 impl Cluster {
-    /// The cluster of a configuration (`yarn.resourcemanager.address`, `.scheduler.address`, `.ha.*`).
+    /// The cluster of a configuration (`yarn.resourcemanager.address`, `.scheduler.address`, `.ha.*`), with the times
+    /// that it states: see [`rpc_options`] and [`Limits::of`].
     ///
     /// # Errors
-    /// Addresses or security settings that cannot be read.
+    /// Addresses, security settings or times that cannot be read.
     pub fn new(configuration: &Configuration, user: User) -> Result<Self, ClusterError> {
         Self::with(
             configuration,
             user,
-            RpcOptions::default(),
-            Limits::default(),
+            rpc_options(configuration)?,
+            Limits::of(configuration)?,
         )
     }
 
@@ -107,10 +96,43 @@ impl Cluster {
             user,
             policy: SecurityPolicy::of(configuration)?,
             limits,
+            slow_call: None,
         };
         Ok(Self {
             shared: Arc::new(shared),
         })
+    }
+
+    /// Has `tell` called for each call of a [`Client`](crate::Client) that no ResourceManager has answered for 2 s.
+    #[must_use]
+    pub fn telling_slow_calls(self, tell: SlowCall) -> Self {
+        let shared = &*self.shared;
+        Self {
+            shared: Arc::new(Shared {
+                rpc: shared.rpc.clone(),
+                client_addresses: shared.client_addresses.clone(),
+                scheduler_addresses: shared.scheduler_addresses.clone(),
+                user: shared.user.clone(),
+                policy: shared.policy.clone(),
+                limits: shared.limits,
+                slow_call: Some(tell),
+            }),
+        }
+    }
+
+    /// Waits for a call to a ResourceManager, telling of it when it takes long.
+    pub(crate) async fn watched<T>(&self, call: impl Future<Output = T>) -> T {
+        let Some(tell) = &self.shared.slow_call else {
+            return call.await;
+        };
+        let mut call = pin!(call);
+        match timeout(SLOW, &mut call).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                tell(&self.shared.client_addresses, self.shared.limits.call);
+                call.await
+            }
+        }
     }
 
     /// As whom we speak where no token says otherwise.

@@ -19,6 +19,7 @@ pub mod container;
 pub mod exit;
 pub mod ids;
 pub mod launch;
+mod limits;
 pub mod node;
 pub mod node_managers;
 pub mod proto;
@@ -29,13 +30,14 @@ pub use am::{
     AmEnvironment, AmError, ApplicationMaster, Ask, Event, FinalStatus, Place, Placement,
 };
 pub use client::{ApplicationReport, ApplicationState, Client, ClientError, Submission};
-pub use cluster::{Cluster, ClusterError, Limits};
+pub use cluster::{Cluster, ClusterError, SlowCall};
 pub use container::{AskId, Container, ContainerState, ContainerStatus, ExecutionType, Priority};
 pub use exit::{ExitCause, ExitStatus};
 pub use ids::{ApplicationAttemptId, ApplicationId, ContainerId, NodeId};
 pub use launch::{
     Access, LaunchContext, LocalResource, ResourceKind, ResourceUrl, RetryContext, Visibility,
 };
+pub use limits::{Limits, rpc_options, stated_rm_wait};
 pub use node::{NodeReport, NodeState};
 pub use node_managers::{NodeError, NodeManagers, NodeTokens, Signal, Started};
 pub use resource::{Amount, Memory, ResourceTypes, Resources, VCores};

@@ -33,7 +33,8 @@ pub struct VCores(pub u32);
 
 impl fmt::Display for VCores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} vcores", self.0)
+        let plural = if self.0 == 1 { "" } else { "s" };
+        write!(f, "{} vcore{plural}", self.0)
     }
 }
 

@@ -1,13 +1,11 @@
 //! What a person's browser does with a link that Hadoop shows: it goes where it is sent, and shows what comes.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::cluster::Cluster;
-use super::daemon::Daemon;
 use super::http;
-use super::net::datanode_ports;
 
 /// Browsers give up after some more.
 const REDIRECTS_MAX: usize = 8;
@@ -21,7 +19,7 @@ impl Cluster {
         let mut way = vec![url.to_owned()];
         while way.len() <= REDIRECTS_MAX {
             let at = way.last().context("it begins with one")?;
-            let (address, path) = self.place_of(at).with_context(|| format!("{way:?}"))?;
+            let (address, path) = place_of(at).with_context(|| format!("{way:?}"))?;
             let reply = http::exchange(address, "GET", &path)?;
             match (reply.status, reply.header("location")) {
                 (200, _) => return Ok(reply.body),
@@ -31,20 +29,12 @@ impl Cluster {
         }
         bail!("no end: {way:?}")
     }
+}
 
-    fn place_of(&self, url: &str) -> Result<(SocketAddr, String)> {
-        let rest = url.strip_prefix("http://").context("no http://")?;
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let mut address: SocketAddr = authority.parse().context("no address")?;
-        // A DataNode is named by its host and listens on 127.0.0.1 alone.
-        let is_datanode = |n: &u8| {
-            let [_, web, _] = datanode_ports(self.network(), *n);
-            web == address.port() && self.host(Daemon::DataNode(*n)) == address.ip().to_string()
-        };
-        if (1..=3).any(|n| is_datanode(&n)) {
-            address.set_ip(Ipv4Addr::LOCALHOST.into());
-        }
-        ensure!(address.ip().is_loopback(), "{address} is not ours");
-        Ok((address, format!("/{path}")))
-    }
+fn place_of(url: &str) -> Result<(SocketAddr, String)> {
+    let rest = url.strip_prefix("http://").context("no http://")?;
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let address: SocketAddr = authority.parse().context("no address")?;
+    ensure!(address.ip().is_loopback(), "{address} is not ours");
+    Ok((address, format!("/{path}")))
 }

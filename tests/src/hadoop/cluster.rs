@@ -226,17 +226,33 @@ impl Cluster {
     /// # Errors
     /// The tool fails.
     pub fn activate(&self, n: u8) -> Result<()> {
+        self.rmadmin(&["-transitionToActive", "--forceactive", &format!("rm{n}")])
+    }
+
+    /// `yarn rmadmin <arguments>`, as the administrator.
+    ///
+    /// # Errors
+    /// The tool fails; with its words.
+    pub fn rmadmin(&self, arguments: &[&str]) -> Result<()> {
         let class = "org.apache.hadoop.yarn.client.cli.RMAdminCLI";
-        let output = self
-            .java(class)
-            .args(["-transitionToActive", "--forceactive", &format!("rm{n}")])
-            .output()?;
+        let output = self.java(class).args(arguments).output()?;
         ensure!(
             output.status.success(),
-            "rmadmin: {}",
+            "rmadmin {arguments:?}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
         Ok(())
+    }
+
+    /// Takes a NodeManager's node out of service: it gets no more containers, and those that it has may run for
+    /// `seconds`. None: no node is out of service any more.
+    ///
+    /// # Errors
+    /// The disk, or the tool fails.
+    pub fn decommission(&self, node: Option<u8>, seconds: u32) -> Result<()> {
+        let host = node.map(|n| format!("{}\n", self.host(Daemon::NodeManager(n))));
+        fs::write(self.dir.join(conf::EXCLUDED), host.unwrap_or_default())?;
+        self.rmadmin(&["-refreshNodes", "-g", &seconds.to_string(), "-server"])
     }
 
     /// A Java client of the cluster, to which arguments can be added.

@@ -18,6 +18,9 @@ pub(super) fn single_node() -> PathBuf {
 /// Properties by file name.
 type Overrides = BTreeMap<String, Vec<(String, String)>>;
 
+/// List of nodes to take out of service, in the cluster's directory.
+pub(super) const EXCLUDED: &str = "excluded-nodes";
+
 /// Name service of a pair of NameNodes.
 pub(super) const SERVICE: &str = "heddle";
 
@@ -59,7 +62,8 @@ fn overrides(options: &Options, net: &str, dir: &Path) -> Overrides {
         for file in ["hdfs-site.xml", "client-hdfs-site.xml"] {
             let ns = SERVICE;
             set(file, "dfs.nameservices", ns.into());
-            set(file, &format!("dfs.ha.namenodes.{ns}"), "nn1,nn2".into());
+            // With the blank that Hadoop's own page about high availability has.
+            set(file, &format!("dfs.ha.namenodes.{ns}"), "nn1, nn2".into());
             for n in 1..=2 {
                 let rpc = format!("dfs.namenode.rpc-address.{ns}.nn{n}");
                 set(file, &rpc, format!("{net}.{n}:8020"));
@@ -89,6 +93,8 @@ fn overrides(options: &Options, net: &str, dir: &Path) -> Overrides {
         let key = "yarn.nodemanager.resource-type.yarn.io/gpu";
         set("node-resources.xml", key, options.gpus_per_node.to_string());
     }
+    let excluded = dir.join(EXCLUDED).display().to_string();
+    set(yarn, "yarn.resourcemanager.nodes.exclude-path", excluded);
     let expiry = options.am_expiry_ms.to_string();
     set(yarn, "yarn.am.liveness-monitor.expiry-interval-ms", expiry);
     set(
@@ -152,7 +158,7 @@ pub(super) fn write(dir: &Path, net: &str, jars: &Path, options: &Options) -> Re
         let path = place(&name);
         let text = fs::read_to_string(&path)
             .unwrap_or_else(|_| "<configuration>\n</configuration>\n".to_owned());
-        fs::write(&path, with(&text, &properties)?)?;
+        fs::write(&path, fill(with(&text, &properties)?))?;
     }
     fs::copy(conf.join("core-site.xml"), client.join("core-site.xml"))?;
     // What a client prints is not to stand between its log.
@@ -180,17 +186,20 @@ pub(super) fn write(dir: &Path, net: &str, jars: &Path, options: &Options) -> Re
     }
     for n in 1..=options.datanodes {
         let [data, web, ipc] = datanode_ports(net, n);
-        let address = |kind: &str, port| {
+        let address = |kind: &str, host: &str, port| {
             let key = format!("dfs.datanode.{kind}address");
-            (key, format!("127.0.0.1:{port}"))
+            (key, format!("{host}:{port}"))
         };
         let addresses = [
-            address("", data),
-            address("http.", web),
-            address("ipc.", ipc),
+            address("", "127.0.0.1", data),
+            // The NameNode sends browsers to the DataNode's name.
+            address("http.", "${heddle.host}", web),
+            address("ipc.", "127.0.0.1", ipc),
         ];
         own(format!("dn{n}"), "hdfs-site.xml", &addresses)?;
     }
+    // The nodes that an administrator takes out of service.
+    fs::write(dir.join(EXCLUDED), "")?;
     // Names without DNS. The machine's own must be there or every daemon ends; the first line makes the
     // ResourceManager write its address, not "localhost", into links.
     fs::write(

@@ -23,7 +23,8 @@ pub struct Options {
     pub am_max_attempts: u32,
     /// How often the key of AMRM tokens rolls; seconds, more than three times `am_expiry_ms`. Default: daily.
     pub amrm_token_roll_s: Option<u32>,
-    /// More properties: file (`yarn-site.xml`, …; `client-yarn-site.xml` for the client's), key, value.
+    /// More properties: file (`yarn-site.xml`, …; `client-yarn-site.xml` for the client's), key, value. In values `@DIR@`
+    /// is the cluster's directory and `@NET@` its network.
     pub properties: Vec<(String, String, String)>,
 }
 

@@ -64,7 +64,10 @@ impl Durable {
                     .iter()
                     .rev()
                     .find(|checkpoint| checkpoint.manifest.cut < *below);
-                Stored::Base(older.cloned().map(Box::new))
+                Stored::Base {
+                    base: older.cloned().map(Box::new),
+                    damaged: Vec::new(),
+                }
             }
             StoreCall::PublishModel { dir, .. } => Stored::Published(dir.clone()),
         }
@@ -107,6 +110,7 @@ impl Am {
             attempt,
             generation,
             journal: durable.journal.clone(),
+            damaged: Vec::new(),
             base: durable.checkpoints.last().cloned(),
             checkpoints: durable.checkpoints.clone(),
             kept,

@@ -214,6 +214,7 @@ impl Job {
             tables: self.tables(),
             copy_bytes_max: 1 << 16,
             early_bytes_max: 1 << 16,
+            waiting_bytes_max: usize::MAX,
         }
     }
 
@@ -311,6 +312,7 @@ impl Job {
             output: OutputSpec {
                 model: at("/model"),
                 formats: vec![ModelFormat::Safetensors],
+                permissions: None,
             },
             am: AmSpec {
                 memory: Bytes::mib(256),
@@ -333,6 +335,7 @@ impl Job {
             run: RunId(uuid::Uuid::from_u128(7)),
             spec: Arc::new(self.spec()),
             plan: Arc::new(self.plan()),
+            plan_file: heddle_protocol::plan_file::PlanFile::default(),
             address: String::new(),
             started_ms: 0,
             limits: Limits {

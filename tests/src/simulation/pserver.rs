@@ -91,11 +91,9 @@ impl Pserver {
     /// What it says when it registers.
     #[must_use]
     pub fn held(&self) -> Option<Held> {
-        (self.host.epoch() != Epoch::default()).then(|| Held {
-            epoch: self.host.epoch(),
-            cut: self.host.heard(),
-            shards: self.host.states(),
-        })
+        let host = &self.host;
+        (host.epoch() != Epoch::default())
+            .then(|| Held::new(host.epoch(), host.heard(), host.states()))
     }
 
     /// Does what the ApplicationMaster says.
@@ -360,11 +358,17 @@ impl Pserver {
                     }));
                     out.push(Output::Labour(Labour::Save { cut, shard }));
                 }
-                Effect::Report(Report::LetGo { shard, cut, reason }) => {
+                Effect::Report(Report::LetGo {
+                    shard,
+                    cut,
+                    step,
+                    reason,
+                }) => {
                     out.push(Output::Report(Up::LetGo {
                         cut,
                         epoch,
                         shard,
+                        step,
                         reason,
                     }));
                 }

@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use heddle_client::machine::{
     Closed, Era, Event, Frame, Machine, PullAt, PullId, PullItem, StepPush, Unit,
 };
-use heddle_protocol::control::{CutAt, Phase, ShardPlace, Sharing, TaskGrant};
+use heddle_protocol::control::{CutAt, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, Incarnation, Lane, Member, PhaseNo, ShardId, Slot, Step, TaskAttempt,
-    TaskId,
+    CutId, Epoch, Generation, HandOut, Incarnation, Lane, Member, PhaseNo, ShardId, Slot, Step,
+    TaskAttempt, TaskId,
 };
 use heddle_protocol::spec::Consistency;
 use heddle_shard::{Conn, Effect, Host, Report, Rows, Shard};
@@ -41,6 +41,11 @@ pub struct Scene {
     clients: BTreeMap<usize, Client>,
     era: Era,
     phase: Phase,
+    now_ms: u64,
+    /// The ApplicationMaster's.
+    generation: Generation,
+    /// How often a lane was handed out.
+    hand_outs: u32,
     /// What shards told the ApplicationMaster, oldest first.
     pub reports: Vec<(usize, Report)>,
 }
@@ -69,6 +74,9 @@ impl Scene {
                 no: PhaseNo(0),
                 sharing,
             },
+            now_ms: 0,
+            generation: Generation(1),
+            hand_outs: 0,
             reports: Vec::new(),
         };
         scene.roll_back(None);
@@ -150,15 +158,16 @@ impl Scene {
             },
             endpoint: endpoint(shard),
         };
-        let (epoch, phase) = (self.era.epoch, self.phase);
+        let (epoch, phase, now_ms) = (self.era.epoch, self.phase, self.now_ms);
         self.client(number)
             .machine
-            .work(epoch, phase, &[place(A), place(B)], 0);
-        while self.client(number).machine.next_connect(0).is_some() {}
+            .work(epoch, phase, &[place(A), place(B)], now_ms);
+        while self.client(number).machine.next_connect(now_ms).is_some() {}
         self.listen(number);
     }
 
-    fn connect(&mut self, number: usize, shard: usize) {
+    /// A connection that is down opens.
+    pub fn connect(&mut self, number: usize, shard: usize) {
         let member = self.client(number).member;
         let mut out = Vec::new();
         let conn = self.hosts[shard].connect(member, &mut out).ok();
@@ -170,15 +179,23 @@ impl Scene {
 
     /// A connection breaks, with all that is on it, and is opened again.
     pub fn reconnect(&mut self, number: usize, shard: usize) {
+        self.disconnect(number, shard);
+        self.connect(number, shard);
+    }
+
+    /// A connection breaks, with all that is on it.
+    pub fn disconnect(&mut self, number: usize, shard: usize) {
         if let Some(conn) = self.client(number).conns[shard].take() {
             self.hosts[shard].disconnect(conn);
         }
         let client = self.client(number);
         client.replies[shard].clear();
-        client.machine.closed(endpoint(shard), Closed::Broke, 0);
-        self.connect(number, shard);
+        let now_ms = self.now_ms;
+        let client = self.client(number);
+        client
+            .machine
+            .closed(endpoint(shard), Closed::Broke, now_ms);
     }
-
     /// A trainer is dead: what it had not sent is gone, shards know it no more.
     pub fn kill(&mut self, number: usize) {
         if let Some(client) = self.clients.remove(&number) {
@@ -252,6 +269,7 @@ impl Scene {
 
     /// All replies of a shard reach the trainer.
     pub fn hear(&mut self, number: usize, shard: usize) {
+        let now_ms = self.now_ms;
         while let Some(effect) = self.client(number).replies[shard].pop_front() {
             let (header, values) = match effect {
                 Effect::Reply { header, .. } => (header, Vec::new()),
@@ -260,7 +278,7 @@ impl Scene {
             };
             self.client(number)
                 .machine
-                .frame_with(endpoint(shard), &header, &values, 0);
+                .frame_with(endpoint(shard), &header, &values, now_ms);
         }
         self.listen(number);
     }
@@ -304,6 +322,17 @@ impl Scene {
         }
     }
 
+    /// Time passes: what trainers wait to do again becomes due.
+    pub fn wait(&mut self, ms: u64) {
+        self.now_ms += ms;
+        let now_ms = self.now_ms;
+        let numbers: Vec<usize> = self.clients.keys().copied().collect();
+        for number in numbers {
+            self.client(number).machine.timer(now_ms);
+            self.listen(number);
+        }
+    }
+
     /// What a trainer was told since it was asked last.
     pub fn events(&mut self, number: usize) -> Vec<Event> {
         std::mem::take(&mut self.client(number).events).into()
@@ -311,8 +340,7 @@ impl Scene {
 
     /// A trainer takes a lane over; where it is to compute, or nothing if it does not yet know or need not.
     pub fn take_over(&mut self, number: usize, lane: u32) -> Option<u64> {
-        let era = self.era;
-        self.client(number).machine.take_over(era, Lane(lane));
+        self.hand_out(number, lane);
         self.settle(&[number]);
         self.events(number)
             .into_iter()
@@ -320,6 +348,27 @@ impl Scene {
                 Event::Compute { lane: of, step } if of == Lane(lane) => Some(step.0),
                 _ => None,
             })
+    }
+
+    /// A trainer is given a lane; nothing of what it asks has left yet. The trainer that had the lane is not told.
+    pub fn hand_out(&mut self, number: usize, lane: u32) {
+        self.hand_outs += 1;
+        let grant = LaneGrant {
+            lane: Lane(lane),
+            hand_out: HandOut {
+                generation: self.generation,
+                count: self.hand_outs,
+            },
+        };
+        let era = self.era;
+        self.client(number).machine.take_over(era, grant);
+    }
+
+    /// A trainer is told that it has a lane no more.
+    pub fn give_up(&mut self, number: usize, lane: u32) {
+        let era = self.era;
+        self.client(number).machine.give_up(era, Lane(lane));
+        self.listen(number);
     }
 
     /// A trainer pulls what a lane's step needs (all of which arrives), computes, and pushes (none of which arrives yet).
@@ -444,9 +493,14 @@ impl Scene {
     #[must_use]
     pub fn cut_id(&self, number: u32) -> CutId {
         CutId {
-            generation: Generation(1),
+            generation: self.generation,
             number,
         }
+    }
+
+    /// Another ApplicationMaster takes over: nothing changes but its generation, in which cuts are counted from 1 again.
+    pub fn take_over_job(&mut self) {
+        self.generation = self.generation.next();
     }
 
     /// A trainer is told of a cut's barrier.
@@ -475,12 +529,13 @@ impl Scene {
     #[must_use]
     pub fn task_on(&self, shard: usize, task: u32) -> Option<(u64, bool)> {
         let states = self.hosts[shard].states();
-        let position = states
-            .first()?
-            .tasks
-            .iter()
-            .find(|position| position.task == TaskId(task))?;
-        Some((position.step.0, position.done))
+        let state = states.first()?;
+        if state.done.contains(TaskId(task)) {
+            return Some((0, true));
+        }
+        let mut positions = state.tasks.iter();
+        let position = positions.find(|position| position.task == TaskId(task))?;
+        Some((position.step.0, false))
     }
 
     /// Shards that have snapped this cut.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use heddle_client::gradient::Gradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::{Era, Event, Machine, PullAt, PullId, PullItem, StepPush, Unit};
-use heddle_protocol::control::{Busy, Command, Phase, Sharing, TaskGrant, Up};
-use heddle_protocol::ids::{Epoch, Lane, Step, TaskId};
+use heddle_protocol::control::{Busy, Command, LaneGrant, Phase, Sharing, TaskGrant, Up};
+use heddle_protocol::ids::{Epoch, HandOut, Lane, Member, Step, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
 
 use super::job::{Job, WEIGHTS};
@@ -56,12 +56,16 @@ pub struct Trainer {
     phase: Option<Phase>,
     /// The next step of each lane that is to be computed.
     lanes: BTreeMap<Lane, u64>,
+    /// Of the same lanes.
+    hand_outs: BTreeMap<Lane, HandOut>,
     tasks: VecDeque<TaskGrant>,
     running: Option<Running>,
     pulls: BTreeMap<PullId, What>,
     next_pull: u64,
     stepped: Option<Epoch>,
     draining: bool,
+    /// Pservers that it cannot reach.
+    pub outages: Vec<Member>,
     /// Steps computed, repeated ones included.
     pub computed: u64,
 }
@@ -75,12 +79,14 @@ impl Trainer {
             job,
             phase: None,
             lanes: BTreeMap::new(),
+            hand_outs: BTreeMap::new(),
             tasks: VecDeque::new(),
             running: None,
             pulls: BTreeMap::new(),
             next_pull: 0,
             stepped: None,
             draining: false,
+            outages: Vec::new(),
             computed: 0,
         }
     }
@@ -93,14 +99,21 @@ impl Trainer {
             phase: era.phase,
             cut: self.machine.cut(),
             tasks: self.machine.positions(),
-            lanes: self.lanes.keys().copied().collect(),
+            lanes: self.lane_grants(),
         })
     }
 
-    /// The lowest step of its lanes, for heartbeats.
+    fn lane_grants(&self) -> Vec<LaneGrant> {
+        let grant = |(&lane, &hand_out): (&Lane, &HandOut)| LaneGrant { lane, hand_out };
+        self.hand_outs.iter().map(grant).collect()
+    }
+
+    /// The lowest step of its lanes that have not ended, for heartbeats.
     #[must_use]
     pub fn step(&self) -> Step {
-        Step(self.lanes.values().copied().min().unwrap_or_default())
+        let steps = self.lanes.values().copied();
+        let goes_on = steps.filter(|step| *step != u64::MAX);
+        Step(goes_on.min().unwrap_or_default())
     }
 
     /// Does what the ApplicationMaster says.
@@ -142,16 +155,20 @@ impl Trainer {
                     let gone: Vec<_> = self
                         .lanes
                         .keys()
-                        .filter(|lane| !lanes.contains(lane))
+                        .filter(|lane| !lanes.iter().any(|grant| grant.lane == **lane))
                         .copied()
                         .collect();
                     for lane in gone {
                         self.lanes.remove(&lane);
+                        self.hand_outs.remove(&lane);
                         self.machine.give_up(era, lane);
                     }
-                    for lane in lanes {
+                    for grant in lanes {
+                        let LaneGrant { lane, hand_out } = grant;
                         self.lanes.entry(lane).or_insert(0);
-                        self.machine.take_over(era, lane);
+                        let known = self.hand_outs.entry(lane).or_default();
+                        *known = (*known).max(hand_out);
+                        self.machine.take_over(era, grant);
                     }
                 }
             }
@@ -236,6 +253,7 @@ impl Trainer {
         match event {
             Event::Begun { .. } => {
                 self.lanes.clear();
+                self.hand_outs.clear();
                 self.tasks.clear();
                 self.running = None;
                 self.pulls.clear();
@@ -246,6 +264,17 @@ impl Trainer {
             }
             Event::Ended { lane } => {
                 self.lanes.insert(lane, u64::MAX);
+            }
+            Event::LaneFenced { grant } => {
+                if self.hand_outs.get(&grant.lane) == Some(&grant.hand_out) {
+                    self.lanes.remove(&grant.lane);
+                    self.hand_outs.remove(&grant.lane);
+                    out.push(Output::Report(Up::LaneFenced {
+                        epoch: era.epoch,
+                        phase: era.phase,
+                        lane: grant,
+                    }));
+                }
             }
             Event::Pulled { pull, items } => {
                 if let Some(what) = self.pulls.remove(&pull) {
@@ -284,6 +313,7 @@ impl Trainer {
             Event::Unreachable { member, refused } => {
                 out.push(Output::Report(Up::Unreachable { member, refused }))
             }
+            Event::Outages { members } => self.outages = members,
             Event::NotFinite { .. } | Event::Fault(_) => return Err(format!("{event:?}")),
         }
         Ok(())

@@ -108,7 +108,8 @@ impl Watch {
             after.recoveries
         );
         for recovery in &after.recoveries[known..] {
-            ensure!(lost.contains(&recovery.slot), "{recovery:#?}");
+            let known = recovery.slot.is_none_or(|slot| lost.contains(&slot));
+            ensure!(known, "{recovery:#?}");
             if recovery.epoch_after == recovery.epoch_before {
                 continue;
             }

@@ -49,7 +49,7 @@ fn drained(job: &mut Job, member: Member) {
         epoch: process.epoch,
         phase: process.phase.expect("it works").no,
         tasks: process.positions(),
-        lanes: process.lanes.clone(),
+        lanes: process.lanes.iter().map(|grant| grant.lane).collect(),
     };
     job.report(member, up);
 }
@@ -319,6 +319,11 @@ fn a_slot_that_ran_out_of_memory_asks_for_more_once_and_then_the_job_says_what_t
     assert_eq!(job.memory.len(), 1, "others ask for what the spec says");
     let pserver = job.pserver(0);
     job.exit(pserver, out());
+    let lost = |notice: &heddle_protocol::view::Event| {
+        matches!(notice, heddle_protocol::view::Event::Lost { slot, cause, .. }
+            if *slot == pserver.slot && cause.contains("used more memory"))
+    };
+    assert_eq!(job.notices.iter().filter(|notice| lost(notice)).count(), 2);
     let outcome = job.outcome.expect("a second time is once too often");
     assert!(
         outcome.message.contains("pservers.memory") && outcome.message.contains("70 MB of 64 MB"),

@@ -186,6 +186,7 @@ fn a_shard_that_lets_go_ends_the_cut_and_frees_joins() {
             cut,
             epoch,
             shard,
+            step: None,
             reason: "waited too long".to_owned(),
         },
     );
@@ -281,6 +282,7 @@ fn a_step_named_too_late_is_named_again_further_ahead() {
             cut: first,
             epoch,
             shard,
+            step: Some(Step(50)),
             reason: "beyond it".to_owned(),
         },
     );

@@ -61,6 +61,30 @@ fn a_trainer_that_dies_while_it_writes_the_model_is_followed_by_another() {
 }
 
 #[test]
+fn an_exporter_whose_connection_breaks_is_ordered_again_and_no_other_trainer_is() {
+    let mut job = exporting();
+    let first = exporter(&job);
+    let from = job.sent.len();
+    job.disconnect(first);
+    job.registers(first);
+    let ordered: Vec<_> = job.sent[from..]
+        .iter()
+        .filter(|(_, command)| matches!(command, Command::Export { .. }))
+        .map(|(member, _)| *member)
+        .collect();
+    assert_eq!(ordered, [first], "its order may be lost");
+    for trainer in job.trainers() {
+        if trainer != first {
+            job.disconnect(trainer);
+            job.registers(trainer);
+        }
+    }
+    assert_eq!(exporter(&job), first);
+    exports(&mut job);
+    assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Finished);
+}
+
+#[test]
 fn only_the_elected_trainer_and_the_right_checkpoint_count() {
     let mut job = exporting();
     let elected = exporter(&job);
@@ -164,7 +188,11 @@ fn a_stop_whose_checkpoint_fails_stops_all_the_same_and_says_so() {
     job.pass(60_000);
     let outcome = job.outcome.clone().unwrap();
     assert_eq!(outcome.state, JobState::Stopped);
-    assert!(outcome.message.contains("given up"), "{}", outcome.message);
+    assert!(
+        outcome.message.contains("without a new checkpoint"),
+        "{}",
+        outcome.message
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use heddle_protocol::ids::{Epoch, Generation, Lane, PhaseNo, Step, TaskId};
 use heddle_protocol::spec::{Consistency, DurationMs, Every};
 use heddle_protocol::view::{Event as Notice, JobState};
 
-use crate::harness::{Job, spec};
+use crate::harness::{Job, lanes_of, spec};
 
 #[test]
 fn a_bsp_job_runs_from_the_first_ask_to_the_published_model() {
@@ -17,8 +17,8 @@ fn a_bsp_job_runs_from_the_first_ask_to_the_published_model() {
         1,
         "checkpoint 0 precedes the first step"
     );
-    assert_eq!(job.process(job.trainer(0)).lanes, [Lane(0)]);
-    assert_eq!(job.process(job.trainer(1)).lanes, [Lane(1)]);
+    assert_eq!(lanes_of(&job, job.trainer(0)), [Lane(0)]);
+    assert_eq!(lanes_of(&job, job.trainer(1)), [Lane(1)]);
     job.end_phase(7);
     assert_eq!(
         job.cut_at(),

@@ -10,8 +10,8 @@ use heddle_am_core::{
     Mono, Now, OperationId, Outcome, Probe, Record, RecordId, Recovered, StoreCall, Stored,
 };
 use heddle_protocol::control::{
-    Beat, Busy, Command, CutAt, ExportedFile, Held, Operation, Phase, ShardState, TaskGrant,
-    TaskPosition, Up,
+    Beat, Busy, Command, CutAt, ExportedFile, Held, LaneGrant, Operation, Phase, ShardState,
+    TaskGrant, TaskPosition, Up,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
@@ -19,11 +19,13 @@ use heddle_protocol::ids::{
 };
 use heddle_protocol::manifest::{InputFile, InputPlan, Manifest, Md5, ShardFile, TaskRange};
 use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::{
     Algorithm, AmSpec, BadRecords, Bytes, CheckpointSpec, Consistency, DataFormat, DataSpec,
     DurationMs, Every, JobSpec, ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt,
     Optimizer, OutputSpec, PserverSpec, RunSpec, Share, TaskSize, TrainerSpec, TrainingSpec,
 };
+use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view;
 use uuid::Uuid;
 
@@ -84,6 +86,7 @@ pub fn spec(consistency: Consistency) -> JobSpec {
         output: OutputSpec {
             model: location("/out"),
             formats: vec![ModelFormat::Text],
+            permissions: None,
         },
         am: AmSpec {
             memory: Bytes::mib(64),
@@ -167,7 +170,7 @@ pub struct Process {
     pub phase: Option<Phase>,
     pub step: Step,
     pub shards: Vec<ShardId>,
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<LaneGrant>,
     pub tasks: Vec<TaskGrant>,
     /// Highest cut heard of.
     pub cut: CutId,
@@ -212,6 +215,7 @@ impl Job {
             run: RunId(Uuid::nil()),
             spec: Arc::new(spec),
             plan: Arc::new(plan(train, test)),
+            plan_file: PlanFile::default(),
             address: "127.0.0.1:1".to_owned(),
             started_ms: 0,
             limits: Limits::default(),
@@ -283,6 +287,7 @@ impl Job {
             attempt: Attempt(attempt),
             generation: Generation(generation),
             journal: self.records[..self.durable].to_vec(),
+            damaged: Vec::new(),
             base: self.checkpoints.last().cloned(),
             checkpoints: self.checkpoints.clone(),
             kept: kept.into_iter().map(on_node).collect(),
@@ -549,7 +554,7 @@ impl Job {
                     .is_some_and(|process| process.connection == Some(connection));
                 if reads {
                     self.sent.push((member, (*command).clone()));
-                    self.obey(member, *command);
+                    self.obey(member, Arc::unwrap_or_clone(command));
                 }
             }
             Action::Disconnect { .. } => {}
@@ -624,7 +629,10 @@ impl Job {
             StoreCall::OlderBase { below, .. } => {
                 self.checkpoints
                     .retain(|checkpoint| checkpoint.manifest.cut < below);
-                Stored::Base(self.checkpoints.last().cloned().map(Box::new))
+                Stored::Base {
+                    base: self.checkpoints.last().cloned().map(Box::new),
+                    damaged: Vec::new(),
+                }
             }
             StoreCall::PublishModel { dir, .. } => Stored::Published(dir),
         };
@@ -867,7 +875,6 @@ impl Process {
             task: grant.task,
             attempt: grant.attempt,
             step: grant.start,
-            done: false,
         };
         self.tasks.iter().map(position).collect()
     }
@@ -896,12 +903,10 @@ impl Process {
             step: self.step,
             ended: false,
             tasks: Vec::new(),
+            done: TaskSet::default(),
         };
-        Held {
-            epoch: self.epoch,
-            cut: self.cut,
-            shards: self.shards.iter().map(state).collect(),
-        }
+        let shards = self.shards.iter().map(state).collect();
+        Held::new(self.epoch, self.cut, shards)
     }
 
     fn busy(&self) -> Busy {
@@ -951,12 +956,17 @@ pub fn saves(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Up> {
         .collect()
 }
 
+/// The lanes that a trainer runs.
+pub fn lanes_of(job: &Job, trainer: Member) -> Vec<Lane> {
+    let lanes = &job.process(trainer).lanes;
+    lanes.iter().map(|grant| grant.lane).collect()
+}
+
 /// A position at a step of a hand-out.
 pub fn position(grant: TaskGrant, step: u64) -> TaskPosition {
     TaskPosition {
         task: grant.task,
         attempt: grant.attempt,
         step: Step(step),
-        done: false,
     }
 }

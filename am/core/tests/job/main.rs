@@ -4,14 +4,22 @@
 //! break the obvious protocol.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod allocation;
 mod cluster;
 mod cuts;
+mod early_stop;
 mod ending;
 mod happy;
 mod harness;
+mod memory;
+mod outages;
 mod process;
 mod random;
 mod recovery;
+mod size;
 mod start;
+mod stop;
+mod storage_wait;
+mod survivors;
 mod takeover;
 mod world;

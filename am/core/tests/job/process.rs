@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use heddle_am_core::{ConnectionId, ContainerId};
 use heddle_protocol::control::{
-    Busy, Command, CutAt, Held, Phase, ShardState, Sharing, TaskGrant, TaskPosition, Up,
+    Busy, Command, CutAt, Held, LaneGrant, Phase, ShardState, Sharing, TaskGrant, TaskPosition, Up,
 };
-use heddle_protocol::ids::{CutId, Epoch, Lane, Member, Role, ShardId, Step, TaskAttempt, TaskId};
+use heddle_protocol::ids::{CutId, Epoch, Lane, Member, Role, ShardId, Step, TaskId};
 use heddle_protocol::manifest::{Md5, ShardFile};
 use uuid::Uuid;
 
@@ -27,7 +27,7 @@ pub struct Process {
     pub done: BTreeSet<TaskId>,
     /// Pserver: who may speak.
     pub members: BTreeSet<Member>,
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<LaneGrant>,
     pub tasks: Vec<TaskGrant>,
     /// Highest cut heard of.
     pub cut: CutId,
@@ -39,27 +39,16 @@ impl Process {
     /// What a pserver says when it registers again.
     pub fn held(&self) -> Option<Held> {
         let phase = self.phase?;
-        let marks = || {
-            let mark = |task: &TaskId| TaskPosition {
-                task: *task,
-                attempt: TaskAttempt(0),
-                step: Step(9),
-                done: true,
-            };
-            self.done.iter().map(mark).collect()
-        };
         let state = |shard: &ShardId| ShardState {
             shard: *shard,
             phase: phase.no,
             step: Step(self.step),
             ended: self.ended,
-            tasks: marks(),
+            tasks: Vec::new(),
+            done: self.done.iter().copied().collect(),
         };
-        Some(Held {
-            epoch: self.epoch,
-            cut: self.cut,
-            shards: self.shards.iter().map(state).collect(),
-        })
+        let shards = self.shards.iter().map(state).collect();
+        Some(Held::new(self.epoch, self.cut, shards))
     }
 
     /// What a trainer says when it registers again.
@@ -79,7 +68,6 @@ impl Process {
             task: grant.task,
             attempt: grant.attempt,
             step: grant.start,
-            done: false,
         };
         self.tasks.iter().map(position).collect()
     }
@@ -285,7 +273,7 @@ impl World {
         let runs = |lane: Lane| {
             self.processes.iter().any(|(trainer, process)| {
                 process.epoch == epoch
-                    && process.lanes.contains(&lane)
+                    && process.lanes.iter().any(|grant| grant.lane == lane)
                     && self.processes[&member].members.contains(trainer)
             })
         };
@@ -350,6 +338,7 @@ impl World {
                         cut,
                         epoch,
                         shard,
+                        step: Some(Step(step)),
                         reason: "beyond it".to_owned(),
                     },
                 );

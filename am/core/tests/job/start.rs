@@ -1,8 +1,10 @@
 //! Asking, starting, registering, and giving up on it.
 
-use heddle_am_core::{Action, ContainerId, Event, Exit, Mono, Now, Probe};
+use heddle_am_core::{
+    Action, ContainerId, DamagedCheckpoint, Event, Exit, Mono, Now, Probe, Recovered,
+};
 use heddle_protocol::control::{Command, Operation, Up};
-use heddle_protocol::ids::{Incarnation, Member, Slot};
+use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
 use heddle_protocol::spec::Consistency;
 use heddle_protocol::view::{JobState, SlotState};
 
@@ -10,6 +12,30 @@ use crate::harness::{Job, spec};
 
 fn job() -> Job {
     Job::new(spec(Consistency::Bsp), 4, 0)
+}
+
+#[test]
+fn a_checkpoint_that_was_found_damaged_is_reported_at_the_start() {
+    let mut job = job();
+    let cut = CutId {
+        generation: Generation(1),
+        number: 5,
+    };
+    let damaged = DamagedCheckpoint {
+        cut,
+        dir: "/ckpt/damaged/g1-c5-0".to_owned(),
+        error: "the file is missing".to_owned(),
+    };
+    job.on(Event::Recovered(Box::new(Recovered {
+        attempt: Attempt(1),
+        generation: Generation(2),
+        journal: Vec::new(),
+        base: None,
+        damaged: vec![damaged],
+        checkpoints: Vec::new(),
+        kept: Vec::new(),
+    })));
+    assert!(job.warned("/ckpt/damaged/g1-c5-0"));
 }
 
 fn allocated(name: &str, slot: Slot, incarnation: u32) -> Event {

@@ -1,13 +1,13 @@
 //! The ApplicationMaster starts again: with containers that live, without, and after everything was done.
 
 use heddle_am_core::{ContainerId, Core, Event, Exit, Record};
-use heddle_protocol::control::{Busy, Command, Held, ShardState, TaskPosition, Up};
+use heddle_protocol::control::{Busy, Command, Held, LaneGrant, ShardState, TaskPosition, Up};
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, Incarnation, Lane, Member, PhaseNo, Role, ShardId, Slot, Step,
-    TaskAttempt, TaskId,
+    CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step, TaskAttempt,
+    TaskId,
 };
 use heddle_protocol::spec::Consistency;
-use heddle_protocol::view::JobState;
+use heddle_protocol::view::{Event as Notice, JobState};
 
 use crate::harness::{Job, Process, spec};
 
@@ -57,32 +57,35 @@ fn held(
     epoch: Epoch,
     phase: u32,
     shards: &[u32],
-    state: impl Fn(u32) -> (u64, bool, Vec<TaskPosition>),
+    state: impl Fn(u32) -> (u64, bool, Vec<Mark>),
 ) -> Held {
     let shards = shards.iter().map(|shard| {
-        let (step, ended, tasks) = state(*shard);
+        let (step, ended, marks) = state(*shard);
+        let tasks = marks.iter().filter_map(|(task, step)| {
+            Some(TaskPosition {
+                task: *task,
+                attempt: TaskAttempt(0),
+                step: (*step)?,
+            })
+        });
+        let done = marks.iter().filter(|(_, step)| step.is_none());
         ShardState {
             shard: ShardId(*shard),
             phase: PhaseNo(phase),
             step: Step(step),
             ended,
-            tasks,
+            tasks: tasks.collect(),
+            done: done.map(|(task, _)| *task).collect(),
         }
     });
-    Held {
-        epoch,
-        cut: CutId::default(),
-        shards: shards.collect(),
-    }
+    Held::new(epoch, CutId::default(), shards.collect())
 }
 
-fn task(task: u32, step: u64, done: bool) -> TaskPosition {
-    TaskPosition {
-        task: TaskId(task),
-        attempt: TaskAttempt(0),
-        step: Step(step),
-        done,
-    }
+/// What a shard knows of a task: the next step, or nothing if it is marked done.
+type Mark = (TaskId, Option<Step>);
+
+fn task(task: u32, step: u64, done: bool) -> Mark {
+    (TaskId(task), (!done).then_some(Step(step)))
 }
 
 /// What the store calls of a restarted attempt's handed-out tasks say.
@@ -124,6 +127,61 @@ fn a_takeover_raises_no_epoch_and_nobody_is_rolled_back() {
         Generation(2),
         "no cut name twice"
     );
+}
+
+#[test]
+fn the_loss_of_the_applicationmaster_is_a_recovery() {
+    let mut job = Job::bsp();
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    restart(&mut job, 2);
+    job.now += 700;
+    for member in &everybody {
+        job.registers(*member);
+    }
+    let under_way = job.core.view().recoveries.pop().unwrap();
+    assert_eq!((under_way.slot, under_way.done), (None, false));
+    job.now += 300;
+    // It lost the other one four seconds ago, and this one began one second ago.
+    job.beat(everybody[0], |beat| beat.control_lost_ms = Some(4_000));
+    let view = job.core.view();
+    let recovery = &view.recoveries[0];
+    assert_eq!(
+        recovery.cause,
+        "the ApplicationMaster was lost; attempt 2 took over"
+    );
+    assert!(recovery.done);
+    assert_eq!(recovery.notice_ms, Some(3_000));
+    assert_eq!(recovery.restart_ms, Some(700));
+    assert_eq!(
+        (recovery.checkpoint_ms, recovery.load_ms, recovery.resume_ms),
+        (None, None, None),
+        "containers trained on"
+    );
+    assert_eq!(recovery.epoch_before, recovery.epoch_after);
+    let told = |notice: &&Notice| matches!(notice, Notice::Recovered(_));
+    assert_eq!(job.notices.iter().filter(told).count(), 1);
+    // Later heartbeats say the same again.
+    job.beat(everybody[1], |beat| beat.control_lost_ms = Some(9_000));
+    assert_eq!(job.core.view().recoveries, view.recoveries);
+}
+
+#[test]
+fn an_applicationmaster_lost_with_a_pserver_is_a_recovery_with_a_rollback() {
+    let mut job = Job::bsp();
+    let gone = job.pserver(0);
+    job.processes.remove(&gone);
+    restart(&mut job, 2);
+    for member in job.processes.keys().copied().collect::<Vec<_>>() {
+        job.registers(member);
+    }
+    assert_eq!(job.core.view().state, JobState::Running);
+    job.end_phase(9);
+    let view = job.core.view();
+    let recovery = &view.recoveries[0];
+    assert_eq!((recovery.slot, recovery.done), (None, true));
+    assert_eq!(recovery.epoch_after, Epoch::first(Generation(2)));
+    assert!(recovery.base.is_some() && recovery.checkpoint_ms.is_some());
+    assert!(recovery.restart_ms.is_some() && recovery.load_ms.is_some());
 }
 
 #[test]
@@ -382,7 +440,7 @@ fn trainers_keep_their_lanes() {
         job.trainers()
             .iter()
             .map(|member| job.process(*member).lanes.clone())
-            .collect::<Vec<Vec<Lane>>>()
+            .collect::<Vec<Vec<LaneGrant>>>()
     };
     let before = lanes(&job);
     let everybody: Vec<Member> = job.processes.keys().rev().copied().collect();
@@ -390,7 +448,55 @@ fn trainers_keep_their_lanes() {
     for member in everybody {
         job.registers(member);
     }
-    assert_eq!(lanes(&job), before);
+    assert_eq!(lanes(&job), before, "with the same hand-outs");
+}
+
+#[test]
+fn s1_a_lane_given_after_a_takeover_has_a_higher_hand_out_than_any_before() {
+    let mut job = Job::bsp();
+    let (t0, t1) = (job.trainer(0), job.trainer(1));
+    let before = job.process(t0).lanes[0];
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    restart(&mut job, 2);
+    for member in everybody {
+        job.registers(member);
+    }
+    job.kill(t0);
+    let lanes = &job.process(t1).lanes;
+    let moved = lanes.iter().find(|grant| grant.lane == before.lane);
+    assert!(moved.expect("it runs both").hand_out > before.hand_out);
+}
+
+/// The attempt before gave the lane to a trainer that asked the shards, and both are gone.
+#[test]
+fn s1_a_trainer_that_shards_refuse_its_lane_gets_it_again() {
+    let mut job = Job::bsp();
+    let t0 = job.trainer(0);
+    let before = job.process(t0).lanes[0];
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    restart(&mut job, 2);
+    for member in everybody {
+        job.registers(member);
+    }
+    let process = job.process(t0);
+    let (epoch, phase) = (process.epoch, process.phase.expect("it works").no);
+    let refused = Up::LaneFenced {
+        epoch,
+        phase,
+        lane: before,
+    };
+    job.report(t0, refused.clone());
+    let again = job.process(t0).lanes[0];
+    assert_eq!(again.lane, before.lane);
+    assert!(again.hand_out > before.hand_out);
+    let other = job.trainer(1);
+    job.report(other, refused.clone());
+    job.report(t0, refused);
+    assert_eq!(
+        job.process(t0).lanes,
+        [again],
+        "a report of a trainer without the lane, or of a hand-out before, changes nothing"
+    );
 }
 
 #[test]

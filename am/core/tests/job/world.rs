@@ -115,6 +115,7 @@ impl World {
             generation: Generation(self.generation),
             journal: self.records.clone(),
             base: self.committed.last().cloned(),
+            damaged: Vec::new(),
             checkpoints: self.committed.clone(),
             kept: self
                 .live
@@ -218,7 +219,10 @@ impl World {
                 ..
             } => {
                 self.check_recorded(&command);
-                self.down.entry(connection).or_default().push(*command);
+                self.down
+                    .entry(connection)
+                    .or_default()
+                    .push(Arc::unwrap_or_clone(command));
             }
             Action::Disconnect { connection } => {
                 self.down.remove(&connection);
@@ -414,7 +418,10 @@ impl World {
             }
             (_, StoreCall::Stage { cut }) => Stored::Staged(format!("s{}", cut.number)),
             (_, StoreCall::PublishModel { dir, .. }) => Stored::Published(dir),
-            (_, StoreCall::OlderBase { .. }) => Stored::Base(None),
+            (_, StoreCall::OlderBase { .. }) => Stored::Base {
+                base: None,
+                damaged: Vec::new(),
+            },
             (_, StoreCall::Discard { .. } | StoreCall::Retain { .. }) => Stored::Done,
         };
         self.on(Event::Stored { call, outcome });

@@ -29,6 +29,9 @@ const RETURNS_MAX: u32 = 8;
 const RETURNS_FOR: Duration = Duration::from_secs(10);
 /// Hosts that an ask names at the most. Each is two rows of the ResourceManager's table.
 const PREFERRED_MAX: usize = 8;
+/// How long a container that the ResourceManager reports late may take to register: it looks for a new
+/// ApplicationMaster every four seconds, on a file system that may be slow just after the same restart.
+const LATE_MAX: Duration = Duration::from_secs(60);
 /// How long a node is not asked for after its NodeManager could not be reached.
 const UNREACHABLE_FOR: Duration = Duration::from_secs(60);
 
@@ -122,6 +125,8 @@ struct Open {
     slot: Slot,
     incarnation: Incarnation,
     avoid: Vec<String>,
+    /// What was asked for in place of the job file's memory.
+    memory: Option<Bytes>,
     /// When the first grant was given back for its place.
     returned: Option<Duration>,
     returns: u32,
@@ -160,11 +165,17 @@ pub(super) struct Book {
     next_ask: i64,
     open: BTreeMap<AskId, Open>,
     held: BTreeMap<ContainerId, Held>,
+    /// What the last container of a slot was asked for with, and what it was given: at least that, rounded up.
+    given: BTreeMap<Slot, (Option<Bytes>, Memory)>,
     /// The core's latest word on nodes to avoid.
     avoid: BTreeSet<String>,
     /// Hosts whose NodeManager could not be reached, and until when they are not asked for.
     unreachable: BTreeMap<String, Duration>,
     racks: BTreeMap<String, String>,
+    /// Containers that said who they are before the ResourceManager reported them.
+    named_early: BTreeMap<ContainerId, Member>,
+    /// Containers that were reported late, and when they are given back unless they have registered.
+    late: BTreeSet<(Duration, ContainerId)>,
 }
 
 impl Book {
@@ -174,9 +185,12 @@ impl Book {
             next_ask: 0,
             open: BTreeMap::new(),
             held: BTreeMap::new(),
+            given: BTreeMap::new(),
             avoid: BTreeSet::new(),
             unreachable: BTreeMap::new(),
             racks: BTreeMap::new(),
+            named_early: BTreeMap::new(),
+            late: BTreeSet::new(),
         }
     }
 
@@ -216,8 +230,15 @@ impl Book {
                 relax: true,
             }
         };
+        let mut resources = self.sizes.resources(slot.role, memory);
+        // More than before must not be rounded up to what was too little.
+        if let Some((before, given)) = self.given.get(&slot)
+            && memory > *before
+        {
+            resources.memory = resources.memory.max(Memory::mib(given.as_mib() + 1));
+        }
         let wanted = heddle_yarn::Ask {
-            resources: self.sizes.resources(slot.role, memory),
+            resources,
             priority: self.sizes.priority(slot),
             placement,
             label: self.sizes.label.clone(),
@@ -229,6 +250,7 @@ impl Book {
                 slot,
                 incarnation,
                 avoid,
+                memory,
                 returned: None,
                 returns: 0,
             },
@@ -272,6 +294,8 @@ impl Book {
             slot: open.slot,
             incarnation: open.incarnation,
         };
+        self.given
+            .insert(open.slot, (open.memory, container.resources.memory));
         self.open.remove(&ask);
         self.held.insert(
             container.id,
@@ -288,8 +312,9 @@ impl Book {
 
     /// Notes a container that an earlier attempt left.
     pub(super) fn kept(&mut self, container: &Container) {
+        let member = self.named_early.remove(&container.id);
         self.held.entry(container.id).or_insert_with(|| Held {
-            member: None,
+            member,
             node: container.node.clone(),
             node_http: container.node_http_address.clone(),
             grant: None,
@@ -297,10 +322,38 @@ impl Book {
         });
     }
 
-    /// A container has said who it is.
+    /// Notes a container that an earlier attempt left and that the ResourceManager reports only now, after a restart of
+    /// its own. The job has filled its slot anew unless it registers in time.
+    pub(super) fn kept_late(&mut self, container: &Container, now: Duration) {
+        self.kept(container);
+        self.late.insert((now + LATE_MAX, container.id));
+    }
+
+    /// Containers that were reported late and have not registered in time. They are given back: nothing else would
+    /// end them before the job does.
+    pub(super) fn late_and_unnamed(&mut self, now: Duration) -> Vec<ContainerId> {
+        let mut found = Vec::new();
+        while let Some((due, id)) = self.late.first().copied() {
+            if due > now {
+                break;
+            }
+            self.late.pop_first();
+            if self.held.get(&id).is_some_and(|held| held.member.is_none()) {
+                found.push(id);
+            }
+        }
+        found
+    }
+
+    /// A container has said who it is, perhaps before the ResourceManager reports it.
     pub(super) fn known(&mut self, id: ContainerId, member: Member) {
-        if let Some(held) = self.held.get_mut(&id) {
-            held.member.get_or_insert(member);
+        match self.held.get_mut(&id) {
+            Some(held) => {
+                held.member.get_or_insert(member);
+            }
+            None => {
+                self.named_early.insert(id, member);
+            }
         }
     }
 
@@ -337,6 +390,7 @@ impl Book {
 
     /// A container has ended. None: it was not ours, or was told before.
     pub(super) fn ended(&mut self, id: ContainerId) -> Option<Held> {
+        self.named_early.remove(&id);
         self.held.remove(&id)
     }
 

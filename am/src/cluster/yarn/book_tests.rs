@@ -172,6 +172,38 @@ fn what_is_asked_for_has_the_overhead_and_the_label() {
 }
 
 #[test]
+fn more_memory_is_more_than_what_the_cluster_gave_before() {
+    let mut book = book();
+    let slot = Slot::pserver(0);
+    let (first, _) = book.ask(wanted(slot, 1));
+    // 282 MiB were asked for, and rounded up to the scheduler's unit.
+    let mut given = container(1, "a", first);
+    given.resources.memory = Memory::mib(1024);
+    assert!(matches!(
+        book.granted(first, given, 3, NOW),
+        Verdict::Take { .. }
+    ));
+    let more = |incarnation| Ask {
+        memory: Some(Bytes::mib(384)),
+        ..wanted(slot, incarnation)
+    };
+    let (second, ask) = book.ask(more(2));
+    assert_eq!(ask.resources.memory, Memory::mib(1025), "the next unit");
+    let mut given = container(2, "b", second);
+    given.resources.memory = Memory::mib(2048);
+    assert!(matches!(
+        book.granted(second, given, 3, NOW),
+        Verdict::Take { .. }
+    ));
+    let (_, ask) = book.ask(more(3));
+    assert_eq!(
+        ask.resources.memory,
+        Memory::mib(423),
+        "lost for another reason"
+    );
+}
+
+#[test]
 fn what_nothing_begins_without_is_asked_for_first() {
     let sizes = Sizes::of(&sample());
     let order: Vec<_> = [Slot::pserver(1), Slot::trainer(0), Slot::trainer(1)]
@@ -235,4 +267,25 @@ fn what_an_earlier_attempt_left_is_unnamed_until_it_says_who_it_is() {
     };
     book.known(left.id, member);
     assert!(book.unnamed().is_empty());
+}
+
+#[test]
+fn late_container_is_given_back_unless_it_registers() {
+    let mut book = book();
+    let member = Member {
+        slot: Slot::trainer(0),
+        incarnation: Incarnation(1),
+    };
+    let of = |number| container(number, "n1", AskId(1));
+    // 2 registers before it is reported, 3 afterwards, 4 ends, 5 does nothing.
+    book.known(of(2).id, member);
+    for number in 2..=5 {
+        book.kept_late(&of(number), NOW);
+    }
+    assert_eq!(book.of_member(member).map(|(id, _)| id), Some(of(2).id));
+    book.known(of(3).id, member);
+    book.ended(of(4).id);
+    assert!(book.late_and_unnamed(NOW + LATE_MAX / 2).is_empty());
+    assert_eq!(book.late_and_unnamed(NOW + LATE_MAX), [of(5).id]);
+    assert!(book.late_and_unnamed(NOW + 2 * LATE_MAX).is_empty(), "once");
 }

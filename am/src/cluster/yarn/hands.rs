@@ -383,6 +383,27 @@ mod tests {
     }
 
     #[test]
+    fn node_that_shares_no_protection_level_is_not_lost() {
+        use heddle_hadoop::rpc::RpcError;
+        use heddle_hadoop::rpc::error::AuthError;
+        use heddle_hadoop::sasl::{DigestError, SaslError};
+        let no_common_qop = DigestError::NoCommonQop {
+            offered: vec!["auth-conf".into()],
+            allowed: Vec::new(),
+        };
+        let error = NodeError::Auth(RpcError::Auth {
+            address: "n1:8041".parse().expect("an address"),
+            source: AuthError::Sasl(SaslError::Digest(no_common_qop)),
+        });
+        let (exit, unreachable) = judge(&error);
+        assert!(!unreachable, "{exit:?}");
+        assert!(
+            matches!(&exit, Exit::NotStarted { error } if error.contains("auth-conf")),
+            "{exit:?}"
+        );
+    }
+
+    #[test]
     fn a_grant_that_came_too_late_is_nobodys_fault() {
         let container: ContainerId = "container_1_0001_01_000002".parse().expect("an id");
         let node = NodeId {

@@ -10,11 +10,7 @@ use heddle_yarn::launch::UrlError;
 use heddle_yarn::shell::QuoteError;
 use heddle_yarn::{LaunchContext, LocalResource, ResourceKind, Visibility};
 
-use crate::staging::{CONF_DIR, PROGRAM, StagedFile};
-
-/// Arenas of the C library's allocator. Each reserves 64 MiB of address space, and by default there may be eight for
-/// each core: a small container would be ended for virtual memory that it never touches.
-const ARENAS: &str = "4";
+use crate::staging::{CONF_DIR, StagedFile, command};
 
 /// What all containers of a job are started with.
 #[derive(Clone)]
@@ -57,9 +53,8 @@ impl YarnLaunch {
     /// A variable's name or value, or a file's address, that YARN has no way to take.
     pub fn context(&self, member: Member) -> Result<LaunchContext, LaunchError> {
         let role = member.slot.role.to_string();
-        let mut context = LaunchContext::new(&[format!("./{PROGRAM}"), role])?
-            .env("MALLOC_ARENA_MAX", ARENAS)?
-            .tokens(self.credentials.clone());
+        let mut context =
+            LaunchContext::new(&command(&[&role], &self.env))?.tokens(self.credentials.clone());
         for (name, value) in &self.env {
             context = context.env(name.as_str(), value)?;
         }
@@ -142,7 +137,7 @@ mod tests {
         };
         let context = launch.context(member).expect("it can be said");
         let message = proto::ContainerLaunchContextProto::from(&context);
-        assert!(message.command[0].contains("'./heddle' 'trainer'"));
+        assert!(message.command[0].contains("'env' 'MALLOC_ARENA_MAX=4' './heddle' 'trainer'"));
         assert_eq!(message.local_resources.len(), launch.resources.len());
         let pair = |pair: &proto::StringStringMapProto| (pair.key().into(), pair.value().into());
         message.environment.iter().map(pair).collect()
@@ -162,6 +157,17 @@ mod tests {
         ] {
             assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
         }
+    }
+
+    #[test]
+    fn limit_of_arenas_is_a_number_that_glibc_takes() {
+        // A NodeManager appends what the context says to itself, so the context says nothing.
+        assert_eq!(variables(&launch()).get("MALLOC_ARENA_MAX"), None);
+        let own = BTreeMap::from([("MALLOC_ARENA_MAX".to_owned(), "1".to_owned())]);
+        assert_eq!(
+            command(&["am", "--yarn"], &own),
+            ["env", "MALLOC_ARENA_MAX=1", "./heddle", "am", "--yarn"]
+        );
     }
 
     #[test]

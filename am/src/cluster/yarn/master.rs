@@ -108,12 +108,16 @@ pub async fn join(
         lease,
     } = joining;
     let mut am = ApplicationMaster::new(&cluster, token);
-    let registered = register(&mut am, place, silence_max).await?;
+    let registered = persistently(silence_max, "registration", async || {
+        am.register(place.clone()).await
+    })
+    .await?;
     let mut book = Book::new(sizes.clone());
     let mut kept = Vec::new();
     let mut early = Vec::new();
     if again {
-        for event in am.allocate(0.0).await? {
+        let first = async || am.allocate(0.0).await;
+        for event in persistently(silence_max, "first heartbeat", first).await? {
             match event {
                 Heard::Recovered(container) => {
                     book.kept(&container);
@@ -169,17 +173,22 @@ pub async fn join(
     Ok((joined, too_much))
 }
 
-/// Registers; a ResourceManager that is away is waited for as long as it would wait for us.
-async fn register(
-    am: &mut ApplicationMaster,
-    place: Place,
+/// Makes one of the calls with which an attempt begins. A ResourceManager that is away, or restarts just then, is waited
+/// for as long as it would wait for us: an attempt is not to be lost to it.
+async fn persistently<T>(
     silence_max: Duration,
-) -> Result<Option<Registered>, AmError> {
+    what: &'static str,
+    mut call: impl AsyncFnMut() -> Result<T, AmError>,
+) -> Result<T, AmError> {
     let since = Instant::now();
     loop {
-        match am.register(place.clone()).await {
+        match call().await {
             Err(error) if error.is_retryable() && since.elapsed() < silence_max => {
-                tracing::warn!(error = chain(&error), "not yet registered");
+                tracing::warn!(
+                    error = chain(&error),
+                    what,
+                    "the ResourceManager does not answer"
+                );
                 tokio::time::sleep(FAILED_PAUSE).await;
             }
             answer => return answer,
@@ -250,6 +259,7 @@ impl Master {
                     last = Instant::now();
                     failed = answer.is_err();
                     self.look_at_kept();
+                    self.give_late_back(&mut am);
                     if !failed {
                         self.lease.renew(asked.into_std());
                     }
@@ -328,6 +338,14 @@ impl Master {
         self.kept_are_seen = true;
         for (id, node) in self.book.unnamed() {
             self.hands.look_at_kept(node, id);
+        }
+    }
+
+    /// Gives back what the ResourceManager reported late and what nobody came from.
+    fn give_late_back(&mut self, am: &mut ApplicationMaster) {
+        for id in self.book.late_and_unnamed(self.now()) {
+            tracing::warn!(container = %id, "kept by an earlier attempt, and has not registered: given back");
+            self.release(am, id);
         }
     }
 
@@ -518,7 +536,7 @@ impl Master {
             Heard::Recovered(container) => {
                 // Told late by a ResourceManager that was restarted meanwhile. Whoever runs there registers by itself.
                 tracing::info!(container = %container.id, node = %container.node, "kept by an earlier attempt");
-                self.book.kept(&container);
+                self.book.kept_late(&container, self.now());
             }
             Heard::Node(report) => self.node(&report),
             Heard::Preemption(preemption) => self.preempting(&preemption),
@@ -648,5 +666,44 @@ impl Master {
                 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_hadoop::rpc::RpcError;
+
+    use super::*;
+
+    fn no_server() -> RpcError {
+        RpcError::NoServer {
+            protocol: "the test's".into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn first_calls_outlast_a_restart_of_the_resourcemanager() {
+        let mut calls = 0;
+        let answer = persistently(Duration::from_secs(60), "a call", async || {
+            calls += 1;
+            match calls {
+                1 => Err(AmError::Unreachable(no_server())),
+                2 => Err(AmError::Failed(no_server())),
+                _ => Ok(calls),
+            }
+        });
+        assert_eq!(answer.await.expect("it is back"), 3);
+    }
+
+    #[tokio::test]
+    async fn first_calls_end_with_the_attempt() {
+        let refused = |error: fn() -> AmError, limit| {
+            persistently(limit, "a call", async move || Err::<(), _>(error()))
+        };
+        let long = Duration::from_secs(60);
+        let fenced = refused(|| AmError::Shutdown, long).await;
+        assert!(fenced.is_err_and(|error| error.is_fenced()));
+        let silent = refused(|| AmError::Unreachable(no_server()), Duration::ZERO);
+        assert!(silent.await.is_err());
     }
 }

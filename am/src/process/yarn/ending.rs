@@ -198,6 +198,12 @@ impl<'a> Ending<'a> {
     /// Writes the report and keeps the logs of what failed; returns the report that counts, where it is and where a
     /// browser finds it.
     async fn report(&self, report: Report) -> (Report, String, String) {
+        // YARN shows this directory as the container's logs, and a browser shows those as text.
+        if let Some(dir) = self.given.environment.log_dirs.first()
+            && let Err(error) = tokio::fs::write(dir.join("report.txt"), report.to_string()).await
+        {
+            tracing::warn!(error = chain(&error), "no report among the logs");
+        }
         let Some((storage, location)) = self.storage(&self.files.yarn.reports) else {
             return (report, String::new(), String::new());
         };

@@ -11,18 +11,22 @@ use heddle_protocol::ids::Attempt;
 use heddle_protocol::spec::JobSpec;
 use heddle_storage::Mode;
 use heddle_storage::{Location, StorageError, chain, connect, make_dirs, publish_small};
-use heddle_yarn::{AmEnvironment, Cluster};
+use heddle_yarn::{AmEnvironment, Cluster, ClusterError, Limits, rpc_options};
 
 use crate::driver::wall_ms;
+use crate::past;
 use crate::process::refusal::{Refusal, code_of};
 use crate::run_dir::{RunDir, RunFile};
 use crate::staging::{SECRET_ALIAS, YARN_FILE, YarnFile};
 
 /// Kind of the token that proves to be an attempt (`AMRMTokenIdentifier.KIND_NAME`).
 const AM_TOKEN: &str = "YARN_AM_RM_TOKEN";
-/// After how long the ResourceManager gives a silent ApplicationMaster up, and what it is when nobody says so.
+/// After how long the ResourceManager gives a silent ApplicationMaster up, and what it is where no file states it: 900 s
+/// since Hadoop 3.4, 600 s before. The ResourceManager does not report its release, and an attempt that goes on for
+/// longer than it is believed to live has a successor beside it; one that ends earlier costs an attempt of a
+/// ResourceManager that was away for ten minutes.
 const EXPIRY: &str = "yarn.am.liveness-monitor.expiry-interval-ms";
-const EXPIRY_DEFAULT_MS: i64 = 900_000;
+const EXPIRY_DEFAULT_MS: i64 = 600_000;
 
 /// What YARN gives.
 pub(super) struct Given {
@@ -51,7 +55,7 @@ impl Given {
             .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
         let user =
             User::resolve(&variables, secured).map_err(|error| Refusal::new(5, chain(&error)))?;
-        let cluster = Cluster::new(&configuration, user)
+        let cluster = cluster(&configuration, user, &environment)
             .map_err(|error| internal("the configuration", &error))?;
         let credentials = Credentials::read_file(&environment.token_file).map_err(|error| {
             Refusal::new(5, format!("the container's credentials: {}", chain(&error)))
@@ -83,13 +87,7 @@ impl Given {
 
     /// After how long the ResourceManager gives a silent attempt up.
     pub(super) fn expiry(&self) -> Duration {
-        let ms = self
-            .configuration
-            .integer(EXPIRY, EXPIRY_DEFAULT_MS)
-            .ok()
-            .filter(|ms| *ms > 0)
-            .unwrap_or(EXPIRY_DEFAULT_MS);
-        Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
+        expiry(&self.configuration)
     }
 
     /// Where YARN's proxy finds the pages.
@@ -108,6 +106,28 @@ impl Given {
         credentials.remove_kind(AM_TOKEN);
         credentials.encode()
     }
+}
+
+/// The cluster as this attempt calls it.
+fn cluster(
+    configuration: &Configuration,
+    user: User,
+    environment: &AmEnvironment,
+) -> Result<Cluster, ClusterError> {
+    let attempt = environment.attempt();
+    let context = format!("heddle_{}_{}", attempt.application, attempt.attempt);
+    let options = rpc_options(configuration)?.with_caller_context(configuration, &context)?;
+    Cluster::with(configuration, user, options, Limits::of(configuration)?)
+}
+
+fn expiry(configuration: &Configuration) -> Duration {
+    let stated = configuration
+        .is_stated(EXPIRY)
+        .then(|| configuration.integer(EXPIRY, EXPIRY_DEFAULT_MS).ok())
+        .flatten()
+        .filter(|ms| *ms > 0);
+    let ms = stated.unwrap_or(EXPIRY_DEFAULT_MS);
+    Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
 }
 
 /// What the submission gives.
@@ -146,6 +166,16 @@ impl Files {
         format!("{}/am", self.yarn.staging.trim_end_matches('/'))
     }
 
+    /// Where attempts keep what they saw, for the next one; nothing where that place has no storage.
+    pub(super) fn past(&self) -> Option<past::Place> {
+        let dir = format!("{}/past", self.yarn.staging.trim_end_matches('/'));
+        let location = Location::parse(&dir).ok()?;
+        Some(past::Place {
+            storage: connect(&location).ok()?,
+            dir: location.path().clone(),
+        })
+    }
+
     /// Writes where this attempt is, for containers that look for it and for the command line.
     pub(super) async fn write_address(&self, address: &AmAddress) -> Result<(), Refusal> {
         let failed = |error: &StorageError| {
@@ -175,5 +205,20 @@ impl Files {
             written = publish_small(&*storage, &path, json.into()).await;
         }
         written.map_err(|error| failed(error.error()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_expiry_of_newer_hadoops_does_not_count() {
+        let mut configuration = Configuration::with_defaults(Environment::empty());
+        assert_eq!(expiry(&configuration), Duration::from_secs(600));
+        configuration.set(EXPIRY, "900000", "test");
+        assert_eq!(expiry(&configuration), Duration::from_secs(900));
+        configuration.set(EXPIRY, "soon", "test");
+        assert_eq!(expiry(&configuration), Duration::from_secs(600));
     }
 }

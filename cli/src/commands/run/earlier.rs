@@ -7,6 +7,8 @@
 use std::path::Path;
 
 use heddle_protocol::spec::{Difference, JobSpec};
+use heddle_storage::checkpoint::{CheckpointDir, Depth, OnCorrupt};
+use heddle_storage::{Location, connect};
 
 use super::unfinished;
 use crate::commands::checkpoint::parse_cut;
@@ -60,6 +62,23 @@ fn has_checkpoint(dir: &Path) -> bool {
             entry.is_ok_and(|entry| parse_cut(&entry.file_name().to_string_lossy()).is_ok())
         })
     })
+}
+
+/// Whether the run has trained no step, so that nothing is lost when training starts anew. What cannot be read counts as
+/// trained.
+pub async fn is_untrained(found: &Found) -> bool {
+    let newest = async {
+        let spec = found.run.dir.spec().ok()?;
+        let location = Location::parse(&spec.checkpoint.dir.url()).ok()?;
+        let storage = connect(&location).ok()?;
+        let dir = CheckpointDir::existing(storage, location.path().clone());
+        let lineage = dir.lineage().await.ok()?;
+        let newest = dir.newest(&lineage, Depth::Shallow, OnCorrupt::Fail);
+        newest.await.ok()?.checkpoint
+    };
+    newest
+        .await
+        .is_some_and(|checkpoint| checkpoint.manifest.is_untrained())
 }
 
 /// Refuses a job that means something else than the run it would continue.

@@ -3,16 +3,19 @@
 //! Its standard input is the leash: when this process dies, however it dies, the ApplicationMaster
 //! reads the end of it and stops.
 
-use std::process::Stdio;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
 
 use heddle_protocol::control::Operation;
 use heddle_protocol::spec::JobSpec;
+use heddle_protocol::view::Event;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use super::tell::Teller;
+use super::watch::watch;
 use crate::am_client;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -65,6 +68,7 @@ pub async fn follow(run: &Run, spec: &JobSpec, checkpoint: bool, json: bool) -> 
     let mut teller = Teller::new(json, spec, run);
     let mut stopped_by = None;
     let mut order = None;
+    let mut watching = std::pin::pin!(watch(run));
     loop {
         let signalled = tokio::select! {
             line = lines.next_line() => match line {
@@ -76,10 +80,16 @@ pub async fn follow(run: &Run, spec: &JobSpec, checkpoint: bool, json: bool) -> 
                 Ok(None) | Err(_) => break,
             },
             failure = refused(&mut order) => {
+                if failure.exit == Exit::JobFailed {
+                    // It answers, so it ends by itself: without a new checkpoint.
+                    eprintln!("{}", failure.fact);
+                    continue;
+                }
                 eprintln!("{}; killed", failure.fact);
                 let _ended = child.kill().await;
                 break;
             }
+            () = &mut watching => continue,
             _ = interrupts.recv() => Exit::Interrupted,
             _ = terminations.recv() => Exit::Terminated,
         };
@@ -92,12 +102,24 @@ pub async fn follow(run: &Run, spec: &JobSpec, checkpoint: bool, json: bool) -> 
         order = Some(stop_in_order(run, checkpoint));
     }
     let status = child.wait().await;
+    // A line that nobody read for long did not come; the outcome was written down before.
+    if teller.ended().is_none()
+        && let (Some(outcome), Some(view)) = (run.outcome(), run.last_view())
+    {
+        teller.take(Event::Ended {
+            state: outcome.state,
+            exit_code: outcome.exit_code,
+            message: outcome.message,
+            model: outcome.model,
+            view: Box::new(view),
+        })?;
+    }
     match (teller.ended(), stopped_by) {
         (Some(ended), None) => Ok(ended),
         // The order may have come too late to matter.
         (Some(Exit::Ok), Some(_)) => Ok(Exit::Ok),
         (_, Some(signalled)) => Ok(signalled),
-        (None, None) => Err(died(run, &format!("{:?}", status.ok()))),
+        (None, None) => Err(died(run, status.ok())),
     }
 }
 
@@ -137,19 +159,54 @@ async fn refused(order: &mut Option<Order>) -> Failure {
     std::future::pending().await
 }
 
-/// The ApplicationMaster ended without saying how: its last words, and where more is.
-fn died(run: &Run, status: &str) -> Failure {
+/// The ApplicationMaster ended without saying how: its last words, and where more is. One that somebody killed is no fault
+/// of this program.
+fn died(run: &Run, status: Option<ExitStatus>) -> Failure {
     let logs = run.dir.logs().join("am");
     let text = std::fs::read_to_string(logs.join("stderr")).unwrap_or_default();
-    let mut failure = Failure::new(
-        Exit::Internal,
-        format!("the ApplicationMaster ended without saying how ({status})"),
-    )
-    .next(format!(
+    let (exit, how) = how_it_ended(status);
+    let mut failure = Failure::new(exit, format!("the ApplicationMaster {how}")).next(format!(
         "see {}; running the job again continues it from its last checkpoint",
         short_path(&logs)
     ));
     let last: Vec<&str> = text.lines().rev().take(5).collect();
     failure.causes = last.into_iter().rev().map(str::to_owned).collect();
     failure
+}
+
+fn how_it_ended(status: Option<ExitStatus>) -> (Exit, String) {
+    match status.map(|status| (status.code(), status.signal())) {
+        Some((_, Some(9))) => (
+            Exit::Killed,
+            "was killed by signal 9 (by an operator, or by the kernel for memory)".to_owned(),
+        ),
+        Some((_, Some(signal @ (1 | 2 | 15)))) => {
+            (Exit::Killed, format!("was ended by signal {signal}"))
+        }
+        Some((_, Some(signal))) => (Exit::Internal, format!("crashed with signal {signal}")),
+        Some((Some(code), _)) => (
+            Exit::Internal,
+            format!("ended with exit code {code} and without a word"),
+        ),
+        Some((None, None)) | None => (Exit::Internal, "ended without a word".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_master_is_told_in_words() {
+        let killed = how_it_ended(Some(ExitStatus::from_raw(9)));
+        assert_eq!(killed.0, Exit::Killed);
+        assert!(killed.1.starts_with("was killed by signal 9"), "{killed:?}");
+        let crashed = how_it_ended(Some(ExitStatus::from_raw(11)));
+        assert_eq!(
+            crashed,
+            (Exit::Internal, "crashed with signal 11".to_owned())
+        );
+        let ended = how_it_ended(Some(ExitStatus::from_raw(101 << 8)));
+        assert!(ended.1.contains("exit code 101"), "{ended:?}");
+    }
 }

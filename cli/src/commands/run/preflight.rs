@@ -8,9 +8,11 @@ use heddle_am::input::InputError;
 use heddle_am::store::exit_code_of;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::model::MODEL_FILE;
-use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::spec::job::OutputSpec;
+use heddle_protocol::spec::{JobSpec, Location, ModelFormat};
 use heddle_storage::checkpoint::CheckpointDir;
 use heddle_storage::{check_place, connect, try_place};
+use heddle_trainer::export::{SAFETENSORS_FILE, TEXT_FILE};
 use nix::unistd::{AccessFlags, access};
 
 use crate::am_client;
@@ -50,7 +52,7 @@ fn check_as_far(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<InputPl
     program(&spec.trainers.command)?;
     writable("checkpoint.dir", &spec.checkpoint.dir)?;
     writable("output.model", &spec.output.model)?;
-    output_is_free(&spec.output.model, overwrite)?;
+    output_is_free(&spec.output, overwrite)?;
     am_client::runtime()?.block_on(on_storage(spec, overwrite, trying))
 }
 
@@ -89,7 +91,7 @@ async fn outputs(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<(), Fa
     // Both to their end, so that one that fails leaves no files of the other.
     let (checkpoints, model) = tokio::join!(
         checkpoints(&spec.checkpoint.dir, trying),
-        model(&spec.output.model, overwrite, trying),
+        model(&spec.output, overwrite, trying),
     );
     checkpoints.and(model)
 }
@@ -97,7 +99,9 @@ async fn outputs(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<(), Fa
 fn unreadable(error: &InputError) -> Failure {
     let exit = match error {
         InputError::Storage { source, .. } => Exit::from_code(exit_code_of(source)),
-        InputError::Location { .. } | InputError::Empty { .. } => Exit::Input,
+        InputError::Location { .. } | InputError::Empty { .. } | InputError::TooMany(_) => {
+            Exit::Input
+        }
     };
     Failure::caused(exit, "the data cannot be read", error)
 }
@@ -142,7 +146,8 @@ async fn checkpoints(dir: &Location, trying: bool) -> Result<(), Failure> {
         .map_err(|error| checkpoint::failure(&fact, &error))
 }
 
-async fn model(dir: &Location, overwrite: bool, trying: bool) -> Result<(), Failure> {
+async fn model(output: &OutputSpec, overwrite: bool, trying: bool) -> Result<(), Failure> {
+    let dir = &output.model;
     let Some((location, fact)) = remote("output.model", dir)? else {
         return Ok(());
     };
@@ -156,15 +161,20 @@ async fn model(dir: &Location, overwrite: bool, trying: bool) -> Result<(), Fail
         } else {
             check_place(&*storage, path).await?;
         }
-        match storage.stat(&path.join(MODEL_FILE)?).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_not_found() => Ok(false),
+        match storage.list(path).await {
+            Ok(entries) => Ok(entries
+                .iter()
+                .map(|entry| entry.name().to_owned())
+                .collect()),
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
             Err(error) => Err(error),
         }
     };
     match looked.await {
-        Ok(true) if !overwrite => Err(taken(dir)),
-        Ok(_) => Ok(()),
+        Ok(names) => match in_the_way(&names, &output.formats) {
+            Some(name) if !overwrite => Err(taken(dir, &name)),
+            _ => Ok(()),
+        },
         Err(error) => Err(unusable(&fact, &error)),
     }
 }
@@ -193,22 +203,47 @@ fn writable(key: &str, place: &Location) -> Result<(), Failure> {
     })
 }
 
-fn output_is_free(model: &Location, overwrite: bool) -> Result<(), Failure> {
-    let holds_a_model = model
+fn output_is_free(output: &OutputSpec, overwrite: bool) -> Result<(), Failure> {
+    let entries = output
+        .model
         .as_local()
-        .is_some_and(|dir| dir.join(MODEL_FILE).exists());
-    if !holds_a_model || overwrite {
-        return Ok(());
+        .and_then(|dir| std::fs::read_dir(dir).ok());
+    let names: Vec<String> = entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    match in_the_way(&names, &output.formats) {
+        Some(name) if !overwrite => Err(taken(&output.model, &name)),
+        _ => Ok(()),
     }
-    Err(taken(model))
 }
 
-fn taken(model: &Location) -> Failure {
-    Failure::new(
-        Exit::Input,
-        format!("output.model = {model} holds a model already"),
-    )
-    .next("--overwrite replaces it when the new one is done; or give another output.model")
+/// What the publication of a model would meet among these names, if it may replace nothing. A publication that was
+/// interrupted has left a draft of `MODEL.json`; the same command finishes it.
+fn in_the_way(names: &[String], formats: &[ModelFormat]) -> Option<String> {
+    let has = |name: &str| names.iter().any(|found| found == name);
+    if has(MODEL_FILE) {
+        return Some(MODEL_FILE.to_owned());
+    }
+    let draft = format!(".{MODEL_FILE}.");
+    if names.iter().any(|name| name.starts_with(&draft)) {
+        return None;
+    }
+    let files = formats.iter().map(|format| match format {
+        ModelFormat::Safetensors => SAFETENSORS_FILE,
+        ModelFormat::Text => TEXT_FILE,
+    });
+    files.into_iter().find(|name| has(name)).map(str::to_owned)
+}
+
+fn taken(model: &Location, name: &str) -> Failure {
+    let what = match name {
+        MODEL_FILE => "holds a model already".to_owned(),
+        name => format!("holds a file {name} already"),
+    };
+    Failure::new(Exit::Input, format!("output.model = {model} {what}"))
+        .next("--overwrite replaces it when the new one is done; or give another output.model")
 }
 
 /// `trainers.command` names something that can be executed.
@@ -229,5 +264,28 @@ fn program(command: &[String]) -> Result<(), Failure> {
             Exit::Input,
             format!("trainers.command: {program} is not there or not executable"),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_and_their_files_are_in_the_way_but_interrupted_publications_are_not() {
+        let both = [ModelFormat::Safetensors, ModelFormat::Text];
+        let met = |names: &[&str], formats: &[ModelFormat]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            in_the_way(&names, formats)
+        };
+        assert_eq!(met(&[], &both), None);
+        assert_eq!(met(&["README", "other.txt"], &both), None);
+        assert_eq!(
+            met(&["MODEL.json", "model.txt"], &both).as_deref(),
+            Some("MODEL.json")
+        );
+        assert_eq!(met(&["model.txt"], &both).as_deref(), Some("model.txt"));
+        assert_eq!(met(&["model.txt"], &both[..1]), None);
+        assert_eq!(met(&["model.safetensors", ".MODEL.json.0123"], &both), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Telling how a run goes: events as they come, and the end.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heddle_am::report::words;
 use heddle_protocol::ids::Slot;
@@ -65,8 +65,13 @@ pub struct Teller {
     rows_before: Option<u64>,
     /// Slots whose container went and has no successor yet.
     lost: BTreeSet<Slot>,
+    /// When progress was last written as JSON.
+    progress_at: Option<Instant>,
     ended: Option<Exit>,
 }
+
+/// From one line of progress to the next where programs read: a log of hours stays a log that people read.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
 impl Teller {
     /// Of a run of this machine.
@@ -84,6 +89,7 @@ impl Teller {
             begun: Instant::now(),
             rows_before: None,
             lost: BTreeSet::new(),
+            progress_at: None,
             ended: None,
         }
     }
@@ -103,7 +109,7 @@ impl Teller {
             if self.ended.is_some() {
                 return Ok(());
             }
-            output::line(line)?;
+            output::json_line(line)?;
             if let Some(Event::Ended { exit_code, .. }) = event {
                 self.ended = Some(Exit::from_code(exit_code));
             }
@@ -119,10 +125,15 @@ impl Teller {
         }
     }
 
+    /// Whether events are written as they are.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// A line that stays.
     pub fn say(&mut self, text: &str) {
         self.progress.clear();
-        eprintln!("{text}");
+        output::note(text);
     }
 
     /// Takes one event, as a line of the ApplicationMaster says it.
@@ -135,6 +146,13 @@ impl Teller {
         }
         if self.ended.is_some() {
             return Ok(());
+        }
+        if matches!(event, Event::Progress { .. }) {
+            let soon = |at: Instant| at.elapsed() < PROGRESS_EVERY;
+            if self.progress_at.is_some_and(soon) {
+                return Ok(());
+            }
+            self.progress_at = Some(Instant::now());
         }
         output::json(&event)?;
         if let Event::Ended { exit_code, .. } = event {
@@ -203,6 +221,11 @@ impl Teller {
             Event::CheckpointGivenUp { cut, reason } => {
                 self.say(&format!("checkpoint {cut} given up: {reason}"));
             }
+            Event::StorageWait(wait) => self.say(&words::storage_wait(&wait)),
+            Event::CheckpointDamaged { cut, dir, error } => {
+                let text = words::checkpoint_damaged(cut, &dir, &error);
+                self.say(&format!("warning: {text}"));
+            }
             Event::Recovered(recovery) => self.say(&words::recovery(&recovery)),
             Event::Warning { text } => self.say(&format!("warning: {text}")),
             // Only the first counts, should there be more.
@@ -232,6 +255,13 @@ impl Teller {
     ) -> Result<(), Failure> {
         match state {
             JobState::Finished => self.finished(model, view),
+            // It was asked for, so that nothing is wrong.
+            JobState::Stopped if !message.is_empty() => {
+                for line in message.lines() {
+                    eprintln!("{line}");
+                }
+                Ok(())
+            }
             _ => {
                 let exit = Exit::from_code(exit_code);
                 let mut lines = message.lines();
@@ -257,24 +287,28 @@ impl Teller {
         }
         let told = self.begun.elapsed().as_secs_f64();
         let seconds = self.facts.seconds.unwrap_or(told);
-        let rate =
-            view.rows.saturating_sub(self.rows_before.unwrap_or(0)) as f64 / seconds.max(0.001);
+        // Of those computed in this run; a continued one counts on.
+        let computed = view
+            .rows
+            .saturating_sub(self.rows_before.unwrap_or(view.rows));
+        let mut rows_text = words::thousands(view.rows);
+        if computed > 0 {
+            let rate = computed as f64 / seconds.max(0.001);
+            rows_text.push_str(&format!(" in {seconds:.1} s, {rate:.0} rows/s"));
+        }
         let evaluated = view.evaluations.last();
         let passes = evaluated
             .map(|scores| scores.pass.saturating_add(1))
             .or(self.facts.passes);
         let mut rows = Vec::new();
         if let Some(passes) = passes {
-            rows.push(vec!["passes".to_owned(), passes.to_string()]);
+            rows.push(vec![
+                "passes".to_owned(),
+                passes_in_words(passes, self.facts.passes),
+            ]);
         }
         rows.extend([
-            vec![
-                "rows".to_owned(),
-                format!(
-                    "{} in {seconds:.1} s, {rate:.0} rows/s",
-                    words::thousands(view.rows)
-                ),
-            ],
+            vec!["rows".to_owned(), rows_text],
             vec![
                 "checkpoints".to_owned(),
                 format!(
@@ -327,11 +361,55 @@ impl Teller {
             Some(path) => short_path(path),
             None => data.to_string(),
         };
-        format!("heddle predict {model} {data}")
+        format!("heddle predict {} {}", quoted(model), quoted(&data))
     }
+}
+
+/// Passes that were trained, and why not all of those asked for.
+fn passes_in_words(trained: u32, wanted: Option<u32>) -> String {
+    match wanted {
+        Some(wanted) if trained < wanted => format!(
+            "{trained} of {wanted}: the log-loss on the test data got no better (training.early-stop)"
+        ),
+        _ => trained.to_string(),
+    }
+}
+
+/// A word as a shell takes it: quoted where it must be. Globs are quoted too, `heddle predict` expands them.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// An event of the ApplicationMaster, if the line is one this program knows.
 fn parse_event(line: &str) -> Option<Event> {
     serde_json::from_str(line).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_early_stop_is_told() {
+        assert_eq!(passes_in_words(5, Some(5)), "5");
+        assert_eq!(passes_in_words(5, None), "5");
+        assert!(passes_in_words(3, Some(5)).starts_with("3 of 5: "));
+    }
+
+    #[test]
+    fn words_are_quoted_where_a_shell_needs_it() {
+        for (word, expected) in [
+            ("out/ctr-1/model", "out/ctr-1/model"),
+            ("bc test.libsvm", "'bc test.libsvm'"),
+            ("data/*.libsvm", "'data/*.libsvm'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), expected);
+        }
+    }
 }

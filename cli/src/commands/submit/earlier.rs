@@ -3,8 +3,9 @@
 //! Default folders carry the first digits of the run, so that the run has to be found first: as on one machine the
 //! newest of the same name, if it left a checkpoint, has no model and does not run any more.
 
+use heddle_protocol::ids::CutId;
 use heddle_protocol::model::MODEL_FILE;
-use heddle_protocol::spec::Location;
+use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::checkpoint::{Candidate, CheckpointDir, Depth, Health};
 use heddle_storage::{Entry, Kind, connect};
 use heddle_yarn::ApplicationState;
@@ -12,6 +13,7 @@ use heddle_yarn::client::ApplicationFilter;
 
 use super::launch::KIND;
 use crate::commands::checkpoint;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::site::{Site, client_failure, path_of, storage_failure};
 
@@ -81,7 +83,7 @@ async fn runs(site: &Site, name: &str) -> Result<bool, Failure> {
 ///
 /// # Errors
 /// The file system does not say, or what is there cannot be read.
-pub async fn base(dir: &Location) -> Result<Option<String>, Failure> {
+pub async fn base(dir: &Location) -> Result<Option<Base>, Failure> {
     let fact = format!("checkpoint.dir = {dir}");
     let location = checkpoint::location(&dir.url())?;
     let storage = connect(&location).map_err(|error| storage_failure(&fact, &error))?;
@@ -93,15 +95,51 @@ pub async fn base(dir: &Location) -> Result<Option<String>, Failure> {
     let checkpoints = CheckpointDir::existing(storage, location.path().clone());
     let listing = checkpoints.listing(Depth::Shallow).await;
     let listing = listing.map_err(|error| checkpoint::failure(&fact, &error))?;
-    let sound = |candidate: &&Candidate| {
-        candidate.in_lineage && matches!(candidate.health, Health::Good(_))
+    let sound = |candidate: Candidate| match candidate.health {
+        Health::Good(checkpoint) if candidate.in_lineage => Some(Base {
+            cut: candidate.cut,
+            spec: checkpoint.manifest.spec.clone(),
+        }),
+        _ => None,
     };
-    let newest = listing
+    let newest = listing.into_iter().filter_map(sound);
+    Ok(newest.max_by_key(|base| base.cut))
+}
+
+/// A checkpoint that training would go on from.
+#[derive(Clone, Debug)]
+pub struct Base {
+    /// Its name.
+    pub cut: CutId,
+    /// The job that it was made by, as its manifest has it.
+    spec: serde_json::Value,
+}
+
+/// Refuses a job that cannot go on from that checkpoint, whatever `--resume` says: its ApplicationMaster would, after
+/// an application was started for it.
+///
+/// # Errors
+/// Exit 7 naming the key with both values.
+pub fn may_go_on(base: &Base, spec: &JobSpec) -> Result<(), Failure> {
+    // One of another version is the ApplicationMaster's to judge.
+    let Ok(before) = serde_json::from_value::<JobSpec>(base.spec.clone()) else {
+        return Ok(());
+    };
+    let differences = spec.differences(&before.keys());
+    let never = differences
         .iter()
-        .filter(sound)
-        .map(|candidate| candidate.cut)
-        .max();
-    Ok(newest.map(|cut| cut.to_string()))
+        .find(|difference| !difference.allowed_on_resume && difference.key == "data.passes");
+    let Some(never) = never else {
+        return Ok(());
+    };
+    Err(Failure::new(
+        Exit::Input,
+        format!(
+            "data.passes = {} is less than the {} of the run in checkpoint.dir (checkpoint {}): it cannot be lowered under a run",
+            never.now, never.before, base.cut
+        ),
+    )
+    .next("raise data.passes, or train anew with --fresh"))
 }
 
 #[cfg(test)]
@@ -118,6 +156,30 @@ mod tests {
             bytes: 0,
             modified_ms,
         }
+    }
+
+    #[test]
+    fn fewer_passes_than_the_run_has_are_refused() {
+        let mut spec = heddle_protocol::spec::job::sample();
+        spec.data.passes = 5;
+        let base = Base {
+            cut: CutId::default(),
+            spec: serde_json::to_value(&spec).unwrap(),
+        };
+        may_go_on(&base, &spec).unwrap();
+        spec.data.passes = 6;
+        may_go_on(&base, &spec).unwrap();
+        spec.data.passes = 4;
+        let refused = may_go_on(&base, &spec).unwrap_err();
+        assert_eq!(refused.exit, Exit::Input);
+        assert!(refused.fact.contains("data.passes = 4"), "{}", refused.fact);
+        assert!(refused.fact.contains('5'), "{}", refused.fact);
+        // Of a form that this version does not know: the ApplicationMaster judges.
+        let foreign = Base {
+            spec: serde_json::json!({ "later": true }),
+            ..base
+        };
+        may_go_on(&foreign, &spec).unwrap();
     }
 
     #[test]

@@ -58,7 +58,11 @@ pub struct Waiting {
     pub wait_timeout: Option<std::time::Duration>,
 }
 
-fn duration(text: &str) -> Result<std::time::Duration, String> {
+/// A time with its unit, `60s`.
+///
+/// # Errors
+/// What is expected instead.
+pub fn duration(text: &str) -> Result<std::time::Duration, String> {
     let parsed = text.parse::<heddle_protocol::spec::DurationMs>();
     parsed
         .map(heddle_protocol::spec::DurationMs::as_duration)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use heddle_am::staging::{CONF_DIR, PROGRAM, SECRET_ALIAS, StagedFile};
+use heddle_am::staging::{CONF_DIR, SECRET_ALIAS, StagedFile, command};
 use heddle_hadoop::token::Credentials;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::spec::JobSpec;
@@ -37,7 +37,7 @@ pub fn submission(
         Failure::caused(Exit::Input, "yarn.env cannot be handed over", error)
     };
     let mut context =
-        LaunchContext::new(&[&*format!("./{PROGRAM}"), "am", "--yarn"]).map_err(|e| unfit(&e))?;
+        LaunchContext::new(&command(&["am", "--yarn"], &spec.yarn.env)).map_err(|e| unfit(&e))?;
     for (name, value) in &spec.yarn.env {
         context = context.env(name, value).map_err(|error| unfit(&error))?;
     }

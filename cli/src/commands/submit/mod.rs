@@ -13,6 +13,7 @@ use heddle_am::run_dir::{Earlier, RunFile};
 use heddle_am::staging::HOME_DIR;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
+use heddle_protocol::plan::{parallelism_warning, workers};
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_yarn::{ApplicationId, ApplicationReport};
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,11 +22,12 @@ use uuid::Uuid;
 
 use super::run::preflight::{on_storage, outputs_take};
 use crate::am_client;
-use crate::application::{self, Application};
+use crate::application::{self, Application, HDFS};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::site::{Site, client_failure};
+use crate::waiting;
 
 mod earlier;
 mod elf;
@@ -34,13 +36,14 @@ mod launch;
 mod plan;
 mod preflight;
 mod program;
-mod rm_web;
+pub mod rm_web;
+mod shipped;
 mod stage;
 mod sweep;
 mod token;
 mod upload;
 
-pub use flags::{Args, OnInterrupt, Waiting};
+pub use flags::{Args, OnInterrupt, Waiting, duration};
 pub use launch::KIND;
 pub use stage::SECRET_FILE;
 
@@ -70,11 +73,16 @@ struct Ready {
     application: ApplicationId,
     spec: JobSpec,
     plan: Plan,
+    /// Whether `output.model` was left to its default.
+    default_output: bool,
+    /// `data.train` and `data.test` as they were given.
+    given: (Vec<Location>, Vec<Location>),
 }
 
 pub fn submit(args: &Args, json: bool) -> Outcome {
     am_client::runtime()?.block_on(async {
         let site = Arc::new(Site::load()?);
+        site.reach().await?;
         if let (Some(token), false) = (&args.submit_token, args.dry_run)
             && let Some(found) = token::find(&site, &token::place(&site, token)?).await?
         {
@@ -101,7 +109,7 @@ pub fn submit(args: &Args, json: bool) -> Outcome {
         }
         if !json {
             for note in &ready.plan.notes {
-                eprintln!("{note}");
+                output::note(note);
             }
         }
         let taken = match &args.submit_token {
@@ -129,7 +137,10 @@ pub fn submit(args: &Args, json: bool) -> Outcome {
             let _best_effort = sweeping.await;
             return Ok(Exit::Ok);
         }
-        let application = Application::of(site, report, Some(ready.spec))?;
+        // The next command names the data as it was given, not where it was uploaded to.
+        let mut told = ready.spec;
+        (told.data.train, told.data.test) = ready.given;
+        let application = Application::of(site, report, Some(told))?;
         application::follow(application, args.waiting, json).await
     })
 }
@@ -168,6 +179,7 @@ async fn ready(
             job = job_args.read_with(label, Some(outputs))?;
         }
     }
+    let default_output = job.default_output;
     let mut spec = site.whole_spec(job.spec)?;
     preflight::outputs_are_shared(&spec)?;
     preflight::trainer_program(&mut spec)?;
@@ -182,12 +194,15 @@ async fn ready(
     let checked = async {
         tokio::try_join!(
             preflight::cluster(site, &spec),
-            on_storage(&spec, args.overwrite, false),
+            waiting::on(
+                "HDFS: data and outputs",
+                on_storage(&spec, args.overwrite, false)
+            ),
             upload::local_data(site, &mut future),
             async {
                 match args.fresh {
                     true => Ok(None),
-                    false => earlier::base(&spec.checkpoint.dir).await,
+                    false => waiting::on(HDFS, earlier::base(&spec.checkpoint.dir)).await,
                 }
             },
         )
@@ -203,6 +218,9 @@ async fn ready(
         }
     }
     let (cleared, input, data, base) = checked?;
+    if let Some(base) = &base {
+        earlier::may_go_on(base, &future)?;
+    }
     let program = program
         .await
         .map_err(|error| Failure::caused(Exit::Internal, "the program was not read", &error))??;
@@ -214,6 +232,7 @@ async fn ready(
             "continues run {name}-{label}, which is unfinished; --fresh trains anew"
         ));
     }
+    notes.extend(parallelism_warning(&input, workers(&spec)));
     notes.extend(program.note.clone());
     let uploads = Uploads {
         program: (program, to),
@@ -225,15 +244,18 @@ async fn ready(
     }
     Ok(Ready {
         run,
+        given: (spec.data.train, spec.data.test),
         application: cleared.new.id,
+        default_output,
         spec: future,
         plan: Plan {
             roles: cleared.roles,
             steps: cleared.steps,
+            steps_told: cleared.steps_told,
             queue: cleared.queue,
             input,
             uploads,
-            base,
+            base: base.map(|base| base.cut.to_string()),
             notes,
         },
     })
@@ -288,6 +310,7 @@ async fn stage_and_submit(
         },
         overwrite: args.overwrite,
         take_over: args.take_over,
+        default_output: ready.default_output,
     };
     let content = stage::Content {
         application: ready.application,
@@ -305,7 +328,9 @@ async fn stage_and_submit(
         &staged.am,
         &secret,
     )?;
-    site.client
+    let named = site.client_naming(ready.application)?;
+    let client = named.as_ref().unwrap_or(&site.client);
+    client
         .submit(&submission)
         .await
         .map_err(|error| client_failure("the cluster refuses the job", &error))
@@ -338,6 +363,6 @@ fn tell(
     if args.detach {
         return output::line(&id);
     }
-    eprintln!("{id}: submitted to queue {}", report.queue);
+    output::note(&format!("{id}: submitted to queue {}", report.queue));
     Ok(())
 }

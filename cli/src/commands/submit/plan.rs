@@ -105,6 +105,8 @@ pub struct Plan {
     pub roles: [Role; 3],
     /// How YARN rounds.
     pub steps: Steps,
+    /// Whether the ResourceManager told its steps; else they are this machine's configuration or Hadoop's defaults.
+    pub steps_told: bool,
     /// The queue.
     pub queue: QueueView,
     /// Files and tasks of the input.
@@ -176,6 +178,7 @@ impl Plan {
         serde_json::json!({
             "digest": spec.digest(),
             "containers": containers,
+            "steps_told": self.steps_told,
             "total_min": { "memory_mib": first.0, "vcores": first.1 },
             "total_max": { "memory_mib": most.0, "vcores": most.1 },
             "queue": self.queue,
@@ -202,7 +205,11 @@ impl Plan {
             let granted = self.steps.rounded(&role.asked);
             let rounded = match granted == role.asked {
                 true => String::new(),
-                false => format!(" (granted as {granted})"),
+                false if self.steps_told => format!(" (granted as {granted})"),
+                false => format!(
+                    " (granted as {granted}, if {} MiB is the cluster's step, which it did not tell)",
+                    self.steps.memory_mib
+                ),
             };
             rows.push(row(role.key, format!("{count}{}{rounded}", role.asked)));
         }

@@ -24,6 +24,8 @@ pub struct Cleared {
     pub roles: [Role; 3],
     /// How the cluster rounds.
     pub steps: Steps,
+    /// Whether the cluster told that.
+    pub steps_told: bool,
     /// The queue.
     pub queue: QueueView,
     /// What is worth saying.
@@ -83,10 +85,13 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
         .map_err(|error| Failure::caused(Exit::Input, "trainers.command", &error))
 }
 
-/// Asks the ResourceManager for an id, and everything about queue and resources that decides whether the job can run.
+/// The queue of a job that names none (`YarnConfiguration.DEFAULT_QUEUE_NAME`); mapping rules apply to it.
+const DEFAULT_QUEUE: &str = "default";
+
+/// Asks the ResourceManager for an id, and about queue, nodes and resources.
 ///
 /// # Errors
-/// Exit 4 when the cluster cannot grant it, 5 when the queue is not ours to use, 6 when nobody answers.
+/// Exit 4 when the cluster cannot grant it, 5 when the ResourceManager takes no login of ours, 6 when none answers.
 pub async fn cluster(site: &Site, spec: &JobSpec) -> Result<Cleared, Failure> {
     let client = &site.client;
     let name = &spec.yarn.queue;
@@ -103,12 +108,13 @@ pub async fn cluster(site: &Site, spec: &JobSpec) -> Result<Cleared, Failure> {
     let (new, types, queue, acls, nodes) =
         asked.map_err(|error| client_failure("the ResourceManager does not serve", &error))?;
     let roles = roles(spec);
-    let queue = queue_is_open(name, queue, &acls, &site.user.effective)?;
+    let mut notes = Vec::new();
+    let queue = queue_view(name, queue, &acls, &site.user.effective, &mut notes)?;
     for role in &roles {
-        fits(role, &types, &new.maximum, &nodes, spec)?;
+        let note = fits(role, &types, &new.maximum, &nodes, spec)?;
+        notes.extend(note.filter(|note| !notes.contains(note)));
     }
     let steps = told.steps.unwrap_or_else(|| steps(site));
-    let mut notes = Vec::new();
     let am = steps.rounded(&roles[0].asked).memory.as_mib();
     if let Some((limit, used)) = told.am_mib
         && used.saturating_add(am) > limit
@@ -118,6 +124,7 @@ pub async fn cluster(site: &Site, spec: &JobSpec) -> Result<Cleared, Failure> {
              the job may wait until others have ended (yarn.scheduler.capacity.maximum-am-resource-percent)"
         ));
     }
+    notes.extend(too_large(&roles, steps, &nodes, spec));
     if nodes.is_empty() {
         notes.push("no node of the cluster runs just now; the job will wait for one".to_owned());
     }
@@ -125,50 +132,106 @@ pub async fn cluster(site: &Site, spec: &JobSpec) -> Result<Cleared, Failure> {
         new,
         roles,
         steps,
+        steps_told: told.steps.is_some(),
         queue,
         notes,
     })
 }
 
-fn queue_is_open(
+/// What the job needs at once against all that the running nodes have, whoever uses it now. Only a note: nodes may be
+/// added, by a person or by an autoscaler.
+fn too_large(
+    roles: &[Role; 3],
+    steps: Steps,
+    nodes: &[NodeReport],
+    spec: &JobSpec,
+) -> Option<String> {
+    let label = spec.yarn.node_label.as_deref();
+    let usable = nodes
+        .iter()
+        .filter(|node| label.is_none_or(|label| node.labels.iter().any(|its| its == label)));
+    let has_mib = usable.fold(0u64, |sum, node| {
+        sum.saturating_add(node.capability.memory.as_mib())
+    });
+    let needs_mib = roles.iter().fold(0u64, |sum, role| {
+        let one = steps.rounded(&role.asked).memory.as_mib();
+        sum.saturating_add(one.saturating_mul(u64::from(role.min)))
+    });
+    (!nodes.is_empty() && needs_mib > has_mib).then(|| {
+        format!(
+            "the job cannot begin on this cluster: it needs {} at once, and all running nodes together have {}; it would wait for \
+             yarn.allocation-timeout = {} and end with exit code 4. Lower pservers.count, trainers.min or their memory",
+            words::size(needs_mib.saturating_mul(1 << 20)),
+            words::size(has_mib.saturating_mul(1 << 20)),
+            spec.yarn.allocation_timeout
+        )
+    })
+}
+
+/// Whether other queues are below it: it takes no jobs itself.
+fn has_children(queue: &QueueAcls, all: &[QueueAcls]) -> bool {
+    let prefix = format!("{}.", queue.queue);
+    all.iter().any(|other| other.queue.starts_with(&prefix))
+}
+
+/// What is known of a queue, with what is worth saying before the ResourceManager decides.
+///
+/// Only the ResourceManager knows where a job ends up: mapping rules replace the default queue and may replace others,
+/// and queues are created at the submission (auto-created leaves of the CapacityScheduler, undeclared pools of the
+/// FairScheduler). What it refuses it refuses within the submission, in its own words. So nothing is refused here but a
+/// queue that the job names, that exists and that an administrator has stopped.
+///
+/// # Errors
+/// Exit 4 for that queue.
+fn queue_view(
     name: &str,
     queue: Option<Queue>,
     acls: &[QueueAcls],
     user: &str,
+    notes: &mut Vec<String>,
 ) -> Result<QueueView, Failure> {
-    let refused =
-        |exit: Exit, what: &str| Failure::new(exit, format!("yarn.queue = {name:?}: {what}"));
+    let mut note = |what: &str| {
+        notes.push(format!(
+            "yarn.queue = {name:?}: {what}; the ResourceManager decides"
+        ));
+    };
     let Some(queue) = queue.filter(|queue| !queue.name.is_empty()) else {
         let known: Vec<&str> = acls
             .iter()
-            .filter(|acl| acl.submit)
+            .filter(|acl| acl.submit && !has_children(acl, acls))
             .map(|acl| &*acl.queue)
             .collect();
-        return Err(refused(Exit::Refused, "the cluster has no such queue")
-            .next(format!("queues that take your jobs: {}", known.join(", "))));
+        note(&format!(
+            "the cluster lists no such queue (queues that take your jobs: {})",
+            known.join(", ")
+        ));
+        return Ok(QueueView {
+            name: name.to_owned(),
+            free_mib: None,
+            running: 0,
+            waiting: 0,
+        });
     };
     if !queue.children.is_empty() {
         let below: Vec<&str> = queue.children.iter().map(|child| &*child.name).collect();
-        return Err(refused(
-            Exit::Refused,
-            "has queues below it and takes no jobs itself",
-        )
-        .next(format!("below it are {}", below.join(", "))));
+        note(&format!("it has queues below it ({})", below.join(", ")));
     }
     match queue.state {
         QueueState::Running => {}
-        QueueState::Stopped => return Err(refused(Exit::Refused, "is stopped")),
-        QueueState::Draining => return Err(refused(Exit::Refused, "takes no new jobs (draining)")),
+        QueueState::Stopped if name != DEFAULT_QUEUE => {
+            let fact = format!("yarn.queue = {name:?}: is stopped");
+            return Err(Failure::new(Exit::Refused, fact)
+                .next("name another queue, or ask an administrator to start this one"));
+        }
+        QueueState::Stopped => note("it is stopped"),
+        QueueState::Draining => note("it takes no new jobs (draining)"),
     }
     let ours = |acl: &&QueueAcls| {
         acl.queue == queue.name || acl.queue.ends_with(&format!(".{}", queue.name))
     };
     let mut about = acls.iter().filter(ours).peekable();
     if about.peek().is_some() && !about.any(|acl| acl.submit) {
-        return Err(refused(
-            Exit::Denied,
-            &format!("{user} may not submit there"),
-        ));
+        note(&format!("{user} may not submit there"));
     }
     let count = |n: i64| u64::try_from(n).unwrap_or(0);
     Ok(QueueView {
@@ -181,14 +244,15 @@ fn queue_is_open(
     })
 }
 
-/// Refuses what would wait for ever: more than any container may have, or than any node has.
+/// Refuses what the ResourceManager would: more than any container may have, or a resource that it does not count. What
+/// no node has that runs just now is noted: a cluster that scales may start a larger one.
 fn fits(
     role: &Role,
     types: &ResourceTypes,
     maximum: &Resources,
     nodes: &[NodeReport],
     spec: &JobSpec,
-) -> Result<(), Failure> {
+) -> Result<Option<String>, Failure> {
     let asked = &role.asked;
     let key = role.key;
     types.check(asked, maximum).map_err(|error| {
@@ -210,8 +274,9 @@ fn fits(
         .filter(|node| label.is_none_or(|label| node.labels.iter().any(|its| its == label)))
         .collect();
     if let (Some(label), true, false) = (label, labelled.is_empty(), nodes.is_empty()) {
-        let fact = format!("yarn.node-label = {label:?}: no running node has it");
-        return Err(Failure::new(Exit::Refused, fact));
+        return Ok(Some(format!(
+            "yarn.node-label = {label:?}: no node that runs just now has it; the job waits for one"
+        )));
     }
     let holds = |node: &&&NodeReport| {
         let has = &node.capability;
@@ -223,22 +288,17 @@ fn fits(
         has.memory >= asked.memory && others
     };
     if nodes.is_empty() || labelled.iter().any(|node| holds(&node)) {
-        return Ok(());
+        return Ok(None);
     }
     let most = labelled
         .iter()
         .map(|node| node.capability.memory.as_mib())
         .max();
-    Err(Failure::new(
-        Exit::Refused,
-        format!(
-            "{key}: no node has {asked}; the largest of {} running nodes has {} for containers",
-            labelled.len(),
-            words::size(most.unwrap_or(0) << 20)
-        ),
-    )
-    .next(format!(
-        "lower {key}.memory or what {key}.resources asks for"
+    Ok(Some(format!(
+        "{key}: no node that runs just now has {asked}; the largest of {} has {} for containers, so the job waits for a \
+         larger one (yarn.allocation-timeout), or lower {key}.memory or what {key}.resources asks for",
+        labelled.len(),
+        words::size(most.unwrap_or(0) << 20)
     )))
 }
 
@@ -283,4 +343,66 @@ pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, Failur
         local.push((file.name.clone(), path.to_owned(), metadata.len()));
     }
     Ok(local)
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_yarn::proto;
+
+    use super::*;
+
+    fn message(name: &str, state: proto::QueueStateProto) -> proto::QueueInfoProto {
+        proto::QueueInfoProto {
+            queue_name: Some(name.to_owned()),
+            state: Some(state.into()),
+            ..Default::default()
+        }
+    }
+
+    fn queue(name: &str, state: proto::QueueStateProto) -> Option<Queue> {
+        Some(Queue::from(&message(name, state)))
+    }
+
+    fn acls(submit: bool) -> Vec<QueueAcls> {
+        vec![QueueAcls {
+            queue: "root.default".to_owned(),
+            submit,
+            administer: false,
+        }]
+    }
+
+    /// The notes about a queue; none: the job is refused.
+    fn notes(name: &str, found: Option<Queue>, submit: bool) -> Option<Vec<String>> {
+        let mut notes = Vec::new();
+        match queue_view(name, found, &acls(submit), "alice", &mut notes) {
+            Ok(_) => Some(notes),
+            Err(failure) => {
+                assert_eq!(failure.exit, Exit::Refused, "{failure:?}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn queue_findings_are_notes_unless_a_named_queue_is_stopped() {
+        use proto::QueueStateProto::{QDraining, QRunning, QStopped};
+        let says = |found: Option<Vec<String>>, words: &str| {
+            let found = found.expect("not refused");
+            assert!(found.len() == 1 && found[0].contains(words), "{found:?}");
+        };
+        let of_default = |state| queue("default", state);
+        let fine = notes("default", of_default(QRunning), true);
+        assert_eq!(fine, Some(Vec::new()));
+        // Mapping rules replace the default queue; leaves are created when a job comes.
+        says(notes("default", of_default(QStopped), true), "stopped");
+        says(notes("default", of_default(QDraining), true), "draining");
+        says(notes("default", of_default(QRunning), false), "may not");
+        says(notes("root.users.alice", None, true), "no such queue");
+        let parent = proto::QueueInfoProto {
+            child_queues: vec![message("bob", QRunning)],
+            ..message("users", QRunning)
+        };
+        says(notes("users", Some(Queue::from(&parent)), true), "bob");
+        assert_eq!(notes("ml", queue("ml", QStopped), true), None);
+    }
 }

@@ -56,7 +56,7 @@ pub fn read(spec: &JobSpec) -> Result<Program, Failure> {
     })?;
     let note = needs.filter(|needs| *needs > GLIBC_OLDEST).map(|(major, minor)| {
         format!(
-            "{} needs glibc {major}.{minor}; nodes with an older one cannot load it (submit.binary may name the released program, which needs 2.17)",
+            "warning: {} needs glibc {major}.{minor}; nodes with an older one cannot load it (submit.binary may name the released program, which needs 2.17)",
             path.display()
         )
     });

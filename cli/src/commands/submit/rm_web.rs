@@ -1,10 +1,12 @@
 //! What the ResourceManager tells over HTTP alone: the steps in which it grants, and how much of a queue
 //! ApplicationMasters may use. Worth knowing and worth no failure: a cluster that does not say is asked nothing more.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use heddle_hadoop::configuration::RmService;
+use heddle_yarn::ApplicationId;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1::handshake;
 use hyper::{Request, StatusCode};
@@ -34,6 +36,38 @@ pub async fn ask(site: &Site, queue: &str) -> Told {
     tokio::time::timeout(LIMIT, told(site, queue))
         .await
         .unwrap_or_default()
+}
+
+/// For a question whose answer nothing else has.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The `host:port` of the NodeManagers' web servers that run, or ran, the ApplicationMasters of an application, by
+/// container id. (`RMWebServices.getAppAttempts`, `AppAttemptInfo.nodeHttpAddress`)
+pub async fn masters(site: &Site, application: ApplicationId) -> BTreeMap<String, String> {
+    let asked = async {
+        let addresses = site.configuration.resource_managers(RmService::Web);
+        for address in addresses.unwrap_or_default() {
+            let path = format!("/ws/v1/cluster/apps/{application}/appattempts");
+            if let Some(answer) = get(&address.to_string(), &path).await {
+                return nodes_of_attempts(&answer);
+            }
+        }
+        BTreeMap::new()
+    };
+    tokio::time::timeout(PATIENCE, asked)
+        .await
+        .unwrap_or_default()
+}
+
+fn nodes_of_attempts(answer: &Value) -> BTreeMap<String, String> {
+    let attempts = answer["appAttempts"]["appAttempt"].as_array();
+    let node = |attempt: &Value| {
+        let container = attempt["containerId"].as_str()?;
+        let address = attempt["nodeHttpAddress"].as_str()?;
+        (address.contains(':') && !address.contains('/'))
+            .then(|| (container.to_owned(), address.to_owned()))
+    };
+    attempts.into_iter().flatten().filter_map(node).collect()
 }
 
 async fn told(site: &Site, queue: &str) -> Told {
@@ -123,6 +157,23 @@ mod tests {
         assert_eq!(am_share(&answer, "root.a.ml"), Some((4096, 320)));
         assert_eq!(am_share(&answer, "a"), None);
         assert_eq!(am_share(&json!([1, 2]), "ml"), None);
+    }
+
+    #[test]
+    fn the_node_of_each_applicationmaster_is_found() {
+        let answer = json!({ "appAttempts": { "appAttempt": [
+            { "id": 1, "containerId": "container_1_0001_01_000001", "nodeHttpAddress": "n1:8042" },
+            { "id": 2, "containerId": "container_1_0001_02_000001", "nodeHttpAddress": "" },
+        ]}});
+        let found = nodes_of_attempts(&answer);
+        assert_eq!(
+            found.into_iter().collect::<Vec<_>>(),
+            [(
+                "container_1_0001_01_000001".to_owned(),
+                "n1:8042".to_owned()
+            )]
+        );
+        assert!(nodes_of_attempts(&json!({})).is_empty());
     }
 
     #[test]

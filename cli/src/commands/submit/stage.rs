@@ -1,18 +1,18 @@
 //! The staging directory of an application: everything its ApplicationMaster and containers are given.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use heddle_am::run_dir::RunFile;
 use heddle_am::staging::{CONF_DIR, HOME_DIR, PROGRAM, StagedFile, YARN_FILE, YarnFile};
-use heddle_hadoop::Configuration;
-use heddle_hadoop::configuration::Origin;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_yarn::ApplicationId;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::shipped;
 use super::upload::{self, Upload, Uploads};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -80,7 +80,7 @@ pub async fn stage(
     program(site, uploads, &mut shared);
     data(site, uploads, &mut shared);
     files(site, content, uploads, &mut shared);
-    let conf = core_site(&site.configuration).into_bytes();
+    let conf = shipped::core_site(&site.configuration).into_bytes();
     small(
         site,
         content,
@@ -190,7 +190,10 @@ fn data(site: &Arc<Site>, uploads: &Uploads, sending: &mut Sending) {
 /// Local files are sent to the staging directory, those of the cluster used where they are.
 fn files(site: &Arc<Site>, content: &Content<'_>, uploads: &Uploads, sending: &mut Sending) {
     for (name, from, _) in uploads.files.clone() {
-        let to = content.staging.join("files").join(&name);
+        let to = content
+            .staging
+            .join("files")
+            .join(&staged_name(&name, &from));
         let site = Arc::clone(site);
         sending.spawn(async move { Ok((name, upload::send(&site, &from, &to).await?)) });
     }
@@ -200,6 +203,16 @@ fn files(site: &Arc<Site>, content: &Content<'_>, uploads: &Uploads, sending: &m
             let site = Arc::clone(site);
             sending.spawn(async move { Ok((file.name, upload::stat(&site, &file.from).await?)) });
         }
+    }
+}
+
+/// The name in the staging directory of a file that containers get as `name`. It ends as the local file does: a
+/// NodeManager knows by the ending how to unpack an archive, and leaves one that it does not know packed.
+fn staged_name(name: &str, from: &Path) -> String {
+    let file = from.file_name().unwrap_or_default().to_string_lossy();
+    match name == file {
+        true => name.to_owned(),
+        false => format!("{name}-{file}"),
     }
 }
 
@@ -215,85 +228,14 @@ fn small(
     sending.spawn(async move { Ok((name, upload::put(&site, bytes, &to).await?)) });
 }
 
-/// What the submitter's configuration says besides Hadoop's defaults, variables replaced, as one file; final, since
-/// the defaults of HDFS and YARN are read after core-site.xml and would replace what it says of theirs. Values of
-/// keys that speak of secrets stay here.
-fn core_site(configuration: &Configuration) -> String {
-    let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<configuration>\n");
-    for key in configuration.keys() {
-        let Some(explained) = configuration.explain(key) else {
-            continue;
-        };
-        let default = matches!(explained.setting.origin, Origin::Default(_));
-        let Ok(value) = explained.value else { continue };
-        if default || is_secret(key) || value.chars().any(|c| c.is_control() && !c.is_whitespace())
-        {
-            continue;
-        }
-        let (key, value) = (escaped(key), escaped(&value));
-        text.push_str(&format!(
-            "  <property><name>{key}</name><value>{value}</value><final>true</final></property>\n"
-        ));
-    }
-    text.push_str("</configuration>\n");
-    text
-}
-
-/// Whether a key's value is nobody's business, by its name.
-fn is_secret(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    [
-        "password",
-        "passwd",
-        "secret",
-        "credential",
-        "private.key",
-        "access.key",
-    ]
-    .iter()
-    .any(|word| key.contains(word))
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-}
-
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-    use heddle_hadoop::configuration::Environment;
-
     use super::*;
 
     #[test]
-    fn the_configuration_goes_without_defaults_and_without_secrets() {
-        let mut configuration = Configuration::with_defaults(Environment::empty());
-        configuration.set("fs.defaultFS", "hdfs://a&b", "test");
-        configuration.set("my.dir", "${fs.defaultFS}/x", "test");
-        configuration.set("ssl.server.keystore.password", "canary", "test");
-        let text = core_site(&configuration);
-        assert!(
-            text.contains("<name>fs.defaultFS</name><value>hdfs://a&amp;b</value>"),
-            "{text}"
-        );
-        assert!(text.contains("<value>hdfs://a&amp;b/x</value>"), "{text}");
-        assert!(!text.contains("canary"), "{text}");
-        assert_eq!(text.matches("<property>").count(), 2, "{text}");
-    }
-
-    #[test]
-    fn defaults_that_are_read_later_do_not_replace_what_was_shipped() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut configuration = Configuration::with_defaults(Environment::empty());
-        configuration.set("yarn.resourcemanager.hostname", "rm", "test");
-        let path = dir.path().join("core-site.xml");
-        std::fs::write(path, core_site(&configuration)).unwrap();
-        let conf = dir.path().to_str().unwrap();
-        let there = Environment::empty().with_variable("HADOOP_CONF_DIR", conf);
-        let there = Configuration::load(there).unwrap();
-        let scheduler = there.get("yarn.resourcemanager.scheduler.address");
-        assert_eq!(scheduler.unwrap().as_deref(), Some("rm:8030"));
+    fn archive_keeps_its_ending_in_staging() {
+        let staged = |name, from| staged_name(name, Path::new(from));
+        assert_eq!(staged("kit", "/home/u/tools.tar.gz"), "kit-tools.tar.gz");
+        assert_eq!(staged("tools.zip", "/home/u/tools.zip"), "tools.zip");
     }
 }

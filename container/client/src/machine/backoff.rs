@@ -14,6 +14,14 @@ pub(crate) const RETRY: Backoff = Backoff {
     last_ms: 50,
 };
 
+/// A shard is in another epoch or phase, or does not know the trainer. That ends with the ApplicationMaster's next word to
+/// the trainer, which makes the wait due at once; during a rollback it takes as long as the slowest pserver loads. Some
+/// tries until then are for a word that was lost; more would send whole gradients again and again to pservers that load.
+pub(crate) const NOT_SERVED: Backoff = Backoff {
+    first_ms: 5,
+    last_ms: 2_000,
+};
+
 /// A connection broke or was refused. A restarted pserver listens within milliseconds, one that is gone
 /// stays gone until the ApplicationMaster names another place.
 pub(crate) const RECONNECT: Backoff = Backoff {
@@ -38,6 +46,8 @@ mod tests {
     fn waits_double_up_to_the_last() {
         let waits: Vec<_> = (0..8).map(|tries| RETRY.wait_ms(tries)).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 50, 50]);
+        let whole: u64 = (0..9).map(|tries| NOT_SERVED.wait_ms(tries)).sum();
+        assert_eq!((whole, NOT_SERVED.wait_ms(9)), (2_555, 2_000));
         assert_eq!(RECONNECT.wait_ms(u32::MAX), 500);
     }
 }

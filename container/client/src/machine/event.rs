@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use heddle_protocol::control::TaskPosition;
+use heddle_protocol::control::{LaneGrant, TaskPosition};
 use heddle_protocol::ids::{
     CutId, Epoch, Lane, Member, PhaseNo, ShardId, Step, TableId, TaskAttempt, TaskId,
 };
@@ -117,6 +117,12 @@ pub enum Event {
         /// The lane.
         lane: Lane,
     },
+    /// BSP: a shard refused the lane because a later hand-out has asked it. The lane is not run here any more, and
+    /// whatever of it was under way is forgotten.
+    LaneFenced {
+        /// The lane, with the hand-out that was refused.
+        grant: LaneGrant,
+    },
     /// A pull is answered.
     Pulled {
         /// Which.
@@ -160,6 +166,12 @@ pub enum Event {
         member: Member,
         /// Whether the port refused: the process is gone.
         refused: bool,
+    },
+    /// The pservers' containers that cannot be reached have changed: those with a data connection that is wanted and
+    /// broke, or could not be opened, since when it was open last. Sorted, unique.
+    Outages {
+        /// All of them.
+        members: Vec<Member>,
     },
     /// A part held NaN or infinity; shards have marked it as seen and not applied it.
     NotFinite {

@@ -6,18 +6,24 @@
 //!   ▲ ▲  └─▶ Completing ────────▲  push_step                                            Reached
 //!   │ └─ Unsure ◀─┘ (a moment later)
 //!   └── a pull is refused as stale: somebody else went on
+//!
+//! any state ──▶ dropped, `Event::LaneFenced`: a shard was asked by a later hand-out
 //! ```
 //!
 //! Whoever takes a lane over asks every shard where the lane stands. A shard without the lane's `Done` of a step proves
 //! that nobody left that step's state if no other shard has it either: computing again is exact. A shard that has
 //! it proves that every shard holds the whole gradient: then the `Done`s that are missing are all that is
 //! left to send.
+//!
+//! The answers are of different moments, so a predecessor that still runs must not change the lane between them: every
+//! query, push and `Done` carries the number of the hand-out, and a shard that was asked by a higher one refuses it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use heddle_protocol::control::LaneGrant;
 use heddle_protocol::frame::{Header, Kind, flags};
-use heddle_protocol::ids::{Lane, ShardId, Step};
+use heddle_protocol::ids::{HandOut, Lane, ShardId, Step};
 
 use super::outbox::Purpose;
 use super::task::UNREACHED_STEPS_MAX;
@@ -163,19 +169,50 @@ fn plan(standings: &BTreeMap<ShardId, Standing>) -> Plan {
 
 impl Machine {
     /// Runs a lane from now on: shards are asked where it stands, then [`Event::Compute`] or [`Event::Ended`] tells.
-    /// A lane that is run here already stays as it is.
-    pub fn take_over(&mut self, era: Era, lane: Lane) {
-        if self.is_now(era) && !self.lanes.contains_key(&lane) {
+    /// A lane that is run here already, under this hand-out or a later one, stays as it is.
+    pub fn take_over(&mut self, era: Era, grant: LaneGrant) {
+        let LaneGrant { lane, hand_out } = grant;
+        let known = self.hand_outs.get(&lane);
+        if self.is_now(era) && known.is_none_or(|known| *known < hand_out) {
+            self.hand_outs.insert(lane, hand_out);
             self.ask_lane(lane);
         }
     }
 
     /// Runs a lane no more, wherever it stands.
     pub fn give_up(&mut self, era: Era, lane: Lane) {
-        if self.is_now(era) && self.lanes.remove(&lane).is_some() {
-            self.outbox.forget(Unit::Lane(lane));
-            self.forget_pulls(Unit::Lane(lane));
+        if self.is_now(era) {
+            self.drop_lane(lane);
         }
+    }
+
+    /// A shard was asked by a later hand-out of the lane: it is not ours any more.
+    pub(crate) fn lane_fenced(&mut self, lane: Lane) {
+        if let Some(hand_out) = self.drop_lane(lane) {
+            let grant = LaneGrant { lane, hand_out };
+            self.events.push_back(Event::LaneFenced { grant });
+        }
+    }
+
+    /// Forgets the lane and all that is under way for it. Tells under which hand-out it was run.
+    fn drop_lane(&mut self, lane: Lane) -> Option<HandOut> {
+        self.lanes.remove(&lane)?;
+        self.outbox.forget(Unit::Lane(lane));
+        self.forget_pulls(Unit::Lane(lane));
+        self.hand_outs.remove(&lane)
+    }
+
+    /// The header of a frame that a shard may refuse for its hand-out.
+    fn lane_header(&self, era: Era, lane: Lane, kind: Kind) -> Header {
+        let mut header = self.header(era, kind);
+        header.unit = lane.0;
+        header.hand_out = self.hand_out(lane);
+        header
+    }
+
+    /// The hand-out under which a lane is run here; 0 for others.
+    pub(crate) fn hand_out(&self, lane: Lane) -> HandOut {
+        self.hand_outs.get(&lane).copied().unwrap_or_default()
     }
 
     /// Hands over the gradient of a step, whole; answered by [`Event::Reached`]. A wrong one is answered by
@@ -273,8 +310,7 @@ impl Machine {
     }
 
     fn done(&self, era: Era, lane: Lane, step: Step, rows: u32) -> Header {
-        let mut header = self.header(era, Kind::Done);
-        header.unit = lane.0;
+        let mut header = self.lane_header(era, lane, Kind::Done);
         header.step = step;
         header.rows = rows;
         header
@@ -361,8 +397,7 @@ impl Machine {
                 standings: BTreeMap::new(),
             },
         );
-        let mut header = self.header(era, Kind::Query);
-        header.unit = lane.0;
+        let mut header = self.lane_header(era, lane, Kind::Query);
         for shard in self.shards() {
             header.shard = shard;
             self.outbox.ask(

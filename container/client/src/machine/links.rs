@@ -79,6 +79,20 @@ impl Links {
         self.0.contains_key(&endpoint)
     }
 
+    /// Containers with a connection that is lost and not open again, sorted.
+    pub(crate) fn outages(&self) -> Vec<Member> {
+        let lost = |link: &&Link| link.told_broken || link.told_refused;
+        let mut members: Vec<Member> = self
+            .0
+            .values()
+            .filter(lost)
+            .map(|link| link.holder)
+            .collect();
+        members.sort_unstable();
+        members.dedup();
+        members
+    }
+
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.0.keys().copied()
     }

@@ -11,7 +11,8 @@
 //! - An answer of another epoch or phase is nothing; a refused epoch never counts as acknowledged.
 //! - A BSP step is *reached* when every shard has acknowledged the lane's `Done`, which goes out when every shard
 //!   has acknowledged every part. An ASP step is reached when every shard has acknowledged every part.
-//! - Whoever takes a lane over asks all shards first (`lane.rs`).
+//! - Whoever takes a lane over asks all shards first, which fences earlier hand-outs; a sender that is fenced drops the
+//!   lane (`lane.rs`).
 //! - All parts of a step enter their queues at once, so a barrier can always follow and never splits one.
 
 mod backoff;
@@ -30,7 +31,7 @@ use std::net::SocketAddr;
 
 use heddle_protocol::control::{Phase, ShardPlace, TaskPosition};
 use heddle_protocol::frame::{Header, Kind, Status};
-use heddle_protocol::ids::{CutId, Epoch, Lane, ShardId, TaskId};
+use heddle_protocol::ids::{CutId, Epoch, HandOut, Lane, Member, ShardId, TaskId};
 
 use crate::error::Fault;
 use crate::layout::Layout;
@@ -39,6 +40,7 @@ pub use links::Closed;
 pub use outbox::{Counters, Frame};
 pub use task::UNREACHED_STEPS_MAX;
 
+use backoff::{NOT_SERVED, RETRY};
 use outbox::{Outbox, Purpose, Request};
 
 /// The state machine. See the module's page.
@@ -49,11 +51,15 @@ pub struct Machine {
     outbox: Outbox,
     pulls: BTreeMap<PullId, pull::PullState>,
     lanes: BTreeMap<Lane, lane::LaneState>,
+    /// Of the same lanes: under which hand-out each is run.
+    hand_outs: BTreeMap<Lane, HandOut>,
     tasks: BTreeMap<TaskId, task::TaskState>,
     /// The last cut whose barrier was sent, and what was said then, in case it is asked for again.
     cut: CutId,
     at_barrier: Option<Event>,
     events: VecDeque<Event>,
+    /// As last told by [`Event::Outages`].
+    outages: Vec<Member>,
 }
 
 impl Machine {
@@ -66,10 +72,12 @@ impl Machine {
             outbox: Outbox::default(),
             pulls: BTreeMap::new(),
             lanes: BTreeMap::new(),
+            hand_outs: BTreeMap::new(),
             tasks: BTreeMap::new(),
             cut: CutId::default(),
             at_barrier: None,
             events: VecDeque::new(),
+            outages: Vec::new(),
         }
     }
 
@@ -109,10 +117,12 @@ impl Machine {
             self.outbox.clear();
             self.pulls.clear();
             self.lanes.clear();
+            self.hand_outs.clear();
             self.tasks.clear();
             self.events.push_back(Event::Begun { era });
         }
         self.outbox.place(places, now_ms);
+        self.tell_outages();
     }
 
     /// Sends the barrier of a cut down every connection, behind the steps that were pushed before, and answers with
@@ -123,8 +133,8 @@ impl Machine {
             return;
         };
         if cut > self.cut {
-            let mut header = self.header(era, Kind::Barrier);
-            header.clock = u64::from(cut.number);
+            let mut header = Header::barrier(cut, era.epoch);
+            header.phase = era.phase;
             self.outbox.barrier(header);
             self.cut = cut;
             self.at_barrier = Some(Event::AtBarrier {
@@ -152,6 +162,7 @@ impl Machine {
     /// A connection is open (and authenticated): all its unanswered requests go down it in order.
     pub fn opened(&mut self, endpoint: SocketAddr) {
         self.outbox.opened(endpoint);
+        self.tell_outages();
     }
 
     /// A connection is gone or could not be opened; another try comes by itself.
@@ -160,6 +171,7 @@ impl Machine {
             self.events
                 .push_back(Event::Unreachable { member, refused });
         }
+        self.tell_outages();
     }
 
     /// The next connection to open now, if any.
@@ -305,6 +317,14 @@ impl Machine {
 
     // ---- inside ----
 
+    fn tell_outages(&mut self) {
+        let members = self.outbox.links.outages();
+        if members != self.outages {
+            self.outages.clone_from(&members);
+            self.events.push_back(Event::Outages { members });
+        }
+    }
+
     fn is_current(&self, reply: &Header) -> bool {
         self.era
             .is_some_and(|era| reply.epoch == era.epoch && reply.phase == era.phase)
@@ -331,17 +351,17 @@ impl Machine {
         match status {
             // A shard in another epoch or phase is behind, or we are: then the ApplicationMaster says so soon
             // and all this is dropped.
-            Status::Later
-            | Status::NotReady
+            Status::NotReady
             | Status::NotMember
             | Status::WrongEpoch
             | Status::WrongPhase
-            | Status::WrongShard => self.outbox.postpone(id, now_ms),
+            | Status::WrongShard => self.outbox.postpone(id, NOT_SERVED, now_ms),
+            Status::Later => self.outbox.postpone(id, RETRY, now_ms),
             // A shard that stands a step behind the others takes the part when it has caught up.
             Status::OutOfOrder
                 if matches!(unit, Some(Unit::Lane(_))) || self.outbox.has_earlier(id) =>
             {
-                self.outbox.postpone(id, now_ms);
+                self.outbox.postpone(id, RETRY, now_ms);
             }
             Status::Stale if matches!(unit, Some(Unit::Lane(_))) => {
                 self.outbox.take(id);
@@ -349,8 +369,12 @@ impl Machine {
                     self.ask_lane(lane);
                 }
             }
+            Status::Fenced => match unit {
+                Some(Unit::Lane(lane)) => self.lane_fenced(lane),
+                _ => self.refused_for_good(id, asked, status),
+            },
             // A shard that went to another epoch between the request and its turn: we hear of it soon.
-            Status::Stale if asked.kind == Kind::Pull => self.outbox.postpone(id, now_ms),
+            Status::Stale if asked.kind == Kind::Pull => self.outbox.postpone(id, RETRY, now_ms),
             Status::Ok
             | Status::Already
             | Status::Stale
@@ -358,16 +382,18 @@ impl Machine {
             | Status::BadRange
             | Status::BadLength
             | Status::NotFinite
-            | Status::Unsupported => {
-                self.outbox.take(id);
-                self.fault(Fault::Refused {
-                    shard: asked.shard,
-                    kind: asked.kind,
-                    step: asked.step,
-                    status,
-                });
-            }
+            | Status::Unsupported => self.refused_for_good(id, asked, status),
         }
+    }
+
+    fn refused_for_good(&mut self, id: u64, asked: &Header, status: Status) {
+        self.outbox.take(id);
+        self.fault(Fault::Refused {
+            shard: asked.shard,
+            kind: asked.kind,
+            step: asked.step,
+            status,
+        });
     }
 
     fn fault(&mut self, fault: Fault) {

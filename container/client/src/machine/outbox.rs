@@ -5,7 +5,9 @@
 //! connection broke. A request that a shard cannot take just now waits and goes again by itself.
 //!
 //! A barrier has no answer. It is forgotten when anything sent after it on the same connection is answered,
-//! since a pserver reads a connection in order.
+//! since a pserver reads a connection in order, and when the next cut's barrier is sent. A trainer that sends nothing may
+//! thus send the barrier of a cut that is over again; it names its cut by generation and number, so that no
+//! shard counts it for another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,7 +17,7 @@ use heddle_protocol::control::ShardPlace;
 use heddle_protocol::frame::{Header, Kind};
 use heddle_protocol::ids::ShardId;
 
-use super::backoff::RETRY;
+use super::backoff::Backoff;
 use super::event::{PullId, Unit};
 use super::links::{Closed, Links};
 use crate::gradient::Payload;
@@ -131,6 +133,8 @@ impl Outbox {
         for id in gone {
             self.remove(id);
         }
+        // What shards refused until this word came is due now.
+        self.timer(u64::MAX);
     }
 
     /// Forgets everything that is under way.
@@ -284,13 +288,13 @@ impl Outbox {
         Some(request)
     }
 
-    /// Sends a request again a little later.
-    pub(crate) fn postpone(&mut self, id: u64, now_ms: u64) {
+    /// Sends a request again later.
+    pub(crate) fn postpone(&mut self, id: u64, backoff: Backoff, now_ms: u64) {
         self.counters.postponed += 1;
         let Some(request) = self.requests.get_mut(&id) else {
             return;
         };
-        let until_ms = now_ms + RETRY.wait_ms(request.tries.saturating_sub(1));
+        let until_ms = now_ms + backoff.wait_ms(request.tries.saturating_sub(1));
         request.state = State::Waiting { until_ms };
         self.waiting.insert((until_ms, id));
     }

@@ -25,6 +25,9 @@ impl Machine {
         header.unit = unit.number();
         header.step = step;
         header.rows = rows;
+        if let Unit::Lane(lane) = unit {
+            header.hand_out = self.hand_out(lane);
+        }
 
         let mut frames: Vec<(Header, Payload)> = Vec::new();
         let mut last = BTreeMap::new();

@@ -58,7 +58,6 @@ impl TaskState {
             task,
             attempt: self.attempt,
             step,
-            done: false,
         }
     }
 }

@@ -1,12 +1,15 @@
 //! The machine driven by hand: what it asks of shards, and what it makes of their answers.
 
+mod hand_outs;
+mod refusals;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::error::RequestError;
 use crate::gradient::{Gradient, TableGradient};
 use crate::layout::{Rows, TableShape};
-use heddle_protocol::control::{Sharing, TaskGrant};
+use heddle_protocol::control::{LaneGrant, Sharing, TaskGrant};
 use heddle_protocol::frame::flags;
 use heddle_protocol::ids::{
     Generation, Incarnation, Member, Part, PhaseNo, Slot, Step, TableId, TaskAttempt,
@@ -37,6 +40,14 @@ fn cut(number: u32) -> CutId {
     CutId {
         generation: Generation(1),
         number,
+    }
+}
+
+fn grant(lane: Lane, count: u32) -> LaneGrant {
+    let generation = Generation(1);
+    LaneGrant {
+        lane,
+        hand_out: HandOut { generation, count },
     }
 }
 
@@ -126,7 +137,7 @@ impl World {
     /// Takes [`LANE`] over with these answers (step, flags, rows) of the two shards.
     fn take_over(&mut self, answers: [(u64, u16, u32); 2]) {
         let era = self.era();
-        self.machine.take_over(era, LANE);
+        self.machine.take_over(era, grant(LANE, 1));
         self.answer_queries(answers);
     }
 
@@ -451,7 +462,7 @@ fn later_holds_back_one_lane_and_no_other() {
     world.take_over([(0, 0, 0); 2]);
     world.event();
     let era = world.era();
-    world.machine.take_over(era, other);
+    world.machine.take_over(era, grant(other, 1));
     for n in 0..2 {
         let asked = world.sent(n);
         world.stand(&asked[0], 0, 0, 0);
@@ -746,7 +757,7 @@ fn requests_of_another_era_are_dropped() {
             start: Step(0),
         },
     );
-    world.machine.take_over(old, LANE);
+    world.machine.take_over(old, grant(LANE, 1));
     assert!(world.machine.positions().is_empty());
     assert!(world.sent(0).is_empty());
 }
@@ -798,6 +809,12 @@ fn what_is_not_acknowledged_goes_again_in_order_when_the_connection_is_back() {
             refused: false
         })
     );
+    assert_eq!(
+        world.event(),
+        Some(Event::Outages {
+            members: vec![member]
+        })
+    );
     world.push(Unit::Task(TASK), 2, gradient(), false);
     assert!(world.machine.next_frame(endpoint(0)).is_none());
     world.now_ms = world.machine.next_deadline().expect("a reconnect is due");
@@ -821,13 +838,46 @@ fn an_outage_is_told_once_and_a_refusing_port_once_more() {
         world.machine.closed(endpoint(1), how, world.now_ms);
         world.now_ms = world.machine.next_deadline().expect("another try is due");
         assert_eq!(world.machine.next_connect(world.now_ms), Some(endpoint(1)));
-        told.extend(world.event());
+        told.extend(std::iter::from_fn(|| world.machine.next_event()));
     }
     let refused: Vec<_> = told
         .iter()
-        .map(|e| matches!(e, Event::Unreachable { refused: true, .. }))
+        .filter_map(|event| match event {
+            Event::Unreachable { refused, .. } => Some(*refused),
+            _ => None,
+        })
         .collect();
     assert_eq!(refused, [false, true]);
+}
+
+#[test]
+fn an_outage_is_named_until_the_connection_is_open_again() {
+    let mut world = World::new();
+    let outages = |world: &mut World| {
+        std::iter::from_fn(|| world.machine.next_event())
+            .filter_map(|event| match event {
+                Event::Outages { members } => Some(members),
+                _ => None,
+            })
+            .last()
+    };
+    let member = Member {
+        slot: Slot::pserver(0),
+        incarnation: Incarnation(1),
+    };
+    world.machine.closed(endpoint(0), Closed::Broke, 0);
+    assert_eq!(outages(&mut world), Some(vec![member]));
+    for _ in 0..3 {
+        world.now_ms = world.machine.next_deadline().expect("another try is due");
+        assert_eq!(world.machine.next_connect(world.now_ms), Some(endpoint(0)));
+        world
+            .machine
+            .closed(endpoint(0), Closed::Failed, world.now_ms);
+    }
+    assert_eq!(outages(&mut world), None, "nothing has changed");
+    world.now_ms = world.machine.next_deadline().expect("another try is due");
+    world.connect_all();
+    assert_eq!(outages(&mut world), Some(Vec::new()));
 }
 
 // ---- cuts ----
@@ -853,7 +903,7 @@ fn a_barrier_follows_whole_steps_at_once_though_pulls_are_parked() {
             .iter()
             .position(|h| h.kind == Kind::Barrier)
             .expect("one down every connection");
-        assert_eq!(sent[barrier].clock, 4);
+        assert_eq!(sent[barrier].cut(), cut(4));
         assert!(
             sent[..barrier]
                 .iter()
@@ -941,14 +991,14 @@ fn an_answer_that_does_not_fit_is_a_fault_and_no_panic() {
 proptest! {
     #[test]
     fn no_answer_whatever_makes_it_panic(
-        answers in prop::collection::vec((0u64..40, 0u16..4, 32u16..36, 0u16..14, 0u64..3, 0u16..256, 0u32..3), 0..200),
+        answers in prop::collection::vec((0u64..40, 0u16..4, 32u16..36, 0u16..15, 0u64..3, 0u16..256, 0u32..3), 0..200),
     ) {
         let mut world = World::new();
         world.hold(TASK);
         world.push(Unit::Task(TASK), 0, gradient(), false);
         world.pull(1, PullAt::Now, Rows::Range(0..8));
         let era = world.era();
-        world.machine.take_over(era, LANE);
+        world.machine.take_over(era, grant(LANE, 1));
         for (request, shard, kind, status, step, flags, values) in answers {
             for n in 0..2 {
                 world.sent(n);

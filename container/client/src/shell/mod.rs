@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
-use heddle_protocol::control::{Phase, ShardPlace, TaskGrant};
+use heddle_protocol::control::{LaneGrant, Phase, ShardPlace, TaskGrant};
 use heddle_protocol::frame::Header;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{CutId, Epoch, Lane, Member, RunId, TaskId};
@@ -95,7 +95,7 @@ enum Call {
     },
     TakeOver {
         era: Era,
-        lane: Lane,
+        grant: LaneGrant,
     },
     GiveUp {
         era: Era,
@@ -196,8 +196,8 @@ impl Handle {
     }
 
     /// See [`Machine::take_over`].
-    pub fn take_over(&self, era: Era, lane: Lane) {
-        self.call(Call::TakeOver { era, lane });
+    pub fn take_over(&self, era: Era, grant: LaneGrant) {
+        self.call(Call::TakeOver { era, grant });
     }
 
     /// See [`Machine::give_up`].
@@ -326,7 +326,7 @@ impl Shell {
                 places,
             } => machine.work(epoch, phase, &places, now_ms),
             Call::Barrier { cut, epoch } => machine.barrier(cut, epoch),
-            Call::TakeOver { era, lane } => machine.take_over(era, lane),
+            Call::TakeOver { era, grant } => machine.take_over(era, grant),
             Call::GiveUp { era, lane } => machine.give_up(era, lane),
             Call::HoldTask { era, grant } => machine.hold_task(era, grant),
             Call::DropTask { era, task } => machine.drop_task(era, task),

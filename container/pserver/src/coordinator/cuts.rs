@@ -69,12 +69,18 @@ impl Coordinator {
                 });
                 self.save(cut, epoch, shard, step);
             }
-            Report::LetGo { shard, cut, reason } => {
+            Report::LetGo {
+                shard,
+                cut,
+                step,
+                reason,
+            } => {
                 tracing::info!(%cut, %shard, reason, "let go of a cut");
                 (self.tell)(Up::LetGo {
                     cut,
                     epoch,
                     shard,
+                    step,
                     reason,
                 });
             }

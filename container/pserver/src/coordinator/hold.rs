@@ -83,7 +83,7 @@ impl Coordinator {
         hold.threads.remove(&thread);
         let missing = match missing {
             Ok(missing) => missing,
-            Err(error) => return self.hold_failed(true, &chain(&error)),
+            Err(error) => return self.hold_failed(is_corrupt(&error), &chain(&error)),
         };
         let owners = &self.owners;
         hold.missing
@@ -157,7 +157,7 @@ impl Coordinator {
                 hold.missing.remove(&shard);
                 self.holding();
             }
-            Err(error) => self.hold_failed(true, &chain(&error)),
+            Err(error) => self.hold_failed(is_corrupt(&error), &chain(&error)),
         }
     }
 
@@ -197,5 +197,13 @@ impl Coordinator {
         hold.outcome = Some(report.clone());
         tracing::error!(epoch = %self.epoch, corrupt, error, "not held");
         (self.tell)(report);
+    }
+}
+
+/// Whether the error proves that the checkpoint's file is wrong, not only that the order came at the wrong time.
+fn is_corrupt(error: &HostError) -> bool {
+    match error {
+        HostError::Content(_) => true,
+        HostError::Epoch { .. } => false,
     }
 }

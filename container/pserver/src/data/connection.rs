@@ -3,10 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use heddle_protocol::frame::FrameError;
 use heddle_protocol::handshake::Verdict;
 use heddle_shard::{Conn, Flow};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -15,11 +17,20 @@ use super::Thread;
 use super::handshake::{self, Denied};
 use super::inbox::Inbox;
 use super::outbox::Outbox;
+use super::unproven::Place;
 
 /// Replies that may wait for a peer that reads slowly, before no more of its requests are read.
 const REPLIES_MAX: usize = 4096;
 /// Reads of one connection in a row, before others have their turn.
 const READS_IN_A_ROW: usize = 8;
+
+/// A trainer whose machine is gone is noticed after 30 + 3 × 10 s without traffic, and with unacknowledged bytes after
+/// two minutes (`TCP_USER_TIMEOUT`, RFC 5482). The kernel of a process that merely stands still answers for it.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(30))
+    .with_interval(Duration::from_secs(10))
+    .with_retries(3);
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// What the thread knows of a connection.
 pub(crate) struct Link {
@@ -37,6 +48,8 @@ pub(crate) enum Ended {
     Denied(#[from] Denied),
     #[error("{0}")]
     Io(#[from] io::Error),
+    #[error("closed without a proof, in favour of a newer connection")]
+    Unproven,
     #[error("peer closed it")]
     ByPeer,
     #[error("closed unread: superseded or no member any more")]
@@ -46,9 +59,20 @@ pub(crate) enum Ended {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(thread: &Rc<Thread>, mut stream: TcpStream) -> Result<(), Ended> {
+pub(super) async fn serve(
+    thread: &Rc<Thread>,
+    mut stream: TcpStream,
+    place: Place,
+) -> Result<(), Ended> {
     stream.set_nodelay(true)?;
-    let member = handshake::greet(&mut stream, thread.run, &thread.secret).await?;
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_keepalive(&KEEPALIVE)?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+    let member = tokio::select! {
+        member = handshake::greet(&mut stream, thread.run, &thread.secret) => member?,
+        () = place.closed() => return Err(Ended::Unproven),
+    };
+    drop(place);
     let Ok(conn) = thread.with_host(None, |host, _, out| host.connect(member, out)) else {
         handshake::answer(&mut stream, Verdict::NotMember).await?;
         return Err(Denied::NotMember.into());

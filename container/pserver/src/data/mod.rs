@@ -9,6 +9,7 @@ mod connection;
 mod handshake;
 mod inbox;
 mod outbox;
+mod unproven;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,11 +19,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Receiver, Sender};
+use crossbeam::channel::{Receiver, Sender, TrySendError};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::PortRange;
 use heddle_shard::{Conn, Effect, Host};
+use heddle_telemetry::descriptors::Limit;
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -31,6 +33,7 @@ use tokio::task::LocalSet;
 use crate::command::{Answer, Counters, FromData, Input, ThreadState, ToData};
 use crate::hook::Hook;
 use connection::Link;
+use unproven::{Place, Unproven};
 
 /// How often a cut that holds frames back is looked at. A tenth of a second more or less does not
 /// matter to a limit of ten seconds.
@@ -63,6 +66,8 @@ pub(crate) struct Thread {
     answers: Sender<Input>,
     counters: Arc<Counters>,
     hook: Hook,
+    /// Connections in their handshake.
+    unproven: Unproven,
     /// Some connection has a frame that the host would not take.
     blocked: Cell<bool>,
     started: Instant,
@@ -98,6 +103,7 @@ pub(crate) fn run(setup: Setup) -> io::Result<()> {
         answers,
         counters,
         hook,
+        unproven: Unproven::within(Limit::now()),
         blocked: Cell::new(false),
         started: Instant::now(),
     });
@@ -113,9 +119,10 @@ async fn accept(thread: Rc<Thread>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
+                let place = Place::enter(&thread, peer.ip()).await;
                 let thread = Rc::clone(&thread);
                 tokio::task::spawn_local(async move {
-                    if let Err(error) = connection::serve(&thread, stream).await {
+                    if let Err(error) = connection::serve(&thread, stream, place).await {
                         tracing::debug!(%peer, %error, "data connection ended");
                     }
                 });
@@ -135,6 +142,7 @@ async fn obey(thread: &Rc<Thread>, commands: &Receiver<ToData>, wake: &Notify) {
         match commands.try_recv() {
             Ok(command) => {
                 thread.command(command);
+                thread.tick();
                 // Between two pieces of a snapshot frames have their turn.
                 tokio::task::yield_now().await;
             }
@@ -144,8 +152,7 @@ async fn obey(thread: &Rc<Thread>, commands: &Receiver<ToData>, wake: &Notify) {
                 if !due {
                     wake.notified().await;
                 } else if tokio::time::timeout(TICK, wake.notified()).await.is_err() {
-                    thread.with_host(None, |host, now, out| host.tick(now, out));
-                    thread.unblock();
+                    thread.tick();
                 }
             }
         }
@@ -199,13 +206,29 @@ impl Thread {
         }
     }
 
+    /// Lets go of a cut that holds frames back for too long. Called after every command too: a saver that asks for piece
+    /// after piece keeps the queue full for minutes.
+    fn tick(&self) {
+        let due = self.host.borrow().deadline();
+        if due.is_some_and(|due| due <= self.started.elapsed()) {
+            self.with_host(None, |host, now, out| host.tick(now, out));
+            self.unblock();
+        }
+    }
+
     fn tell(&self, answer: FromData) {
-        // The coordinator never waits for this thread with its inbox full; if it has ended, so does the process.
-        if self.answers.try_send(Input::Data(answer)).is_err() {
-            tracing::error!(
-                thread = self.index,
-                "the coordinator takes no answers any more"
-            );
+        match self.answers.try_send(Input::Data(answer)) {
+            // The coordinator has ended, and the process is about to.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+            // The job would wait for a report that is lost for ever. A container that is gone is replaced.
+            Err(TrySendError::Full(_)) => {
+                let thread = self.index;
+                tracing::error!(
+                    thread,
+                    "the coordinator takes no answers: its inbox is full"
+                );
+                std::process::exit(10);
+            }
         }
     }
 
@@ -345,4 +368,99 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     // As many as there may be trainers; the kernel bounds it further.
     socket.listen(4096)?;
     Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam::channel::{RecvTimeoutError, bounded, unbounded};
+    use heddle_protocol::control::{CutAt, Phase, Sharing};
+    use heddle_protocol::ids::{
+        CutId, Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step,
+    };
+    use heddle_shard::{Report, Shard, ShardConfig};
+
+    use super::*;
+
+    /// A saver that asks for piece after piece keeps the queue of commands full. The cut is let go all the same, ten seconds after
+    /// the barrier that does not come.
+    #[test]
+    fn a_cut_is_let_go_while_commands_never_stop() {
+        let epoch = Epoch::first(Generation(1));
+        let (commands, queue) = bounded(64);
+        let (answers, heard) = unbounded();
+        let mut listeners = bind(IpAddr::from([127, 0, 0, 1]), None, 1).expect("a port");
+        let wake = Arc::new(Notify::new());
+        let setup = Setup {
+            index: 0,
+            listener: listeners.remove(0),
+            run: RunId(uuid::Uuid::from_u128(1)),
+            secret: Secret::from_hex(&"01".repeat(32)).expect("64 digits"),
+            commands: queue,
+            wake: Arc::clone(&wake),
+            answers,
+            counters: Arc::default(),
+            hook: Hook::default(),
+        };
+        let thread = std::thread::spawn(move || run(setup));
+        let give = |command| {
+            let given = commands.send_timeout(command, Duration::from_secs(20));
+            assert!(given.is_ok(), "the thread takes commands");
+            wake.notify_one();
+        };
+        let phase = Phase {
+            no: PhaseNo(0),
+            sharing: Sharing::Queue,
+        };
+        give(ToData::Hold {
+            epoch,
+            phase,
+            step: Step(0),
+            shards: vec![ShardId(0)],
+            base: None,
+        });
+        let config = ShardConfig {
+            shard: ShardId(0),
+            shards: 1,
+            tables: Vec::new(),
+            copy_bytes_max: 0,
+            early_bytes_max: 0,
+            waiting_bytes_max: 0,
+        };
+        let shard = Box::new(Shard::new(&config));
+        give(ToData::Install { epoch, shard });
+        let silent = Member {
+            slot: Slot::trainer(0),
+            incarnation: Incarnation(1),
+        };
+        give(ToData::Members {
+            trainers: vec![silent],
+        });
+        give(ToData::Cut {
+            ask: 1,
+            cut: CutId {
+                generation: Generation(1),
+                number: 1,
+            },
+            epoch,
+            phase: PhaseNo(0),
+            at: CutAt::Barriers(vec![silent]),
+        });
+        let limit = Instant::now() + Duration::from_secs(40);
+        let let_go = loop {
+            for _ in 0..64 {
+                let (reply, _) = bounded(1);
+                give(ToData::State { reply });
+            }
+            match heard.recv_timeout(Duration::ZERO) {
+                Ok(Input::Data(FromData::Report { report, .. })) => break Some(report),
+                Ok(_) | Err(RecvTimeoutError::Timeout) if Instant::now() < limit => {}
+                _ => break None,
+            }
+        };
+        assert!(matches!(let_go, Some(Report::LetGo { .. })), "{let_go:?}");
+        drop(commands);
+        wake.notify_one();
+        let ended = thread.join().expect("no panic");
+        assert!(ended.is_ok(), "{ended:?}");
+    }
 }

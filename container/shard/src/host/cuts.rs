@@ -142,7 +142,12 @@ impl Host {
         for (&shard, machine) in &mut self.shards {
             if let Some(cut) = machine.disarm().or(barriers) {
                 let reason = reason.to_owned();
-                out.push(Effect::Report(Report::LetGo { shard, cut, reason }));
+                out.push(Effect::Report(Report::LetGo {
+                    shard,
+                    cut,
+                    step: None,
+                    reason,
+                }));
             }
         }
     }
@@ -155,7 +160,12 @@ impl Host {
     ) -> Result<(), HostError> {
         for &shard in self.shards.keys().chain(&self.missing) {
             let reason = reason.to_owned();
-            out.push(Effect::Report(Report::LetGo { shard, cut, reason }));
+            out.push(Effect::Report(Report::LetGo {
+                shard,
+                cut,
+                step: None,
+                reason,
+            }));
         }
         self.release(out);
         Ok(())

@@ -84,8 +84,8 @@ impl Host {
 
     fn barrier(&mut self, member: Member, header: &Header, out: &mut Vec<Effect>) {
         let Some(open) = &mut self.open else { return };
-        // A number is never used twice, not even by a later generation.
-        if u64::from(open.cut.number) != header.clock {
+        // One of an earlier generation may have waited for its connection all the time.
+        if open.cut != header.cut() {
             return;
         }
         open.pass(member);
@@ -97,7 +97,10 @@ impl Host {
             return Flow::Taken;
         };
         let waiting = Waiting::new(conn, header, keys, values);
-        if self.held_bytes + waiting.bytes() > HELD_BYTES_MAX {
+        let most = self.shards.values().fold(0usize, |sum, shard| {
+            sum.saturating_add(shard.waiting_bytes_max)
+        });
+        if self.held_bytes + waiting.bytes() > HELD_BYTES_MAX.min(most) {
             return Flow::Wait;
         }
         self.held_bytes += waiting.bytes();

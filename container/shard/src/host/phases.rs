@@ -16,10 +16,10 @@ impl Host {
 
     /// Moves to a later epoch with exactly these shards, in this phase, after `step` job steps (BSP).
     /// Drops what is parked, staged and held, and every open cut. Shards return to their snapshot of
-    /// `base` where it is still whole; the others are named and must be brought.
+    /// `base` where it is still whole and stands at this phase and step; the others are named and must be brought.
     ///
     /// # Errors
-    /// The epoch is not later than the host's, or a snapshot does not fit the phase.
+    /// The epoch is not later than the host's.
     pub fn hold(
         &mut self,
         epoch: Epoch,
@@ -53,9 +53,9 @@ impl Host {
         } else {
             self.shards.clear();
         }
-        for shard in self.shards.values_mut() {
-            shard.resume(phase, step, out)?;
-        }
+        // A snapshot that does not fit says nothing of the checkpoint's file.
+        self.shards
+            .retain(|_, shard| shard.resume(phase, step, out).is_ok());
         self.missing = shards
             .iter()
             .filter(|id| !self.shards.contains_key(id))

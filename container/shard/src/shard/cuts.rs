@@ -37,6 +37,7 @@ impl Shard {
             out.push(Effect::Report(Report::LetGo {
                 shard: self.id,
                 cut,
+                step: Some(step),
                 reason,
             }));
         }

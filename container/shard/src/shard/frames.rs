@@ -94,7 +94,9 @@ impl Shard {
             // A lane that is done with this step here may be further elsewhere, and ask ahead. Without
             // it no such step is reached, and the pull goes with the phase.
             if header.step > at {
-                if self.parked_bytes + parked_bytes(keys) > PARKED_BYTES_MAX {
+                if self.parked_bytes + parked_bytes(keys)
+                    > PARKED_BYTES_MAX.min(self.waiting_bytes_max)
+                {
                     return self.refuse(conn, header, Status::Later, out);
                 }
                 self.parked_bytes += parked_bytes(keys);
@@ -138,8 +140,11 @@ impl Shard {
 
     fn query(&mut self, conn: Conn, header: &Header, out: &mut Vec<Effect>) {
         let mut reply = header.reply(Kind::Standing, Status::Ok);
-        match &self.mode {
+        match &mut self.mode {
             Mode::Lanes(lanes) => {
+                if let Err(status) = lanes.ask(header.unit, header.hand_out) {
+                    return self.refuse(conn, header, status, out);
+                }
                 let Some((part, rows, standing)) = lanes.standing(header.unit) else {
                     return self.refuse(conn, header, Status::BadRange, out);
                 };

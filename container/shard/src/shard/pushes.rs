@@ -141,6 +141,9 @@ impl Shard {
         if header.kind == Kind::PushPull {
             return self.refuse(conn, header, Status::Unsupported, out);
         }
+        if let Err(status) = lanes.admit(header.unit, header.hand_out) {
+            return self.refuse(conn, header, status, out);
+        }
         // While a step is half applied, all of it is here.
         if header.step < lanes.step() {
             return self.acknowledge(conn, header, Status::Already, out);
@@ -197,6 +200,9 @@ impl Shard {
         let Mode::Lanes(lanes) = &mut self.mode else {
             return self.refuse(conn, header, Status::Unsupported, out);
         };
+        if let Err(status) = lanes.admit(header.unit, header.hand_out) {
+            return self.refuse(conn, header, status, out);
+        }
         let status = match header.step.cmp(&lanes.step()) {
             std::cmp::Ordering::Less => Status::Already,
             std::cmp::Ordering::Greater => Status::OutOfOrder,

@@ -269,3 +269,94 @@ fn a_done_without_the_gradient_is_refused() {
     );
     assert_eq!(node.done(conn, 7, 0), Some(Status::BadRange));
 }
+
+/// S1: a lane changes its trainer, and the old one's frames go on after the new one has asked.
+#[test]
+fn s1_a_shard_that_was_asked_refuses_pushes_and_dones_of_lower_hand_outs() {
+    let mut node = Node::bsp(2);
+    let (old, new) = (node.connect(0), node.connect(1));
+    node.hand_out = hand_out(1, 1);
+    assert_eq!(node.query(old, 1), (0, 0, 0));
+    assert_eq!(
+        node.push(old, part(1, 0, 0, false), &[-1.0]),
+        Some(Status::Ok)
+    );
+    node.hand_out = hand_out(1, 2);
+    assert_eq!(node.query(new, 1), (0, 1, 0));
+
+    node.hand_out = hand_out(1, 1);
+    let last = part(1, 0, 1, true);
+    assert_eq!(node.push(old, last, &[-1.0]), Some(Status::Fenced));
+    assert_eq!(
+        node.push(old, part(1, 0, 0, false), &[-1.0]),
+        Some(Status::Fenced),
+        "also what is there already: the sender is to drop the lane"
+    );
+    assert_eq!(
+        node.done_with(old, 1, 0, flags::EMPTY),
+        Some(Status::Fenced)
+    );
+    assert_eq!(node.query_refused(old, 1), Some(Status::Fenced));
+    assert_eq!(
+        node.push(old, whole(0, 0), &[-4.0]),
+        Some(Status::Ok),
+        "another lane"
+    );
+
+    node.hand_out = hand_out(1, 2);
+    assert_eq!(
+        node.query(new, 1),
+        (0, 1, 0),
+        "nothing of it was taken, and a lower query lowered nothing"
+    );
+    assert_eq!(node.push(new, last, &[-2.0]), Some(Status::Ok));
+    assert_eq!(node.done(new, 1, 0), Some(Status::Ok));
+    assert_eq!(node.done(new, 0, 0), Some(Status::Ok));
+    assert_eq!(node.query(new, 1).0, 1);
+    node.hand_out = hand_out(1, 1);
+    assert_eq!(
+        node.push(old, whole(1, 1), &[-1.0]),
+        Some(Status::Fenced),
+        "the number outlives the step"
+    );
+    node.hand_out = hand_out(2, 1);
+    assert_eq!(node.query(old, 1), (1, 0, 0), "a later generation is above");
+    node.hand_out = hand_out(1, 9);
+    assert_eq!(node.push(new, whole(1, 1), &[-1.0]), Some(Status::Fenced));
+}
+
+/// What a fenced trainer had sent ahead of the shard's step is not staged when its turn comes.
+#[test]
+fn s1_a_push_that_waits_for_its_step_is_fenced_too() {
+    let mut node = Node::bsp(2);
+    let (old, new) = (node.connect(0), node.connect(1));
+    node.step(old, 1, 0, &[-1.0]);
+    assert_eq!(
+        node.push(old, whole(1, 1), &[-1.0]),
+        None,
+        "kept: lane 0 is not done with step 0"
+    );
+    node.hand_out = hand_out(1, 1);
+    assert_eq!(node.query(new, 1), (0, 1, flags::STAGED | flags::DONE));
+    node.step(new, 0, 0, &[-3.0]);
+    assert_eq!(node.later, [(old, Kind::Refused, Status::Fenced)]);
+    assert_eq!(node.query(new, 1), (1, 0, 0));
+}
+
+#[test]
+fn s1_a_rollback_and_a_new_phase_forget_the_hand_outs() {
+    let lanes = Sharing::Lanes { lanes: 1 };
+    let mut node = Node::with(lanes, config(SGD));
+    let conn = node.connect(0);
+    node.hand_out = hand_out(1, 5);
+    node.query(conn, 0);
+    node.hand_out = hand_out(1, 1);
+    assert_eq!(node.query_refused(conn, 0), Some(Status::Fenced));
+    node.hold(2, lanes, 0, None);
+    assert_eq!(node.query(conn, 0), (0, 0, 0));
+    node.hand_out = hand_out(1, 5);
+    node.query(conn, 0);
+    node.begin(1, lanes);
+    node.hand_out = hand_out(1, 1);
+    assert_eq!(node.query(conn, 0), (0, 0, 0));
+}

@@ -258,3 +258,27 @@ fn a_write_after_a_cut_copies_a_kilobyte_once() {
     node.cut_end(1, false);
     assert_eq!(copied(&node), Some(0));
 }
+
+/// Schedules 33 and 44 on the data line: cuts are counted from 1 in every generation, and a trainer whose connection was
+/// down sends the barrier of the ApplicationMaster before late.
+#[test]
+fn a_barrier_of_an_earlier_generation_is_of_another_cut() {
+    let mut node = Node::asp();
+    let (t0, t1) = (node.connect(0), node.connect(1));
+    let later = CutId {
+        generation: Generation(2),
+        ..cut(1)
+    };
+    let set = CutAt::Barriers(vec![member(0), member(1)]);
+    node.cut(1, set.clone());
+    node.cut_end(1, false);
+    let told = node.act(|host, now, out| host.cut(later, host.epoch(), PhaseNo(0), &set, now, out));
+    assert_eq!(told, Ok(()));
+    node.barrier(t0, 1);
+    let barrier = Header::barrier(later, node.host.epoch());
+    assert_eq!(node.send(t1, &barrier, &[], &[]), None);
+    assert_eq!(node.snapped(), [], "the first trainer has not heard of it");
+    node.push(t0, whole(0, 0), &[-1.0]);
+    assert_eq!(node.send(t0, &barrier, &[], &[]), None);
+    assert_eq!(node.snapped().len(), 1);
+}

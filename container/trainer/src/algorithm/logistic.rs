@@ -257,7 +257,8 @@ impl Shifted {
     }
 }
 
-fn count(z: f64, label: f32, score: bool, metrics: &mut TaskMetrics) {
+/// Counts a record with the log-odds `z` of label 1; `score`: for the area under the ROC curve too.
+pub(crate) fn count(z: f64, label: f32, score: bool, metrics: &mut TaskMetrics) {
     metrics.rows += 1;
     metrics.loss_sum += log_loss(z, label);
     metrics.correct += u64::from((z >= 0.0) == (label > 0.5));

@@ -11,14 +11,16 @@ mod text;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use heddle_protocol::control::ExportedFile;
 use heddle_protocol::ids::Member;
+use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, staging_prefix};
 use heddle_protocol::spec::table::{BIAS, STATS, WEIGHTS};
 use heddle_protocol::spec::{Algorithm, DataFormat, JobSpec, ModelFormat, TableSpec};
 use heddle_storage::checkpoint::{Checkpoint, CheckpointError, Depth};
 use heddle_storage::{
     Location, LocationError, Mode, PathError, Storage, StorageError, StorePath, Summed,
-    SummedWriter, connect, make_dirs,
+    SummedWriter, connect, make_dirs, write_whole,
 };
 
 pub use safetensors::{Header as TensorHeader, HeaderError, Tensor};
@@ -80,7 +82,7 @@ pub enum ExportError {
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// Name of the directory that holds the files, below the one that was given; empty if that one itself.
+    /// Name of the hidden directory that holds the files, below the one that was given; empty if that one itself.
     pub dir: String,
     /// The files, each with a sidecar of its MD5 beside it.
     pub files: Vec<ExportedFile>,
@@ -93,8 +95,8 @@ pub(crate) struct Origin {
     pub(crate) spec: JobSpec,
 }
 
-/// Exports the model of `checkpoint` (a URL) to a new directory named after the trainer, below `dir` (a
-/// URL), in the job's formats.
+/// Exports the model of `checkpoint` (a URL) to a new hidden directory named after the checkpoint directory and the
+/// trainer, below `dir` (a URL), in the job's formats. The ApplicationMaster publishes it from there.
 ///
 /// # Errors
 /// See [`ExportError`].
@@ -107,13 +109,28 @@ pub fn export_for(
     let (checkpoint, dir) = (Location::parse(checkpoint)?, Location::parse(dir)?);
     wait(async {
         let storage = connect(&dir)?;
-        make_dirs(&*storage, dir.path(), Mode::DIR).await?;
+        let mode = file_mode(spec, &*storage);
+        make_dirs(&*storage, dir.path(), mode.of_dir()).await?;
+        let checkpoints = match checkpoint.path().parent() {
+            Some(parent) => checkpoint.with_path(parent),
+            None => checkpoint.clone(),
+        };
+        let prefix = staging_prefix(&checkpoints.to_string());
         let checkpoint = Checkpoint::at(&checkpoint, Depth::Shallow).await?;
-        let (name, path) = new_dir(&*storage, dir.path(), &member.to_string()).await?;
-        let written = export_into(checkpoint, &spec.output.formats, &*storage, &path).await;
+        let (name, path) = new_dir(&*storage, dir.path(), &format!("{prefix}{member}")).await?;
+        let written = export_into(checkpoint, &spec.output.formats, &*storage, mode, &path).await;
         let files = or_remove(written, &*storage, &path).await?;
         Ok(Exported { dir: name, files })
     })
+}
+
+/// The mode of the model's files.
+#[must_use]
+pub fn file_mode(spec: &JobSpec, storage: &dyn Storage) -> Mode {
+    match spec.output.permissions {
+        Some(permissions) => Mode(permissions.0),
+        None => storage.default_mode(),
+    }
 }
 
 /// What was written, or nothing at all: a directory of ours with half a model in it is of no use.
@@ -129,7 +146,8 @@ async fn or_remove<T>(
 }
 
 /// Exports the model of `checkpoint` into `dir`, which must be empty or not exist, in `formats`; none: those of the
-/// checkpoint's job.
+/// checkpoint's job. The directory has the layout of a published model, `MODEL.json` comes last. `at_ms`: now,
+/// milliseconds since 1970.
 ///
 /// # Errors
 /// See [`ExportError`].
@@ -137,6 +155,7 @@ pub fn export(
     checkpoint: &Location,
     formats: &[ModelFormat],
     dir: &Location,
+    at_ms: u64,
 ) -> Result<Exported, ExportError> {
     wait(async {
         let storage = connect(dir)?;
@@ -148,8 +167,29 @@ pub fn export(
             Err(error) if error.is_not_found() => true,
             Err(error) => return Err(error.into()),
         };
-        make_dirs(&*storage, dir.path(), Mode::DIR).await?;
-        let written = export_into(checkpoint, formats, &*storage, dir.path()).await;
+        let mode = storage.default_mode();
+        make_dirs(&*storage, dir.path(), mode.of_dir()).await?;
+        let manifest = &checkpoint.1.manifest;
+        let (run, job, cut) = (manifest.run, manifest.job.clone(), manifest.cut);
+        let written = async {
+            let files = export_into(checkpoint, formats, &*storage, mode, dir.path()).await?;
+            let model = ModelFile {
+                format_version: FORMAT_VERSION,
+                run,
+                job,
+                checkpoint: cut,
+                dir: String::new(),
+                files,
+                at_ms,
+            };
+            let json = serde_json::to_vec_pretty(&model).expect("plain fields are JSON");
+            let path = dir.path().join(MODEL_FILE)?;
+            write_whole(&*storage, &path, mode, Bytes::from(json))
+                .await
+                .map_err(StorageError::from)?;
+            Ok(model.files)
+        };
+        let written = written.await;
         let files = if is_new {
             or_remove(written, &*storage, dir.path()).await?
         } else {
@@ -191,6 +231,7 @@ async fn export_into(
     (from, checkpoint): (Arc<dyn Storage>, Checkpoint),
     formats: &[ModelFormat],
     storage: &dyn Storage,
+    mode: Mode,
     dir: &StorePath,
 ) -> Result<Vec<ExportedFile>, ExportError> {
     let manifest = &checkpoint.manifest;
@@ -210,6 +251,7 @@ async fn export_into(
         from: &*from,
         checkpoint: &checkpoint,
         origin: &origin,
+        mode,
     };
     let mut files = Vec::new();
     for format in formats {
@@ -231,6 +273,8 @@ pub(crate) struct Model<'a> {
     from: &'a dyn Storage,
     checkpoint: &'a Checkpoint,
     origin: &'a Origin,
+    /// Of the files that are written.
+    mode: Mode,
 }
 
 /// A linear model in terms of raw values, as it is streamed out.

@@ -153,7 +153,7 @@ pub(super) async fn write(
     };
     let bytes = values.saturating_mul(4).saturating_add(head.len() as u64);
     let path = dir.join(SAFETENSORS_FILE)?;
-    let mut writer = SummedWriter::create_sized(storage, &path, bytes).await?;
+    let mut writer = SummedWriter::create_sized(storage, &path, model.mode, bytes).await?;
     writer.write(Bytes::from(head)).await?;
     if model.is_linear() {
         let mut linear = Linear::of(model).await?;

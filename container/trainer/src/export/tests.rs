@@ -18,7 +18,8 @@ use heddle_storage::shard_file::{Header, Rows, Section, ShardWriter, Table, Valu
 use uuid::Uuid;
 
 use super::*;
-use crate::predict::{LinearModel, predict_files, predict_stream};
+use crate::predict::{LinearModel, PredictError, Scored, predict_files, predict_stream};
+use crate::reader::Labels;
 use crate::run::tests::sample;
 
 const SHARDS: u32 = 3;
@@ -165,7 +166,7 @@ fn linear(standardise: bool) -> JobSpec {
 
 fn scores(model: &LinearModel, text: &str) -> Vec<f64> {
     let mut out = Vec::new();
-    predict_stream(model, &mut text.as_bytes(), &mut out).expect("scored");
+    predict_stream(model, Labels::Optional, &mut text.as_bytes(), &mut out).expect("scored");
     String::from_utf8(out)
         .expect("text")
         .lines()
@@ -183,6 +184,7 @@ fn both_formats_give_the_same_model_and_scores_follow_the_input() {
         &rig.checkpoint,
         &[ModelFormat::Safetensors, ModelFormat::Text],
         &rig.path("model"),
+        0,
     );
     let names: Vec<String> = exported
         .expect("exported")
@@ -210,11 +212,52 @@ fn both_formats_give_the_same_model_and_scores_follow_the_input() {
     packed.finish().expect("packed");
     let mut out = Vec::new();
     let inputs = [rig.path("b.libsvm"), rig.path("*.gz")];
-    assert_eq!(predict_files(&model, &inputs, &mut out).expect("scored"), 2);
+    let scored = predict_files(&model, Labels::Optional, &inputs, &mut out).expect("scored");
+    assert_eq!(scored.rows, 2);
+    let quality = scored.quality.expect("both records have labels");
+    let log_loss = ((1.0 + f64::exp(-2.5)).ln() + f64::ln(2.0)) / 2.0;
+    assert!((quality.log_loss - log_loss).abs() < 1e-6, "{quality:?}");
+    assert_eq!(quality.auc, Some(1.0));
     assert_eq!(
         String::from_utf8(out).expect("text"),
         format!("{}\n0.5\n", sure as f32)
     );
+}
+
+fn scored(model: &LinearModel, input: &[u8]) -> Result<(String, Scored), PredictError> {
+    let mut out = Vec::new();
+    let scored = predict_stream(model, Labels::Optional, &mut &*input, &mut out)?;
+    Ok((String::from_utf8(out).expect("text"), scored))
+}
+
+#[test]
+fn records_without_labels_are_scored_and_packed_streams_read() {
+    let text = "# heddle linear model, version 1: score = …\nmodel logistic-regression\nformat libsvm\n\
+                index-base 1\nfeatures 3\n1 0.5\n3 -1e-3\nbias 0.25\n";
+    let model = LinearModel::from_bytes(&Bytes::from_static(text.as_bytes())).expect("a model");
+    let (with, quality) = scored(&model, b"1 1:2\n0 3:1\n").expect("scored");
+    assert!(quality.quality.is_some());
+    let (minus, same) = scored(&model, b"+1 1:2\n-1 3:1\n").expect("scored");
+    assert_eq!((&minus, &same), (&with, &quality));
+    for unlabelled in [
+        "1:2\n3:1\n",
+        "? 1:2\n? 3:1",
+        "1 1:2\n3:1\n",
+        "7 1:2\n-3 3:1\n",
+        "-1 1:2\n0 3:1\n",
+    ] {
+        let (out, scored) = scored(&model, unlabelled.as_bytes()).expect("scored");
+        assert_eq!((&out, scored.rows), (&with, 2), "{unlabelled:?}");
+        assert_eq!(scored.quality, None, "{unlabelled:?}");
+    }
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(b"1 1:2\n0 3:1\n").expect("packed");
+    let packed = packed.finish().expect("packed");
+    assert_eq!(scored(&model, &packed).expect("scored"), (with, quality));
+    let error = scored(&model, b"BZh91AY&SY")
+        .expect_err("no text")
+        .to_string();
+    assert!(error.contains("a bzip2 file"), "{error}");
 }
 
 #[test]
@@ -224,7 +267,7 @@ fn a_standardised_model_is_written_for_raw_values() {
     let mut stats: Vec<f32> = [20.0, 10.0, 40.0].repeat(4);
     stats.extend([0.0, 0.0, 0.0, 0.0, 10.0, 0.0]);
     let rig = checkpoint(&linear(true), &[weights.clone(), vec![bias], stats]);
-    export(&rig.checkpoint, &[], &rig.path("model")).expect("exported");
+    export(&rig.checkpoint, &[], &rig.path("model"), 0).expect("exported");
     let model = LinearModel::open(&rig.path("model")).expect("a model");
     let x = [3.0f64, 0.0, 5.0, 1.0, 7.0];
     let mut score = f64::from(bias);
@@ -240,7 +283,7 @@ fn a_standardised_model_is_written_for_raw_values() {
 }
 
 #[test]
-fn a_trainer_writes_to_a_directory_of_its_own_and_model_json_names_it() {
+fn a_trainer_exports_to_a_hidden_directory_of_its_own() {
     let spec = linear(false);
     let rig = checkpoint(&spec, &[vec![1.0; 5], vec![0.0]]);
     let member = Member {
@@ -250,24 +293,58 @@ fn a_trainer_writes_to_a_directory_of_its_own_and_model_json_names_it() {
     let (from, to) = (rig.checkpoint.to_string(), rig.path("model").to_string());
     let first = export_for(&spec, member, &from, &to).expect("exported");
     let second = export_for(&spec, member, &from, &to).expect("exported again");
+    let prefix = staging_prefix(&rig.path("ckpt").to_string());
     assert_eq!(
-        (first.dir.as_str(), second.dir.as_str()),
-        ("trainer-3.2", "trainer-3.2-2")
+        (first.dir, second.dir),
+        (
+            format!("{prefix}trainer-3.2"),
+            format!("{prefix}trainer-3.2-2")
+        )
     );
     assert_eq!(first.files, second.files);
     let _: Md5 = first.files[0].md5.parse().expect("a sum");
-
     assert!(
         LinearModel::open(&rig.path("model")).is_err(),
-        "nothing says which one is valid"
+        "nothing is published yet"
     );
+}
+
+#[test]
+fn an_export_has_the_layout_of_a_published_model() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let rig = checkpoint(&linear(false), &[vec![1.0; 5], vec![0.0]]);
+    let exported = export(&rig.checkpoint, &[], &rig.path("model"), 7).expect("exported");
+    let dir = rig.dir.path().join("model");
+    let json = std::fs::read(dir.join(MODEL_FILE)).expect("written");
+    let model = ModelFile::from_json(&json).expect("a model file");
+    assert_eq!((model.dir.as_str(), model.at_ms), ("", 7));
+    assert_eq!(model.files, exported.files);
+    for file in &model.files {
+        assert!(dir.join(&file.name).exists(), "{file:?}");
+        // What the umask leaves, whatever it is here.
+        let own = std::fs::write(dir.join("own"), "x").and_then(|()| dir.join("own").metadata());
+        let mode = dir.join(&file.name).metadata().expect("is there");
+        assert_eq!(
+            mode.permissions().mode(),
+            own.expect("written").permissions().mode()
+        );
+    }
+    LinearModel::open(&rig.path("model")).expect("a model");
+}
+
+#[test]
+fn a_model_of_an_early_version_is_found_in_the_directory_that_it_names() {
+    let rig = checkpoint(&linear(false), &[vec![1.0; 5], vec![0.0]]);
+    let below = rig.path("model/trainer-0.1");
+    let exported = export(&rig.checkpoint, &[], &below, 0).expect("exported");
     let model = ModelFile {
         format_version: 1,
         run: RunId(Uuid::from_u128(1)),
-        job: spec.name,
+        job: "early".to_owned(),
         checkpoint: CutId::default(),
-        dir: second.dir,
-        files: second.files,
+        dir: "trainer-0.1".to_owned(),
+        files: exported.files,
         at_ms: 0,
     };
     let json = serde_json::to_vec(&model).expect("JSON");
@@ -281,7 +358,7 @@ fn a_damaged_checkpoint_and_a_full_directory_are_refused() {
     std::fs::create_dir(rig.dir.path().join("full")).expect("made");
     std::fs::write(rig.dir.path().join("full/other"), "x").expect("written");
     assert!(matches!(
-        export(&rig.checkpoint, &[], &rig.path("full")),
+        export(&rig.checkpoint, &[], &rig.path("full"), 0),
         Err(ExportError::Exists(_))
     ));
 
@@ -297,7 +374,7 @@ fn a_damaged_checkpoint_and_a_full_directory_are_refused() {
     let last = bytes.len() - 70;
     bytes[last] ^= 1;
     std::fs::write(&shard, bytes).expect("written");
-    let error = export(&rig.checkpoint, &[], &rig.path("model")).expect_err("damaged");
+    let error = export(&rig.checkpoint, &[], &rig.path("model"), 0).expect_err("damaged");
     assert!(
         matches!(error, ExportError::Checkpoint(ref error) if error.is_damage()),
         "{error:?}"
@@ -311,6 +388,7 @@ fn files_that_are_no_model_are_refused() {
         &rig.checkpoint,
         &[ModelFormat::Safetensors, ModelFormat::Text],
         &rig.path("model"),
+        0,
     )
     .expect("exported");
     for name in [SAFETENSORS_FILE, TEXT_FILE] {

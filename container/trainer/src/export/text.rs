@@ -27,7 +27,7 @@ pub(super) async fn write(
     // A guess: one that is too low costs a store nothing but more blocks.
     let bytes = origin.spec.model.features.saturating_mul(LINE_BYTES);
     let path = dir.join(TEXT_FILE)?;
-    let mut writer = SummedWriter::create_sized(storage, &path, bytes).await?;
+    let mut writer = SummedWriter::create_sized(storage, &path, model.mode, bytes).await?;
     let head = format!(
         "{FIRST_WORDS}: score = bias + sum of weight * value; probability of label 1 = 1 / (1 + exp(-score))\n\
          # job {}\n\

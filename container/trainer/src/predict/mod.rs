@@ -1,22 +1,25 @@
 //! Scoring files with a model: one probability of label 1 a line, in the order of the input.
 //!
-//! Labels of the records are read and not used. A malformed record ends it, with its place; what was
-//! written before stays right.
+//! Records may lack the label. Where all of them have one, 0 and 1 or −1 and +1, the scores are compared with the
+//! labels. A malformed record ends it, with its place; what was written before stays right.
 
 mod model;
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 
+use flate2::bufread::MultiGzDecoder;
 use heddle_protocol::manifest::InputFile;
+use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::plan::{TaskLength, compression_of, plan_tasks};
 use heddle_storage::{Location, Storage, StorageError, connect, find_files};
 
 pub use model::{LinearModel, ModelError};
 
+use crate::algorithm::logistic::{count, sigmoid};
 use crate::batch::Batch;
-use crate::reader::bytes::LINE_BYTES_MAX;
-use crate::reader::{BadPolicy, ReadError, TaskReader};
+use crate::reader::bytes::{LINE_BYTES_MAX, kind_of};
+use crate::reader::{BadPolicy, Labels, ReadError, TaskReader};
 
 /// Records scored at once.
 const ROWS: usize = 1024;
@@ -36,6 +39,11 @@ pub enum PredictError {
     /// Standard input cannot be read, or scores cannot be written.
     #[error("input or output failed")]
     Io(#[from] io::Error),
+    /// Standard input is no text.
+    #[error(
+        "standard input is {0}, which cannot be read: data is libsvm or dummy text, plain or gzip"
+    )]
+    Kind(&'static str),
     /// A record of standard input is malformed.
     #[error("standard input:{line}:{what}")]
     Record {
@@ -46,21 +54,103 @@ pub enum PredictError {
     },
 }
 
-/// Scores what lies at `inputs` (files or globs, in this order; files of a glob by name) and returns the number of
-/// records.
+/// What was scored.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scored {
+    /// Records.
+    pub rows: u64,
+    /// How well the scores fit the labels; nothing where a record has none, or one that is neither 0, 1 nor −1.
+    pub quality: Option<Quality>,
+}
+
+/// How well scores fit labels, as an evaluation of a job computes it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quality {
+    /// Mean log-loss.
+    pub log_loss: f64,
+    /// Area under the ROC curve; nothing with one class only.
+    pub auc: Option<f64>,
+    /// Share of records on the right side of ½.
+    pub accuracy: f64,
+}
+
+/// Scores records and compares them with their labels on the way.
+struct Scorer<'a> {
+    model: &'a LinearModel,
+    out: &'a mut dyn Write,
+    rows: u64,
+    metrics: TaskMetrics,
+    /// Labels so far that are 0 or 1, and −1.
+    zero: bool,
+    minus_one: bool,
+    /// A label is missing or another.
+    is_unlabelled: bool,
+}
+
+impl<'a> Scorer<'a> {
+    fn new(model: &'a LinearModel, out: &'a mut dyn Write) -> Self {
+        Self {
+            model,
+            out,
+            rows: 0,
+            metrics: TaskMetrics::default(),
+            zero: false,
+            minus_one: false,
+            is_unlabelled: false,
+        }
+    }
+
+    fn write(&mut self, batch: &Batch) -> io::Result<()> {
+        self.rows += batch.rows() as u64;
+        for row in 0..batch.rows() {
+            let (indices, values) = batch.row(row);
+            let score = self.model.score(indices, values);
+            writeln!(self.out, "{}", sigmoid(score) as f32)?;
+            self.compare(score, batch.labels[row]);
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, score: f64, label: f32) {
+        self.zero |= label == 0.0;
+        self.minus_one |= label == -1.0;
+        let is_known = label == 0.0 || label == 1.0 || label == -1.0;
+        self.is_unlabelled |= !is_known;
+        if !self.is_unlabelled {
+            count(score, label.max(0.0), true, &mut self.metrics);
+        }
+    }
+
+    fn end(self) -> io::Result<Scored> {
+        self.out.flush()?;
+        let has_three_classes = self.zero && self.minus_one;
+        let is_labelled = self.rows > 0 && !self.is_unlabelled && !has_three_classes;
+        Ok(Scored {
+            rows: self.rows,
+            quality: is_labelled.then(|| Quality {
+                log_loss: self.metrics.loss_sum / self.rows as f64,
+                auc: self.metrics.scores.auc().map(|auc| auc.value),
+                accuracy: self.metrics.correct as f64 / self.rows as f64,
+            }),
+        })
+    }
+}
+
+/// Scores what lies at `inputs` (files or globs, in this order; files of a glob by name).
 ///
 /// # Errors
 /// See [`PredictError`].
 pub fn predict_files(
     model: &LinearModel,
+    labels: Labels,
     inputs: &[Location],
     out: &mut dyn Write,
-) -> Result<u64, PredictError> {
+) -> Result<Scored, PredictError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let mut records = 0;
+        let mut scorer = Scorer::new(model, out);
         for input in inputs {
             let storage = connect(input)?;
             for entry in find_files(&*storage, input.path()).await? {
@@ -70,54 +160,71 @@ pub fn predict_files(
                     modified_ms: entry.modified_ms,
                     compression: compression_of(entry.name()),
                 };
-                records += predict_file(model, &storage, &file, out).await?;
+                predict_file(&mut scorer, labels, &storage, &file).await?;
             }
         }
-        out.flush()?;
-        Ok(records)
+        Ok(scorer.end()?)
     })
 }
 
 async fn predict_file(
-    model: &LinearModel,
+    scorer: &mut Scorer<'_>,
+    labels: Labels,
     storage: &Arc<dyn Storage>,
     file: &InputFile,
-    out: &mut dyn Write,
-) -> Result<u64, PredictError> {
-    let mut records = 0;
+) -> Result<(), PredictError> {
     let mut batch = Batch::default();
+    let format = scorer.model.format(labels);
     for range in plan_tasks(std::slice::from_ref(file), 0, TaskLength::Bytes(u64::MAX)) {
         let storage = Arc::clone(storage);
-        let mut reader =
-            TaskReader::open(storage, file, range, model.format(), BadPolicy::Fail).await?;
+        let mut reader = TaskReader::open(storage, file, range, format, BadPolicy::Fail).await?;
         loop {
             reader.next_batch(ROWS, &mut batch).await?;
             if batch.is_empty() {
                 break;
             }
-            records += batch.rows() as u64;
-            write_scores(model, &batch, out)?;
+            scorer.write(&batch)?;
         }
     }
-    Ok(records)
+    Ok(())
 }
 
-/// Scores what comes from a stream such as standard input, as text that is not packed.
+/// Scores what comes from a stream such as standard input: text, or text packed with gzip.
 ///
 /// # Errors
 /// See [`PredictError`].
 pub fn predict_stream(
     model: &LinearModel,
+    labels: Labels,
     input: &mut dyn Read,
     out: &mut dyn Write,
-) -> Result<u64, PredictError> {
+) -> Result<Scored, PredictError> {
     let mut input = io::BufReader::with_capacity(1 << 20, input);
-    let (mut lines, mut records) = (0, 0);
+    let mut scorer = Scorer::new(model, out);
+    match kind_of(input.fill_buf()?) {
+        None => predict_lines(&mut scorer, labels, &mut input)?,
+        Some("gzip") => {
+            let mut unpacked =
+                io::BufReader::with_capacity(1 << 20, MultiGzDecoder::new(&mut input));
+            predict_lines(&mut scorer, labels, &mut unpacked)?;
+        }
+        Some(kind) => return Err(PredictError::Kind(kind)),
+    }
+    Ok(scorer.end()?)
+}
+
+fn predict_lines<R: Read>(
+    scorer: &mut Scorer<'_>,
+    labels: Labels,
+    input: &mut io::BufReader<R>,
+) -> Result<(), PredictError> {
+    let format = scorer.model.format(labels);
+    let mut lines = 0;
     let (mut text, mut batch) = (Vec::new(), Batch::default());
     loop {
         text.clear();
-        let mut limited = Read::take(&mut input, LINE_BYTES_MAX as u64 + 2);
-        if io::BufRead::read_until(&mut limited, b'\n', &mut text)? == 0 {
+        let mut limited = Read::take(&mut *input, LINE_BYTES_MAX as u64 + 2);
+        if limited.read_until(b'\n', &mut text)? == 0 {
             break;
         }
         lines += 1;
@@ -132,26 +239,15 @@ pub fn predict_stream(
         if lines == 1 && text.starts_with(&[0xef, 0xbb, 0xbf]) {
             text[..3].fill(b' ');
         }
-        let read = model.format().read_line(&text, &mut batch);
+        let read = format.read_line(&text, &mut batch);
         read.map_err(|error| record(error.to_string()))?;
         // A pipe wants an answer when its line is in, not when a thousand are.
-        if batch.rows() >= ROWS || io::BufReader::buffer(&input).is_empty() {
-            records += batch.rows() as u64;
-            write_scores(model, &batch, out)?;
-            out.flush()?;
+        if batch.rows() >= ROWS || input.buffer().is_empty() {
+            scorer.write(&batch)?;
+            scorer.out.flush()?;
             batch.clear();
         }
     }
-    records += batch.rows() as u64;
-    write_scores(model, &batch, out)?;
-    out.flush()?;
-    Ok(records)
-}
-
-fn write_scores(model: &LinearModel, batch: &Batch, out: &mut dyn Write) -> io::Result<()> {
-    for row in 0..batch.rows() {
-        let (indices, values) = batch.row(row);
-        writeln!(out, "{}", model.probability(indices, values) as f32)?;
-    }
+    scorer.write(&batch)?;
     Ok(())
 }

@@ -10,9 +10,8 @@ use heddle_storage::{
     Kind, Location, PathError, Storage, StorageError, StorePath, connect, read_small,
 };
 
-use crate::algorithm::logistic::sigmoid;
 use crate::export::{HeaderError, SAFETENSORS_FILE, TEXT_FILE, TensorHeader};
-use crate::reader::RecordFormat;
+use crate::reader::{Labels, RecordFormat};
 
 /// Longest `MODEL.json` that is read.
 const MODEL_JSON_BYTES_MAX: usize = 1 << 20;
@@ -189,25 +188,26 @@ impl LinearModel {
 
     /// What records must look like.
     #[must_use]
-    pub fn format(&self) -> RecordFormat {
+    pub fn format(&self, labels: Labels) -> RecordFormat {
         RecordFormat {
             format: self.format,
             index_base: self.index_base,
             features: self.weights.len() as u64,
+            labels,
         }
     }
 
-    /// Probability of label 1 of a record with these features (0-based, below the number of features).
+    /// Log-odds of label 1 of a record with these features (0-based, below the number of features).
     ///
     /// # Panics
     /// When an index is beyond the features.
     #[must_use]
-    pub fn probability(&self, indices: &[u32], values: &[f32]) -> f64 {
+    pub fn score(&self, indices: &[u32], values: &[f32]) -> f64 {
         let mut score = f64::from(self.bias);
         for (index, value) in indices.iter().zip(values) {
             score += f64::from(self.weights[*index as usize]) * f64::from(*value);
         }
-        sigmoid(score)
+        score
     }
 }
 
@@ -218,7 +218,12 @@ async fn find(storage: &dyn Storage, path: &StorePath) -> Result<StorePath, Mode
     }
     let mut dir = path.clone();
     match read_small(storage, &path.join(MODEL_FILE)?, MODEL_JSON_BYTES_MAX).await {
-        Ok(json) => dir = path.join(&ModelFile::from_json(&json)?.dir)?,
+        Ok(json) => {
+            let model = ModelFile::from_json(&json)?;
+            if !model.dir.is_empty() {
+                dir = path.join(&model.dir)?;
+            }
+        }
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(error.into()),
     }

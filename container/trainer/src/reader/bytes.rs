@@ -10,9 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
-use heddle_storage::{Location, Reader, Storage, StorePath};
+use heddle_storage::{FileVersion, Location, OpenedVersion, Reader, Storage, StorePath};
 
 use super::ReadError;
+use crate::storage_wait::{ReaderWait, Watched};
 
 /// Longest line that is read, without its line feed.
 pub const LINE_BYTES_MAX: usize = 10 << 20;
@@ -20,7 +21,28 @@ pub const LINE_BYTES_MAX: usize = 10 << 20;
 /// of DEFLATE), 17 MB here, whatever a hostile file holds.
 const PACKED_STEP: usize = 16 << 10;
 const BYTE_ORDER_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
-const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+/// First bytes of files that are no text, and what people call them.
+const MAGIC: [(&[u8], &str); 10] = [
+    (&[0x1f, 0x8b], "gzip"),
+    (b"BZh", "a bzip2 file"),
+    (&[0xfd, b'7', b'z', b'X', b'Z', 0], "an xz file"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "a zstd file"),
+    (&[0x04, 0x22, 0x4d, 0x18], "an lz4 file"),
+    (&[0xff, 0x06, 0, 0, b's', b'N', b'a', b'P'], "a snappy file"),
+    (b"PAR1", "a Parquet file"),
+    (b"ORC", "an ORC file"),
+    (b"Obj\x01", "an Avro file"),
+    (b"PK\x03\x04", "a zip file"),
+];
+
+/// What a file is, by its first bytes; nothing where it may be text. `gzip` alone can be read.
+#[must_use]
+pub fn kind_of(start: &[u8]) -> Option<&'static str> {
+    MAGIC
+        .iter()
+        .find(|(magic, _)| start.starts_with(magic))
+        .map(|(_, name)| *name)
+}
 
 /// A run of a file's lines, being read from start to end.
 #[derive(Debug)]
@@ -84,21 +106,26 @@ impl TaskBytes {
             url: file.url.clone(),
         })?;
         let path = location.path().clone();
-        let entry = storage.stat(&path).await?;
-        if (entry.bytes, entry.modified_ms) != (file.bytes, file.modified_ms) {
-            return Err(ReadError::Changed {
-                file: storage.show(&path),
-                planned: file.bytes,
-                found: entry.bytes,
-            });
-        }
         let packed = file.compression == Compression::Gzip;
         let early = if packed {
             0
         } else {
             range.start.saturating_sub(1)
         };
-        let reader = storage.open(&path, early).await?;
+        let version = FileVersion {
+            bytes: file.bytes,
+            modified_ms: file.modified_ms,
+        };
+        let reader = match storage.open_version(&path, version, early).await? {
+            OpenedVersion::Same(reader) => reader,
+            OpenedVersion::Changed { bytes } => {
+                return Err(ReadError::Changed {
+                    file: storage.show(&path),
+                    planned: file.bytes,
+                    found: bytes,
+                });
+            }
+        };
         Ok(Self {
             storage,
             path,
@@ -116,6 +143,13 @@ impl TaskBytes {
             dropping: !packed && range.start > 0,
             first: None,
         })
+    }
+
+    /// The same, whose reads are noted in `wait`.
+    #[must_use]
+    pub fn watched(mut self, wait: &Arc<ReaderWait>) -> Self {
+        self.reader = Box::new(Watched::new(self.reader, Arc::clone(wait)));
+        self
     }
 
     /// Makes sure that [`TaskBytes::text`] starts with a line of the task, reading on if need be.
@@ -176,6 +210,12 @@ impl TaskBytes {
     pub fn take(&mut self, bytes: usize) {
         self.at += bytes;
         debug_assert!(self.at <= self.complete, "took more than there is");
+    }
+
+    /// Bytes of the unpacked file before the next line.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.base + self.at as u64
     }
 
     /// The file, as a person would type it.
@@ -241,10 +281,20 @@ impl TaskBytes {
 
     /// Looks at the first bytes of a file once they are there.
     fn start_of_file(&mut self, before: usize) -> Result<(), ReadError> {
-        if self.gzip.is_none() && self.buffer.starts_with(GZIP_MAGIC) {
+        if let Some(kind) = kind_of(&self.buffer) {
+            let what = match (kind, self.gzip.is_some()) {
+                ("gzip", false) => {
+                    "the file is packed with gzip, but its name does not end in .gz: rename it"
+                        .to_owned()
+                }
+                ("gzip", true) => "the file is packed with gzip twice: unpack it once".to_owned(),
+                (kind, _) => format!(
+                    "this is {kind}, which cannot be read: data is libsvm or dummy text, plain or gzip (name.gz)"
+                ),
+            };
             return Err(ReadError::Gzip {
                 file: self.file(),
-                what: "the file is packed with gzip, but its name does not end in .gz".to_owned(),
+                what,
             });
         }
         if before < BYTE_ORDER_MARK.len() && self.buffer.starts_with(BYTE_ORDER_MARK) {

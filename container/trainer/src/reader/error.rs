@@ -27,7 +27,7 @@ pub enum ReadError {
         /// Length now.
         found: u64,
     },
-    /// Not what its name says.
+    /// Packed in a way that its name does not say, damaged, or no text at all.
     #[error("{file}: {what}")]
     Gzip {
         /// The file.

@@ -5,6 +5,7 @@
 //! carriage return before the line feed; blank lines; `#` and everything after it. Labels are −1, 0
 //! and 1 (written so, or like `+1` and `-1.0`); −1 becomes 0. Refused: other labels, indices below the
 //! base, above the number of features, or not rising within a line, and values that are not finite.
+//! Records to be scored may lack the label, see [`Labels`].
 
 use std::fmt;
 
@@ -22,6 +23,20 @@ pub struct RecordFormat {
     pub index_base: u32,
     /// Indices are below `features` once the base is taken off; at most 2³² − 1.
     pub features: u64,
+    /// Whether records begin with a label.
+    pub labels: Labels,
+}
+
+/// Whether records begin with a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Labels {
+    /// Each does: training and evaluation.
+    Required,
+    /// A record may lack it: its first word is a feature (libsvm: it holds a colon) or `?`. Any number is taken. A
+    /// missing label is NaN in the batch.
+    Optional,
+    /// None does: every word is a feature. All labels are NaN in the batch.
+    Absent,
 }
 
 /// Why a line is no record, and where in the line.
@@ -71,10 +86,16 @@ impl RecordFormat {
         if let Some(end) = line_end(text, at) {
             return Ok((end, false));
         }
-        let (label, len) = read_label(&text[at..]).map_err(|what| LineError {
+        let read = match self.labels {
+            Labels::Required => read_label(&text[at..]),
+            Labels::Optional => read_optional_label(&text[at..], VALUES),
+            Labels::Absent => Ok((f32::NAN, 0)),
+        };
+        let (label, len) = read.map_err(|what| LineError {
             column: at + 1,
             what,
         })?;
+        let first = at;
         at += len;
         // Indices as written plus one, so that 0 stands before the first of base 0.
         let mut lowest = u64::from(self.index_base);
@@ -89,12 +110,16 @@ impl RecordFormat {
                 at += len;
                 continue;
             }
-            let separated = matches!(text[at], b' ' | b'\t');
+            // Without a label the first feature needs nothing before it.
+            let separated = matches!(text[at], b' ' | b'\t') || at == first;
             at = skip_spaces(text, at);
             if text[at] <= b'#'
                 && let Some(end) = line_end(text, at)
             {
-                batch.end_row(label);
+                match self.labels {
+                    Labels::Required => batch.end_row(label),
+                    Labels::Optional | Labels::Absent => batch.end_row_as_written(label),
+                }
                 return Ok((end, true));
             }
             let Some((index, len)) = number::whole(&text[at..]).filter(|_| separated) else {
@@ -113,7 +138,11 @@ impl RecordFormat {
             at += len;
             let value = if VALUES {
                 if text[at] != b':' {
-                    return Err(wrong(text, at, "':' and a value after the index"));
+                    return Err(wrong(
+                        text,
+                        at,
+                        "':' and a value after the index (indices alone are data.format = \"dummy\")",
+                    ));
                 }
                 let (value, len) = number::decimal(&text[at + 1..])
                     .ok_or_else(|| wrong(text, at + 1, "a finite number"))?;
@@ -202,14 +231,14 @@ fn line_end(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Reads a label: 0 or 1, and its length.
+/// Reads a label: −1, 0 or 1, and its length.
 #[inline]
 fn read_label(text: &[u8]) -> Result<(f32, usize), String> {
     match text {
         [b'1', b' ' | b'\n', ..] => return Ok((1.0, 1)),
         [b'0', b' ' | b'\n', ..] => return Ok((0.0, 1)),
         [b'+', b'1', b' ', ..] => return Ok((1.0, 2)),
-        [b'-', b'1', b' ', ..] => return Ok((0.0, 2)),
+        [b'-', b'1', b' ', ..] => return Ok((-1.0, 2)),
         _ => {}
     }
     match number::decimal(text) {
@@ -219,9 +248,10 @@ fn read_label(text: &[u8]) -> Result<(f32, usize), String> {
                 None | Some(b' ' | b'\t' | b'\r' | b'\n' | b'#')
             ) =>
         {
-            if label == 1.0 {
-                Ok((1.0, len))
-            } else if label == 0.0 || label == -1.0 {
+            if label == 1.0 || label == -1.0 {
+                Ok((label, len))
+            } else if label == 0.0 {
+                // Also "-0".
                 Ok((0.0, len))
             } else {
                 Err(format!(
@@ -230,6 +260,28 @@ fn read_label(text: &[u8]) -> Result<(f32, usize), String> {
             }
         }
         _ => Err(format!("expected a label, found {}", found(text))),
+    }
+}
+
+/// Reads a label of a record that is to be scored, and its length; NaN and 0 where the record begins with a feature.
+fn read_optional_label(text: &[u8], values: bool) -> Result<(f32, usize), String> {
+    let end = text
+        .iter()
+        .position(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'#'))
+        .unwrap_or(text.len());
+    let word = &text[..end];
+    if word == b"?" {
+        return Ok((f32::NAN, 1));
+    }
+    if values && word.contains(&b':') {
+        return Ok((f32::NAN, 0));
+    }
+    match number::decimal(text) {
+        Some((label, len)) if len == end => Ok((label, len)),
+        _ => Err(format!(
+            "expected a label, '?' or a feature, found {}",
+            found(text)
+        )),
     }
 }
 
@@ -265,11 +317,13 @@ mod tests {
         format: DataFormat::Libsvm,
         index_base: 1,
         features: 100,
+        labels: Labels::Required,
     };
     const DUMMY: RecordFormat = RecordFormat {
         format: DataFormat::Dummy,
         index_base: 0,
         features: 100,
+        labels: Labels::Required,
     };
 
     type Row = (f32, Vec<(u32, f32)>);
@@ -355,7 +409,8 @@ mod tests {
             ),
             (
                 "1 5",
-                "4: expected ':' and a value after the index, found the end of the word or line",
+                "4: expected ':' and a value after the index (indices alone are data.format = \"dummy\"), \
+                 found the end of the word or line",
             ),
             ("1 5:1x", "6: expected an index, found \"x\""),
             ("1 5:1,6:1", "6: expected an index, found \",6:1\""),
@@ -380,6 +435,64 @@ mod tests {
             Err("4: expected an index, found \":1\"".to_owned())
         );
         assert!(row(DUMMY, "1 100").is_err());
+    }
+
+    #[test]
+    fn records_to_be_scored_may_lack_the_label() {
+        let parsed = |format: RecordFormat, line: &str| {
+            let (label, features) = row(format, line).expect("taken").expect("a record");
+            let label = if label.is_nan() {
+                "none".to_owned()
+            } else {
+                label.to_string()
+            };
+            (label, features)
+        };
+        let optional = RecordFormat {
+            labels: Labels::Optional,
+            ..LIBSVM
+        };
+        let features = vec![(2, 1.0), (4, 0.5)];
+        for line in ["3:1 5:.5", "  3:1 5:.5", "? 3:1 5:.5", "qid:7 3:1 5:.5"] {
+            assert_eq!(
+                parsed(optional, line),
+                ("none".to_owned(), features.clone()),
+                "{line:?}"
+            );
+        }
+        for (line, label) in [
+            ("1 3:1 5:.5", "1"),
+            ("-1 3:1 5:.5", "-1"),
+            ("7 3:1 5:.5", "7"),
+        ] {
+            assert_eq!(
+                parsed(optional, line),
+                (label.to_owned(), features.clone()),
+                "{line:?}"
+            );
+        }
+        assert_eq!(parsed(optional, "?"), ("none".to_owned(), vec![]));
+        for line in ["x 3:1", "3 :1", "3:1,5:1", "?? 3:1"] {
+            assert!(row(optional, line).is_err(), "{line:?}");
+        }
+
+        let dummy = RecordFormat {
+            labels: Labels::Optional,
+            ..DUMMY
+        };
+        assert_eq!(
+            parsed(dummy, "? 3 5"),
+            ("none".to_owned(), vec![(3, 1.0), (5, 1.0)])
+        );
+        assert_eq!(parsed(dummy, "3 5"), ("3".to_owned(), vec![(5, 1.0)]));
+        let absent = RecordFormat {
+            labels: Labels::Absent,
+            ..DUMMY
+        };
+        assert_eq!(
+            parsed(absent, "3 5"),
+            ("none".to_owned(), vec![(3, 1.0), (5, 1.0)])
+        );
     }
 
     proptest! {

@@ -11,5 +11,5 @@ mod number;
 pub mod task;
 
 pub use error::ReadError;
-pub use line::RecordFormat;
+pub use line::{Labels, RecordFormat};
 pub use task::{BadPolicy, TaskReader};

@@ -1,5 +1,6 @@
 //! A task as a sequence of minibatches, with what to do about records that are malformed.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -12,7 +13,8 @@ use heddle_storage::Storage;
 use super::ReadError;
 use super::bytes::{LINE_BYTES_MAX, Lines, TaskBytes};
 use super::line::{LineError, RecordFormat};
-use crate::batch::Batch;
+use crate::batch::{Batch, Negatives};
+use crate::storage_wait::ReaderWait;
 
 /// What to do with a malformed record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,13 +29,29 @@ pub enum BadPolicy {
     Quarantine(PathBuf),
 }
 
-/// Malformed records left out so far.
+/// Lines before the place of a label are counted if so many bytes lie before it. Beyond that the place is told as a
+/// position in bytes: the lines of a large file are not counted for each of its tasks.
+const LABEL_LINES_BYTES_MAX: u64 = 1 << 20;
+
+/// Malformed records left out so far, and what else is odd about the records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BadCount {
     /// How many.
     pub records: u64,
     /// Places of the first few, as `file:line:column: what`.
     pub examples: Vec<String>,
+    /// Where the task first writes the negative class in each of the two ways: `0` and `-1`, each with its place.
+    pub negatives: BTreeMap<String, String>,
+}
+
+/// What came of parsing.
+enum Parsed {
+    /// The batch is full or the lines at hand are used up.
+    Good,
+    /// A line is malformed; its text if it is wanted.
+    Bad(LineError, Vec<u8>),
+    /// The last line writes the negative class in a way that the task did not have before.
+    FirstOf(Negatives),
 }
 
 /// Reads one task from its start. Steps are consecutive runs of records, so (task, step) names the same records
@@ -45,6 +63,8 @@ pub struct TaskReader {
     policy: BadPolicy,
     quarantine: Option<BufWriter<File>>,
     bad: BadCount,
+    /// Ways to write the negative class whose first place is known.
+    negatives: Negatives,
     /// Lines of the task behind us.
     lines: u64,
     /// Lines of the file before the task, once somebody asked.
@@ -69,9 +89,17 @@ impl TaskReader {
             policy,
             quarantine: None,
             bad: BadCount::default(),
+            negatives: Negatives::default(),
             lines: 0,
             lines_before: None,
         })
+    }
+
+    /// The same, whose reads are noted in `wait`.
+    #[must_use]
+    pub fn watched(mut self, wait: &Arc<ReaderWait>) -> Self {
+        self.bytes = self.bytes.watched(wait);
+        self
     }
 
     /// Fills `batch` with the next records, `rows_max` unless the task ends. An empty batch is the task's end.
@@ -99,11 +127,11 @@ impl TaskReader {
                     )
                     .await?;
                 }
-                Lines::Some => {
-                    if let Some((error, line)) = self.parse(rows_max, batch) {
-                        self.bad(error, &line).await?;
-                    }
-                }
+                Lines::Some => match self.parse(rows_max, batch) {
+                    Parsed::Good => {}
+                    Parsed::Bad(error, line) => self.bad(error, &line).await?,
+                    Parsed::FirstOf(negatives) => self.first_of(negatives).await?,
+                },
             }
         }
         if batch.is_empty() {
@@ -119,15 +147,23 @@ impl TaskReader {
     }
 
     /// Parses lines at hand until the batch is full, they are used up, or one is malformed, which is moved behind and
-    /// returned with its text (empty unless it is wanted).
-    fn parse(&mut self, rows_max: usize, batch: &mut Batch) -> Option<(LineError, Vec<u8>)> {
+    /// returned with its text (empty unless it is wanted), or one is the first to write the negative class in its way.
+    fn parse(&mut self, rows_max: usize, batch: &mut Batch) -> Parsed {
         let (text, limit) = (self.bytes.text(), self.bytes.limit());
         let mut at = 0;
-        let mut failed = None;
+        let mut parsed = Parsed::Good;
         while at < limit && !batch.full(rows_max) {
             self.lines += 1;
             match self.format.read_line(&text[at..], batch) {
-                Ok((len, _)) => at += len,
+                Ok((len, _)) => {
+                    at += len;
+                    let new = batch.negatives.without(self.negatives);
+                    if !new.is_empty() {
+                        self.negatives = self.negatives.with(new);
+                        parsed = Parsed::FirstOf(new);
+                        break;
+                    }
+                }
                 Err(error) => {
                     let rest = &text[at..];
                     let len = rest
@@ -135,21 +171,45 @@ impl TaskReader {
                         .position(|byte| *byte == b'\n')
                         .map_or(rest.len(), |feed| feed + 1);
                     let keep = matches!(self.policy, BadPolicy::Quarantine(_));
-                    failed = Some((
+                    parsed = Parsed::Bad(
                         error,
                         if keep {
                             rest[..len].to_vec()
                         } else {
                             Vec::new()
                         },
-                    ));
+                    );
                     at += len;
                     break;
                 }
             }
         }
         self.bytes.take(at);
-        failed
+        parsed
+    }
+
+    /// Notes the place of the line just left behind.
+    async fn first_of(&mut self, negatives: Negatives) -> Result<(), ReadError> {
+        let before = self.bytes.position();
+        let place = if before <= LABEL_LINES_BYTES_MAX || self.lines_before.is_some() {
+            let lines = self.lines_before().await?;
+            format!("{}:{}", self.bytes.file(), lines + self.lines)
+        } else {
+            format!("{} (before byte {before})", self.bytes.file())
+        };
+        self.bad
+            .negatives
+            .insert(negatives.word().to_owned(), place);
+        Ok(())
+    }
+
+    async fn lines_before(&mut self) -> Result<u64, ReadError> {
+        let before = match self.lines_before {
+            Some(before) => before,
+            None => self.bytes.lines_before().await?,
+        };
+        self.lines_before = Some(before);
+        Ok(before)
     }
 
     async fn bad(&mut self, error: LineError, line: &[u8]) -> Result<(), ReadError> {
@@ -186,11 +246,7 @@ impl TaskReader {
 
     /// `file:line:column: what` of the line just left behind.
     async fn place(&mut self, error: &LineError) -> Result<String, ReadError> {
-        let before = match self.lines_before {
-            Some(before) => before,
-            None => self.bytes.lines_before().await?,
-        };
-        self.lines_before = Some(before);
+        let before = self.lines_before().await?;
         Ok(format!(
             "{}:{}:{error}",
             self.bytes.file(),
@@ -244,11 +300,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::reader::Labels;
 
     const FORMAT: RecordFormat = RecordFormat {
         format: DataFormat::Libsvm,
         index_base: 1,
         features: 1000,
+        labels: Labels::Required,
     };
 
     struct Case {
@@ -301,6 +359,11 @@ mod tests {
                     names.extend((0..batch.rows()).map(|row| batch.row(row).0[0]));
                 }
                 bad.records += reader.bad_records().records;
+                for (label, place) in &reader.bad_records().negatives {
+                    bad.negatives
+                        .entry(label.clone())
+                        .or_insert_with(|| place.clone());
+                }
                 bad.examples
                     .extend_from_slice(&reader.bad_records().examples);
             }
@@ -347,6 +410,21 @@ mod tests {
             assert_eq!(error.to_string(), expected);
             assert!(!error.is_retryable());
         }
+    }
+
+    #[test]
+    fn first_places_of_both_negative_labels_are_noted() {
+        let case = case("a.libsvm", b"1 1:1\n0 1:1\n0 1:1\n-1 1:2\n-1 1:1\n");
+        let file = case.dir.path().join("a.libsvm");
+        let (rows, bad) = names(&case, TaskLength::Bytes(1 << 20), BadPolicy::Fail).expect("read");
+        assert_eq!(rows.len(), 5);
+        let expected: BTreeMap<_, _> = [("0", 2), ("-1", 4)]
+            .map(|(label, line)| (label.to_owned(), format!("{}:{line}", file.display())))
+            .into();
+        assert_eq!(bad.negatives, expected);
+        // Whatever the tasks are.
+        let (_, bad) = names(&case, TaskLength::Bytes(6), BadPolicy::Fail).expect("read");
+        assert_eq!(bad.negatives, expected);
     }
 
     #[test]
@@ -418,6 +496,10 @@ mod tests {
         );
         let error = whole(&case("a.txt", &packed)).expect_err("packed");
         assert!(error.to_string().contains("does not end in .gz"), "{error}");
+        for (start, name) in [(&b"BZh91AY"[..], "bzip2"), (b"PAR1\x15", "Parquet")] {
+            let error = whole(&case("a.txt", start)).expect_err("no text");
+            assert!(error.to_string().contains(name), "{error}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `slow:FACTOR` | a step takes FACTOR times its computing time |
 //! | `pause:MS` | a step takes MS milliseconds longer; `pause:MS:FILE` as long as that file is there |
+//! | `detour:MEMBER:HOST:PORT` | data connections to that pserver's container (`pserver-0.1`) go there instead |
 //! | `die:before-push:step=N` | the process exits at once (137) instead of pushing step N |
 //! | `die:after-push:step=N` | … just after step N was handed to the client |
 //! | `die:between-shards:step=N` | … when one pserver was sent its part of step N and the next was not |
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use heddle_client::machine::Unit;
 use heddle_client::shell::FrameWatch;
+use heddle_protocol::control::ShardPlace;
 use heddle_protocol::frame::{Header, Kind};
 use heddle_protocol::ids::{Incarnation, Member, Step};
 
@@ -36,6 +38,7 @@ pub(super) struct TestHooks {
     /// No pause without this file.
     pause_file: Option<PathBuf>,
     die: Option<Die>,
+    detour: Option<(String, SocketAddr)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,6 +81,11 @@ impl TestHooks {
                     hooks.pause = Duration::from_millis(ms.parse().unwrap_or(0));
                     hooks.pause_file = words.next().map(PathBuf::from);
                 }
+                (Some("detour"), Some(member)) => {
+                    let rest: Vec<&str> = words.collect();
+                    let endpoint = rest.join(":").parse().ok();
+                    hooks.detour = endpoint.map(|endpoint| (member.to_owned(), endpoint));
+                }
                 (Some("die"), Some(when)) => {
                     let when = match when {
                         "before-push" => When::BeforePush,
@@ -101,6 +109,18 @@ impl TestHooks {
             }
         }
         hooks
+    }
+
+    /// Where shards are served, as far as this trainer is to know.
+    pub(super) fn places(&self, mut places: Vec<ShardPlace>) -> Vec<ShardPlace> {
+        if let Some((member, endpoint)) = &self.detour {
+            for place in &mut places {
+                if place.holder.to_string() == *member {
+                    place.endpoint = *endpoint;
+                }
+            }
+        }
+        places
     }
 
     /// To be called after a step was computed, which took `took`.
@@ -187,6 +207,9 @@ mod tests {
         let hooks = TestHooks::parse("tell:pushes,pause:20:/tmp/slow");
         assert_eq!(hooks.pause, Duration::from_millis(20));
         assert_eq!(hooks.pause_file, Some(PathBuf::from("/tmp/slow")));
+        let hooks = TestHooks::parse("detour:pserver-0.1:127.0.0.1:77");
+        let there = SocketAddr::from(([127, 0, 0, 1], 77));
+        assert_eq!(hooks.detour, Some(("pserver-0.1".to_owned(), there)));
     }
 
     #[test]

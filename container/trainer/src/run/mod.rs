@@ -1,6 +1,7 @@
 //! The trainer process: control thread, data-plane thread, parser threads, and the training loop between them.
 
 mod command;
+mod exports;
 mod hooks;
 mod pipeline;
 mod plane;
@@ -20,11 +21,13 @@ use heddle_client::shell::{Client, Settings};
 use heddle_protocol::control::{Command, Up, Welcome};
 use heddle_protocol::spec::JobSpec;
 
+use exports::Exports;
 pub use hooks::TEST_HOOK;
 pub use plane::DataPlane;
 
 use crate::algorithm::{Algorithm, built_in};
 use crate::export;
+use crate::input_plan::{self, InputPlanError};
 use heddle_storage::chain;
 use hooks::TestHooks;
 use status::Status;
@@ -47,6 +50,11 @@ pub enum TrainerError {
     /// The system gives no thread or no event queue.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
+    /// The system gives no thread for reading, for a while.
+    #[error(
+        "cannot start a thread for reading: raise the limit of threads of this node (ulimit -u, pids.max of the cgroup)"
+    )]
+    NoReader(#[source] std::io::Error),
     /// The job's tables cannot be laid out, which a checked spec excludes.
     #[error("the job's tables are unsound")]
     Layout(#[from] heddle_client::error::RequestError),
@@ -60,6 +68,9 @@ pub enum TrainerError {
         /// Why.
         source: std::io::Error,
     },
+    /// There is no input plan to work by.
+    #[error(transparent)]
+    Plan(#[from] InputPlanError),
     /// The job wants an algorithm that this program does not have.
     #[error("the job's algorithm is custom: its program must be named in trainers.command")]
     NoAlgorithm,
@@ -139,9 +150,13 @@ fn run_with(
     let (items, read) = bounded(ITEMS_MAX);
     let quarantine = heddle_agent::log_dir().unwrap_or_default().join(QUARANTINE);
     let reports = reporter.clone();
+    let algorithm = made?;
+    // After the algorithm, which may be another program in this process's place: that reads the plan itself.
+    let plan = input_plan::read(&welcome.plan)?;
     let mut trainer = Trainer::new(
         &welcome,
-        made?,
+        plan,
+        algorithm,
         client.handle(),
         Box::new(move |report| reports.send(report)),
         status,
@@ -149,14 +164,33 @@ fn run_with(
         quarantine,
         items,
     );
+    let exports = Exports::default();
     loop {
+        if let Some(error) = trainer.no_thread() {
+            // A fault of this node: the container ends and is replaced, the job goes on.
+            return Err(TrainerError::NoReader(error));
+        }
         // Orders before anything else: a new epoch makes what is waiting worthless.
         while let Ok(command) = ordered.try_recv() {
-            order(&mut trainer, &environment, &welcome, &reporter, command);
+            order(
+                &mut trainer,
+                &environment,
+                &welcome,
+                &reporter,
+                &exports,
+                command,
+            );
         }
         select! {
             recv(ordered) -> command => match command {
-                Ok(command) => order(&mut trainer, &environment, &welcome, &reporter, command),
+                Ok(command) => order(
+                    &mut trainer,
+                    &environment,
+                    &welcome,
+                    &reporter,
+                    &exports,
+                    command,
+                ),
                 // The control thread lives as long as the process.
                 Err(_) => return Ok(()),
             },
@@ -179,14 +213,16 @@ fn control_hooks(
     let (member, busy, beat) = (environment.member, status.clone(), status.clone());
     let (host, container) = (environment.host.clone(), environment.container.clone());
     Hooks {
-        register: Box::new(move || Up::Register {
-            member,
-            pid: std::process::id(),
-            host: host.clone(),
-            container: container.clone(),
-            endpoints: Vec::new(),
-            held: None,
-            busy: busy.lock().busy.clone(),
+        register: Box::new(move || {
+            Some(Up::Register {
+                member,
+                pid: std::process::id(),
+                host: host.clone(),
+                container: container.clone(),
+                endpoints: Vec::new(),
+                held: None,
+                busy: busy.lock().busy.clone(),
+            })
         }),
         beat: Box::new(move || beat.beat()),
         command: Box::new(move |command| {
@@ -229,6 +265,7 @@ fn order<P: DataPlane>(
     environment: &Environment,
     welcome: &Welcome,
     reporter: &heddle_agent::Reporter,
+    exports: &Exports,
     command: Command,
 ) {
     match command {
@@ -237,6 +274,12 @@ fn order<P: DataPlane>(
         Command::Export { checkpoint, dir } => {
             let (spec, member) = (welcome.spec.clone(), environment.member);
             let reports = reporter.clone();
+            if !exports.begin((checkpoint.clone(), dir.clone()), |report| {
+                reports.send(report);
+            }) {
+                return;
+            }
+            let exports = exports.clone();
             let body = move || {
                 let report = match export::export_for(&spec, member, &checkpoint, &dir) {
                     Ok(exported) => Up::Exported {
@@ -249,6 +292,7 @@ fn order<P: DataPlane>(
                         error: chain(&error),
                     },
                 };
+                exports.end(&report);
                 reports.send(report);
             };
             if let Err(error) = std::thread::Builder::new()

@@ -221,10 +221,15 @@ impl Pipeline {
     fn between_steps(&mut self) -> Option<Want> {
         match self.items.pop_front()? {
             FeedItem::TaskEnd { task, steps, bad } => {
-                let BadCount { records, examples } = bad;
+                let BadCount {
+                    records,
+                    examples,
+                    negatives,
+                } = bad;
                 let mut metrics = Box::new(std::mem::take(&mut self.metrics));
                 metrics.bad_records = records;
                 metrics.bad_examples = examples;
+                metrics.negatives = negatives;
                 Some(Want::TaskEnd {
                     task,
                     steps,

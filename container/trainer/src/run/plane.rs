@@ -3,7 +3,7 @@
 
 use heddle_client::machine::{Era, PullAt, PullId, PullItem, StepPush, Unit};
 use heddle_client::shell::Handle;
-use heddle_protocol::control::{Phase, ShardPlace, TaskGrant};
+use heddle_protocol::control::{LaneGrant, Phase, ShardPlace, TaskGrant};
 use heddle_protocol::ids::{CutId, Epoch, Lane, TaskId};
 
 /// Calls into the data plane, as [`heddle_client::machine::Machine`] describes them. What comes of them is told by
@@ -14,7 +14,7 @@ pub trait DataPlane: Send {
     /// Sends the barrier of a cut.
     fn barrier(&mut self, cut: CutId, epoch: Epoch);
     /// Runs a lane from now on.
-    fn take_over(&mut self, era: Era, lane: Lane);
+    fn take_over(&mut self, era: Era, grant: LaneGrant);
     /// Runs a lane no more.
     fn give_up(&mut self, era: Era, lane: Lane);
     /// Takes a task on.
@@ -38,8 +38,8 @@ impl DataPlane for Handle {
         Handle::barrier(self, cut, epoch);
     }
 
-    fn take_over(&mut self, era: Era, lane: Lane) {
-        Handle::take_over(self, era, lane);
+    fn take_over(&mut self, era: Era, grant: LaneGrant) {
+        Handle::take_over(self, era, grant);
     }
 
     fn give_up(&mut self, era: Era, lane: Lane) {

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heddle_protocol::control::{Beat, Busy};
 
+use crate::storage_wait::StorageWaits;
+
 /// Figures and whereabouts of the training loop. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Status(Arc<Mutex<Inner>>);
@@ -15,6 +17,8 @@ pub(super) struct Inner {
     pub(super) beat: Beat,
     /// For the next registration; nothing before the first order.
     pub(super) busy: Option<Busy>,
+    /// What readers wait for.
+    waits: StorageWaits,
 }
 
 impl Status {
@@ -24,9 +28,18 @@ impl Status {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where readers note what they wait for.
+    pub(super) fn waits(&self) -> StorageWaits {
+        self.lock().waits.clone()
+    }
+
     /// A heartbeat's figures.
     pub(super) fn beat(&self) -> Beat {
-        let mut beat = self.lock().beat.clone();
+        let (mut beat, waits) = {
+            let inner = self.lock();
+            (inner.beat.clone(), inner.waits.clone())
+        };
+        beat.input_wait = waits.longest();
         beat.rss_bytes = resident_bytes().unwrap_or(0);
         beat
     }

@@ -11,13 +11,16 @@ use crossbeam::channel::{Receiver, bounded};
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
-use heddle_protocol::control::{Command, Phase, ShardPlace, Sharing, TaskGrant, Up, Welcome};
+use heddle_protocol::control::{
+    Command, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant, Up, Welcome,
+};
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, Lane, PhaseNo, RunId, Step, TableId, TaskAttempt, TaskId,
+    CutId, Epoch, Generation, HandOut, Lane, PhaseNo, RunId, Step, TableId, TaskAttempt, TaskId,
 };
 use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::plan::{TaskLength, plan_input};
+use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::{self, *};
 use heddle_storage::{LocalStorage, Storage, StorePath};
 
@@ -188,7 +191,7 @@ impl DataPlane for Arc<Mutex<Shards>> {
         });
     }
 
-    fn take_over(&mut self, era: Era, lane: Lane) {
+    fn take_over(&mut self, era: Era, LaneGrant { lane, .. }: LaneGrant) {
         let mut shards = self.lock().unwrap();
         assert_eq!(shards.era, Some(era));
         let stand = shards.stand;
@@ -289,6 +292,14 @@ const EPOCH: Epoch = Epoch {
     count: 0,
 };
 
+fn lane_grant(lane: u32, count: u32) -> LaneGrant {
+    let generation = Generation(1);
+    LaneGrant {
+        lane: Lane(lane),
+        hand_out: HandOut { generation, count },
+    }
+}
+
 impl Rig {
     /// Files of so many records; each record has a feature of its own, counted over all files.
     fn new(rows: &[usize], pulls: bool) -> Self {
@@ -305,7 +316,7 @@ impl Rig {
         let welcome = Welcome {
             run: RunId(uuid::Uuid::from_u128(1)),
             spec: sample(),
-            plan: plan_input(files.clone(), files, TaskLength::Bytes(1 << 20)),
+            plan: PlanFile::default(),
             heartbeat_ms: 1000,
             orphan_ms: 1000,
         };
@@ -318,6 +329,7 @@ impl Rig {
         let heard = Arc::clone(&reports);
         let trainer = Trainer::new(
             &welcome,
+            plan_input(files.clone(), files, TaskLength::Bytes(1 << 20)),
             Box::new(Counting { pulls }),
             Arc::clone(&shards),
             Box::new(move |report| heard.lock().unwrap().push(report)),
@@ -348,10 +360,15 @@ impl Rig {
     }
 
     fn lanes(&mut self, epoch: Epoch, lanes: &[u32], task_steps: &[(u32, u64)]) {
+        let grants: Vec<LaneGrant> = lanes.iter().map(|lane| lane_grant(*lane, 1)).collect();
+        self.lane_grants(epoch, grants, task_steps);
+    }
+
+    fn lane_grants(&mut self, epoch: Epoch, lanes: Vec<LaneGrant>, task_steps: &[(u32, u64)]) {
         self.trainer.command(Command::Lanes {
             epoch,
             phase: PhaseNo(0),
-            lanes: lanes.iter().copied().map(Lane).collect(),
+            lanes,
             task_steps: task_steps
                 .iter()
                 .map(|(task, steps)| (TaskId(*task), *steps))
@@ -571,6 +588,35 @@ fn a_lane_taken_away_is_computed_no_more() {
     );
 }
 
+/// S1: a lane that shards fence is dropped and reported; given again, it is taken over anew.
+#[test]
+fn s1_a_fenced_lane_is_reported_and_taken_over_when_it_is_given_again() {
+    let mut rig = Rig::new(&[8], true);
+    rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 1 });
+    rig.lanes(EPOCH, &[0], &[]);
+    let fenced = |count| Event::LaneFenced {
+        grant: lane_grant(0, count),
+    };
+    let told = |rig: &Rig| {
+        let reports = rig.reports.lock().unwrap();
+        let is = |report: &&Up| matches!(report, Up::LaneFenced { lane, .. } if *lane == lane_grant(0, 1));
+        reports.iter().filter(is).count()
+    };
+    rig.until(|shards, _| !shards.log.is_empty());
+    rig.shards.lock().unwrap().lanes.clear();
+    rig.trainer.event(fenced(1));
+    rig.trainer.event(fenced(1));
+    assert_eq!(told(&rig), 1);
+    rig.lane_grants(EPOCH, vec![lane_grant(0, 2)], &[]);
+    assert!(rig.shards.lock().unwrap().lanes.contains_key(&Lane(0)));
+    rig.trainer.event(fenced(1));
+    assert_eq!(told(&rig), 1, "of the hand-out before");
+    // The same order again, as after a reconnection.
+    rig.shards.lock().unwrap().lanes.clear();
+    rig.lane_grants(EPOCH, vec![lane_grant(0, 2)], &[]);
+    assert!(rig.shards.lock().unwrap().lanes.is_empty());
+}
+
 #[test]
 fn a_lane_taken_again_hears_nothing_of_its_old_feed() {
     let mut rig = Rig::new(&[30], true);
@@ -613,7 +659,9 @@ fn a_bad_record_fails_its_task_by_name() {
         let (attempt, retryable, error) = failed.unwrap();
         assert_eq!(attempt, if sharing == Sharing::Queue { 2 } else { 0 });
         assert!(
-            !retryable && error.ends_with("000.libsvm:3:1: expected a label, found \"bad\""),
+            !retryable
+                && error
+                    .contains("000.libsvm:3:1: expected a label, found \"bad\"; data.bad-records"),
             "{error}"
         );
     }
@@ -636,6 +684,23 @@ fn a_drained_trainer_hands_back_what_it_held() {
             .any(|position| position.task == TaskId(0) && position.step > Step(0))
     );
     assert!(rig.shards.lock().unwrap().tasks.is_empty());
+}
+
+#[test]
+fn a_trainer_without_work_answers_a_drain_at_once() {
+    let mut rig = Rig::new(&[5], true);
+    rig.trainer.command(Command::Drain);
+    let drained = |rig: &Rig| {
+        let reports = rig.reports.lock().unwrap();
+        let is_drained = |report: &&Up| matches!(report, Up::Drained { .. });
+        reports.iter().filter(is_drained).count()
+    };
+    assert_eq!(drained(&rig), 1);
+    // Work that was on its way is not begun.
+    rig.phase(EPOCH, 0, Sharing::Queue);
+    rig.tasks(0, &[(0, 1, 0)]);
+    assert_eq!(drained(&rig), 2);
+    assert!(rig.shards.lock().unwrap().log.is_empty());
 }
 
 pub(crate) fn sample() -> JobSpec {
@@ -694,6 +759,7 @@ pub(crate) fn sample() -> JobSpec {
         output: OutputSpec {
             model: at("/out/model"),
             formats: vec![ModelFormat::Safetensors],
+            permissions: None,
         },
         am: AmSpec {
             memory: Bytes::mib(256),

@@ -14,8 +14,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::Sender;
 use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, Unit};
-use heddle_protocol::control::{Command, Phase, ShardPlace, Sharing, TaskGrant, Up, Welcome};
+use heddle_protocol::control::{
+    Command, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant, Up, Welcome,
+};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
+use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{JobSpec, NanPolicy, phase_kind};
@@ -24,11 +27,10 @@ use super::hooks::{TestHooks, When};
 use super::pipeline::{Pipeline, Want};
 use super::plane::DataPlane;
 use super::status::Status;
-use super::work::{Readiness, RunningTask, Work};
+use super::work::{Readiness, RunningLane, RunningTask, Work};
 use crate::algorithm::Algorithm;
-use crate::feed::{Feed, FeedId, FeedItem, FeedSettings};
-use crate::lanes::{lane_tasks, task_order};
-use crate::reader::RecordFormat;
+use crate::feed::{Feed, FeedId, FeedItem, FeedSettings, patiently};
+use crate::reader::{Labels, RecordFormat};
 
 /// How often positions of tasks are reported (ASP), at the most.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -58,6 +60,7 @@ pub(super) struct Trainer<P> {
     cut: CutId,
     /// No more steps are taken.
     drained: bool,
+    no_thread: Option<std::io::Error>,
     last_progress: Instant,
     /// Own computing time since the start, waiting excluded.
     computed: Duration,
@@ -70,6 +73,7 @@ impl<P: DataPlane> Trainer<P> {
     )]
     pub(super) fn new(
         welcome: &Welcome,
+        plan: InputPlan,
         algorithm: Box<dyn Algorithm>,
         plane: P,
         report: Report,
@@ -80,7 +84,7 @@ impl<P: DataPlane> Trainer<P> {
     ) -> Self {
         Self {
             spec: Arc::new(welcome.spec.clone()),
-            plan: Arc::new(welcome.plan.clone()),
+            plan: Arc::new(plan),
             algorithm,
             plane,
             report,
@@ -93,6 +97,7 @@ impl<P: DataPlane> Trainer<P> {
             begun: None,
             cut: CutId::default(),
             drained: false,
+            no_thread: None,
             last_progress: Instant::now(),
             computed: Duration::ZERO,
         }
@@ -111,7 +116,7 @@ impl<P: DataPlane> Trainer<P> {
                 epoch,
                 phase,
                 places,
-            } => self.new_work(epoch, phase, places),
+            } => self.new_work(epoch, phase, self.hooks.places(places)),
             Command::Lanes {
                 epoch,
                 phase,
@@ -175,10 +180,12 @@ impl<P: DataPlane> Trainer<P> {
                     format: self.spec.data.format,
                     index_base: self.spec.data.index_base,
                     features: self.algorithm.features(&self.spec),
+                    labels: Labels::Required,
                 },
                 rows: self.spec.training.batch as usize,
                 bad_records: self.spec.data.bad_records,
                 quarantine: self.quarantine.clone(),
+                waits: self.status.waits(),
             },
             ready,
             order: task_order(seed, phase.no, tasks, self.spec.data.shuffle),
@@ -196,7 +203,7 @@ impl<P: DataPlane> Trainer<P> {
         &mut self,
         epoch: Epoch,
         phase: PhaseNo,
-        lanes: Vec<Lane>,
+        lanes: Vec<LaneGrant>,
         steps: BTreeMap<TaskId, u64>,
     ) {
         let era = Era { epoch, phase };
@@ -214,17 +221,37 @@ impl<P: DataPlane> Trainer<P> {
             .lanes
             .keys()
             .copied()
-            .filter(|lane| !lanes.contains(lane))
+            .filter(|lane| !lanes.iter().any(|grant| grant.lane == *lane))
             .collect();
         for lane in gone {
             work.lanes.remove(&lane);
             self.plane.give_up(era, lane);
         }
-        for lane in lanes {
-            if let Entry::Vacant(free) = work.lanes.entry(lane) {
-                free.insert(None);
-                self.plane.take_over(era, lane);
+        for grant in lanes {
+            let LaneGrant { lane, hand_out } = grant;
+            let known = work.lanes.get(&lane).map(|run| run.hand_out);
+            if known.is_none_or(|known| known < hand_out) {
+                let run = RunningLane {
+                    hand_out,
+                    pipeline: None,
+                };
+                work.lanes.insert(lane, run);
+                self.plane.take_over(era, grant);
             }
+        }
+    }
+
+    /// A later hand-out of the lane has asked a shard: usually another trainer has the lane by now, and the order that
+    /// says so is on its way. If not, the ApplicationMaster hands the lane out again.
+    fn lane_fenced(&mut self, grant: LaneGrant) {
+        let Some(work) = &mut self.work else { return };
+        if let Entry::Occupied(run) = work.lanes.entry(grant.lane)
+            && run.get().hand_out == grant.hand_out
+        {
+            run.remove();
+            let Era { epoch, phase } = work.era;
+            let lane = grant;
+            (self.report)(Up::LaneFenced { epoch, phase, lane });
         }
     }
 
@@ -271,8 +298,11 @@ impl<P: DataPlane> Trainer<P> {
 
     /// Gives everything back. The ApplicationMaster answers with the order to stop.
     fn drain(&mut self) {
-        let Some(work) = &mut self.work else { return };
         self.drained = true;
+        let Some(work) = &mut self.work else {
+            // Nothing was handed out yet. The ApplicationMaster waits for this answer all the same.
+            return self.stays_drained(Era::default());
+        };
         let tasks = work.positions();
         let lanes: Vec<Lane> = work.lanes.keys().copied().collect();
         let era = work.era;
@@ -303,6 +333,10 @@ impl<P: DataPlane> Trainer<P> {
             Event::Unreachable { member, refused } => {
                 return (self.report)(Up::Unreachable { member, refused });
             }
+            Event::Outages { members } => {
+                self.status.lock().beat.unreachable = members;
+                return;
+            }
             Event::Fault(fault) => {
                 return self.fatal(EXIT_INTERNAL, heddle_storage::chain(&fault));
             }
@@ -319,6 +353,7 @@ impl<P: DataPlane> Trainer<P> {
         }
         match event {
             Event::Compute { lane, step } => self.compute_from(lane, step),
+            Event::LaneFenced { grant } => self.lane_fenced(grant),
             // Nothing more is computed for it. Its pipeline may still owe the report of its last task.
             Event::Ended { lane } => tracing::debug!(%lane, "lane ended"),
             Event::Pulled { pull, items } => self.pulled(pull, items),
@@ -335,6 +370,7 @@ impl<P: DataPlane> Trainer<P> {
             Event::Begun { .. }
             | Event::AtBarrier { .. }
             | Event::Unreachable { .. }
+            | Event::Outages { .. }
             | Event::Fault(_) => {}
         }
         self.publish();
@@ -345,23 +381,26 @@ impl<P: DataPlane> Trainer<P> {
         let Sharing::Lanes { lanes } = work.sharing else {
             return;
         };
-        let Some(place) = work.lanes.get_mut(&lane) else {
+        let Some(run) = work.lanes.get_mut(&lane) else {
             return;
         };
         // The old one's thread ends with it, whatever comes of the new one.
-        *place = None;
-        let tasks = lane_tasks(&work.order, lane, lanes);
-        let known = work.known_steps.clone();
+        run.pipeline = None;
+        let tasks: Vec<TaskId> = lane_tasks(&work.order, lane, lanes).collect();
+        let known = tasks
+            .iter()
+            .filter_map(|task| Some((*task, *work.known_steps.get(task)?)))
+            .collect();
         let (settings, unit) = (work.settings.clone(), Unit::Lane(lane));
         let Some(feed) = self.feed(settings, tasks, step, known) else {
             return;
         };
-        if let Some(place) = self
+        if let Some(run) = self
             .work
             .as_mut()
             .and_then(|work| work.lanes.get_mut(&lane))
         {
-            *place = Some(Pipeline::new(unit, feed, step, false));
+            run.pipeline = Some(Pipeline::new(unit, feed, step, false));
         }
     }
 
@@ -374,13 +413,15 @@ impl<P: DataPlane> Trainer<P> {
     ) -> Option<Feed> {
         self.feeds += 1;
         let id = FeedId(self.feeds);
-        match Feed::start(id, settings, tasks, start.0, known, self.items.clone()) {
+        let items = &self.items;
+        let start = || {
+            let (settings, tasks, known) = (settings.clone(), tasks.clone(), known.clone());
+            Feed::start(id, settings, tasks, start.0, known, items.clone())
+        };
+        match patiently(start) {
             Ok(feed) => Some(feed),
             Err(error) => {
-                self.fatal(
-                    EXIT_FAILED,
-                    format!("cannot start a thread for reading: {error}"),
-                );
+                self.no_thread = Some(error);
                 None
             }
         }
@@ -557,6 +598,9 @@ impl<P: DataPlane> Trainer<P> {
                 let metrics = pipeline.metrics();
                 let mut status = self.status.lock();
                 status.beat.rows += metrics.rows - rows;
+                if matches!(want, Some(Want::Computed)) {
+                    status.beat.evaluated_rows += metrics.rows - rows;
+                }
                 status.beat.loss_rows += metrics.rows - rows;
                 status.beat.loss_sum += metrics.loss_sum - loss;
                 status.beat.compute_ms = self.computed.as_millis() as u64;
@@ -651,6 +695,11 @@ impl<P: DataPlane> Trainer<P> {
         self.begin_tasks();
     }
 
+    /// Why this container cannot go on though the job can: its node gives no thread. To be asked after each call.
+    pub(super) fn no_thread(&mut self) -> Option<std::io::Error> {
+        self.no_thread.take()
+    }
+
     fn fatal(&mut self, exit_code: u8, error: String) {
         tracing::error!(exit_code, error, "the job cannot go on");
         (self.report)(Up::Fatal { exit_code, error });
@@ -665,8 +714,8 @@ impl<P: DataPlane> Trainer<P> {
         status.beat.step = work
             .lanes
             .values()
-            .flatten()
-            .map(|lane| lane.reached)
+            .filter_map(|run| run.pipeline.as_ref())
+            .map(|pipeline| pipeline.reached)
             .min()
             .unwrap_or_default();
         status.busy = Some(work.busy(self.cut));

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use heddle_client::machine::{Era, PullId, Unit};
-use heddle_protocol::control::{Busy, Sharing, TaskGrant, TaskPosition};
-use heddle_protocol::ids::{CutId, Lane, TaskId};
+use heddle_protocol::control::{Busy, LaneGrant, Sharing, TaskGrant, TaskPosition};
+use heddle_protocol::ids::{CutId, HandOut, Lane, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::PhaseKind;
 
@@ -21,8 +21,8 @@ pub(super) struct Work {
     /// All tasks in the order in which they are dealt to lanes.
     pub(super) order: Vec<TaskId>,
     pub(super) known_steps: BTreeMap<TaskId, u64>,
-    /// Lanes that are run here; a pipeline once it is known where they stand.
-    pub(super) lanes: BTreeMap<Lane, Option<Pipeline>>,
+    /// Lanes that are run here.
+    pub(super) lanes: BTreeMap<Lane, RunningLane>,
     /// Tasks that are held and not begun, in the order to work on them.
     pub(super) waiting: VecDeque<TaskGrant>,
     pub(super) running: BTreeMap<TaskId, RunningTask>,
@@ -38,6 +38,13 @@ pub(super) enum Readiness {
     Failed,
 }
 
+/// A lane that is run here.
+pub(super) struct RunningLane {
+    pub(super) hand_out: HandOut,
+    /// None until it is known where the lane stands.
+    pub(super) pipeline: Option<Pipeline>,
+}
+
 /// A task that is being worked on.
 pub(super) struct RunningTask {
     pub(super) grant: TaskGrant,
@@ -50,13 +57,14 @@ impl Work {
     /// All pipelines there are.
     pub(super) fn pipelines(&mut self) -> impl Iterator<Item = &mut Pipeline> {
         let tasks = self.running.values_mut().map(|run| &mut run.pipeline);
-        self.lanes.values_mut().flatten().chain(tasks)
+        let lanes = self.lanes.values_mut();
+        lanes.filter_map(|run| run.pipeline.as_mut()).chain(tasks)
     }
 
     /// The pipeline of one lane or task, if there is one.
     pub(super) fn pipeline(&mut self, unit: Unit) -> Option<&mut Pipeline> {
         match unit {
-            Unit::Lane(lane) => self.lanes.get_mut(&lane)?.as_mut(),
+            Unit::Lane(lane) => self.lanes.get_mut(&lane)?.pipeline.as_mut(),
             Unit::Task(task) => self.running.get_mut(&task).map(|run| &mut run.pipeline),
         }
     }
@@ -67,7 +75,6 @@ impl Work {
             task: grant.task,
             attempt: grant.attempt,
             step,
-            done: false,
         };
         let running = self
             .running
@@ -82,6 +89,15 @@ impl Work {
             .collect()
     }
 
+    /// Lanes that are run here, with their hand-outs.
+    fn lane_grants(&self) -> Vec<LaneGrant> {
+        let grant = |(&lane, run): (&Lane, &RunningLane)| LaneGrant {
+            lane,
+            hand_out: run.hand_out,
+        };
+        self.lanes.iter().map(grant).collect()
+    }
+
     /// What a registration says.
     pub(super) fn busy(&self, cut: CutId) -> Busy {
         Busy {
@@ -89,7 +105,7 @@ impl Work {
             phase: self.era.phase,
             cut,
             tasks: self.positions(),
-            lanes: self.lanes.keys().copied().collect(),
+            lanes: self.lane_grants(),
         }
     }
 }

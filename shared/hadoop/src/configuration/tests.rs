@@ -216,3 +216,20 @@ fn addresses_take_the_default_port_and_may_be_missing() {
         .expect_err("has no port");
     configuration.address("a", None).expect_err("needs one");
 }
+
+#[test]
+fn built_in_default_is_not_a_stated_value() {
+    let key = "yarn.am.liveness-monitor.expiry-interval-ms";
+    let mut configuration = Configuration::with_defaults(Environment::empty());
+    assert!(
+        configuration
+            .trimmed(key)
+            .is_ok_and(|value| value.is_some())
+    );
+    assert!(!configuration.is_stated(key) && !configuration.is_stated("no.such.key"));
+    configuration.set(key, "900000", "test");
+    assert!(
+        configuration.is_stated(key),
+        "also when the value is the default's"
+    );
+}

@@ -264,3 +264,24 @@ pub struct SetSafeModeResponseProto {
     #[prost(bool, required, tag = "1")]
     pub result: bool,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetEzForPathRequestProto {
+    #[prost(string, required, tag = "1")]
+    pub src: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetEzForPathResponseProto {
+    /// Absent outside of encryption zones.
+    #[prost(message, optional, tag = "1")]
+    pub zone: ::core::option::Option<EncryptionZoneProto>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EncryptionZoneProto {
+    #[prost(int64, required, tag = "1")]
+    pub id: i64,
+    /// Root directory of the zone.
+    #[prost(string, required, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(string, required, tag = "5")]
+    pub key_name: ::prost::alloc::string::String,
+}

@@ -183,6 +183,9 @@ impl Proxy {
         let body = Delimited::of(request);
         let id = self.client.next_call_id();
         let mut failures = 0;
+        let mut attempt_limit = options
+            .attempt_timeout
+            .unwrap_or(self.client.shared.options.attempt_timeout);
         loop {
             let login = self.login();
             let index = self.active.load(Ordering::Acquire);
@@ -198,9 +201,6 @@ impl Proxy {
                 method: method.to_owned(),
                 body: body.clone(),
             };
-            let attempt_limit = options
-                .attempt_timeout
-                .unwrap_or(self.client.shared.options.attempt_timeout);
             let attempt_by = deadline.min(later(Instant::now(), attempt_limit));
             let error = match self.attempt(address, login, frame, attempt_by).await {
                 Ok(mut reply) => {
@@ -215,6 +215,10 @@ impl Proxy {
                 Err(error) => error,
             };
             failures += 1;
+            if matches!(error, RpcError::Deadline { .. }) {
+                // A server that is slow for everybody would never answer tries of the same length.
+                attempt_limit = attempt_limit.saturating_mul(2);
+            }
             let backoff = &self.client.shared.options.backoff;
             let decision = decide(
                 &error,

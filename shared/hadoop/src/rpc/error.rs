@@ -169,6 +169,12 @@ impl RpcError {
         self.remote().is_some_and(|exception| exception.is(class))
     }
 
+    /// Whether the server does not implement the called method.
+    pub fn is_no_such_method(&self) -> bool {
+        self.remote()
+            .is_some_and(RemoteException::is_no_such_method)
+    }
+
     /// Whether the server could not be reached, or nothing listens there.
     pub fn is_connect(&self) -> bool {
         matches!(self, Self::Connect { .. })

@@ -76,6 +76,32 @@ impl RpcOptions {
     }
 }
 
+impl RpcOptions {
+    /// Says who calls (`hadoop.caller.context`), in the servers' audit logs, where the site has switched that on
+    /// (`hadoop.caller.context.enabled`). `context` is cut to the bytes that servers keep
+    /// (`hadoop.caller.context.max.size`).
+    ///
+    /// # Errors
+    /// When the largest size is no number.
+    pub fn with_caller_context(
+        self,
+        configuration: &Configuration,
+        context: &str,
+    ) -> Result<Self, ValueError> {
+        if !configuration.boolean("hadoop.caller.context.enabled", false)? {
+            return Ok(self);
+        }
+        let max = configuration.integer("hadoop.caller.context.max.size", 128)?;
+        let max = usize::try_from(max).unwrap_or(0).min(context.len());
+        let end = (0..=max).rev().find(|end| context.is_char_boundary(*end));
+        let context = &context[..end.unwrap_or(0)];
+        Ok(Self {
+            caller_context: (!context.is_empty()).then(|| context.to_owned()),
+            ..self
+        })
+    }
+}
+
 /// `from + span`, or ten years later when that is beyond what the clock can tell: a span may be any number that a
 /// configuration file holds.
 pub(super) fn later(from: Instant, span: Duration) -> Instant {
@@ -100,7 +126,8 @@ pub enum Retry {
 pub struct CallOptions {
     /// Longest time in all: waiting, connecting, all tries. The call is over by then, with a reply or an error.
     pub timeout: Duration,
-    /// Longest time for one try, when other than [`RpcOptions::attempt_timeout`].
+    /// Longest time for the first try, when other than [`RpcOptions::attempt_timeout`]. Each try that ends by time
+    /// doubles the limit of the next.
     pub attempt_timeout: Option<Duration>,
     /// What may be tried again.
     pub retry: Retry,
@@ -134,7 +161,7 @@ impl CallOptions {
         }
     }
 
-    /// The same with another limit for each try.
+    /// The same with another limit for the first try.
     pub fn with_attempt_timeout(self, limit: Duration) -> Self {
         Self {
             attempt_timeout: Some(limit),
@@ -169,6 +196,24 @@ mod tests {
         let huge = options(&[("ipc.ping.interval", "9223372036854775807d")]).expect("is good");
         assert!(later(Instant::now(), huge.ping_interval) > Instant::now());
         assert!(later(Instant::now(), Duration::MAX) > Instant::now());
+    }
+
+    #[test]
+    fn caller_context_is_sent_where_the_site_wants_it() {
+        let context = |pairs: &[(&str, &str)]| {
+            let mut configuration = Configuration::with_defaults(Environment::empty());
+            for (key, value) in pairs {
+                configuration.set(key, *value, "test");
+            }
+            let options = RpcOptions::default();
+            let options = options.with_caller_context(&configuration, "heddle_application_1_1");
+            options.expect("is good").caller_context
+        };
+        let on = ("hadoop.caller.context.enabled", "true");
+        assert_eq!(context(&[]), None);
+        assert_eq!(context(&[on]).as_deref(), Some("heddle_application_1_1"));
+        let short = ("hadoop.caller.context.max.size", "6");
+        assert_eq!(context(&[on, short]).as_deref(), Some("heddle"));
     }
 
     #[test]

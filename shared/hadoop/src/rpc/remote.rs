@@ -91,6 +91,13 @@ impl RemoteException {
         self.is("InvalidToken")
     }
 
+    /// The server does not implement the method: it is older than the method, or another implementation of the
+    /// protocol (`ERROR_NO_SUCH_METHOD`, `RpcNoSuchMethodException`).
+    pub fn is_no_such_method(&self) -> bool {
+        self.code == Some(RpcErrorCodeProto::ErrorNoSuchMethod)
+            || self.is("RpcNoSuchMethodException")
+    }
+
     /// The caller may not do this (`AccessControlException`, `AuthorizationException`).
     pub fn is_denied(&self) -> bool {
         self.is("AccessControlException") || self.is("AuthorizationException")

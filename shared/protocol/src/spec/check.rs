@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::job::{Algorithm, Consistency, JobSpec, ModelFormat, TaskSize};
-use super::table::{Optimizer, TableKind, TableSpec};
+use super::table::{Optimizer, TableKind};
 use super::value::{Bytes, DurationMs};
 
 /// Most passes a job may have; far above use, and keeps phase numbers from overflowing.
@@ -250,54 +250,42 @@ impl JobSpec {
         )
     }
 
-    /// The fullest pserver must hold its shards, their snapshot copies, and room to work.
+    /// The fullest pserver must hold its shards and all that it does with them.
     fn check_memory(&self) -> Result<(), SpecError> {
-        let memory = self.pservers.memory;
-        let tables = self.pserver_table_bytes();
-        let copies = self.checkpoint.memory.of(memory);
-        let need = tables
-            .0
-            .saturating_add(copies.0)
-            .saturating_add(PSERVER_BASE.0);
-        rule(need <= memory.0, "pservers.memory", || {
-            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let (memory, need) = (self.pservers.memory, self.pserver_memory());
+        rule(need.total().0 <= memory.0, "pservers.memory", || {
+            let enough = self.pserver_memory_that_suffices().0.div_ceil(1 << 20);
             format!(
-                "is {memory}, must be at least {} MiB: {} MiB of tables and optimizer state on the fullest pserver, {} MiB of snapshot copies (checkpoint.memory), {} MiB of buffers",
-                mib(need),
-                mib(tables.0),
-                mib(copies.0),
-                mib(PSERVER_BASE.0),
+                "is {memory}, must be at least {enough} MiB: {}",
+                need.in_words()
             )
         })
+    }
+
+    /// How many shards a pserver can hold that may use `memory`, beside copies and buffers; at most all of the job.
+    #[must_use]
+    pub fn shards_that_fit(&self, memory: Bytes) -> u32 {
+        // Copies and frames that wait take a part of the memory, so they grow with it.
+        let mut spec = self.clone();
+        spec.pservers.memory = memory;
+        // The bytes grow with the shards: the first that is too many.
+        let (mut fit, mut too_many) = (0, self.pservers.shards + 1);
+        while fit + 1 < too_many {
+            let middle = fit + (too_many - fit) / 2;
+            match spec.pserver_memory_of(middle).total() <= memory {
+                true => fit = middle,
+                false => too_many = middle,
+            }
+        }
+        fit
     }
 
     /// Bytes of parameters and optimizer state on the pserver that holds most shards.
     #[must_use]
     pub fn pserver_table_bytes(&self) -> Bytes {
-        let (shards, count) = (self.pservers.shards.max(1), self.pservers.count.max(1));
-        let fullest = u64::from(shards.div_ceil(count));
-        let bytes_of = |table: &TableSpec| {
-            // Shards differ by at most one row.
-            let rows = table
-                .rows
-                .div_ceil(u64::from(shards))
-                .saturating_mul(fullest)
-                .min(table.rows);
-            let per_value = 4 * (1 + u64::from(table.optimizer.state_per_value()));
-            rows.saturating_mul(u64::from(table.cols))
-                .saturating_mul(per_value)
-        };
-        Bytes(
-            self.tables()
-                .iter()
-                .map(bytes_of)
-                .fold(0, u64::saturating_add),
-        )
+        self.pserver_memory().tables
     }
 }
-
-/// Code, stacks, connection buffers and the saver's buffers of a pserver, without its tables.
-const PSERVER_BASE: Bytes = Bytes::mib(16);
 
 fn rule(holds: bool, key: &'static str, rule: impl FnOnce() -> String) -> Result<(), SpecError> {
     if holds {
@@ -406,11 +394,20 @@ mod tests {
 
     #[test]
     fn a_model_larger_than_the_memory_is_refused_with_the_sum() {
-        let text = refused(|spec| spec.model.features = 1 << 28);
-        assert!(
-            text.starts_with("pservers.memory: is 256MiB, must be at least 592 MiB"),
-            "{text}"
-        );
+        let with = |mib: u64| {
+            let mut spec = sample();
+            spec.model.features = 1 << 28;
+            spec.pservers.memory = Bytes::mib(mib);
+            spec.check()
+        };
+        let text = with(256).expect_err("refused").to_string();
+        let enough = text
+            .strip_prefix("pservers.memory: is 256MiB, must be at least ")
+            .and_then(|rest| rest.split_once(" MiB: 513 MiB of tables"))
+            .unwrap_or_else(|| panic!("{text}"));
+        let enough: u64 = enough.0.parse().expect("a number");
+        with(enough).expect("what the message says suffices");
+        with(enough - 1).expect_err("and no less");
     }
 
     #[test]

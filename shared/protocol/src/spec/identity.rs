@@ -43,12 +43,14 @@ pub fn changeable(key: &str) -> Changeable {
     match key {
         "checkpoint.dir" | "network.ports" | "run.work-dir" | "run.orphan-timeout"
         // Where and how fast, not what: a job trained locally goes on on a cluster.
-        | "trainers.resources" | "checkpoint.bandwidth" => Changeable::Freely,
+        | "trainers.resources" | "checkpoint.bandwidth"
+        // Its default names the run, and the model of a checkpoint is the same wherever it is written.
+        | "output.model" | "output.permissions" => Changeable::Freely,
         key if key.starts_with("yarn.") || key.starts_with("submit.") => Changeable::Freely,
         "data.passes" => Changeable::Upwards,
         "pservers.count" | "pservers.memory" | "pservers.vcores" | "trainers.min"
         | "trainers.max" | "trainers.memory" | "trainers.vcores" | "am.memory" | "am.vcores"
-        | "output.model" | "output.formats" => Changeable::OnResume,
+        | "output.formats" => Changeable::OnResume,
         // Which records a step holds is decided by those that were readable; a record that failed
         // the job was in no step yet, so that the tolerance may be raised after it.
         "data.bad-records" | "training.nan" => Changeable::OnResume,

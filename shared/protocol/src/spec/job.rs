@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::check::SpecError;
 use super::location::Location;
 use super::table::{Optimizer, TableKind, TableSpec};
-use super::value::{Bytes, DurationMs, Every, PortRange, Share};
+use super::value::{Bytes, DurationMs, Every, Permissions, PortRange, Share};
 use super::yarn::{SubmitSpec, YarnSpec};
 use crate::ids::TableId;
 
@@ -251,6 +251,9 @@ pub struct OutputSpec {
     pub model: Location,
     /// At least one, each at most once.
     pub formats: Vec<ModelFormat>,
+    /// Of the model's files; nothing: what the umask leaves (on HDFS: `fs.permissions.umask-mode`).
+    #[serde(default)]
+    pub permissions: Option<Permissions>,
 }
 
 /// A format in which a model is written.
@@ -397,6 +400,7 @@ pub fn sample() -> JobSpec {
         output: OutputSpec {
             model: at("/out/model"),
             formats: vec![ModelFormat::Safetensors],
+            permissions: None,
         },
         am: AmSpec {
             memory: Bytes::mib(256),

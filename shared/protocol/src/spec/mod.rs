@@ -14,6 +14,7 @@ pub mod identity;
 pub mod job;
 pub mod location;
 pub mod phase;
+pub mod pserver_memory;
 pub mod table;
 pub mod value;
 pub mod yarn;
@@ -27,6 +28,7 @@ pub use job::{
 };
 pub use location::Location;
 pub use phase::{PhaseKind, Stage, phase_count, phase_kind};
+pub use pserver_memory::PserverMemory;
 pub use table::{Optimizer, TableKind, TableSpec, shard_of_row, shard_rows};
-pub use value::{Bytes, DurationMs, Every, PortRange, Share};
+pub use value::{Bytes, DurationMs, Every, Permissions, PortRange, Share};
 pub use yarn::{FileSpec, MemoryRetry, SubmitSpec, YarnSpec};

@@ -56,6 +56,31 @@ fn whole(number: f64, factor: f64) -> Option<u64> {
     (product <= 9_007_199_254_740_992.0).then_some(product as u64)
 }
 
+/// Permission bits of files, as octal digits: `0640`. Directories of such files may also be entered by whoever
+/// may read the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permissions(pub u32);
+
+impl FromStr for Permissions {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let octal = (3..=4).contains(&text.len()) && text.bytes().all(|b| matches!(b, b'0'..=b'7'));
+        match u32::from_str_radix(text, 8) {
+            // The owner must be able to replace and to read its own files.
+            Ok(bits) if octal && bits & !0o666 == 0 && bits & 0o600 == 0o600 => Ok(Self(bits)),
+            _ => expected("octal permissions of files such as \"0640\", at least \"0600\""),
+        }
+    }
+}
+
+impl fmt::Display for Permissions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+serde_as_text!(Permissions);
+
 /// A size in bytes. Written `512KiB`, `2GiB`, `64m` (k, m, g, t alone are binary, as for Spark and
 /// YARN), `10MB` (decimal), or a plain number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

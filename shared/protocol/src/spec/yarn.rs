@@ -48,6 +48,9 @@ pub struct YarnSpec {
     /// The job ends (exit code 4) when all pservers and `trainers.min` trainers are not there so long after
     /// they were asked for.
     pub allocation_timeout: DurationMs,
+    /// How long a rollback waits for the container that replaces a lost pserver's. Then the other pservers take
+    /// over its shards, as far as these fit into their memory, until it comes.
+    pub replacement_timeout: DurationMs,
     /// Memory asked for beyond what a process may use, a share of that; see [`JobSpec::container_memory`].
     pub memory_overhead: Share,
     /// Who may look, as YARN writes it: `user,user group,group`, or `*`; empty: the submitter and administrators.
@@ -73,6 +76,7 @@ impl Default for YarnSpec {
             node_label: None,
             max_attempts: 2,
             allocation_timeout: DurationMs::secs(600),
+            replacement_timeout: replacement_timeout(),
             memory_overhead: Share::Percent(10),
             view_acl: String::new(),
             modify_acl: String::new(),
@@ -82,6 +86,10 @@ impl Default for YarnSpec {
             memory_retry: MemoryRetry::default(),
         }
     }
+}
+
+fn replacement_timeout() -> DurationMs {
+    DurationMs::secs(30)
 }
 
 /// `[submit]`: what a submission ships.
@@ -239,6 +247,11 @@ impl JobSpec {
             yarn.allocation_timeout >= DurationMs::secs(1),
             "yarn.allocation-timeout",
             format!("is {}, must be at least 1s", yarn.allocation_timeout),
+        )?;
+        rule(
+            yarn.replacement_timeout >= DurationMs::secs(1),
+            "yarn.replacement-timeout",
+            format!("is {}, must be at least 1s", yarn.replacement_timeout),
         )?;
         let retry = yarn.memory_retry;
         rule(

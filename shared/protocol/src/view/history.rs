@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, Placement};
+use super::{Event, Placement, StorageWaitView};
 use crate::ids::{CutId, Incarnation, Slot};
 
 /// Entries that are kept of each kind. A page of so many rows is still read; a job that lost more
@@ -41,6 +41,19 @@ pub struct LateCheckpointView {
     pub reason: String,
 }
 
+/// A checkpoint that was found damaged and set aside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedCheckpointView {
+    /// Its name.
+    pub cut: CutId,
+    /// When it was found.
+    pub at_ms: u64,
+    /// Where it is now.
+    pub dir: String,
+    /// What is wrong with it.
+    pub error: String,
+}
+
 /// Where counting speed begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstFigures {
@@ -65,6 +78,21 @@ pub struct History {
     /// How many there were.
     #[serde(default)]
     pub checkpoints_late_total: u64,
+    /// Times in which trainers waited for the storage of their input, oldest first; the newest 500.
+    #[serde(default)]
+    pub storage_waits: VecDeque<StorageWaitView>,
+    /// How many there were.
+    #[serde(default)]
+    pub storage_waits_total: u64,
+    /// How long they were together, ms.
+    #[serde(default)]
+    pub storage_waited_ms: u64,
+    /// Checkpoints that were found damaged and set aside, oldest finding first; the newest 500.
+    #[serde(default)]
+    pub checkpoints_damaged: VecDeque<DamagedCheckpointView>,
+    /// How many there were.
+    #[serde(default)]
+    pub checkpoints_damaged_total: u64,
     /// The first figures of this attempt.
     #[serde(default)]
     pub first_figures: Option<FirstFigures>,
@@ -103,6 +131,24 @@ impl History {
                     reason: reason.clone(),
                 };
                 push_bounded(&mut self.checkpoints_late, late);
+            }
+            Event::StorageWait(wait) => {
+                if let Some(ended_ms) = wait.ended_ms {
+                    self.storage_waits_total = self.storage_waits_total.saturating_add(1);
+                    let waited_ms = ended_ms.saturating_sub(wait.since_ms);
+                    self.storage_waited_ms = self.storage_waited_ms.saturating_add(waited_ms);
+                    push_bounded(&mut self.storage_waits, wait.clone());
+                }
+            }
+            Event::CheckpointDamaged { cut, dir, error } => {
+                self.checkpoints_damaged_total = self.checkpoints_damaged_total.saturating_add(1);
+                let damaged = DamagedCheckpointView {
+                    cut: *cut,
+                    at_ms,
+                    dir: dir.clone(),
+                    error: error.clone(),
+                };
+                push_bounded(&mut self.checkpoints_damaged, damaged);
             }
             Event::Progress { rows, .. } => {
                 self.first_figures

@@ -12,19 +12,21 @@
 //! The whole may be repeated: each step recognises what an earlier try of the same process did, by
 //! the salt that only this process knows.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use heddle_protocol::ids::CutId;
 use heddle_protocol::manifest::{Manifest, Salt};
 
 use super::dir::read_manifest;
+use super::files::{Listed, check_shards};
 use super::layout::{MANIFEST, STAGING, is_shard_name, staging_name};
-use super::{Checkpoint, CheckpointDir, CheckpointError, Damage};
+use super::{Checkpoint, CheckpointDir, CheckpointError, Depth};
 use crate::digest::sum_of;
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
-use crate::shard_file::check_sidecar;
-use crate::sidecar::{sidecar_line, sidecar_name};
-use crate::store::Kind;
+use crate::sidecar::{SIDECAR_SUFFIX, sidecar_line, sidecar_name};
+use crate::store::{Kind, Mode};
 use crate::summed::write_whole;
 
 /// How often a rename whose outcome is unknown is resolved and tried again before the caller is told
@@ -206,33 +208,24 @@ impl<'a> Staging<'a> {
     /// there: files of savers that failed half way, which would make `md5sum -c` complain.
     async fn check_files(self, manifest: &Manifest) -> Result<Checked<'a>, CheckpointError> {
         let storage = &*self.dir.storage;
-        let listed = storage.list(&self.path).await?;
-        for file in &manifest.shards {
-            let path = self.path.join(&file.file).map_err(StorageError::from)?;
-            let damaged = |damage| {
-                Err(CheckpointError::Damaged {
-                    file: storage.show(&path),
-                    damage,
-                })
-            };
-            match listed.iter().find(|entry| entry.path == path) {
-                None => return damaged(Damage::Missing),
-                Some(entry) if entry.bytes != file.bytes => {
-                    return damaged(Damage::Length {
-                        expected: file.bytes,
-                        found: entry.bytes,
-                    });
-                }
-                Some(_) => check_sidecar(storage, &self.path, file).await?,
-            }
-        }
-        for entry in listed {
+        let listed = Listed::new(storage.list(&self.path).await?);
+        check_shards(
+            storage,
+            &self.path,
+            &manifest.shards,
+            &listed,
+            Depth::Shallow,
+        )
+        .await?;
+        let wanted: BTreeSet<&str> = manifest
+            .shards
+            .iter()
+            .map(|file| file.file.as_str())
+            .collect();
+        for entry in listed.entries() {
             let name = entry.name();
-            let wanted = manifest
-                .shards
-                .iter()
-                .any(|file| name == file.file || name == sidecar_name(&file.file));
-            if entry.kind == Kind::File && is_shard_name(name) && !wanted {
+            let of = name.strip_suffix(SIDECAR_SUFFIX).unwrap_or(name);
+            if entry.kind == Kind::File && is_shard_name(name) && !wanted.contains(of) {
                 delete_quietly_gone(self.dir, &entry.path).await?;
             }
         }
@@ -264,7 +257,7 @@ impl<'a> Checked<'a> {
 impl Staging<'_> {
     async fn put(&self, path: &StorePath, content: Bytes) -> Result<(), CheckpointError> {
         let storage = &*self.dir.storage;
-        match write_whole(storage, path, content.clone()).await {
+        match write_whole(storage, path, Mode::FILE, content.clone()).await {
             Ok(()) => return Ok(()),
             Err(WriteError::NotDone(error)) if error.is_exists() => {}
             Err(error) => return Err(StorageError::from(error).into()),
@@ -272,7 +265,7 @@ impl Staging<'_> {
         // Bytes that can be read need not have been synced by the try that wrote them, so even the same
         // ones are written anew.
         delete_quietly_gone(self.dir, path).await?;
-        Ok(write_whole(storage, path, content)
+        Ok(write_whole(storage, path, Mode::FILE, content)
             .await
             .map_err(StorageError::from)?)
     }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use heddle_protocol::ids::{CutId, Generation};
-use heddle_protocol::manifest::{MANIFEST_BYTES_MAX, Manifest, ShardFile};
+use heddle_protocol::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use serde::{Deserialize, Serialize};
 
+use super::files::{Listed, check_shards};
 use super::layout::{
     CLAIMS, DAMAGED, JOURNAL, MANIFEST, MARKER, STAGING, cut_of, generation_of,
     is_hidden_probe_name,
@@ -15,7 +16,6 @@ use super::{CheckpointError, ClaimRecord, Damage, Lineage};
 use crate::digest::sum_of;
 use crate::error::{Reason, StorageError, WriteError};
 use crate::path::StorePath;
-use crate::shard_file::ShardReader;
 use crate::sidecar::{SIDECAR_BYTES_MAX, SidecarError, read_sidecar, sidecar_name};
 use crate::store::{Entry, Kind, Mode, Storage};
 use crate::summed::{is_draft_of, publish_small};
@@ -71,6 +71,10 @@ impl CheckpointDir {
         root: StorePath,
     ) -> Result<Self, CheckpointError> {
         check_place(&*storage, &root).await?;
+        // What lies above holds nothing of ours; a model beside the checkpoints may be for others too.
+        if let Some(above) = root.parent() {
+            make_dirs(&*storage, &above, storage.default_mode().of_dir()).await?;
+        }
         make_dirs(&*storage, &root, Mode::DIR).await?;
         let dir = Self { storage, root };
         if !dir.is_marked().await? {
@@ -448,10 +452,8 @@ impl Checkpoint {
         depth: Depth,
     ) -> Result<Self, CheckpointError> {
         let manifest = read_manifest(storage, dir).await?;
-        let listed = storage.list(dir).await?;
-        for file in &manifest.shards {
-            check_shard(storage, dir, file, &listed, depth).await?;
-        }
+        let listed = Listed::new(storage.list(dir).await?);
+        check_shards(storage, dir, &manifest.shards, &listed, depth).await?;
         Ok(Self {
             dir: dir.clone(),
             manifest,
@@ -486,6 +488,7 @@ pub(super) async fn read_manifest(
     let content = match read_small(storage, &path, MANIFEST_BYTES_MAX).await {
         Ok(content) => content,
         Err(error) if error.is_not_found() => return Err(damaged(Damage::Missing)),
+        Err(error) if error.is_no_file() => return Err(damaged(Damage::NotAFile)),
         Err(error) => return Err(error.into()),
     };
     let sidecar = path
@@ -496,7 +499,7 @@ pub(super) async fn read_manifest(
         Err(error) if error.is_not_found() => {
             return Err(damaged(Damage::Sidecar(SidecarError::Missing)));
         }
-        Err(error) if matches!(error.reason, Reason::Unsupported(_)) => {
+        Err(error) if matches!(error.reason, Reason::Unsupported(_)) || error.is_no_file() => {
             return Err(damaged(Damage::Sidecar(SidecarError::Form)));
         }
         Err(error) => return Err(error.into()),
@@ -508,46 +511,4 @@ pub(super) async fn read_manifest(
         return Err(damaged(Damage::Sum { expected, found }));
     }
     Manifest::from_json(&content).map_err(|error| CheckpointError::of_manifest(&shown, error))
-}
-
-async fn check_shard(
-    storage: &dyn Storage,
-    dir: &StorePath,
-    file: &ShardFile,
-    listed: &[Entry],
-    depth: Depth,
-) -> Result<(), CheckpointError> {
-    let path = dir.join(&file.file).map_err(StorageError::from)?;
-    let damaged = |damage| {
-        Err(CheckpointError::Damaged {
-            file: storage.show(&path),
-            damage,
-        })
-    };
-    match listed.iter().find(|entry| entry.path == path) {
-        None => return damaged(Damage::Missing),
-        Some(entry) if entry.bytes != file.bytes => {
-            return damaged(Damage::Length {
-                expected: file.bytes,
-                found: entry.bytes,
-            });
-        }
-        Some(_) => {}
-    }
-    match depth {
-        Depth::Shallow => crate::shard_file::check_sidecar(storage, dir, file).await,
-        Depth::Full => match ShardReader::open(storage, dir, file).await?.check().await {
-            // Once more before it is called damaged: on HDFS another replica may serve the second
-            // reading, and a bit that fell over on the way is no damage of the file.
-            Err(CheckpointError::Damaged {
-                damage: Damage::Sum { .. },
-                ..
-            }) => ShardReader::open(storage, dir, file)
-                .await?
-                .check()
-                .await
-                .map(drop),
-            other => other.map(drop),
-        },
-    }
 }

@@ -22,6 +22,7 @@
 
 mod commit;
 mod dir;
+mod files;
 mod layout;
 mod lineage;
 mod remove;
@@ -41,7 +42,7 @@ pub use dir::{Checkpoint, CheckpointDir, Depth};
 pub(crate) use layout::hidden_probe_name;
 pub use lineage::{ClaimRecord, Lineage, Owner};
 pub use remove::Swept;
-pub use restore::{Candidate, Health, OnCorrupt};
+pub use restore::{Candidate, DamagedCheckpoint, Health, Newest, OnCorrupt};
 
 /// What is wrong with a file whose bytes are proven to be other than those written.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +69,9 @@ pub enum Damage {
     /// The sidecar is missing or does not vouch for the file.
     #[error("the sidecar is wrong")]
     Sidecar(#[source] SidecarError),
+    /// Another kind of thing has its name.
+    #[error("it is not a regular file")]
+    NotAFile,
     /// No shard file.
     #[error("the file is malformed")]
     Format(#[source] FormatError),
@@ -87,7 +91,7 @@ pub enum CheckpointError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// A file is proven damaged.
-    #[error("{file}: {damage}")]
+    #[error("{file} is damaged")]
     Damaged {
         /// Which.
         file: String,

@@ -37,9 +37,28 @@ pub enum Health {
 /// How often a list that turned out to be out of date is made anew.
 const LOOKS: u32 = 8;
 
+/// A checkpoint that was passed over.
+#[derive(Debug)]
+pub struct DamagedCheckpoint {
+    /// Its name.
+    pub cut: CutId,
+    /// What is wrong with it.
+    pub error: CheckpointError,
+}
+
+/// What a search for the newest whole checkpoint gave.
+#[derive(Debug, Default)]
+pub struct Newest {
+    /// The newest that passes the checks; none only where the lineage has never had one.
+    pub checkpoint: Option<Checkpoint>,
+    /// Newer ones that are damaged, newest first. They are where they were: whoever owns the directory sets them aside
+    /// ([`CheckpointDir::set_aside`]) and says so.
+    pub damaged: Vec<DamagedCheckpoint>,
+}
+
 /// What going through the checkpoints gave.
 enum Look {
-    Found(Box<Checkpoint>),
+    Found(Box<Newest>),
     /// One of the list is not there any more.
     Moved,
     None {
@@ -83,8 +102,7 @@ impl CheckpointDir {
         Ok(found)
     }
 
-    /// The newest checkpoint of the lineage that passes the checks; `None` only where the lineage has
-    /// never had one.
+    /// The newest checkpoint of the lineage that passes the checks, and those passed over for it.
     ///
     /// # Errors
     /// - `Storage`: one could not be read just now; nothing older was tried.
@@ -96,7 +114,7 @@ impl CheckpointDir {
         lineage: &Lineage,
         depth: Depth,
         on_corrupt: OnCorrupt,
-    ) -> Result<Option<Checkpoint>, CheckpointError> {
+    ) -> Result<Newest, CheckpointError> {
         self.newest_below(lineage, None, depth, on_corrupt).await
     }
 
@@ -111,12 +129,15 @@ impl CheckpointDir {
         below: Option<CutId>,
         depth: Depth,
         on_corrupt: OnCorrupt,
-    ) -> Result<Option<Checkpoint>, CheckpointError> {
+    ) -> Result<Newest, CheckpointError> {
         for _ in 0..LOOKS {
             match self.look(lineage, below, depth, on_corrupt).await? {
-                Look::Found(checkpoint) => return Ok(Some(*checkpoint)),
+                Look::Found(found) => return Ok(*found),
                 Look::Moved => {}
-                Look::None { damaged } => return self.none_left(lineage, damaged).await,
+                Look::None { damaged } => {
+                    self.none_left(lineage, damaged).await?;
+                    return Ok(Newest::default());
+                }
             }
         }
         let reason = Reason::Unavailable;
@@ -134,16 +155,19 @@ impl CheckpointDir {
         depth: Depth,
         on_corrupt: OnCorrupt,
     ) -> Result<Look, CheckpointError> {
-        let mut damaged = 0;
+        let mut damaged = Vec::new();
         let names = self.names().await?;
         let counts = |cut: &&CutId| lineage.holds(**cut) && below.is_none_or(|below| **cut < below);
         for &cut in names.iter().rev().filter(counts) {
             match self.load(cut, depth).await {
                 Ok(checkpoint) => {
-                    if damaged > 0 {
-                        warn!(%cut, damaged, "an older checkpoint is used");
+                    if !damaged.is_empty() {
+                        warn!(%cut, damaged = damaged.len(), "an older checkpoint is used");
                     }
-                    return Ok(Look::Found(Box::new(checkpoint)));
+                    return Ok(Look::Found(Box::new(Newest {
+                        checkpoint: Some(checkpoint),
+                        damaged,
+                    })));
                 }
                 Err(error) => {
                     // A predecessor that lives after all deletes an old one only when it has newer
@@ -155,11 +179,13 @@ impl CheckpointDir {
                         return Err(error);
                     }
                     error!(%cut, error = %chain(&error), "a checkpoint is damaged");
-                    damaged += 1;
+                    damaged.push(DamagedCheckpoint { cut, error });
                 }
             }
         }
-        Ok(Look::None { damaged })
+        Ok(Look::None {
+            damaged: damaged.len(),
+        })
     }
 
     /// What it means that no checkpoint was found: an error unless there never was one.
@@ -167,7 +193,7 @@ impl CheckpointDir {
         &self,
         lineage: &Lineage,
         mut damaged: usize,
-    ) -> Result<Option<Checkpoint>, CheckpointError> {
+    ) -> Result<(), CheckpointError> {
         damaged += self.set_aside_of(lineage).await?;
         if damaged > 0 {
             return Err(CheckpointError::NoneUsable {
@@ -180,7 +206,7 @@ impl CheckpointDir {
                 dir: self.show(&self.root),
                 cut,
             }),
-            None => Ok(None),
+            None => Ok(()),
         }
     }
 

@@ -164,10 +164,12 @@ struct Yield(bool);
 impl Future for Yield {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if std::mem::replace(&mut self.0, true) {
             Poll::Ready(())
         } else {
+            // Calls that are under way together are polled again only when they say that they can go on.
+            context.waker().wake_by_ref();
             Poll::Pending
         }
     }
@@ -278,6 +280,17 @@ impl Storage for Faulty {
         let place = format!("{} to {}", self.show(from), self.show(to));
         self.faults
             .write(Op::Rename, place, self.inner.rename(from, to))
+            .await
+    }
+
+    fn default_mode(&self) -> Mode {
+        self.inner.default_mode()
+    }
+
+    async fn replace(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
+        let place = format!("{} over {}", self.show(from), self.show(to));
+        self.faults
+            .write(Op::Rename, place, self.inner.replace(from, to))
             .await
     }
 

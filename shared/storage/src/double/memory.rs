@@ -278,6 +278,26 @@ impl Storage for MemoryStorage {
         Ok(())
     }
 
+    async fn replace(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
+        let mut nodes = lock(&self.nodes);
+        match (nodes.get(from), nodes.get(to)) {
+            (None, _) => {
+                let error = self.error(Op::Rename, from, Reason::NotFound);
+                return Err(WriteError::NotDone(error));
+            }
+            (Some(_), Some(Node::Dir)) => {
+                let error = self.error(Op::Rename, to, Reason::IsADirectory);
+                return Err(WriteError::NotDone(error));
+            }
+            (Some(_), Some(Node::File(old))) => lock(old).deleted = true,
+            (Some(_), None) => self.room_for(&nodes, Op::Rename, to)?,
+        }
+        if let Some(node) = nodes.remove(from) {
+            nodes.insert(to.clone(), node);
+        }
+        Ok(())
+    }
+
     async fn delete_file(&self, path: &StorePath) -> Result<(), WriteError> {
         let inode = self.file(Op::Delete, path).map_err(WriteError::NotDone)?;
         lock(&inode).deleted = true;

@@ -20,6 +20,8 @@ use crate::error::{Op, Reason, StorageError, chain};
 pub(super) struct NewFiles {
     pub(super) replication: Option<u32>,
     pub(super) block_size: Option<u64>,
+    /// What is taken away from the modes of new files where the job asks for none.
+    pub(super) umask: u32,
 }
 
 impl NewFiles {
@@ -34,8 +36,49 @@ impl NewFiles {
         Self {
             replication: number("dfs.replication").and_then(|n| u32::try_from(n).ok()),
             block_size: number("dfs.blocksize"),
+            umask: configuration
+                .get("fs.permissions.umask-mode")
+                .ok()
+                .flatten()
+                .and_then(|text| umask_of(&text))
+                .unwrap_or(UMASK_DEFAULT),
         }
     }
+}
+
+/// `fs.permissions.umask-mode` of core-default.xml.
+const UMASK_DEFAULT: u32 = 0o022;
+
+/// The umask that a text means: octal digits, or what is allowed per class, `u=rwx,g=rx,o=` (org.apache.hadoop.fs
+/// `permission.UmaskParser`).
+fn umask_of(text: &str) -> Option<u32> {
+    let text = text.trim();
+    if let Ok(umask) = u32::from_str_radix(text, 8) {
+        return Some(umask & 0o777);
+    }
+    let mut allowed = 0;
+    for clause in text.split(',') {
+        let (classes, bits) = clause.split_once('=')?;
+        let mut mode = 0;
+        for bit in bits.chars() {
+            mode |= match bit {
+                'r' => 4,
+                'w' => 2,
+                'x' => 1,
+                _ => return None,
+            };
+        }
+        for class in classes.chars() {
+            allowed |= match class {
+                'u' => mode << 6,
+                'g' => mode << 3,
+                'o' => mode,
+                'a' => mode << 6 | mode << 3 | mode,
+                _ => return None,
+            };
+        }
+    }
+    Some(0o777 & !allowed)
 }
 
 /// The smallest block that a NameNode allows where nobody has configured another (`dfs.namenode.fs-limits.min-block-size`).
@@ -114,15 +157,11 @@ pub(super) fn files_client(
     }
     let user = User::resolve(configuration.environment(), secured)
         .map_err(|error| failed(Reason::Denied).because(error))?;
-    // A key whose value cannot be resolved is nothing that hdfs-native could use either.
-    let resolved = configuration
-        .keys()
-        .filter_map(|key| Some((key.to_owned(), configuration.get(key).ok()??)));
     let builder = ClientBuilder::new()
         .with_url(url)
         // A directory that is none: all there is to know is handed over.
         .with_config_dir("/dev/null")
-        .with_config(resolved.collect::<Vec<_>>())
+        .with_config(normalised(configuration))
         .with_io_runtime(calls.runtime.clone());
     let builder = if secured {
         builder
@@ -133,6 +172,38 @@ pub(super) fn files_client(
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.build()))
         .map_err(|_| failed(Reason::Other).because("the HDFS client panicked"))?
         .map_err(|error| read_error(Op::Open, url, &error))
+}
+
+/// Keys whose values are comma lists.
+const LISTS: [&str; 2] = ["dfs.ha.namenodes.", "dfs.nameservices"];
+/// Keys whose values are addresses of NameNodes, and the port of an address without one.
+const NAMENODE_ADDRESSES: &str = "dfs.namenode.rpc-address";
+const NAMENODE_PORT: u16 = 8020;
+
+/// The configuration as hdfs-native reads it: it trims no value and no element of a list, compares `simple` in lower
+/// case, and takes an address as it stands. Hadoop's own page about high availability writes `nn1,nn2, nn3`.
+///
+/// A key whose value cannot be resolved is left out: hdfs-native could not use it either.
+fn normalised(configuration: &Configuration) -> Vec<(String, String)> {
+    let value = |key: &str| -> Option<String> {
+        if LISTS.iter().any(|list| key.starts_with(list)) {
+            return Some(configuration.list(key).ok()?.join(","));
+        }
+        if key.starts_with(NAMENODE_ADDRESSES)
+            && let Ok(Some(address)) = configuration.address(key, Some(NAMENODE_PORT))
+        {
+            return Some(address.to_string());
+        }
+        let value = configuration.trimmed(key).ok()??;
+        match key {
+            "hadoop.security.authentication" => Some(value.to_ascii_lowercase()),
+            _ => Some(value),
+        }
+    };
+    configuration
+        .keys()
+        .filter_map(|key| Some((key.to_owned(), value(key)?)))
+        .collect()
 }
 
 /// The client for what hdfs-native does not know. Must be called within the calls' runtime, where its connections
@@ -197,6 +268,17 @@ mod tests {
     use super::*;
     use heddle_hadoop::configuration::Environment;
 
+    #[test]
+    fn umasks_are_octal_or_symbolic() {
+        assert_eq!(umask_of("022"), Some(0o022));
+        assert_eq!(umask_of("u=rwx,g=rx,o="), Some(0o027));
+        assert_eq!(umask_of("a=r"), Some(0o333));
+        assert_eq!(umask_of("rwx"), None);
+        let new = |pairs: &[(&str, &str)]| NewFiles::of(&configuration(pairs)).umask;
+        assert_eq!(new(&[]), 0o022);
+        assert_eq!(new(&[("fs.permissions.umask-mode", "077")]), 0o077);
+    }
+
     fn configuration(pairs: &[(&str, &str)]) -> Configuration {
         let environment = Environment::empty().with_variable("HADOOP_USER_NAME", "alice");
         let mut configuration = Configuration::empty(environment);
@@ -231,6 +313,44 @@ mod tests {
         assert_eq!(url("", &solo), "hdfs://three:9000");
     }
 
+    /// The example of Hadoop's page "HDFS High Availability", with the blanks and the line breaks of real files.
+    #[test]
+    fn values_for_hdfs_native_are_trimmed() {
+        let page = configuration(&[
+            ("dfs.nameservices", " mycluster "),
+            ("dfs.ha.namenodes.mycluster", "nn1,nn2, nn3"),
+            (
+                "dfs.namenode.rpc-address.mycluster.nn1",
+                "\n  machine1.example.com:8020\n",
+            ),
+            (
+                "dfs.namenode.rpc-address.mycluster.nn3",
+                "machine3.example.com",
+            ),
+            ("hadoop.security.authentication", " Simple"),
+            ("dfs.client.failover.max.attempts", " 3 "),
+            ("fs.s3a.empty", "  "),
+        ]);
+        let all: std::collections::BTreeMap<_, _> = normalised(&page).into_iter().collect();
+        for (key, value) in [
+            ("dfs.nameservices", Some("mycluster")),
+            ("dfs.ha.namenodes.mycluster", Some("nn1,nn2,nn3")),
+            (
+                "dfs.namenode.rpc-address.mycluster.nn1",
+                Some("machine1.example.com:8020"),
+            ),
+            (
+                "dfs.namenode.rpc-address.mycluster.nn3",
+                Some("machine3.example.com:8020"),
+            ),
+            ("hadoop.security.authentication", Some("simple")),
+            ("dfs.client.failover.max.attempts", Some("3")),
+            ("fs.s3a.empty", None),
+        ] {
+            assert_eq!(all.get(key).map(String::as_str), value, "{key}");
+        }
+    }
+
     #[test]
     fn without_a_default_the_next_step_is_named() {
         for other in [
@@ -252,6 +372,7 @@ mod tests {
             let files = NewFiles {
                 block_size,
                 replication: None,
+                umask: 0,
             };
             files.block_size_for(bytes)
         };

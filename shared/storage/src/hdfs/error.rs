@@ -40,6 +40,10 @@ pub(super) fn meaning(error: &HdfsError) -> (Reason, Effect) {
         // In `close`: too few DataNodes have confirmed the last block, after 15 s. The NameNode has
         // said so each time, so the file is not closed.
         E::OperationFailed(_) => (Reason::Unavailable, Effect::None),
+        // The client's own words name a feature of its build.
+        E::UnsupportedFeature(what) if what.contains("encryption zone") => {
+            (Reason::Unsupported(in_encryption_zone(None)), Effect::None)
+        }
         E::UnsupportedFeature(what) | E::UnsupportedErasureCodingPolicy(what) => {
             (Reason::Unsupported(what.clone()), Effect::None)
         }
@@ -52,6 +56,18 @@ pub(super) fn meaning(error: &HdfsError) -> (Reason, Effect) {
         // An answer came and could not be read.
         E::InternalError(_) | E::InvalidRPCResponse(_) => (Reason::Other, Effect::Unknown),
     }
+}
+
+/// Why a path in an encryption zone is of no use; `zone` is the zone's root directory, where it is known.
+pub(super) fn in_encryption_zone(zone: Option<&str>) -> String {
+    let zone = zone.map_or_else(
+        || "an encryption zone".to_owned(),
+        |zone| format!("the encryption zone {zone}"),
+    );
+    format!(
+        "it lies in {zone}, which Heddle can neither read nor write: choose a directory outside of encryption zones \
+         (hdfs crypto -listZones)"
+    )
 }
 
 /// Connections that never stood have carried nothing.
@@ -116,6 +132,9 @@ fn cause(error: &HdfsError) -> String {
 /// A failure by its reason, and its cause where that says more.
 fn told(op: Op, place: &str, reason: Reason, cause: String) -> StorageError {
     let repeats = match &reason {
+        Reason::Unsupported(words) if cause.contains("encryption zone") => {
+            words.contains("encryption zone")
+        }
         Reason::Quota(words) | Reason::Unsupported(words) => cause.ends_with(words.as_str()),
         _ => false,
     };
@@ -256,6 +275,19 @@ mod tests {
             &HdfsError::DataTransferError(dump),
         ));
         assert!(text.ends_with("All DataNodes failed"), "{text}");
+    }
+
+    #[test]
+    fn encryption_zone_is_named_without_the_clients_build_feature() {
+        let words = "file is in an HDFS encryption zone; reading or writing it requires building hdfs-native with the \
+                     `kms` cargo feature";
+        let error = HdfsError::UnsupportedFeature(words.to_owned());
+        let text = chain(&read_error(Op::Open, "hdfs://nn/x", &error));
+        assert!(
+            text.contains("it lies in an encryption zone") && !text.contains("cargo"),
+            "{text}"
+        );
+        assert!(in_encryption_zone(Some("/secret")).contains("zone /secret, which"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::ready;
 use std::time::Duration;
 
@@ -159,23 +160,39 @@ impl Drop for HdfsWriter {
 }
 
 /// A file being read: a task of the client's runtime reads ahead.
-#[derive(Debug)]
 pub(super) struct HdfsReader {
     packets: mpsc::Receiver<Result<Bytes, Failed>>,
     place: String,
     /// Bytes that are still to come.
     left: u64,
     broken: bool,
+    /// Called once when a read fails.
+    on_failure: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl std::fmt::Debug for HdfsReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HdfsReader")
+            .field("place", &self.place)
+            .field("left", &self.left)
+            .finish_non_exhaustive()
+    }
 }
 
 impl HdfsReader {
-    pub(super) fn start(runtime: &Handle, reader: FileReader, offset: u64, place: String) -> Self {
+    /// Reads `file` from byte `offset` on.
+    pub(super) fn start(
+        runtime: &Handle,
+        file: Arc<FileReader>,
+        offset: u64,
+        place: String,
+    ) -> Self {
         // Beyond the end hdfs-native panics; here it is an empty stream.
-        let length = reader.file_length();
+        let length = file.file_length();
         let from = usize::try_from(offset).map_or(length, |offset| offset.min(length));
         let (sender, packets) = mpsc::channel(PACKETS_AHEAD);
         runtime.spawn(async move {
-            let mut stream = std::pin::pin!(reader.read_range_stream(from, length - from));
+            let mut stream = std::pin::pin!(file.read_range_stream(from, length - from));
             loop {
                 let next = match tokio::time::timeout(READ, stream.next()).await {
                     Ok(Some(Ok(packet))) => Ok(packet),
@@ -194,6 +211,20 @@ impl HdfsReader {
             place,
             left: (length - from) as u64,
             broken: false,
+            on_failure: None,
+        }
+    }
+
+    /// The same reader, which calls `call` when a read fails.
+    pub(super) fn on_failure(mut self, call: impl FnOnce() + Send + 'static) -> Self {
+        self.on_failure = Some(Box::new(call));
+        self
+    }
+
+    fn failed(&mut self) {
+        self.broken = true;
+        if let Some(call) = self.on_failure.take() {
+            call();
         }
     }
 }
@@ -209,11 +240,11 @@ impl Reader for HdfsReader {
                     return Ok(Some(packet));
                 }
                 Some(Err(failed)) => {
-                    self.broken = true;
+                    self.failed();
                     return Err(failed.read(Op::Read, &self.place));
                 }
                 // The task ended before the file did: it panicked, or blocks were missing.
-                None => self.broken = true,
+                None => self.failed(),
             }
         }
         if self.broken {

@@ -169,7 +169,7 @@ pub(crate) async fn check_sidecar(
         Ok(content) => content,
         Err(error) if error.is_not_found() => return wrong(SidecarError::Missing),
         // Longer than any sidecar.
-        Err(error) if matches!(error.reason, Reason::Unsupported(_)) => {
+        Err(error) if matches!(error.reason, Reason::Unsupported(_)) || error.is_no_file() => {
             return wrong(SidecarError::Form);
         }
         Err(error) => return Err(error.into()),

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::header::{ALIGN, FormatError, Header};
 use crate::error::StorageError;
 use crate::path::StorePath;
-use crate::store::Storage;
+use crate::store::{Mode, Storage};
 use crate::summed::SummedWriter;
 
 /// Why a shard was not saved. What was written so far counts for nothing; another try makes another file.
@@ -66,7 +66,7 @@ impl ShardWriter {
         let bytes = sections.fold(start.len() as u64, |sum, section| {
             sum.saturating_add(section.bytes().next_multiple_of(ALIGN))
         });
-        let mut file = SummedWriter::create_sized(storage, &path, bytes).await?;
+        let mut file = SummedWriter::create_sized(storage, &path, Mode::FILE, bytes).await?;
         file.write(Bytes::from(start)).await?;
         let mut writer = Self {
             file,

@@ -1,6 +1,30 @@
 //! What went wrong between an attempt and the ResourceManager, and what its exceptions mean.
 
+use std::time::Duration;
+
 use heddle_hadoop::rpc::RpcError;
+use tokio::time::Instant;
+
+/// How long an exception of `allocate` without a class of its own is taken for a fault of the ResourceManager: it is
+/// shutting down, fails over, loses its state store, or an interceptor in between does. Long enough for a restart of a
+/// scheduler thread, short enough that an ask that can never be served is found within the allocation timeout.
+pub(super) const FAULT_TIME: Duration = Duration::from_secs(10);
+
+/// Since when the heartbeat fails for a reason that the ResourceManager does not name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fault(Option<Instant>);
+
+impl Fault {
+    /// It has failed again. True: for so long that the request is to blame.
+    pub(super) fn lasts(&mut self, now: Instant) -> bool {
+        now.duration_since(*self.0.get_or_insert(now)) >= FAULT_TIME
+    }
+
+    /// Another request goes out, or an answer came.
+    pub(super) fn is_over(&mut self) {
+        self.0 = None;
+    }
+}
 
 /// Why a call of an [`ApplicationMaster`](super::ApplicationMaster) failed.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +39,10 @@ pub enum AmError {
     /// No ResourceManager answered in time. The attempt may go on and call again.
     #[error("no ResourceManager answers")]
     Unreachable(#[source] RpcError),
+    /// The ResourceManager failed to process a heartbeat, for a reason that it does not name. The same heartbeat goes
+    /// out again with the next call; only after 10 s of such answers one of its asks is taken for the reason.
+    #[error("the ResourceManager failed to process the heartbeat")]
+    Failed(#[source] RpcError),
     /// A call was refused, or its answer makes no sense. The same call will fail again.
     #[error("the ResourceManager refused the call")]
     Refused(#[source] RpcError),
@@ -28,7 +56,7 @@ impl AmError {
 
     /// Whether calling again may help.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unreachable(_))
+        matches!(self, Self::Unreachable(_) | Self::Failed(_))
     }
 }
 
@@ -81,6 +109,8 @@ impl Meaning {
             "InvalidResourceBlacklistRequestException" => Self::BadExclusion,
             // The RPC layer has tried every ResourceManager by now.
             _ if exception.is_invalid_token() => Self::Fenced,
+            // Where the handler for scheduling requests is disabled (`DisabledPlacementProcessor`), a plain YarnException.
+            _ if exception.message().contains("SchedulingRequest") => Self::BadAsk,
             _ => Self::Other,
         }
     }
@@ -167,6 +197,11 @@ mod tests {
                 Meaning::BadRelease,
             ),
             (yarn("YarnException"), "", Meaning::Other),
+            (
+                yarn("YarnException"),
+                "Found non empty SchedulingRequest of AllocateRequest for application=appattempt_1_0001_000001",
+                Meaning::BadAsk,
+            ),
         ] {
             assert_eq!(meaning(&class, message), expected, "{class} {message}");
         }

@@ -6,8 +6,8 @@
 //!   same id** goes out again and is answered from a cache without being read. So a request is frozen when it is first
 //!   made, and what was wanted since goes with the next one.
 //! - A ResourceManager that has forgotten us wants a registration, then id 0 and everything outstanding.
-//! - An answer that refuses one row refuses the whole request, and nothing of it was applied. The row is found by
-//!   sending the asks of the refused request one at a time.
+//! - An answer that refuses one row or one release refuses the whole request, and nothing of it was applied. The culprit
+//!   is found by sending the asks, or the releases, of the refused request one at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use heddle_hadoop::Token;
 
 use super::ask::{Ask, to_proto};
 use super::event::{Event, Preemption, UpdateKind};
-use super::table::{AskTable, Changes};
+use super::table::{AskTable, Changes, Suspects};
 use crate::container::{AskId, Container, ContainerStatus, ExecutionType, token_from_proto};
 use crate::ids::{ContainerId, Missing, NodeId};
 use crate::node::NodeReport;
@@ -74,7 +74,7 @@ pub(super) struct Session {
     pub(super) view: ClusterView,
     response_id: i32,
     frozen: Option<Frozen>,
-    suspects: BTreeSet<AskId>,
+    suspects: Suspects,
     /// Nodes that shall get no container of ours; those that the ResourceManager knows of.
     excluded: BTreeSet<String>,
     excluded_there: BTreeSet<String>,
@@ -86,7 +86,7 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn want(&mut self, id: AskId, ask: Ask, target: u32) {
-        self.suspects.remove(&id);
+        self.suspects.asks.remove(&id);
         self.table.want(id, ask, target);
     }
 
@@ -272,7 +272,7 @@ impl Session {
                 let asks = frozen.changes.asks();
                 match asks.iter().next() {
                     Some(&bad) if asks.len() == 1 => {
-                        self.suspects.remove(&bad);
+                        self.suspects.asks.remove(&bad);
                         self.table.refused(bad, &frozen.changes);
                         self.events.push(Event::Refused {
                             ask: bad,
@@ -280,11 +280,21 @@ impl Session {
                         });
                     }
                     // Earlier suspects stay: with one of them and new asks in a request it would never end.
-                    Some(_) => self.suspects.extend(asks),
+                    Some(_) => self.suspects.asks.extend(asks),
                     None => return self.drop_updates(&frozen.updates, message),
                 }
             }
-            Refusal::Releases => self.table.releases_refused(&frozen.changes.releases),
+            Refusal::Releases => {
+                let releases = &frozen.changes.releases;
+                match releases.first() {
+                    Some(&bad) if releases.len() == 1 => {
+                        self.suspects.releases.remove(&bad);
+                        self.table.release_refused(bad);
+                    }
+                    Some(_) => self.suspects.releases.extend(releases),
+                    None => return false,
+                }
+            }
             Refusal::Exclusions => self.excluded = self.excluded_there.clone(),
         }
         true
@@ -316,7 +326,11 @@ impl Session {
             }
         }
         let asks = frozen.changes.asks();
-        self.suspects.retain(|suspect| !asks.contains(suspect));
+        let releases = &frozen.changes.releases;
+        self.suspects.asks.retain(|suspect| !asks.contains(suspect));
+        self.suspects
+            .releases
+            .retain(|suspect| !releases.contains(suspect));
         asks
     }
 

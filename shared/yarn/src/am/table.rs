@@ -56,6 +56,13 @@ impl Changes {
     }
 }
 
+/// What a refused request said and what may be the reason of the refusal. It goes out one at a time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Suspects {
+    pub(super) asks: BTreeSet<AskId>,
+    pub(super) releases: BTreeSet<ContainerId>,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AskTable {
@@ -119,9 +126,9 @@ impl AskTable {
         true
     }
 
-    /// What the next heartbeat says. Of `suspects`, asks of which one was
-    /// refused, only one is among it.
-    pub(super) fn changes(&self, suspects: &BTreeSet<AskId>) -> Changes {
+    /// What the next heartbeat says. Of `suspects`, asks and releases of which one was refused, only one of each kind is
+    /// among it.
+    pub(super) fn changes(&self, suspects: &Suspects) -> Changes {
         let mut wanted = BTreeMap::new();
         for (id, want) in &self.wants {
             if want.outstanding() > 0 {
@@ -149,14 +156,17 @@ impl AskTable {
         let tried = changed
             .keys()
             .map(|key: &RowKey| key.ask)
-            .find(|ask| suspects.contains(ask));
-        changed.retain(|key, _| !suspects.contains(&key.ask) || Some(key.ask) == tried);
-        let releases = self
+            .find(|ask| suspects.asks.contains(ask));
+        changed.retain(|key, _| !suspects.asks.contains(&key.ask) || Some(key.ask) == tried);
+        let mut releases: BTreeSet<ContainerId> = self
             .releasing
             .iter()
             .filter(|(_, sent)| !**sent)
             .map(|(id, _)| *id)
             .collect();
+        let is_suspect = |id: &ContainerId| suspects.releases.contains(id);
+        let tried = releases.iter().copied().find(is_suspect);
+        releases.retain(|id| !is_suspect(id) || Some(*id) == tried);
         Changes {
             rows: changed,
             releases,
@@ -165,7 +175,7 @@ impl AskTable {
 
     /// Whether there is something to say.
     pub(super) fn is_settled(&self) -> bool {
-        self.changes(&BTreeSet::new()) == Changes::default()
+        self.changes(&Suspects::default()) == Changes::default()
     }
 
     /// The ResourceManager has processed these.
@@ -295,12 +305,10 @@ impl AskTable {
         }
     }
 
-    /// The ResourceManager takes none of these releases; they are not said again.
-    pub(super) fn releases_refused(&mut self, releases: &BTreeSet<ContainerId>) {
-        for id in releases {
-            if let Some(sent) = self.releasing.get_mut(id) {
-                *sent = true;
-            }
+    /// The ResourceManager does not take this release; it is not said again.
+    pub(super) fn release_refused(&mut self, id: ContainerId) {
+        if let Some(sent) = self.releasing.get_mut(&id) {
+            *sent = true;
         }
     }
 

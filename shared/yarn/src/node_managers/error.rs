@@ -51,6 +51,10 @@ pub enum NodeError {
         /// Its message on one line.
         message: String,
     },
+    /// The node and we have no common way to authenticate: the protection levels differ (`hadoop.rpc.protection`), or
+    /// the node speaks another mechanism. Nothing was executed, and no node of the same configuration will do.
+    #[error("cannot authenticate to the node")]
+    Auth(#[source] RpcError),
     /// The call failed. Whether the node did it, [`RpcError::outcome`] says.
     #[error("the call to the node failed")]
     Call(#[source] RpcError),
@@ -62,7 +66,10 @@ pub enum NodeError {
 /// A call as a whole was refused, or failed.
 pub(super) fn call_error(node: &NodeId, error: RpcError) -> NodeError {
     let Some(exception) = error.remote() else {
-        return NodeError::Call(error);
+        return match error {
+            RpcError::Auth { .. } => NodeError::Auth(error),
+            error => NodeError::Call(error),
+        };
     };
     let message = exception.message().to_owned();
     let text_says =
@@ -230,6 +237,22 @@ mod tests {
         assert!(
             matches!(started(id(), &failed("other\nline")), Err(NodeError::Refused { message, .. }) if message == "other line")
         );
+    }
+
+    #[test]
+    fn missing_common_protection_is_no_lost_node() {
+        use heddle_hadoop::HostPort;
+        use heddle_hadoop::sasl::{DigestError, SaslError};
+        let no_common_qop = DigestError::NoCommonQop {
+            offered: vec!["auth-conf".into()],
+            allowed: Vec::new(),
+        };
+        let error = RpcError::Auth {
+            address: HostPort::new("n1", 8041),
+            source: AuthError::Sasl(SaslError::Digest(no_common_qop)),
+        };
+        let node = "n1:8041".parse().unwrap();
+        assert!(matches!(call_error(&node, error), NodeError::Auth(_)));
     }
 
     #[test]

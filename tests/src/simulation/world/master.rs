@@ -125,11 +125,9 @@ impl World {
                     ..
                 } => {
                     self.check_command(&command)?;
-                    if let Some(down) = self
-                        .am
-                        .as_ref()
-                        .and_then(|am| am.down(connection, Some(*command)))
-                    {
+                    if let Some(down) = self.am.as_ref().and_then(|am| {
+                        am.down(connection, Some(std::sync::Arc::unwrap_or_clone(command)))
+                    }) {
                         self.push(Wire::ControlDown(connection.0), Item::Down(Box::new(down)));
                     }
                 }

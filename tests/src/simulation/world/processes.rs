@@ -282,10 +282,15 @@ fn beat(container: &Container, now_ms: u64) -> Beat {
             )
         }
     };
+    let unreachable = match &container.body {
+        Body::Pserver(_) => Vec::new(),
+        Body::Trainer(trainer) => trainer.outages.clone(),
+    };
     Beat {
         phase,
         step,
         epoch,
+        unreachable,
         compute_ms: now_ms,
         ..Beat::default()
     }

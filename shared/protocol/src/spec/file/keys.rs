@@ -273,7 +273,7 @@ pub const KEYS: &[Key] = &[
     key(
         "checkpoint.dir",
         Fallback::Value("\"\""),
-        "Folder of the job's checkpoints. Empty: ./out/<name>-<run>/checkpoints. Never put anything else there.",
+        "Folder of the job's checkpoints. Empty: ./out/<name>-<run>/checkpoints, on YARN heddle/<name>-<run>/checkpoints in your home. Never put anything else there.",
     ),
     key(
         "checkpoint.every",
@@ -308,12 +308,17 @@ pub const KEYS: &[Key] = &[
     key(
         "output.model",
         Fallback::Value("\"\""),
-        "Folder of the model. Empty: ./out/<name>-<run>/model.",
+        "Folder of the model. Empty: ./out/<name>-<run>/model, on YARN heddle/<name>-<run>/model in your home.",
     ),
     key(
         "output.formats",
         Fallback::Value("[\"safetensors\", \"text\"]"),
         "\"safetensors\" and \"text\" (lines of index and weight, for linear models; left out for \"custom\" unless asked for).",
+    ),
+    key(
+        "output.permissions",
+        Fallback::Value("\"auto\""),
+        "Of the model's files, octal, such as \"0640\" (their folder adds x for whoever may read). \"auto\": by the umask, on HDFS by fs.permissions.umask-mode.",
     ),
     key("am.memory", Fallback::Value("\"256MiB\""), "Its memory."),
     key("am.vcores", Fallback::Value("1"), "Its vcores."),
@@ -371,6 +376,11 @@ pub const KEYS: &[Key] = &[
         "yarn.allocation-timeout",
         Fallback::Value("\"10min\""),
         "How long to wait for all pservers and trainers.min trainers; then the job ends with exit code 4 and gives back what it got.",
+    ),
+    key(
+        "yarn.replacement-timeout",
+        Fallback::Value("\"30s\""),
+        "How long to wait for the container that replaces a lost pserver's; then the others take over its shards where they fit into pservers.memory, until it comes.",
     ),
     key(
         "yarn.memory-overhead",

@@ -420,9 +420,11 @@ fn output(take: &mut Take<'_>, custom: bool) -> Option<OutputSpec> {
         formats = Some(vec![ModelFormat::Safetensors]);
         take.resolved("output.formats", "[\"safetensors\"]");
     }
+    let permissions = take.optional("output.permissions", "auto");
     Some(OutputSpec {
         model: model?,
         formats: formats?,
+        permissions: permissions?,
     })
 }
 

@@ -27,6 +27,7 @@ pub(super) fn yarn(take: &mut Take<'_>) -> Option<YarnSpec> {
     let node_label = take.text("yarn.node-label");
     let max_attempts = take.number("yarn.max-attempts", 1, 100);
     let allocation_timeout = take.parse("yarn.allocation-timeout");
+    let replacement_timeout = take.parse("yarn.replacement-timeout");
     let memory_overhead = take.parse("yarn.memory-overhead");
     let memory_retry = take.with("yarn.memory-retry", memory_retry);
     let view_acl = take.text("yarn.view-acl");
@@ -41,6 +42,7 @@ pub(super) fn yarn(take: &mut Take<'_>) -> Option<YarnSpec> {
         node_label: node_label.map(|label| Some(label).filter(|label| !label.is_empty()))?,
         max_attempts: max_attempts?,
         allocation_timeout: allocation_timeout?,
+        replacement_timeout: replacement_timeout?,
         memory_overhead: memory_overhead?,
         view_acl: view_acl?,
         modify_acl: modify_acl?,

@@ -43,6 +43,7 @@ async fn check(dir: &CheckpointDir, confirmed: bool, context: &str) -> CutId {
     let newest = dir.newest(&lineage, Depth::Full, OnCorrupt::Fail).await;
     let newest = newest
         .unwrap_or_else(|error| panic!("{error}\n{context}"))
+        .checkpoint
         .expect("never none");
     let newest = newest.manifest.cut;
     let exists = names.contains(&cut(1, NEWEST));

@@ -54,7 +54,21 @@ impl Place {
     async fn newest(&self, on_corrupt: OnCorrupt) -> Result<Option<u32>, CheckpointError> {
         let lineage = self.dir.lineage().await.expect("read");
         let found = self.dir.newest(&lineage, Depth::Full, on_corrupt).await?;
-        Ok(found.map(|found| found.manifest.cut.number))
+        let number = |cut: CutId| cut.number;
+        let damaged: Vec<u32> = found.damaged.iter().map(|one| number(one.cut)).collect();
+        let found = found.checkpoint.map(|found| number(found.manifest.cut));
+        // Whatever lies above the one that is found is named.
+        let above: Vec<u32> = self
+            .dir
+            .names()
+            .await
+            .expect("read")
+            .into_iter()
+            .map(number)
+            .collect();
+        let above = above.into_iter().rev().filter(|other| Some(*other) > found);
+        assert_eq!(damaged, above.collect::<Vec<_>>());
+        Ok(found)
     }
 }
 
@@ -161,13 +175,13 @@ async fn replace_manifest(place: &Place, change: impl FnOnce(&mut serde_json::Va
 #[tokio::test]
 async fn a_manifest_of_a_later_version_stops_whatever_the_policy() {
     let place = place().await;
-    replace_manifest(&place, |json| json["format_version"] = 2.into()).await;
+    replace_manifest(&place, |json| json["format_version"] = 3.into()).await;
     let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
     assert!(!error.is_damage());
     assert!(
         error
             .to_string()
-            .ends_with("it has format version 2, this program reads up to 1"),
+            .ends_with("it has format version 3, this program reads up to 2"),
         "{error}"
     );
 }
@@ -265,7 +279,8 @@ async fn a_directory_that_never_had_one_has_none() {
             .newest(&lineage, Depth::Full, OnCorrupt::Fail)
             .await
             .expect("none is an answer");
-        assert_eq!(found, None);
+        assert_eq!(found.checkpoint, None);
+        assert!(found.damaged.is_empty());
     }
 }
 
@@ -317,6 +332,9 @@ impl Storage for Away {
     }
     async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
         self.inner.rename(from, to).await
+    }
+    async fn replace(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
+        self.inner.replace(from, to).await
     }
     async fn delete_file(&self, path: &StorePath) -> Result<(), WriteError> {
         self.inner.delete_file(path).await

@@ -155,6 +155,30 @@ fn after_a_surplus_grant_a_new_target_is_said_even_if_it_is_one() {
 }
 
 #[test]
+fn bad_release_is_found_and_good_ones_are_said() {
+    let mut session = wanting(3);
+    beat(&mut session, &response(&[], &[]));
+    beat(&mut session, &response(&[(2, 1), (3, 1), (4, 1)], &[]));
+    session.want(A, ask(), 0);
+    for number in [2, 3, 4] {
+        assert!(session.table.release(id(number)));
+    }
+    // As the ResourceManager takes a request: as a whole, or not.
+    let mut taken = BTreeSet::new();
+    for _ in 0..10 {
+        let (_, releases) = said(&session.request(0.0));
+        if releases.contains(&3) {
+            assert!(session.refused(Refusal::Releases, "not of this attempt"));
+            continue;
+        }
+        taken.extend(releases);
+        session.answered(&response(&[], &[]));
+    }
+    assert_eq!(taken, BTreeSet::from([2, 4]));
+    assert!(!session.has_news(), "nothing is said for ever");
+}
+
+#[test]
 fn a2_a_grant_for_a_cancelled_ask_is_released() {
     let mut session = wanting(1);
     beat(&mut session, &response(&[], &[]));

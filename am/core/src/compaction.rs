@@ -1,0 +1,148 @@
+//! Which journal records still matter: what keeps the journal's snapshots short.
+//!
+//! A job may roll back ten thousand times, and each rollback is a record with the whole map of shards. A reader asks for
+//! the last of most kinds only. **Rule:** a record is dropped when no reader's answer changes by it: see the arms of
+//! [`compact`]. The order of what stays is that of what came.
+
+use crate::record::Record;
+
+/// Commits that stay: the last is what a start is checked against, the others are for people who read the journal.
+const COMMITS_KEPT: usize = 8;
+
+/// The records that a reader of all of them needs.
+///
+/// - `Claim`: the last. The number of trainers that an operator set before a first attempt does not hold after it.
+/// - `Restore`: the last, which has epoch, phase and map.
+/// - `Evaluated`: those that no later `Restore` went below.
+/// - `Commit`: the last few.
+/// - `Scaled`, `Outcome`: the last, a `Scaled` unless a first attempt was claimed after it.
+#[must_use]
+pub fn compact(records: Vec<Record>) -> Vec<Record> {
+    let (mut claimed, mut restored, mut scaled, mut ended) = (false, None, false, false);
+    let mut commits = 0;
+    let mut kept: Vec<Record> = records
+        .into_iter()
+        .rev()
+        .filter(|record| match record {
+            Record::Claim { attempt, .. } => {
+                // What was set for an earlier application.
+                scaled |= attempt.0 <= 1;
+                !std::mem::replace(&mut claimed, true)
+            }
+            Record::Restore { phase, .. } => {
+                let lowest = restored.map_or(*phase, |lowest| *phase.min(&lowest));
+                restored.replace(lowest).is_none()
+            }
+            Record::Evaluated { phase, .. } => restored.is_none_or(|lowest| *phase < lowest),
+            Record::Commit { .. } => {
+                commits += 1;
+                commits <= COMMITS_KEPT
+            }
+            Record::Scaled { .. } => !std::mem::replace(&mut scaled, true),
+            Record::Outcome(_) => !std::mem::replace(&mut ended, true),
+        })
+        .collect();
+    kept.reverse();
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
+    use heddle_protocol::view::{EvaluationView, JobState};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::action::Outcome;
+
+    fn record() -> impl Strategy<Value = Record> {
+        let epoch = Epoch::first(Generation(1));
+        let phase = (0u32..5).prop_map(PhaseNo);
+        prop_oneof![
+            (1u32..3).prop_map(|attempt| Record::Claim {
+                attempt: Attempt(attempt),
+                generation: Generation(attempt),
+                base: None,
+                at_ms: 0,
+            }),
+            (phase.clone(), 0u32..100).prop_map(move |(phase, count)| Record::Restore {
+                epoch: Epoch { count, ..epoch },
+                base: None,
+                dir: None,
+                phase,
+                step: Step(0),
+                holders: vec![Slot::pserver(count)],
+                cause: String::new(),
+                at_ms: 0,
+            }),
+            (phase.clone(), 0u64..100).prop_map(move |(phase, rows)| Record::Evaluated {
+                epoch,
+                phase,
+                scores: EvaluationView {
+                    pass: 0,
+                    rows,
+                    log_loss: 1.0,
+                    auc: 0.5,
+                    auc_error: 0.0,
+                    accuracy: 0.5,
+                },
+            }),
+            (phase, 1u32..100).prop_map(|(phase, number)| Record::Commit {
+                cut: CutId {
+                    generation: Generation(1),
+                    number,
+                },
+                dir: String::new(),
+                phase,
+                step: Step(0),
+                at_ms: 0,
+            }),
+            (1u32..9).prop_map(|trainers| Record::Scaled { trainers, at_ms: 0 }),
+            Just(Record::Outcome(Outcome {
+                state: JobState::Stopped,
+                exit_code: 3,
+                message: String::new(),
+                model: None,
+            })),
+        ]
+    }
+
+    /// What readers ask the journal.
+    fn answers(records: &[Record]) -> String {
+        let last = |is: fn(&Record) -> bool| records.iter().rev().find(|record| is(record));
+        let (mut scaled, mut scores) = (None, Vec::new());
+        for record in records {
+            match record {
+                Record::Claim { attempt, .. } if attempt.0 <= 1 => scaled = None,
+                Record::Scaled { trainers, .. } => scaled = Some(*trainers),
+                Record::Evaluated {
+                    phase, scores: of, ..
+                } => scores.push((*phase, of.rows)),
+                Record::Restore { phase, .. } => scores.retain(|(of, _)| of < phase),
+                _ => {}
+            }
+        }
+        let ended = last(|record| matches!(record, Record::Outcome(_) | Record::Claim { .. }));
+        format!(
+            "{:?} {:?} {:?} {:?} {ended:?} {scaled:?} {scores:?}",
+            last(|record| matches!(record, Record::Claim { .. })),
+            last(|record| matches!(record, Record::Restore { .. })),
+            last(|record| matches!(record, Record::Commit { .. })),
+            last(|record| matches!(record, Record::Outcome(_))),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn readers_get_the_same_answers(
+            before in prop::collection::vec(record(), 0..30),
+            after in prop::collection::vec(record(), 0..6),
+        ) {
+            let short = compact(before.clone());
+            prop_assert_eq!(answers(&short), answers(&before));
+            // And so when more is written behind it.
+            let all = [before, after.clone()].concat();
+            prop_assert_eq!(answers(&[short, after].concat()), answers(&all));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Trainers that wait for the storage of their input, as one fact about the job.
+//!
+//! Trainers report the longest wait of their readers with each heartbeat. The job waits from the first such report until
+//! no trainer waits any more. Nothing is decided by it: a wait is reported so that an outage of HDFS is not taken for
+//! slow training. A heartbeat costs the same however many trainers wait.
+
+use std::collections::BTreeSet;
+
+use heddle_protocol::control::InputWait;
+use heddle_protocol::ids::Slot;
+use heddle_protocol::view::{Event, StorageWaitView};
+
+use crate::core::Core;
+
+/// A shorter wait is that of a slow disk or a busy NameNode.
+const WORTH_TELLING_MS: u64 = 3_000;
+
+/// Who waits, and the wait as people see it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StorageWait {
+    waiting: BTreeSet<Slot>,
+    view: Option<StorageWaitView>,
+}
+
+impl StorageWait {
+    /// The present wait.
+    pub(crate) fn view(&self) -> Option<StorageWaitView> {
+        let trainers = u32::try_from(self.waiting.len()).unwrap_or(u32::MAX);
+        self.view
+            .clone()
+            .map(|view| StorageWaitView { trainers, ..view })
+    }
+}
+
+impl Core {
+    /// A heartbeat's word on what its readers wait for.
+    pub(crate) fn input_wait(&mut self, slot: Slot, wait: Option<&InputWait>) {
+        let Some(wait) = wait.filter(|wait| wait.for_ms >= WORTH_TELLING_MS) else {
+            return self.input_read(slot);
+        };
+        let since_ms = self.now.wall_ms.saturating_sub(wait.for_ms);
+        self.storage_wait.waiting.insert(slot);
+        match &mut self.storage_wait.view {
+            Some(view) => {
+                view.since_ms = view.since_ms.min(since_ms);
+                // The first answer says more than silence, and the newest one more than the first.
+                if !wait.error.is_empty() && view.error != wait.error {
+                    view.error.clone_from(&wait.error);
+                }
+            }
+            None => {
+                let view = StorageWaitView {
+                    since_ms,
+                    ended_ms: None,
+                    trainers: 1,
+                    file: wait.file.clone(),
+                    error: wait.error.clone(),
+                };
+                self.storage_wait.view = Some(view.clone());
+                self.notice(Event::StorageWait(view));
+            }
+        }
+    }
+
+    /// No reader of this slot waits: they read, or its container is gone.
+    pub(crate) fn input_read(&mut self, slot: Slot) {
+        if !self.storage_wait.waiting.remove(&slot) || !self.storage_wait.waiting.is_empty() {
+            return;
+        }
+        if let Some(mut view) = self.storage_wait.view.take() {
+            view.ended_ms = Some(self.now.wall_ms);
+            self.notice(Event::StorageWait(view));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The allocation timeout counts the containers that are there, and ends with allocation.
+
+use heddle_am_core::{ContainerId, Core, Event};
+use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
+use heddle_protocol::spec::Consistency;
+use heddle_protocol::view::JobState;
+
+use crate::harness::{Job, spec};
+
+/// Beyond the allocation timeout.
+fn wait(job: &mut Job) {
+    let limit = job.config.limits.allocation_ms;
+    job.pass(limit + 60_000);
+}
+
+#[test]
+fn a_model_that_takes_longer_to_write_than_allocation_may_is_written() {
+    let mut job = Job::bsp();
+    job.auto.export = false;
+    job.end_phase(5);
+    // The ApplicationMaster dies in the export; the next one finds the final checkpoint.
+    let mut next = Job::with(job.config.clone());
+    next.records = job.records.clone();
+    next.durable = job.durable;
+    next.checkpoints = job.checkpoints.clone();
+    next.auto.export = false;
+    next.recover(2, 2, Vec::new());
+    assert_eq!(next.core.view().state, JobState::Finishing);
+    wait(&mut next);
+    assert!(next.outcome.is_none(), "{:?}", next.outcome);
+}
+
+#[test]
+fn a_model_that_no_container_comes_for_is_not_waited_for_without_end() {
+    let mut job = Job::bsp();
+    job.auto.export = false;
+    job.end_phase(5);
+    let mut next = Job::with(job.config.clone());
+    next.records = job.records.clone();
+    next.durable = job.durable;
+    next.checkpoints = job.checkpoints.clone();
+    next.auto.cluster = false;
+    next.recover(2, 2, Vec::new());
+    wait(&mut next);
+    assert_eq!(next.outcome.map(|outcome| outcome.exit_code), Some(4));
+}
+
+#[test]
+fn a_load_that_takes_longer_than_allocation_may_is_waited_for() {
+    let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+    job.auto.hold = false;
+    job.start();
+    wait(&mut job);
+    assert!(
+        job.outcome.is_none(),
+        "all containers are there: {:?}",
+        job.outcome
+    );
+    job.auto.hold = true;
+    for pserver in job.pservers() {
+        job.disconnect(pserver);
+        job.registers(pserver);
+    }
+    assert_eq!(job.core.view().state, JobState::Running);
+}
+
+#[test]
+fn a_container_lost_before_the_start_is_waited_for_from_then_on() {
+    let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+    job.auto.hold = false;
+    job.start();
+    wait(&mut job);
+    job.auto.cluster = false;
+    job.kill(job.trainer(0));
+    job.pass(60_000);
+    assert!(job.outcome.is_none(), "its time has just begun");
+    wait(&mut job);
+    assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(4));
+}
+
+/// The ApplicationMaster and a pserver were on one node, and no container comes for the pserver.
+#[test]
+fn a_running_job_whose_pserver_went_with_the_applicationmaster_goes_on_with_the_others() {
+    let mut job = Job::bsp();
+    let gone = job.pserver(0);
+    job.processes.remove(&gone);
+    let container = |process: &crate::harness::Process| process.container.clone();
+    let kept: Vec<ContainerId> = job.processes.values().filter_map(container).collect();
+    for process in job.processes.values_mut() {
+        process.connection = None;
+    }
+    job.core = Core::new(job.config.clone());
+    job.asks.clear();
+    job.auto.cluster = false;
+    job.recover(2, 2, kept);
+    for member in job.processes.keys().copied().collect::<Vec<_>>() {
+        job.registers(member);
+    }
+    assert_eq!(job.core.view().state, JobState::Recovering);
+    job.pass(31_000);
+    assert_eq!(job.core.view().state, JobState::Running);
+    assert_eq!(job.process(job.pserver(1)).shards.len(), 4);
+    wait(&mut job);
+    assert!(job.outcome.is_none(), "{:?}", job.outcome);
+}
+
+/// Two pservers in different epochs: a rollback, whoever else registers.
+#[test]
+fn trainers_that_register_after_a_hopeless_takeover_are_taken_in() {
+    let mut job = Job::bsp();
+    job.auto.hold = false;
+    job.kill(job.pserver(0));
+    let living: Vec<Member> = job.processes.keys().copied().collect();
+    let container = |process: &crate::harness::Process| process.container.clone();
+    let kept: Vec<ContainerId> = job.processes.values().filter_map(container).collect();
+    for process in job.processes.values_mut() {
+        process.connection = None;
+    }
+    job.core = Core::new(job.config.clone());
+    job.asks.clear();
+    job.auto.hold = true;
+    job.auto.cluster = false;
+    job.recover(2, 2, kept);
+    let (pservers, trainers): (Vec<Member>, Vec<Member>) = living
+        .into_iter()
+        .partition(|member| member.slot.role == Role::Pserver);
+    for member in pservers {
+        job.registers(member);
+    }
+    job.pass(1_000);
+    for member in &trainers {
+        assert!(!job.stopped.contains(member));
+        job.registers(*member);
+    }
+    assert_eq!(job.refused, []);
+    assert_eq!(job.trainers(), trainers, "nobody was replaced");
+    assert_eq!(job.core.view().state, JobState::Running);
+    job.pass(60_000);
+    assert_eq!(job.trainers(), trainers);
+}
+
+/// One that does not come holds nothing for ever.
+#[test]
+fn a_kept_container_that_stays_silent_after_a_hopeless_takeover_is_stopped() {
+    let mut job = Job::bsp();
+    job.auto.hold = false;
+    job.kill(job.pserver(0));
+    let silent = job.trainer(1);
+    let container = |process: &crate::harness::Process| process.container.clone();
+    let kept: Vec<ContainerId> = job.processes.values().filter_map(container).collect();
+    for process in job.processes.values_mut() {
+        process.connection = None;
+    }
+    job.core = Core::new(job.config.clone());
+    job.asks.clear();
+    job.auto.hold = true;
+    job.recover(2, 2, kept);
+    let in_it = job.process(silent).container.clone().expect("it has one");
+    for member in job.processes.keys().copied().collect::<Vec<_>>() {
+        if member != silent {
+            job.registers(member);
+        }
+    }
+    job.pass(15_000);
+    assert!(job.released.contains(&in_it), "{:?}", job.released);
+    job.on(Event::Timer);
+    assert!(job.at(Slot::trainer(1)).incarnation > Incarnation(1));
+    assert_eq!(job.core.view().state, JobState::Running);
+}

@@ -1,0 +1,136 @@
+//! Early stop is decided from all evaluations, whatever happens to the ApplicationMaster and to its journal.
+
+use heddle_am_core::{Event, RecordId};
+use heddle_protocol::control::{Command, Up};
+use heddle_protocol::ids::PhaseNo;
+use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::{Consistency, Every};
+
+use crate::harness::{Job, spec};
+
+fn evaluated_job(early_stop: u32) -> Job {
+    let mut patient = spec(Consistency::Bsp);
+    patient.data.test = patient.data.train.clone();
+    patient.data.passes = 6;
+    patient.training.early_stop = early_stop;
+    patient.checkpoint.every = Every::Passes(1);
+    Job::started(patient, 4, 2)
+}
+
+/// The evaluation under way ends with this loss.
+fn evaluate(job: &mut Job, loss: f64) {
+    for member in job.trainers() {
+        let process = job.process(member).clone();
+        for grant in process.tasks.clone() {
+            let mut up = process.finished(grant);
+            if let Up::TaskFinished { metrics, .. } = &mut up {
+                **metrics = TaskMetrics {
+                    rows: 10,
+                    loss_sum: 10.0 * loss,
+                    correct: 5,
+                    ..TaskMetrics::default()
+                };
+            }
+            let held = &mut job.processes.get_mut(&member).expect("it is there").tasks;
+            held.retain(|held| held.task != grant.task);
+            job.report(member, up);
+        }
+    }
+}
+
+fn begins(job: &Job, from: usize) -> Vec<PhaseNo> {
+    let begun = |command: &Command| match command {
+        Command::Begin { phase, .. } => Some(phase.no),
+        _ => None,
+    };
+    let mut begun: Vec<PhaseNo> = job.sent[from..]
+        .iter()
+        .filter_map(|(_, command)| begun(command))
+        .collect();
+    begun.dedup();
+    begun
+}
+
+/// HDFS is down while an evaluation ends; were the next phase begun, the ApplicationMaster could die with the score.
+#[test]
+fn no_phase_follows_an_evaluation_whose_score_is_not_recorded() {
+    let mut job = evaluated_job(2);
+    job.end_phase(3);
+    job.auto.journal = false;
+    let from = job.sent.len();
+    evaluate(&mut job, 0.5);
+    job.pass(60_000);
+    assert_eq!(
+        begins(&job, from),
+        [],
+        "the score decides when training ends"
+    );
+    job.auto.journal = true;
+    job.all_durable();
+    job.pass(1_000);
+    assert_eq!(begins(&job, from), [PhaseNo(2)]);
+}
+
+#[test]
+fn a_job_that_stops_early_says_why_and_which_pass_its_model_is_of() {
+    let mut job = evaluated_job(2);
+    for loss in [0.5, 0.4, 0.45, 0.41] {
+        job.end_phase(3);
+        evaluate(&mut job, loss);
+    }
+    assert!(
+        job.outcome.is_some(),
+        "two evaluations without a lower loss"
+    );
+    for words in [
+        "after pass 4 of 6",
+        "2 evaluations in a row (training.early-stop)",
+        "0.4000 after pass 2",
+        "of pass 4, with 0.4100",
+    ] {
+        assert!(job.warned(words), "{words}: {:?}", job.notices);
+    }
+}
+
+#[test]
+fn without_early_stop_training_goes_on_while_the_journal_hangs() {
+    let mut job = evaluated_job(0);
+    job.end_phase(3);
+    job.auto.journal = false;
+    let from = job.sent.len();
+    evaluate(&mut job, 0.5);
+    assert_eq!(begins(&job, from), [PhaseNo(2)]);
+    job.on(Event::RecordDurable {
+        record: RecordId(job.records.len() as u64),
+    });
+}
+
+/// A manifest that lacks the score of the first pass: the others stay with their passes.
+#[test]
+fn a_score_that_a_manifest_lacks_shifts_no_other() {
+    let mut job = evaluated_job(0);
+    for loss in [0.5, 0.4, 0.3] {
+        job.end_phase(3);
+        evaluate(&mut job, loss);
+    }
+    job.end_phase(3);
+    let mut checkpoint = job.checkpoints.last().expect("one a pass").clone();
+    let mut manifest = (*checkpoint.manifest).clone();
+    assert_eq!(manifest.evaluations.len(), 3);
+    manifest.evaluations.remove(0);
+    checkpoint.manifest = manifest.into();
+    let mut next = Job::with(job.config.clone());
+    next.checkpoints = vec![checkpoint];
+    next.start();
+    let passes: Vec<(u32, f64)> = next
+        .core
+        .view()
+        .evaluations
+        .iter()
+        .map(|scores| (scores.pass, scores.log_loss))
+        .collect();
+    assert_eq!(passes, [(1, 0.4), (2, 0.3)]);
+    // A rollback to it keeps what came before its phase.
+    next.kill(next.pserver(0));
+    assert_eq!(next.core.view().evaluations.len(), 2);
+}

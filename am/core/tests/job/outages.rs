@@ -1,0 +1,153 @@
+//! Trainers that cannot reach a pserver, while both send heartbeats.
+
+use heddle_protocol::ids::{Member, Slot};
+use heddle_protocol::spec::Consistency;
+use heddle_protocol::view::{Event as Notice, JobState};
+
+use crate::harness::{Job, spec};
+
+fn job(trainers: u32) -> Job {
+    let mut many = spec(Consistency::Bsp);
+    (many.trainers.min, many.trainers.max) = (trainers, trainers);
+    many.training.lanes = trainers;
+    Job::started(many, 4, 0)
+}
+
+/// Time goes by; all beat each second, and these trainers name a pserver that they cannot reach.
+fn hold(job: &mut Job, seconds: u64, trainers: &[u32], pserver: Slot) {
+    let targets: Vec<(Member, Member)> = trainers
+        .iter()
+        .map(|index| (job.trainer(*index), job.at(pserver)))
+        .collect();
+    for _ in 0..seconds {
+        job.now += 1_000;
+        for member in job.processes.keys().copied().collect::<Vec<_>>() {
+            let target = targets.iter().find(|(trainer, _)| *trainer == member);
+            job.beat(member, |beat| {
+                beat.unreachable = target.map(|(_, pserver)| *pserver).into_iter().collect();
+            });
+        }
+        job.on(heddle_am_core::Event::Timer);
+    }
+}
+
+fn warnings(job: &Job) -> Vec<String> {
+    let text = |notice: &Notice| match notice {
+        Notice::Warning { text } => Some(text.clone()),
+        _ => None,
+    };
+    job.notices.iter().filter_map(text).collect()
+}
+
+#[test]
+fn an_outage_is_told_after_seconds_with_both_ends_and_once() {
+    let mut job = job(3);
+    hold(&mut job, 4, &[1], Slot::pserver(0));
+    assert!(warnings(&job).is_empty(), "connections break and come back");
+    assert_eq!(job.core.view().message, "");
+    hold(&mut job, 20, &[1], Slot::pserver(0));
+    assert_eq!(warnings(&job).len(), 1);
+    for words in [
+        "trainer-1 on localhost",
+        "pserver-0 on localhost",
+        "data port",
+        "firewall",
+    ] {
+        assert!(warnings(&job)[0].contains(words), "{:?}", warnings(&job));
+        assert!(words == "firewall" || job.core.view().message.contains(words));
+    }
+    hold(&mut job, 10, &[], Slot::pserver(0));
+    assert_eq!(job.core.view().message, "", "it is over");
+    assert_eq!(job.core.view().state, JobState::Running);
+    hold(&mut job, 10, &[1], Slot::pserver(0));
+    assert_eq!(warnings(&job).len(), 2, "the next one is news");
+}
+
+#[test]
+fn a_pserver_that_most_trainers_cannot_reach_is_replaced() {
+    let mut job = job(3);
+    let (pserver, trainers) = (job.pserver(0), job.trainers());
+    hold(&mut job, 59, &[0, 2], Slot::pserver(0));
+    assert_eq!(job.pserver(0), pserver);
+    hold(&mut job, 5, &[0, 2], Slot::pserver(0));
+    assert!(job.pserver(0).incarnation > pserver.incarnation);
+    assert_eq!(job.trainers(), trainers, "they are not at fault");
+    let view = job.core.view();
+    assert_eq!(view.state, JobState::Running);
+    assert!(
+        view.recoveries[0]
+            .cause
+            .contains("cannot reach the data port"),
+        "{view:?}"
+    );
+    hold(&mut job, 120, &[], Slot::pserver(0));
+    assert_eq!(job.core.view().recoveries.len(), 1);
+}
+
+#[test]
+fn a_trainer_that_alone_cannot_reach_a_pserver_is_replaced_and_nothing_is_rolled_back() {
+    let mut job = job(3);
+    let (epoch, trainer) = (job.core.view().epoch, job.trainer(1));
+    hold(&mut job, 65, &[1], Slot::pserver(0));
+    assert!(job.trainer(1).incarnation > trainer.incarnation);
+    assert_eq!(job.core.view().epoch, epoch);
+}
+
+#[test]
+fn a_trainer_that_is_alone_goes_first_and_then_its_pserver() {
+    let mut job = job(1);
+    let (trainer, pserver) = (job.trainer(0), job.pserver(1));
+    hold(&mut job, 65, &[0], Slot::pserver(1));
+    assert!(job.trainer(0).incarnation > trainer.incarnation);
+    assert_eq!(job.pserver(1), pserver);
+    let second = job.trainer(0);
+    hold(&mut job, 50, &[0], Slot::pserver(1));
+    assert_eq!(job.pserver(1), pserver, "it has its time as well");
+    hold(&mut job, 30, &[0], Slot::pserver(1));
+    assert!(job.pserver(1).incarnation > pserver.incarnation);
+    assert_eq!(job.trainer(0), second);
+}
+
+#[test]
+fn one_decision_at_a_time() {
+    let mut job = job(4);
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    // The switch of two nodes fails: each pserver is missed by two trainers of four.
+    let targets = [(0, 0), (1, 0), (2, 1), (3, 1)];
+    let members: Vec<(Member, Member)> = targets
+        .iter()
+        .map(|(trainer, pserver)| (job.trainer(*trainer), job.pserver(*pserver)))
+        .collect();
+    for _ in 0..100 {
+        job.now += 1_000;
+        for member in job.processes.keys().copied().collect::<Vec<_>>() {
+            let target = members.iter().find(|(trainer, _)| *trainer == member);
+            job.beat(member, |beat| {
+                beat.unreachable = target.map(|(_, pserver)| *pserver).into_iter().collect();
+            });
+        }
+        job.on(heddle_am_core::Event::Timer);
+    }
+    let now: Vec<Member> = job.processes.keys().copied().collect();
+    let replaced = everybody.iter().filter(|member| !now.contains(member));
+    assert_eq!(replaced.count(), 1, "the first one may cure the rest");
+}
+
+#[test]
+fn a_path_that_stays_cut_ends_the_job_in_the_end() {
+    let mut job = job(2);
+    for _ in 0..150 {
+        if job.core.view().state == JobState::Failed {
+            break;
+        }
+        hold(&mut job, 10, &[0, 1], Slot::pserver(0));
+    }
+    let outcome = job.outcome.clone().expect("the job gets nowhere");
+    assert!(
+        outcome
+            .message
+            .contains("cannot reach the data port of pserver-0"),
+        "{}",
+        outcome.message
+    );
+}

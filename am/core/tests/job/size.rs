@@ -1,0 +1,112 @@
+//! Large jobs: what a message carries and what an event costs do not grow with the number of tasks.
+#![expect(
+    clippy::disallowed_types,
+    reason = "what measures the core is not the core"
+)]
+
+use std::time::{Duration, Instant};
+
+use heddle_protocol::control::{Command, Up};
+use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
+use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::{BadRecords, Consistency};
+use heddle_protocol::view::JobState;
+
+use crate::harness::{Job, spec};
+
+/// Time per task of finishing so many in a phase of twice as many.
+fn per_task(tasks: u32) -> Duration {
+    let mut job = Job::asp(2 * tasks);
+    let begun = Instant::now();
+    for _ in 0..tasks {
+        let member = job.trainer(0);
+        let task = job.process(member).tasks[0].task;
+        job.finish(member, task);
+    }
+    begun.elapsed() / tasks
+}
+
+#[test]
+fn a_finished_task_costs_the_same_among_many() {
+    // Among thirty times as many tasks it cost thirty times as much when each summed the whole phase up. A ratio of two
+    // runs next to each other, and the best of some, since other programs run too.
+    let ratio = || per_task(30_000).as_secs_f64() / per_task(1_000).as_secs_f64();
+    let ratios: Vec<f64> = (0..4).map(|_| ratio()).collect();
+    assert!(ratios.iter().any(|ratio| *ratio < 5.0), "{ratios:?}");
+}
+
+#[test]
+fn a_welcome_is_small_whatever_the_input() {
+    let job = Job::asp(100_000);
+    let welcomes: Vec<&Command> = job
+        .sent
+        .iter()
+        .map(|(_, command)| command)
+        .filter(|command| matches!(command, Command::Welcome(_)))
+        .collect();
+    assert_eq!(welcomes.len(), 4);
+    for welcome in welcomes {
+        let bytes = serde_json::to_vec(welcome).unwrap().len();
+        assert!(bytes < 10_000, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn lanes_carry_the_steps_of_their_own_tasks_only() {
+    let mut job = Job::started(spec(Consistency::Bsp), 10, 0);
+    let (t0, t1) = (job.trainer(0), job.trainer(1));
+    for task in 0..10 {
+        let report = Up::TaskSteps {
+            phase: PhaseNo(0),
+            task: TaskId(task),
+            steps: 100 + u64::from(task),
+            metrics: Box::new(TaskMetrics::default()),
+        };
+        job.report(t0, report);
+    }
+    let from = job.sent.len();
+    job.disconnect(t1);
+    job.registers(t1);
+    let told = job.told(t1, from);
+    let steps = told.iter().find_map(|command| match command {
+        Command::Lanes {
+            lanes, task_steps, ..
+        } => {
+            let lanes: Vec<Lane> = lanes.iter().map(|grant| grant.lane).collect();
+            Some((lanes, task_steps.clone()))
+        }
+        _ => None,
+    });
+    let (lanes, steps) = steps.unwrap();
+    assert_eq!(lanes, [Lane(1)]);
+    let own: Vec<(TaskId, u64)> = (0..5)
+        .map(|n| (TaskId(2 * n + 1), u64::from(2 * n + 101)))
+        .collect();
+    assert_eq!(steps.into_iter().collect::<Vec<_>>(), own);
+}
+
+#[test]
+fn bad_records_are_summed_over_the_tasks_of_a_phase() {
+    let mut spec = spec(Consistency::Bsp);
+    spec.data.bad_records = BadRecords::Skip(5);
+    let mut job = Job::started(spec, 10, 0);
+    let trainer = job.trainer(0);
+    for (task, bad) in [(0, 3), (0, 3), (1, 2), (2, 0), (3, 1)] {
+        assert!(job.outcome.is_none(), "five are allowed");
+        let report = Up::TaskSteps {
+            phase: PhaseNo(0),
+            task: TaskId(task),
+            steps: 1,
+            metrics: Box::new(TaskMetrics {
+                bad_records: bad,
+                bad_examples: vec![format!("file:{task}: wrong"); usize::from(bad > 0)],
+                ..TaskMetrics::default()
+            }),
+        };
+        job.report(trainer, report);
+    }
+    let view = job.core.view();
+    assert_eq!(view.bad_records, 6);
+    assert_eq!(view.state, JobState::Failed);
+    assert!(job.warned("file:0: wrong"));
+}

@@ -1,0 +1,179 @@
+//! A lost pserver is not replaced in time: who takes its shards, and how they come back. And loads that fail together.
+
+use heddle_am_core::{Event, Record};
+use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::ids::{Incarnation, Slot};
+use heddle_protocol::spec::{Bytes, Consistency, JobSpec};
+use heddle_protocol::view::JobState;
+
+use crate::harness::{Job, spec};
+
+/// Two pservers with just the memory that their own shards need: one cannot hold all of them.
+fn full() -> JobSpec {
+    let mut full = spec(Consistency::Bsp);
+    full.model.features = 15 << 20;
+    while full.shards_that_fit(full.pservers.memory) < 2 {
+        full.pservers.memory = Bytes(full.pservers.memory.0 + (1 << 20));
+    }
+    assert_eq!(full.shards_that_fit(full.pservers.memory), 2);
+    full
+}
+
+fn save(job: &mut Job) {
+    let cut = job.cut();
+    job.snap_all(cut, 5);
+    job.save_all(cut);
+}
+
+#[test]
+fn shards_that_do_not_fit_into_the_survivors_memory_wait_for_the_replacement() {
+    let mut job = Job::started(full(), 4, 0);
+    job.auto.cluster = false;
+    job.kill(job.pserver(0));
+    let epoch = job.core.view().epoch;
+    job.pass(600_000);
+    let view = job.core.view();
+    assert_eq!(view.epoch, epoch, "the map stays");
+    assert!(
+        view.message
+            .contains("waiting for a container for pserver-0")
+            && view.message.contains("pservers.memory"),
+        "{}",
+        view.message
+    );
+    assert_eq!(job.process(job.pserver(1)).shards.len(), 2);
+    job.grant(Slot::pserver(0), Incarnation(2));
+    job.on(Event::Timer);
+    assert_eq!(job.core.view().state, JobState::Running);
+    assert_eq!(job.process(job.pserver(0)).shards.len(), 2);
+}
+
+#[test]
+fn survivors_with_room_for_a_part_take_that_part_at_most() {
+    let mut three = full();
+    three.pservers.count = 3;
+    three.pservers.shards = 6;
+    let fit = three.shards_that_fit(three.pservers.memory);
+    assert_eq!(fit, 3, "two of its own and one more");
+    let mut job = Job::started(three, 4, 0);
+    job.auto.cluster = false;
+    job.kill(job.pserver(2));
+    job.pass(31_000);
+    assert_eq!(job.core.view().state, JobState::Running);
+    for index in [0, 1] {
+        assert_eq!(job.process(job.pserver(index)).shards.len(), 3);
+    }
+    job.kill(job.pserver(1));
+    job.pass(120_000);
+    assert_eq!(
+        job.process(job.pserver(0)).shards.len(),
+        3,
+        "the last one has room for no more"
+    );
+    assert_eq!(job.core.view().state, JobState::Recovering);
+}
+
+#[test]
+fn shards_go_back_to_a_late_replacement_right_after_a_checkpoint() {
+    let mut job = Job::bsp();
+    job.auto.cluster = false;
+    job.kill(job.pserver(0));
+    job.pass(31_000);
+    assert_eq!(job.process(job.pserver(1)).shards.len(), 4);
+    let before = job.core.view().epoch;
+    job.grant(Slot::pserver(0), Incarnation(2));
+    job.on(Event::Timer);
+    assert_eq!(
+        job.core.view().epoch,
+        before,
+        "nothing is thrown away for it"
+    );
+    save(&mut job);
+    let view = job.core.view();
+    assert_eq!(view.epoch, before.next());
+    assert_eq!(view.state, JobState::Running);
+    for index in [0, 1] {
+        assert_eq!(job.process(job.pserver(index)).shards.len(), 2);
+    }
+    let last = job.records.iter().rev().find_map(|record| match record {
+        Record::Restore { base, .. } => Some(*base),
+        _ => None,
+    });
+    assert_eq!(
+        last.flatten(),
+        job.checkpoints.last().map(|last| last.manifest.cut),
+        "from the checkpoint that was just taken"
+    );
+    job.end_phase(9);
+    assert_eq!(
+        job.outcome.map(|outcome| outcome.state),
+        Some(JobState::Finished)
+    );
+}
+
+#[test]
+fn a_rollback_gives_shards_back_without_a_checkpoint_of_its_own() {
+    let mut three = spec(Consistency::Bsp);
+    three.pservers.count = 3;
+    three.pservers.shards = 6;
+    let mut job = Job::started(three, 4, 0);
+    job.auto.cluster = false;
+    job.kill(job.pserver(0));
+    job.pass(31_000);
+    job.auto.store = false;
+    job.grant(Slot::pserver(0), Incarnation(2));
+    job.on(Event::Timer);
+    assert_eq!(job.process(job.pserver(0)).shards.len(), 0);
+    job.auto.cluster = true;
+    job.kill(job.pserver(1));
+    job.pass(1_000);
+    for index in 0..3 {
+        assert_eq!(job.process(job.pserver(index)).shards.len(), 2);
+    }
+}
+
+/// One outage of the storage fails the loads of all pservers of an epoch in the same second.
+#[test]
+fn loads_that_fail_together_are_one_try() {
+    let mut many = spec(Consistency::Bsp);
+    many.pservers.count = 8;
+    many.pservers.shards = 8;
+    let mut job = Job::started(many, 4, 0);
+    job.operate(1, Operation::Checkpoint);
+    save(&mut job);
+    job.auto.hold = false;
+    job.kill(job.pserver(0));
+    for round in 0..5 {
+        let epoch = job.core.view().epoch;
+        for pserver in job.pservers() {
+            job.report(
+                pserver,
+                Up::HoldFailed {
+                    epoch,
+                    corrupt: false,
+                    error: "cannot reach the NameNode".to_owned(),
+                },
+            );
+        }
+        assert!(job.outcome.is_none(), "round {round} of five");
+        let from = job.sent.len();
+        job.pass(64_000);
+        let again = |command: &Command| matches!(command, Command::Hold { .. });
+        assert!(job.sent[from..].iter().any(|(_, command)| again(command)));
+    }
+    job.auto.hold = true;
+    for pserver in job.pservers() {
+        job.disconnect(pserver);
+        job.registers(pserver);
+    }
+    assert_eq!(job.core.view().state, JobState::Running);
+}
+
+#[test]
+fn memory_that_a_retry_gave_counts_for_the_shards_that_fit() {
+    let spec = full();
+    let needed = spec.pservers.memory;
+    assert_eq!(spec.shards_that_fit(needed), 2);
+    assert_eq!(spec.shards_that_fit(Bytes(3 * needed.0)), 4);
+    assert_eq!(spec.shards_that_fit(Bytes::mib(16)), 0);
+}

@@ -1,0 +1,245 @@
+//! What earlier attempts of an ApplicationMaster on YARN saw: recoveries, losses and counters, kept in the staging
+//! directory so that the next attempt's pages and report show them.
+//!
+//! A file of at most some 500 KiB is written when something changed, at the most every two seconds, under a new name;
+//! the one before it is removed. Nothing is decided by it and no failure of it stops the job: what happened in the last
+//! two seconds of an attempt, or while HDFS could not be written, is missing. What decides about the job is in the
+//! journal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_protocol::ids::Attempt;
+use heddle_protocol::view::{History, JobView, RecoveryView};
+use heddle_storage::{
+    Mode, Storage, StorageError, StorePath, chain, make_dirs, publish_small, read_small,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+/// From one look at the job to the next.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// To see the past is a wish: the job goes on without.
+const READ_LIMIT: Duration = Duration::from_secs(10);
+/// Recoveries that are kept, the newest.
+const RECOVERIES_MAX: usize = 500;
+/// Of a file that is read back, bytes.
+const READ_BYTES_MAX: usize = 16 << 20;
+
+/// What is kept.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Past {
+    /// Recoveries that were over, oldest first.
+    pub recoveries: Vec<RecoveryView>,
+    /// Checkpoints taken.
+    pub checkpoints_taken: u32,
+    /// What went wrong and is over.
+    pub history: History,
+}
+
+impl Past {
+    /// What a job has behind it.
+    #[must_use]
+    pub fn of(view: &JobView) -> Self {
+        let over = view.recoveries.iter().filter(|recovery| recovery.done);
+        let mut recoveries: Vec<RecoveryView> = over.cloned().collect();
+        recoveries.drain(..recoveries.len().saturating_sub(RECOVERIES_MAX));
+        Self {
+            recoveries,
+            checkpoints_taken: view.checkpoints_taken,
+            // Speed is counted by each attempt anew.
+            history: History {
+                first_figures: None,
+                ..view.history.clone()
+            },
+        }
+    }
+
+    /// Puts recoveries and checkpoints of earlier attempts before those of this one.
+    pub fn precede(&self, view: &mut JobView) {
+        view.recoveries
+            .splice(0..0, self.recoveries.iter().cloned());
+        view.checkpoints_taken = view
+            .checkpoints_taken
+            .saturating_add(self.checkpoints_taken);
+    }
+}
+
+/// Where it is kept.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The storage of the staging directory.
+    pub storage: Arc<dyn Storage>,
+    /// A directory of its own there, made when it is missing.
+    pub dir: StorePath,
+}
+
+impl Place {
+    /// What the newest attempt that wrote anything has left; nothing where that cannot be read soon.
+    pub async fn read(&self) -> Past {
+        match tokio::time::timeout(READ_LIMIT, self.newest()).await {
+            Ok(Ok(past)) => past.unwrap_or_default(),
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    error = chain(&error),
+                    "what earlier attempts saw is not known"
+                );
+                Past::default()
+            }
+            Err(_) => {
+                tracing::warn!("what earlier attempts saw is not known: no answer in time");
+                Past::default()
+            }
+        }
+    }
+
+    async fn newest(&self) -> Result<Option<Past>, StorageError> {
+        let mut files = match self.storage.list(&self.dir).await {
+            Ok(entries) => entries,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        files.retain(|entry| entry.name().ends_with(".json"));
+        // Attempt and number have leading zeros, so that names sort like them.
+        files.sort_by(|a, b| b.name().cmp(a.name()));
+        for entry in files {
+            let bytes = match read_small(&*self.storage, &entry.path, READ_BYTES_MAX).await {
+                Ok(bytes) => bytes,
+                // Removed since, when another one took its place.
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(error),
+            };
+            if let Ok(past) = serde_json::from_slice(&bytes) {
+                return Ok(Some(past));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes down what the job has behind it, whenever that changes, until the view is not renewed any more.
+    pub async fn keep(self, attempt: Attempt, view: watch::Receiver<Arc<JobView>>) {
+        self.keep_every(LOOK_EVERY, attempt, view).await;
+    }
+
+    async fn keep_every(
+        self,
+        every: Duration,
+        attempt: Attempt,
+        mut view: watch::Receiver<Arc<JobView>>,
+    ) {
+        // Not the view of now: what it has may be news that is written nowhere yet.
+        let mut written = Past::default();
+        let (mut number, mut before) = (0u64, None);
+        while view.changed().await.is_ok() {
+            let now = Past::of(&view.borrow_and_update().clone());
+            if now != written {
+                number += 1;
+                match self.write(attempt, number, &now).await {
+                    Ok(path) => {
+                        written = now;
+                        if let Some(before) = before.replace(path) {
+                            // One that stays is older than the newest and read by nobody.
+                            let _leaks = self.storage.delete_file(&before).await;
+                        }
+                    }
+                    Err(error) => {
+                        tracing::debug!(error = chain(&error), "history not written, tried again");
+                    }
+                }
+            }
+            tokio::time::sleep(every).await;
+        }
+    }
+
+    async fn write(
+        &self,
+        attempt: Attempt,
+        number: u64,
+        past: &Past,
+    ) -> Result<StorePath, StorageError> {
+        let name = format!("{:06}-{number:08}.json", attempt.0);
+        let path = self.dir.join(&name)?;
+        let json = serde_json::to_vec(past).map_err(|error| {
+            StorageError::new(
+                heddle_storage::Op::Write,
+                self.storage.show(&path),
+                heddle_storage::Reason::Other,
+            )
+            .because(error)
+        })?;
+        make_dirs(&*self.storage, &self.dir, Mode::DIR).await?;
+        publish_small(&*self.storage, &path, json.into()).await?;
+        Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use heddle_storage::LocalStorage;
+
+    use super::*;
+    use crate::report::samples;
+
+    fn place(dir: &tempfile::TempDir) -> Place {
+        Place {
+            storage: Arc::new(LocalStorage),
+            dir: StorePath::parse(dir.path().to_str().unwrap())
+                .unwrap()
+                .join("past")
+                .unwrap(),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_next_attempt_counts_on_from_what_the_last_one_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = place(&dir);
+        assert_eq!(place.read().await, Past::default());
+        let view = samples::view();
+        let past = Past::of(&view);
+        assert_eq!(past.history.ended_total, 1);
+        place.write(Attempt(9), 1, &Past::default()).await.unwrap();
+        place.write(Attempt(10), 2, &past).await.unwrap();
+        assert_eq!(place.read().await, past);
+        // A torn or foreign file is passed over.
+        std::fs::write(dir.path().join("past/000011-00000001.json"), "{").unwrap();
+        assert_eq!(place.read().await, past);
+        let mut next = view.clone();
+        past.precede(&mut next);
+        let over = view.recoveries.iter().filter(|it| it.done).count();
+        assert_eq!(next.recoveries.len(), view.recoveries.len() + over);
+        assert_eq!(next.checkpoints_taken, 2 * view.checkpoints_taken);
+    }
+
+    #[tokio::test]
+    async fn only_the_newest_file_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = place(&dir);
+        let (sender, view) = watch::channel(Arc::new(samples::view()));
+        let every = Duration::from_millis(1);
+        let keeping = tokio::spawn(place.clone().keep_every(every, Attempt(1), view));
+        for n in 1..=3u32 {
+            let mut view = samples::view();
+            view.checkpoints_taken += n;
+            let taken = view.checkpoints_taken;
+            sender.send_replace(Arc::new(view));
+            let written = async {
+                while place.read().await.checkpoints_taken != taken {
+                    tokio::time::sleep(every).await;
+                }
+            };
+            let limit = Duration::from_secs(30);
+            tokio::time::timeout(limit, written).await.unwrap();
+        }
+        drop(sender);
+        keeping.await.unwrap();
+        let names: Vec<_> = std::fs::read_dir(dir.path().join("past"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(names, ["000001-00000003.json"]);
+        let taken = samples::view().checkpoints_taken;
+        assert_eq!(place.read().await.checkpoints_taken, taken + 3);
+    }
+}

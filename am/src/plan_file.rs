@@ -1,0 +1,78 @@
+//! Writing the input plan where containers read it.
+//!
+//! In the run directory (one machine) or the staging directory (YARN), which every container can reach, also while no
+//! ApplicationMaster answers, and which lives as long as the job. Served by the ApplicationMaster instead, a thousand
+//! trainers would read it from one process at the start of the job, and none could while that one is replaced.
+
+use bytes::Bytes;
+use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::plan_file::{PlanFile, PlanFileError};
+use heddle_storage::{Location, LocationError, PathError, StorageError, connect, publish_small};
+
+/// Why the plan could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WritePlanError {
+    /// It is too long.
+    #[error(transparent)]
+    Plan(#[from] PlanFileError),
+    /// The directory is not a place that files can be written to.
+    #[error("cannot write the input plan")]
+    Location(#[from] LocationError),
+    /// Its path is too long.
+    #[error("cannot write the input plan")]
+    Path(#[from] PathError),
+    /// The storage fails.
+    #[error("cannot write the input plan")]
+    Storage(#[from] StorageError),
+}
+
+/// Writes a plan's file into `dir` (a URL). A later attempt of the same job has the same plan, so it finds the file
+/// there and writes nothing.
+///
+/// # Errors
+/// See [`WritePlanError`].
+pub async fn write(plan: &InputPlan, dir: &str) -> Result<PlanFile, WritePlanError> {
+    let (file, bytes) = PlanFile::of(plan, dir)?;
+    let location = Location::parse(&file.url)?;
+    let storage = connect(&location)?;
+    publish_small(&*storage, location.path(), Bytes::from(bytes))
+        .await
+        .map_err(StorageError::from)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::manifest::{Compression, InputFile};
+    use heddle_protocol::plan::{TaskLength, plan_input};
+
+    use super::*;
+
+    fn plan(bytes: u64) -> InputPlan {
+        let file = InputFile {
+            url: "/data/a".to_owned(),
+            bytes,
+            modified_ms: 0,
+            compression: Compression::None,
+        };
+        plan_input(vec![file], Vec::new(), TaskLength::Bytes(100))
+    }
+
+    #[tokio::test]
+    async fn a_later_attempt_finds_the_file_and_another_plan_has_another_one() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let url = dir.path().to_str().expect("UTF-8");
+        let first = write(&plan(1000), url).await.expect("written");
+        let again = write(&plan(1000), url).await.expect("found");
+        assert_eq!(first, again);
+        let bytes = std::fs::read(&first.url).expect("there");
+        assert_eq!(first.parse(&bytes).expect("read"), plan(1000));
+        let other = write(&plan(2000), url).await.expect("written");
+        assert_ne!(first.url, other.url);
+        assert_eq!(
+            std::fs::read_dir(dir.path()).expect("a folder").count(),
+            2,
+            "drafts are gone"
+        );
+    }
+}

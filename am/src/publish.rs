@@ -1,0 +1,356 @@
+//! Publication of a model: from the hidden directory of the trainer that wrote it to `output.model`.
+//!
+//! ```text
+//! check claim and lease ─▶ move each file and its sidecar to its name ─▶ MODEL.json ─▶ remove what it replaced
+//! ```
+//!
+//! **Intuition.** Consumers read `output.model/model.safetensors`, always under this name. A directory that holds files
+//! cannot be replaced in one step, neither by POSIX nor by HDFS, and its parent may be another user's. A file can: so each
+//! name changes from one whole file to another whole file, and `MODEL.json`, moved last, names the sums of all of them.
+//!
+//! **Rules.**
+//! - Without `--overwrite` every move refuses a name that is taken, so that of two jobs with one output one is told.
+//!   A file with the very bytes that are to be published is no obstacle: an earlier attempt was interrupted.
+//! - With `--overwrite` every move replaces one file atomically. What the new model lacks is removed at the end.
+//! - Before each move the claim on the checkpoint directory must still be the highest and the lease must hold: a stale
+//!   ApplicationMaster replaces nothing. A `MODEL.json` of the same run from a later checkpoint is never replaced.
+//! - Every step may be repeated: after any interruption the same call, or that of a later attempt, ends with one model.
+
+use bytes::Bytes;
+use heddle_protocol::control::ExportedFile;
+use heddle_protocol::ids::Generation;
+use heddle_protocol::manifest::{Md5, Salt};
+use heddle_protocol::model::{MODEL_FILE, ModelFile, is_plain_name};
+use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
+use heddle_storage::{
+    Kind, Mode, Op, Reason, Storage, StorageError, StorePath, WriteError, chain, make_dirs, md5_of,
+    read_small, sidecar_line, sidecar_name, write_whole,
+};
+
+/// A model file has some hundred bytes a file.
+const MODEL_BYTES_MAX: usize = 4 << 20;
+/// Beginning of the names of drafts of `MODEL.json`.
+const DRAFT_PREFIX: &str = ".MODEL.json.";
+/// Files that models of any format consist of.
+const KNOWN_FILES: [&str; 2] = ["model.safetensors", "model.txt"];
+
+/// Why a model was not published.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The storage failed; trying again may help.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Another model is there and may not be replaced.
+    #[error("{0}")]
+    Taken(String),
+    /// Another ApplicationMaster leads the job.
+    #[error("{0}")]
+    Fenced(String),
+}
+
+impl From<WriteError> for PublishError {
+    fn from(error: WriteError) -> Self {
+        Self::Storage(error.into())
+    }
+}
+
+impl From<heddle_storage::PathError> for PublishError {
+    fn from(error: heddle_storage::PathError) -> Self {
+        Self::Storage(error.into())
+    }
+}
+
+impl From<CheckpointError> for PublishError {
+    fn from(error: CheckpointError) -> Self {
+        match error {
+            CheckpointError::Storage(error) => Self::Storage(error),
+            error if error.is_fenced() => Self::Fenced(chain(&error)),
+            error => Self::Storage(
+                StorageError::new(Op::List, "checkpoint.dir", Reason::Other).because(chain(&error)),
+            ),
+        }
+    }
+}
+
+/// What is published, where and under which claim.
+pub struct Publication<'a> {
+    /// The storage of the output.
+    pub storage: &'a dyn Storage,
+    /// `output.model`.
+    pub dir: &'a StorePath,
+    /// The directory below it that a trainer has exported to.
+    pub staged: &'a str,
+    /// Beginning of the names of directories that exports of this checkpoint directory lie in.
+    pub staging_prefix: &'a str,
+    /// Of `MODEL.json`; those of the other files are set already.
+    pub mode: Mode,
+    /// Whether a model that is there is replaced.
+    pub overwrite: bool,
+    /// This process's own, which names drafts.
+    pub salt: Salt,
+    /// The checkpoint directory, whose highest claim decides which ApplicationMaster leads.
+    pub checkpoints: &'a CheckpointDir,
+    /// The own claim.
+    pub generation: Generation,
+    /// Whether the lease holds; the text says why not.
+    pub lease: &'a (dyn Fn() -> Result<(), String> + Sync),
+}
+
+/// What lies at `MODEL.json`.
+enum Before {
+    Nothing,
+    Model(Box<ModelFile>),
+    Foreign,
+}
+
+impl Publication<'_> {
+    /// Publishes `model`, whose files lie in the staged directory.
+    ///
+    /// # Errors
+    /// See [`PublishError`]. After `Storage` the same call may be repeated.
+    pub async fn publish(&self, model: ModelFile) -> Result<(), PublishError> {
+        self.check_names(&model)?;
+        self.gate().await?;
+        make_dirs(self.storage, self.dir, self.mode.of_dir()).await?;
+        let before = self.before().await?;
+        match &before {
+            Before::Model(other)
+                if (other.run, other.checkpoint, &other.files)
+                    == (model.run, model.checkpoint, &model.files)
+                    && other.dir.is_empty() =>
+            {
+                // An earlier try got through.
+                if self.overwrite {
+                    self.remove_replaced(&model, Before::Nothing).await;
+                }
+                self.remove_staged().await;
+                return Ok(());
+            }
+            Before::Model(other)
+                if other.run == model.run && other.checkpoint > model.checkpoint =>
+            {
+                return Err(PublishError::Fenced(format!(
+                    "{} holds the model of checkpoint {}, which is later than {}",
+                    self.storage.show(self.dir),
+                    other.checkpoint,
+                    model.checkpoint
+                )));
+            }
+            Before::Model(_) | Before::Foreign if !self.overwrite => {
+                return self.taken(MODEL_FILE, &before).await;
+            }
+            _ => {}
+        }
+        let draft = self.draft(&model).await?;
+        if !self.overwrite {
+            for file in &model.files {
+                if !self.is_free(file).await? {
+                    let _leaks = self.storage.delete_file(&draft).await;
+                    return self.taken(&file.name, &before).await;
+                }
+            }
+        }
+        for file in &model.files {
+            self.move_to_its_name(file).await?;
+        }
+        self.gate().await?;
+        let path = self.at(MODEL_FILE)?;
+        if self.overwrite {
+            self.storage.replace(&draft, &path).await?;
+        } else {
+            self.storage.rename(&draft, &path).await?;
+        }
+        if self.overwrite {
+            self.remove_replaced(&model, before).await;
+        }
+        self.remove_staged().await;
+        Ok(())
+    }
+
+    fn check_names(&self, model: &ModelFile) -> Result<(), PublishError> {
+        let names = model.files.iter().map(|file| file.name.as_str());
+        match names
+            .chain([self.staged])
+            .find(|name| !is_plain_name(name) || *name == MODEL_FILE)
+        {
+            Some(name) => Err(PublishError::Taken(format!(
+                "{name:?} is not a name that a file of a model may have"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this process still leads the job.
+    async fn gate(&self) -> Result<(), PublishError> {
+        self.checkpoints.check_highest(self.generation).await?;
+        (self.lease)().map_err(|why| {
+            let place = self.storage.show(self.dir);
+            PublishError::Storage(
+                StorageError::new(Op::Rename, place, Reason::Unavailable).because(why),
+            )
+        })
+    }
+
+    fn at(&self, name: &str) -> Result<StorePath, StorageError> {
+        Ok(self.dir.join(name)?)
+    }
+
+    async fn before(&self) -> Result<Before, StorageError> {
+        match read_small(self.storage, &self.at(MODEL_FILE)?, MODEL_BYTES_MAX).await {
+            Ok(json) => Ok(match ModelFile::from_json(&json) {
+                Ok(model) => Before::Model(Box::new(model)),
+                Err(_) => Before::Foreign,
+            }),
+            Err(error) if error.is_not_found() => Ok(Before::Nothing),
+            Err(error) if error.is_retryable() => Err(error),
+            Err(_) => Ok(Before::Foreign),
+        }
+    }
+
+    async fn taken(&self, name: &str, before: &Before) -> Result<(), PublishError> {
+        // Nothing leads to what was exported beside it.
+        self.remove_staged().await;
+        let holder = match before {
+            Before::Model(other) => format!("published by run {}", other.run),
+            Before::Foreign => {
+                "and is not a model of Heddle, or is being written just now".to_owned()
+            }
+            Before::Nothing => format!("without a {MODEL_FILE} beside it"),
+        };
+        Err(PublishError::Taken(format!(
+            "{} exists already, {holder}; with --overwrite, or with another output.model, the same job goes on \
+             from its last checkpoint",
+            self.storage.show(&self.at(name)?),
+        )))
+    }
+
+    /// Writes `MODEL.json` under another name. It comes before the moves, so that a full disk or a quota stops them.
+    async fn draft(&self, model: &ModelFile) -> Result<StorePath, PublishError> {
+        let draft = self.at(&format!("{DRAFT_PREFIX}{}", self.salt))?;
+        // One of an earlier try of this process may be there.
+        let _absent = self.storage.delete_file(&draft).await;
+        let json = serde_json::to_vec_pretty(model).expect("plain fields are JSON");
+        write_whole(self.storage, &draft, self.mode, Bytes::from(json)).await?;
+        Ok(draft)
+    }
+
+    /// Whether nothing but these very bytes stands where the file is to be.
+    async fn is_free(&self, file: &ExportedFile) -> Result<bool, StorageError> {
+        match self.storage.stat(&self.at(&file.name)?).await {
+            Err(error) if error.is_not_found() => Ok(true),
+            Err(error) => Err(error),
+            Ok(_) => self.is_in_place(file).await,
+        }
+    }
+
+    /// Whether the file lies under its name with the bytes that were exported.
+    async fn is_in_place(&self, file: &ExportedFile) -> Result<bool, StorageError> {
+        let path = self.at(&file.name)?;
+        match self.storage.stat(&path).await {
+            Ok(entry) if entry.kind == Kind::File && entry.bytes == file.bytes => {}
+            Ok(_) => return Ok(false),
+            Err(error) if error.is_not_found() => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(md5_of(self.storage, &path).await?.to_string() == file.md5)
+    }
+
+    async fn move_to_its_name(&self, file: &ExportedFile) -> Result<(), PublishError> {
+        let staged = self.at(self.staged)?;
+        let (from, to) = (staged.join(&file.name)?, self.at(&file.name)?);
+        self.gate().await?;
+        if let Err(error) = self.rename(&from, &to).await {
+            // An earlier try may have moved it; a lost reply is resolved in the same way.
+            if !self.is_in_place(file).await? {
+                return Err(error.into());
+            }
+            let _moved = self.storage.delete_file(&from).await;
+        }
+        let sidecar = sidecar_name(&file.name);
+        let (from, to) = (staged.join(&sidecar)?, self.at(&sidecar)?);
+        self.gate().await?;
+        if let Err(error) = self.rename(&from, &to).await {
+            let Ok(md5) = file.md5.parse::<Md5>() else {
+                return Err(error.into());
+            };
+            let line = sidecar_line(md5, &file.name);
+            match read_small(self.storage, &to, line.len()).await {
+                Ok(found) if found == line => {}
+                _ if self.overwrite => return Err(error.into()),
+                // A sidecar that is no one's file's: the file it stands beside has just got its name.
+                _ => self.storage.replace(&from, &to).await?,
+            }
+            let _moved = self.storage.delete_file(&from).await;
+        }
+        Ok(())
+    }
+
+    async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
+        match self.overwrite {
+            true => self.storage.replace(from, to).await,
+            false => self.storage.rename(from, to).await,
+        }
+    }
+
+    /// Removes what the model that was there before consists of besides. What cannot be removed now stays: the next
+    /// publication removes it.
+    async fn remove_replaced(&self, model: &ModelFile, before: Before) {
+        let is_new = |name: &str| model.files.iter().any(|file| file.name == name);
+        let mut names: Vec<String> = KNOWN_FILES.map(str::to_owned).into();
+        if let Before::Model(other) = before {
+            names.extend(other.files.into_iter().map(|file| file.name));
+        }
+        for name in names.iter().filter(|name| !is_new(name)) {
+            for name in [name.clone(), sidecar_name(name)] {
+                if let Ok(path) = self.at(&name) {
+                    let _absent = self.storage.delete_file(&path).await;
+                }
+            }
+        }
+        self.remove_dirs(is_dir_of_early_version).await;
+    }
+
+    /// Removes all exports of this checkpoint directory: the claim on it makes them this process's.
+    async fn remove_staged(&self) {
+        if let Ok(path) = self.at(self.staged) {
+            let _absent = self.storage.delete_dir(&path).await;
+        }
+        self.remove_dirs(|name| name.starts_with(self.staging_prefix))
+            .await;
+        // Drafts of processes that died; another that is publishing just now writes its own again.
+        let entries = self.storage.list(self.dir).await.unwrap_or_default();
+        for entry in entries {
+            if entry.kind == Kind::File && entry.name().starts_with(DRAFT_PREFIX) {
+                let _absent = self.storage.delete_file(&entry.path).await;
+            }
+        }
+    }
+
+    async fn remove_dirs(&self, is_wanted: impl Fn(&str) -> bool) {
+        let entries = self.storage.list(self.dir).await.unwrap_or_default();
+        for entry in entries {
+            if entry.kind == Kind::Dir
+                && is_wanted(entry.name())
+                && let Err(error) = self.storage.delete_dir(&entry.path).await
+            {
+                tracing::warn!(
+                    error = chain(error.error()),
+                    "a replaced model was not removed"
+                );
+            }
+        }
+    }
+}
+
+/// `trainer-<index>.<incarnation>`, or that and `-<try>`: early versions left their exports under such names.
+fn is_dir_of_early_version(name: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some((index, rest)) = name
+        .strip_prefix("trainer-")
+        .and_then(|rest| rest.split_once('.'))
+    else {
+        return false;
+    };
+    let (incarnation, again) = rest.split_once('-').unwrap_or((rest, "0"));
+    number(index) && number(incarnation) && number(again)
+}

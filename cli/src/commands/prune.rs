@@ -1,0 +1,126 @@
+//! `heddle prune`: removes the run directories of runs that ended long ago.
+//!
+//! A run directory holds logs and small state, never checkpoints or models. An unfinished run with default folders is found
+//! by its run directory when it is continued, so that those stay unless they are asked for.
+
+use std::fs;
+use std::path::Path;
+
+use heddle_am::driver::wall_ms;
+use heddle_am::report::words;
+use heddle_protocol::spec::value::DurationMs;
+use serde::Serialize;
+
+use super::{PlaceArgs, prune_cluster};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::runs::{self, Run, Standing};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Remove those that were started longer ago than this
+    #[arg(long, value_name = "DURATION", default_value = "30d")]
+    older_than: DurationMs,
+    /// Also those that failed, were stopped or died, which can be continued as long as they are there
+    #[arg(long)]
+    unfinished: bool,
+    /// Show what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Remove what applications left below ~/.heddle on the cluster instead: reports, uploaded data, programs
+    #[arg(long, conflicts_with_all = ["unfinished", "work_dir"])]
+    yarn: bool,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// A removed run as `--json` shows it.
+#[derive(Serialize)]
+struct Removed<'a> {
+    run: String,
+    name: &'a str,
+    state: Standing,
+    bytes: u64,
+    dir: String,
+}
+
+pub fn prune(args: &Args, json: bool) -> Outcome {
+    if args.yarn {
+        return prune_cluster::prune(args.older_than, args.dry_run, json);
+    }
+    let work_dir = runs::work_dir(args.place.work_dir.as_deref())?;
+    let before_ms = wall_ms().saturating_sub(args.older_than.0);
+    let (mut count, mut bytes) = (0, 0);
+    for run in runs::all(&work_dir) {
+        let state = run.standing();
+        if run.file.started_ms >= before_ms || !may_go(state, args.unfinished) {
+            continue;
+        }
+        let size = size_of(run.dir.path());
+        if !args.dry_run {
+            remove(&run)?;
+        }
+        if json {
+            output::json(&Removed {
+                run: run.file.run.to_string(),
+                name: &run.file.name,
+                state,
+                bytes: size,
+                dir: run.dir.path().display().to_string(),
+            })?;
+        } else {
+            let line = format!(
+                "{}  {}  {}",
+                run.file.run.short(),
+                run.file.name,
+                state.word()
+            );
+            output::line(&line)?;
+        }
+        count += 1;
+        bytes += size;
+    }
+    if !json {
+        let what = if args.dry_run {
+            "would be removed"
+        } else {
+            "removed"
+        };
+        let runs = if count == 1 { "run" } else { "runs" };
+        eprintln!("{count} {runs}, {}, {what}", words::size(bytes));
+    }
+    Ok(Exit::Ok)
+}
+
+fn may_go(state: Standing, unfinished: bool) -> bool {
+    match state {
+        Standing::Running => false,
+        Standing::Finished => true,
+        Standing::Failed | Standing::Stopped | Standing::Died => unfinished,
+    }
+}
+
+fn remove(run: &Run) -> Result<(), Failure> {
+    let dir = run.dir.path();
+    fs::remove_dir_all(dir).map_err(|error| {
+        Failure::caused(
+            Exit::Denied,
+            format!("the run directory {} cannot be removed", dir.display()),
+            &error,
+        )
+    })
+}
+
+/// Bytes of all files below a directory; links are not followed.
+fn size_of(dir: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return 0;
+    };
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(meta) if meta.is_dir() => size_of(&entry.path()),
+        Ok(meta) => meta.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
+}

@@ -1,0 +1,249 @@
+//! `heddle prune --yarn`: removes what applications left below `~/.heddle` on the cluster.
+//!
+//! Rule: only entries of our own grammar, only of the user who asks, only what is older than `--older-than`. Reports go one
+//! by one, and only those whose application the ResourceManager does not call running. Uploaded data and
+//! programs are shared by all jobs of the user; which job uses which is not known from outside, so they go only while
+//! no application of the user runs or waits. Checkpoints and models are never touched.
+
+use heddle_am::driver::wall_ms;
+use heddle_am::report::words;
+use heddle_am::staging::HOME_DIR;
+use heddle_protocol::spec::{DurationMs, Location};
+use heddle_storage::{Entry, Kind};
+use heddle_yarn::client::ApplicationFilter;
+use heddle_yarn::{ApplicationId, ApplicationReport};
+
+use super::submit::KIND;
+use crate::am_client;
+use crate::application::HDFS;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::site::{Site, client_failure, path_of, storage_failure};
+use crate::waiting;
+
+/// What lies below `~/.heddle`, by folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Folder {
+    Staging,
+    Reports,
+    Data,
+    Bin,
+}
+
+impl Folder {
+    const ALL: [Self; 4] = [Self::Staging, Self::Reports, Self::Data, Self::Bin];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Staging => "staging",
+            Self::Reports => "reports",
+            Self::Data => "data",
+            Self::Bin => "bin",
+        }
+    }
+
+    /// Whether the name is one that Heddle gives there.
+    fn is_ours(self, entry: &Entry) -> bool {
+        let is_hash =
+            |text: &str| text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let (name, kind) = (entry.name(), entry.kind);
+        match self {
+            Self::Staging | Self::Reports => {
+                kind == Kind::Dir && name.parse::<ApplicationId>().is_ok()
+            }
+            Self::Data => kind == Kind::Dir && is_hash(name),
+            Self::Bin => kind == Kind::File && name.strip_prefix("heddle-").is_some_and(is_hash),
+        }
+    }
+}
+
+/// Removes what was last changed longer ago than `older_than`, or only lists it.
+///
+/// # Errors
+/// Exit 6 when the cluster does not answer, 5 when something may not be removed.
+pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> Outcome {
+    am_client::runtime()?.block_on(async {
+        let site = Site::load()?;
+        site.reach().await?;
+        let known = applications(&site).await?;
+        let before_ms = wall_ms().saturating_sub(older_than.0);
+        let root = site.home()?.join(HOME_DIR);
+        let (mut removed, mut bytes, mut shared) = (0u64, 0u64, 0usize);
+        for folder in Folder::ALL {
+            let place = root.join(folder.name());
+            let entries = waiting::on(HDFS, list(&site, &place)).await?;
+            let (old, in_use) = choose(folder, &entries, &known, before_ms);
+            shared += in_use;
+            for entry in old {
+                let at = place.join(entry.name());
+                if json {
+                    output::json(&serde_json::json!({
+                        "path": at.to_string(),
+                        "modified_ms": entry.modified_ms,
+                        "removed": !dry_run,
+                    }))?;
+                } else {
+                    output::line(&format!("{}  {at}", words::time(entry.modified_ms)))?;
+                }
+                if !dry_run {
+                    waiting::on(HDFS, remove(&site, &at, entry)).await?;
+                }
+                (removed, bytes) = (removed + 1, bytes.saturating_add(entry.bytes));
+            }
+        }
+        if shared > 0 {
+            eprintln!(
+                "{shared} uploads and programs stay: an application of yours runs or waits, and may use them"
+            );
+        }
+        let size = match bytes {
+            0 => String::new(),
+            bytes => format!(" ({} of programs)", words::size(bytes)),
+        };
+        let verb = if dry_run { "would be removed" } else { "removed" };
+        eprintln!("{removed} entries {verb}{size}");
+        Ok(Exit::Ok)
+    })
+}
+
+async fn applications(site: &Site) -> Result<Vec<ApplicationReport>, Failure> {
+    let filter = ApplicationFilter {
+        kinds: vec![KIND.to_owned()],
+        users: vec![site.user.short_name().to_owned()],
+        ..ApplicationFilter::default()
+    };
+    let known = site.client.applications(&filter).await;
+    known.map_err(|error| client_failure("applications cannot be listed", &error))
+}
+
+async fn list(site: &Site, place: &Location) -> Result<Vec<Entry>, Failure> {
+    match site.storage.list(&path_of(place)?).await {
+        Ok(entries) => Ok(entries),
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        Err(error) => Err(storage_failure(&format!("{place} cannot be read"), &error)),
+    }
+}
+
+async fn remove(site: &Site, at: &Location, entry: &Entry) -> Result<(), Failure> {
+    let path = path_of(at)?;
+    let removed = match entry.kind {
+        Kind::Dir => site.storage.delete_dir(&path).await,
+        Kind::File | Kind::Other => site.storage.delete_file(&path).await,
+    };
+    match removed {
+        Err(error) if !error.error().is_not_found() => Err(storage_failure(
+            &format!("{at} cannot be removed"),
+            error.error(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A staging directory of an application that the ResourceManager does not know may belong to one that is on the way to
+/// it, unless it is this old.
+const SUBMITTING_MAX_MS: u64 = 24 * 3600 * 1000;
+
+/// What may go, and how many old entries stay since a job may use them.
+fn choose<'e>(
+    folder: Folder,
+    entries: &'e [Entry],
+    known: &[ApplicationReport],
+    before_ms: u64,
+) -> (Vec<&'e Entry>, usize) {
+    let is_over = |report: &ApplicationReport| report.state.is_some_and(|state| state.is_final());
+    let runs = |name: &str| {
+        let id = name.parse::<ApplicationId>().ok();
+        known
+            .iter()
+            .any(|report| Some(report.id) == id && !is_over(report))
+    };
+    let old: Vec<&Entry> = entries
+        .iter()
+        .filter(|entry| folder.is_ours(entry) && entry.modified_ms < before_ms)
+        .collect();
+    let is_known = |name: &str| {
+        let id = name.parse::<ApplicationId>().ok();
+        known.iter().any(|report| Some(report.id) == id)
+    };
+    match folder {
+        Folder::Staging => {
+            let surely_old = wall_ms().saturating_sub(SUBMITTING_MAX_MS);
+            let over = old.into_iter().filter(|entry| {
+                let known = is_known(entry.name());
+                !runs(entry.name()) && (known || entry.modified_ms < surely_old)
+            });
+            (over.collect(), 0)
+        }
+        Folder::Reports => {
+            let over = old.into_iter().filter(|entry| !runs(entry.name()));
+            (over.collect(), 0)
+        }
+        Folder::Data | Folder::Bin if known.iter().all(is_over) => (old, 0),
+        Folder::Data | Folder::Bin => (Vec::new(), old.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_storage::StorePath;
+    use heddle_yarn::proto;
+
+    use super::*;
+
+    fn entry(folder: Folder, name: &str, kind: Kind, modified_ms: u64) -> Entry {
+        let path = format!("/user/alice/.heddle/{}/{name}", folder.name());
+        Entry {
+            path: StorePath::parse(&path).expect("absolute"),
+            kind,
+            bytes: 1,
+            modified_ms,
+        }
+    }
+
+    fn report(number: i32, state: proto::YarnApplicationStateProto) -> ApplicationReport {
+        let message = proto::ApplicationReportProto {
+            application_id: Some(proto::ApplicationIdProto {
+                id: Some(number),
+                cluster_timestamp: Some(1),
+            }),
+            yarn_application_state: Some(state.into()),
+            ..Default::default()
+        };
+        ApplicationReport::try_from(&message).expect("it has an id")
+    }
+
+    fn names<'e>(chosen: &(Vec<&'e Entry>, usize)) -> Vec<&'e str> {
+        chosen.0.iter().map(|entry| entry.name()).collect()
+    }
+
+    #[test]
+    fn only_old_entries_of_ours_that_no_job_may_use_are_chosen() {
+        use proto::YarnApplicationStateProto::{Finished, Running};
+        let (dir, file) = (Kind::Dir, Kind::File);
+        let reports = [
+            entry(Folder::Reports, "application_1_0001", dir, 5),
+            entry(Folder::Reports, "application_1_0002", dir, 5),
+            entry(Folder::Reports, "application_1_0003", dir, 5),
+            entry(Folder::Reports, "application_1_0004", dir, 50),
+            entry(Folder::Reports, "mine", dir, 5),
+        ];
+        let known = [report(1, Finished), report(2, Running)];
+        let chosen = choose(Folder::Reports, &reports, &known, 10);
+        // The third is forgotten by the ResourceManager, so it is over.
+        assert_eq!(names(&chosen), ["application_1_0001", "application_1_0003"]);
+        let hash = "0123456789abcdef0123456789abcdef";
+        let bin = [
+            entry(Folder::Bin, &format!("heddle-{hash}"), file, 5),
+            entry(Folder::Bin, "heddle-mine", file, 5),
+            entry(Folder::Bin, &format!("heddle-{hash}1"), file, 50),
+        ];
+        assert_eq!(choose(Folder::Bin, &bin, &known, 10).1, 1);
+        assert!(names(&choose(Folder::Bin, &bin, &known, 10)).is_empty());
+        let over = [report(1, Finished)];
+        assert_eq!(
+            names(&choose(Folder::Bin, &bin, &over, 10)),
+            [format!("heddle-{hash}")]
+        );
+    }
+}

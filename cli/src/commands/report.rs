@@ -1,0 +1,96 @@
+//! `heddle report`: the report of a job that is over, as its end wrote it.
+
+use heddle_am::report::words;
+
+use super::status::named_or_newest;
+use super::{PlaceArgs, application};
+use crate::am_client;
+use crate::application::Application;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The run's id or its first digits, or an application's id [default: the newest run of this machine]
+    #[arg(value_name = "RUN|APPLICATION")]
+    run: Option<String>,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+pub fn report(args: &Args, json: bool) -> Outcome {
+    if let Some(id) = args.run.as_deref().map_or(Ok(None), application)? {
+        return am_client::runtime()?.block_on(async {
+            let application = Application::find(id).await?;
+            let Some(report) = application.last_report().await? else {
+                let failure = Failure::new(Exit::Input, format!("{id} has left no report"));
+                return Err(match application.is_over() {
+                    true => failure.next(format!(
+                        "`heddle status {id}` and `heddle logs {id}` show what is known"
+                    )),
+                    false => failure.next(format!("`heddle status {id}` shows how it stands")),
+                });
+            };
+            match json {
+                true => output::json(&report)?,
+                false => output::line(report.to_string().trim_end())?,
+            }
+            Ok(Exit::Ok)
+        });
+    }
+    let run = named_or_newest(args.run.as_deref(), &args.place)?;
+    let (Some(outcome), Some(view)) = (run.outcome(), run.last_view()) else {
+        let short = run.file.run.short();
+        return Err(
+            Failure::new(Exit::Input, format!("run {short} has left no report"))
+                .next(format!("`heddle status {short}` shows how it stands")),
+        );
+    };
+    if json {
+        output::json(&serde_json::json!({
+            "run": run.file.run,
+            "name": run.file.name,
+            "outcome": outcome,
+            "view": view,
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    output::line(&format!(
+        "{} {} (exit code {})",
+        run.file.name,
+        words::word(&outcome.state),
+        outcome.exit_code
+    ))?;
+    for line in outcome.message.lines() {
+        output::line(&format!("  {}", words::plain(line)))?;
+    }
+    let mut rows = vec![
+        row("run", run.file.run.to_string()),
+        row("started", words::time(view.started_ms)),
+        row("rows", words::thousands(view.rows)),
+        row(
+            "checkpoints",
+            format!(
+                "{} taken, {} given up",
+                view.checkpoints_taken, view.history.checkpoints_late_total
+            ),
+        ),
+    ];
+    if let Some(model) = &outcome.model {
+        rows.push(row("model", model.clone()));
+    }
+    rows.push(row("logs", run.dir.logs().display().to_string()));
+    output::line(&output::columns(&rows))?;
+    for evaluation in &view.evaluations {
+        output::line(&words::evaluation(evaluation))?;
+    }
+    for recovery in &view.recoveries {
+        output::line(&words::plain(&words::recovery(recovery)))?;
+    }
+    for wait in &view.history.storage_waits {
+        output::line(&words::plain(&words::storage_wait(wait)))?;
+    }
+    Ok(Exit::Ok)
+}

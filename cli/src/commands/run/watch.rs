@@ -1,0 +1,93 @@
+//! Whether the ApplicationMaster of a local run still answers.
+//!
+//! Its events come by a pipe, and silence there is normal: a pass may take hours. So it is asked for its view now and then;
+//! one that stands still (SIGSTOP, a machine out of memory) is reported, with what to do.
+
+use std::time::{Duration, Instant};
+
+use crate::am_client;
+use crate::output;
+use crate::runs::Run;
+
+/// From one question to the next.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+/// Silence that is reported. A healthy ApplicationMaster of a machine answers in milliseconds; preparation reads the
+/// input's directory listings before it listens at all.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// What is known of the answers so far; pure.
+#[derive(Debug, Default)]
+struct Silence {
+    /// When it first answered; before that it prepares.
+    answered: bool,
+    since: Option<Instant>,
+    reported: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    Silent(Duration),
+    Back,
+}
+
+impl Silence {
+    fn note(&mut self, answers: bool, now: Instant) -> Option<News> {
+        if answers {
+            self.answered = true;
+            self.since = None;
+            return std::mem::take(&mut self.reported).then_some(News::Back);
+        }
+        if !self.answered {
+            return None;
+        }
+        let since = now.saturating_duration_since(*self.since.get_or_insert(now));
+        if since < SILENCE_MAX || self.reported {
+            return None;
+        }
+        self.reported = true;
+        Some(News::Silent(since))
+    }
+}
+
+/// Asks again and again and reports what changes; never ends.
+pub(super) async fn watch(run: &Run) {
+    let mut silence = Silence::default();
+    loop {
+        tokio::time::sleep(ASK_EVERY).await;
+        let Some(am) = run.am() else { continue };
+        let answers = am_client::view(run).await.is_ok();
+        match silence.note(answers, Instant::now()) {
+            Some(News::Silent(since)) => output::note(&format!(
+                "warning: the ApplicationMaster (process {}) has not answered for {} s; it may be stopped \
+                 (kill -CONT {} resumes it) or the machine overloaded. Ctrl-C twice ends the run, which can be continued",
+                am.pid,
+                since.as_secs(),
+                am.pid
+            )),
+            Some(News::Back) => output::note("the ApplicationMaster answers again"),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_is_reported_once_and_so_is_its_end() {
+        let mut silence = Silence::default();
+        let start = Instant::now();
+        let at = |s| start + Duration::from_secs(s);
+        assert_eq!(silence.note(false, at(0)), None);
+        assert_eq!(silence.note(false, at(100)), None, "it prepares");
+        assert_eq!(silence.note(true, at(101)), None);
+        assert_eq!(silence.note(false, at(110)), None);
+        assert_eq!(silence.note(false, at(120)), None);
+        let news = Some(News::Silent(Duration::from_secs(15)));
+        assert_eq!(silence.note(false, at(125)), news);
+        assert_eq!(silence.note(false, at(130)), None);
+        assert_eq!(silence.note(true, at(200)), Some(News::Back));
+        assert_eq!(silence.note(true, at(205)), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! How often a client sends what a shard does not serve.
+
+use super::*;
+
+/// Frames of a step with [`gradient`], on both shards.
+const PARTS: usize = 3;
+
+/// Frames that leave within a time when every one of them is refused.
+fn sent_within(status: Status, ms: u64) -> usize {
+    let mut world = World::new();
+    world.hold(TASK);
+    world.push(Unit::Task(TASK), 0, gradient(), false);
+    let mut sent = 0;
+    loop {
+        for frame in [world.sent(0), world.sent(1)].concat() {
+            sent += 1;
+            world.refuse(&frame, status);
+        }
+        let due = world.machine.next_deadline().expect("it is sent again");
+        if due > ms {
+            return sent;
+        }
+        world.now_ms = due;
+        world.machine.timer(due);
+    }
+}
+
+/// A rollback takes as long as the slowest pserver loads. Trainers hear of its epoch afterwards, and until then every survivor
+/// refuses what they have under way.
+#[test]
+fn refused_frames_are_rare_during_a_rollback() {
+    for status in [
+        Status::WrongEpoch,
+        Status::NotReady,
+        Status::NotMember,
+        Status::WrongPhase,
+    ] {
+        let sent = sent_within(status, 60_000);
+        assert!(sent <= PARTS * 40, "{sent} frames");
+    }
+    assert!(
+        sent_within(Status::Later, 1_000) > PARTS * 20,
+        "a full budget frees itself within milliseconds"
+    );
+}
+
+#[test]
+fn a_word_of_the_application_master_ends_the_wait_of_refused_frames() {
+    let mut world = World::new();
+    world.hold(TASK);
+    world.push(Unit::Task(TASK), 0, gradient(), false);
+    for _ in 0..12 {
+        for frame in [world.sent(0), world.sent(1)].concat() {
+            world.refuse(&frame, Status::NotReady);
+        }
+        world.now_ms = world.machine.next_deadline().expect("it is sent again");
+        world.machine.timer(world.now_ms);
+    }
+    let last = [world.sent(0), world.sent(1)].concat();
+    assert_eq!(last.len(), PARTS);
+    last.iter()
+        .for_each(|frame| world.refuse(frame, Status::NotReady));
+    assert!(
+        world
+            .machine
+            .next_deadline()
+            .is_some_and(|due| due >= world.now_ms + 2_000)
+    );
+    world
+        .machine
+        .work(epoch(0), phase(0), &places(2, 0), world.now_ms);
+    let again = [world.sent(0), world.sent(1)].concat();
+    assert_eq!(again.len(), PARTS, "the same epoch: sent at once");
+    again
+        .iter()
+        .for_each(|frame| world.refuse(frame, Status::WrongEpoch));
+    world
+        .machine
+        .work(epoch(1), phase(0), &places(2, 0), world.now_ms);
+    assert_eq!(world.kinds(0), [] as [Kind; 0], "a later epoch: dropped");
+    assert_eq!(world.machine.next_deadline(), None);
+}

@@ -1,0 +1,126 @@
+//! Reading the input plan from the file that the welcome names, once in a trainer's life.
+
+use std::time::{Duration, Instant};
+
+use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::plan_file::{PLAN_BYTES_MAX, PlanFile, PlanFileError};
+use heddle_storage::{
+    Location, LocationError, Op, Reason, StorageError, chain, connect, read_small,
+};
+
+/// Wait after a try that failed in passing; doubled up to [`RETRY_MAX`].
+const RETRY_MIN: Duration = Duration::from_millis(200);
+/// Longest wait between two tries.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// How often a plan that cannot be read is a line in the log.
+const WARN_EVERY: Duration = Duration::from_secs(30);
+
+/// Why a trainer has no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum InputPlanError {
+    /// The system gives no event queue.
+    #[error("cannot start reading the input plan")]
+    Runtime(#[source] std::io::Error),
+    /// The welcome names no place.
+    #[error("cannot read the input plan")]
+    Location(#[from] LocationError),
+    /// The file cannot be read, and waiting does not help.
+    #[error("cannot read the input plan")]
+    Storage(#[from] StorageError),
+    /// It holds something else.
+    #[error("cannot use the input plan")]
+    Plan(#[from] PlanFileError),
+}
+
+/// Reads and checks a plan. Waits as long as its storage cannot be reached: without the storage there is no input
+/// either, and the control thread ends the process when the job ends.
+pub(crate) fn read(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(InputPlanError::Runtime)?;
+    runtime.block_on(read_patiently(file))
+}
+
+async fn read_patiently(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
+    let begun = Instant::now();
+    let mut warned: Option<Instant> = None;
+    let mut wait = RETRY_MIN;
+    loop {
+        match read_once(file).await {
+            Err(InputPlanError::Storage(error)) if error.is_retryable() => {
+                if warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+                    warned = Some(Instant::now());
+                    tracing::warn!(
+                        url = file.url,
+                        waited_s = begun.elapsed().as_secs(),
+                        error = chain(&error),
+                        "the input plan cannot be read, trying again"
+                    );
+                }
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(RETRY_MAX);
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn read_once(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
+    let location = Location::parse(&file.url)?;
+    let storage = connect(&location)?;
+    let most = usize::try_from(file.bytes).unwrap_or(usize::MAX);
+    if most > PLAN_BYTES_MAX {
+        let reason = Reason::Unsupported(format!(
+            "an input plan has at most {PLAN_BYTES_MAX} bytes (got {most})"
+        ));
+        return Err(StorageError::new(Op::Read, &file.url, reason).into());
+    }
+    let bytes = read_small(&*storage, location.path(), most).await?;
+    Ok(file.parse(&bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::manifest::{Compression, InputFile};
+    use heddle_protocol::plan::{TaskLength, plan_input};
+
+    use super::*;
+
+    fn written(dir: &std::path::Path) -> (PlanFile, InputPlan) {
+        let input = InputFile {
+            url: "/data/a".to_owned(),
+            bytes: 1000,
+            modified_ms: 0,
+            compression: Compression::None,
+        };
+        let plan = plan_input(vec![input], Vec::new(), TaskLength::Bytes(100));
+        let (file, bytes) = PlanFile::of(&plan, dir.to_str().expect("UTF-8")).expect("short");
+        std::fs::write(&file.url, bytes).expect("written");
+        (file, plan)
+    }
+
+    #[test]
+    fn the_plan_is_read_and_checked() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (file, plan) = written(dir.path());
+        assert_eq!(read(&file).expect("read"), plan);
+
+        let torn = std::fs::read(&file.url).expect("there");
+        std::fs::write(&file.url, &torn[..torn.len() / 2]).expect("written");
+        assert!(matches!(read(&file), Err(InputPlanError::Plan(_))));
+        std::fs::write(&file.url, [&torn[..], b"more"].concat()).expect("written");
+        assert!(matches!(read(&file), Err(InputPlanError::Storage(_))));
+        std::fs::remove_file(&file.url).expect("removed");
+        let error = read(&file).expect_err("not there");
+        assert!(chain(&error).contains(&file.url), "{}", chain(&error));
+    }
+
+    #[test]
+    fn a_length_that_no_plan_has_is_refused_before_anything_is_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (mut file, _) = written(dir.path());
+        file.bytes = 1 << 40;
+        assert!(matches!(read(&file), Err(InputPlanError::Storage(_))));
+    }
+}

@@ -1,0 +1,114 @@
+//! The limit of open files (RLIMIT_NOFILE, getrlimit(2)): raised once at the start of a process of a job.
+//!
+//! The usual soft limit is 1,024, a default for programs that call select(2). Heddle's processes use epoll and hold a
+//! connection per container (ApplicationMaster) or per trainer and data thread (parameter server). The hard limit is
+//! the operator's; it is not exceeded, and [`Limit::check`] tells when a job needs more.
+
+use std::sync::OnceLock;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// Soft and hard limit before [`Limit::raise`].
+static INHERITED: OnceLock<(u64, u64)> = OnceLock::new();
+
+/// Files that are kept for logs, libraries, HDFS and the ResourceManager where the limit allows it.
+pub const RESERVED: u64 = 256;
+/// Files without which no process of a job runs.
+const LEAST: u64 = 32;
+
+/// How many files this process may open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(pub u64);
+
+/// A job needs more files than a process may open.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{what} needs {needed} open files, but the hard limit here is {limit}; raise nofile (ulimit -Hn, \
+     LimitNOFILE= of the service that starts it) or use fewer containers"
+)]
+pub struct TooFew {
+    /// Which process, and for what.
+    pub what: String,
+    /// Descriptors it needs at least.
+    pub needed: u64,
+    /// Descriptors it may have.
+    pub limit: u64,
+}
+
+impl Limit {
+    /// The soft limit as it stands; without limit where the system does not answer.
+    #[must_use]
+    pub fn now() -> Self {
+        Self(getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft))
+    }
+
+    /// Raises the soft limit to the hard one and returns it. A failure is logged: the process works with what it has.
+    pub fn raise() -> Self {
+        match getrlimit(Resource::RLIMIT_NOFILE) {
+            Ok((soft, hard)) if soft < hard => {
+                let _kept = INHERITED.set((soft, hard));
+                if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+                    tracing::warn!(soft, hard, %error, "cannot raise the limit of open files");
+                }
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "cannot read the limit of open files"),
+        }
+        let limit = Self::now();
+        tracing::debug!(limit = limit.0, "limit of open files");
+        limit
+    }
+
+    /// Gives a child process the soft limit that this one was started with: a program of the user's may call
+    /// select(2), which breaks above 1,024. To be called between fork and exec, where a system call is all it makes.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn restore_in_child() -> std::io::Result<()> {
+        if let Some((soft, hard)) = INHERITED.get() {
+            setrlimit(Resource::RLIMIT_NOFILE, *soft, *hard)?;
+        }
+        Ok(())
+    }
+
+    /// Whether `connections` of `what` fit beside the few files that any process needs. It refuses only what
+    /// certainly fails.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn check(self, what: &str, connections: u64) -> Result<(), TooFew> {
+        let needed = connections.saturating_add(LEAST);
+        if needed > self.0 {
+            return Err(TooFew {
+                what: what.to_owned(),
+                needed,
+                limit: self.0,
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_becomes_the_hard_one() {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limits");
+        assert_eq!(Limit::raise(), Limit(hard));
+        assert_eq!(Limit::now(), Limit(hard));
+    }
+
+    #[test]
+    fn a_job_that_needs_more_is_told_what_to_raise() {
+        assert_eq!(Limit(1024).check("the ApplicationMaster", 992), Ok(()));
+        let error = Limit(1024)
+            .check("the ApplicationMaster of 1,100 containers", 1100)
+            .expect_err("too few");
+        let text = error.to_string();
+        for part in ["1,100 containers", "1132", "1024", "nofile"] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+    }
+}

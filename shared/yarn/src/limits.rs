@@ -1,0 +1,179 @@
+//! How long calls may take, by the configuration and by what an ApplicationMaster can afford.
+//!
+//! Java's clients wait 30 s between two tries and 15 min in all (`yarn.resourcemanager.connect.*`), and 3 min for a
+//! NodeManager. An ApplicationMaster that expires after 10 min needs to know earlier, so the built-in defaults are not
+//! Hadoop's; what a site states in its files counts.
+
+use std::time::Duration;
+
+use heddle_hadoop::configuration::{Configuration, TimeUnit, ValueError};
+use heddle_hadoop::rpc::RpcOptions;
+use heddle_hadoop::rpc::failover::Backoff;
+
+/// Longest pause between two rounds over the ResourceManagers, whatever a site states: an ApplicationMaster whose last
+/// heartbeat is older than this commits nothing.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// For ever, for Hadoop; an end that nobody waits for here.
+const FOR_EVER: Duration = Duration::from_secs(7 * 86_400);
+
+/// How long calls may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The first try at one server; then the other ResourceManager is tried, and the limit doubles with each try that
+    /// ends by time. Default 5 s (`ipc.client.rpc-timeout.ms`, where a file states it).
+    pub attempt: Duration,
+    /// A call in all, with its tries at each ResourceManager. Default 20 s: a restarted ResourceManager is back by then,
+    /// a longer absence is for the caller to judge.
+    pub call: Duration,
+    /// A call to a NodeManager in all. Default 10 s (`yarn.client.nodemanager-connect.max-wait-ms`, where a file
+    /// states it); Java waits 3 min for a dead node.
+    pub node_call: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            attempt: Duration::from_secs(5),
+            call: Duration::from_secs(20),
+            node_call: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Limits {
+    /// The limits of a configuration, by the keys named at each field.
+    ///
+    /// # Errors
+    /// When a value is no time.
+    pub fn of(configuration: &Configuration) -> Result<Self, ValueError> {
+        let default = Self::default();
+        Ok(Self {
+            attempt: stated(configuration, "ipc.client.rpc-timeout.ms")?.unwrap_or(default.attempt),
+            call: default.call,
+            node_call: stated(configuration, "yarn.client.nodemanager-connect.max-wait-ms")?
+                .unwrap_or(default.node_call),
+        })
+    }
+}
+
+/// How long a client waits for a ResourceManager that does not answer, where a file states it
+/// (`yarn.resourcemanager.connect.max-wait.ms`).
+///
+/// # Errors
+/// When the value is no time.
+pub fn stated_rm_wait(configuration: &Configuration) -> Result<Option<Duration>, ValueError> {
+    stated(configuration, "yarn.resourcemanager.connect.max-wait.ms")
+}
+
+/// Options for connections to servers of YARN: those of Hadoop's RPC, with the pauses that a file states for the
+/// failover between ResourceManagers (`yarn.client.failover-sleep-base-ms`, `yarn.client.failover-sleep-max-ms`, else
+/// both from `yarn.resourcemanager.connect.retry-interval.ms`), at most 10 s.
+///
+/// # Errors
+/// When a value is no time, or a length no positive number.
+pub fn rpc_options(configuration: &Configuration) -> Result<RpcOptions, ValueError> {
+    let options = RpcOptions::of(configuration)?;
+    let interval = stated(
+        configuration,
+        "yarn.resourcemanager.connect.retry-interval.ms",
+    )?;
+    let first = stated(configuration, "yarn.client.failover-sleep-base-ms")?
+        .or(interval.map(|interval| interval.min(options.backoff.first)))
+        .unwrap_or(options.backoff.first)
+        .min(PAUSE_MAX);
+    let max = stated(configuration, "yarn.client.failover-sleep-max-ms")?
+        .or(interval)
+        .unwrap_or(options.backoff.max)
+        .clamp(first, PAUSE_MAX);
+    Ok(RpcOptions {
+        backoff: Backoff { first, max },
+        ..options
+    })
+}
+
+/// A time in milliseconds that a file states; 0 and below are for ever.
+fn stated(configuration: &Configuration, key: &str) -> Result<Option<Duration>, ValueError> {
+    if !configuration.is_stated(key) {
+        return Ok(None);
+    }
+    let is_for_ever = configuration
+        .trimmed(key)?
+        .is_some_and(|value| value.starts_with('-'));
+    if is_for_ever {
+        return Ok(Some(FOR_EVER));
+    }
+    let time = configuration.duration(key, TimeUnit::Millis, FOR_EVER)?;
+    Ok(Some(match time.is_zero() {
+        true => FOR_EVER,
+        false => time.min(FOR_EVER),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_hadoop::configuration::Environment;
+
+    use super::*;
+
+    fn configuration(pairs: &[(&str, &str)]) -> Configuration {
+        let mut configuration = Configuration::with_defaults(Environment::empty());
+        for (key, value) in pairs {
+            configuration.set(key, *value, "test");
+        }
+        configuration
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn hadoops_built_in_waits_do_not_count() {
+        let defaults = configuration(&[]);
+        assert_eq!(Limits::of(&defaults), Ok(Limits::default()));
+        assert_eq!(stated_rm_wait(&defaults), Ok(None));
+        let options = rpc_options(&defaults).expect("the defaults read");
+        assert_eq!(options.backoff, Backoff::default());
+    }
+
+    #[test]
+    fn waits_that_a_site_states_count() {
+        let site = configuration(&[
+            ("ipc.client.rpc-timeout.ms", "30000"),
+            ("ipc.client.connect.timeout", "7s"),
+            ("ipc.maximum.response.length", "268435456"),
+            ("yarn.client.nodemanager-connect.max-wait-ms", "15000"),
+            ("yarn.resourcemanager.connect.max-wait.ms", "-1"),
+            ("yarn.client.failover-sleep-base-ms", "500"),
+            ("yarn.client.failover-sleep-max-ms", "60000"),
+        ]);
+        let limits = Limits::of(&site).expect("reads");
+        assert_eq!((limits.attempt, limits.call), (ms(30_000), ms(20_000)));
+        assert_eq!(limits.node_call, ms(15_000));
+        assert_eq!(stated_rm_wait(&site), Ok(Some(FOR_EVER)));
+        let options = rpc_options(&site).expect("reads");
+        assert_eq!(options.connect_timeout, ms(7_000));
+        assert_eq!(options.response_max, 256 << 20);
+        assert_eq!(
+            (options.backoff.first, options.backoff.max),
+            (ms(500), PAUSE_MAX)
+        );
+    }
+
+    #[test]
+    fn the_retry_interval_stands_for_both_pauses() {
+        let backoff = |interval: &str| {
+            let key = "yarn.resourcemanager.connect.retry-interval.ms";
+            let options = rpc_options(&configuration(&[(key, interval)])).expect("reads");
+            (options.backoff.first, options.backoff.max)
+        };
+        assert_eq!(backoff("100"), (ms(100), ms(100)));
+        assert_eq!(backoff("30000"), (ms(200), PAUSE_MAX));
+    }
+
+    #[test]
+    fn a_wait_that_is_no_time_is_an_error() {
+        let site = configuration(&[("yarn.client.failover-sleep-base-ms", "soon")]);
+        rpc_options(&site).expect_err("is no time");
+    }
+}

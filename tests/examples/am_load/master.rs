@@ -1,0 +1,245 @@
+//! The ApplicationMaster's process: everything of a real one but the cluster, which says yes at once.
+//!
+//! Standard output tells the containers' process what to do (`launch <member>`, `ask <slot>`, `ready`), standard input
+//! what the cluster would say (`exit <container>`).
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use heddle_am::api::{self, Capacity, Pages, Shared};
+use heddle_am::claim::{self, Liveness};
+use heddle_am::cluster::{Ask, Cluster, Events};
+use heddle_am::driver::{About, Driver, Sources, Workers};
+use heddle_am::journal::{self, Journal};
+use heddle_am::lease::Lease;
+use heddle_am::past::Past;
+use heddle_am::store::Store;
+use heddle_am_core::{Config, ContainerId, Core, Event, Exit, Kept, Limits, Recovered};
+use heddle_protocol::environment::AmAddress;
+use heddle_protocol::handshake::Secret;
+use heddle_protocol::ids::{Attempt, Incarnation, Member, Slot};
+use heddle_protocol::manifest::Salt;
+use heddle_protocol::plan_file::PlanFile;
+use heddle_protocol::spec::phase_count;
+use heddle_protocol::view::JobView;
+use heddle_storage::checkpoint::{CheckpointDir, OnCorrupt, Owner};
+use heddle_storage::{LocalStorage, Location};
+use heddle_telemetry::descriptors::Limit;
+use tokio::sync::{mpsc, watch};
+
+use super::{RUN, Size};
+
+/// File with the job's secret in the job's directory.
+pub(super) const SECRET: &str = "secret";
+/// File with the address.
+pub(super) const ADDRESS: &str = "am.json";
+
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _gone = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// Grants everything at once.
+struct Granting {
+    events: Events,
+    members: BTreeMap<ContainerId, Member>,
+}
+
+impl Granting {
+    fn tell(&self, event: Event) {
+        let _ending = self.events.send(event);
+    }
+}
+
+fn container(slot: Slot, incarnation: Incarnation) -> ContainerId {
+    ContainerId(format!("container_{slot}_{}", incarnation.0))
+}
+
+impl Cluster for Granting {
+    fn ask(&mut self, ask: Ask) {
+        say(&format!("ask {}", ask.slot));
+        self.tell(Event::Allocated {
+            container: container(ask.slot, ask.incarnation),
+            slot: ask.slot,
+            incarnation: ask.incarnation,
+            node: format!("node-{}", ask.slot.index % 100),
+        });
+    }
+
+    fn cancel(&mut self, _slot: Slot, _incarnation: Incarnation) {}
+
+    fn release(&mut self, _container: &ContainerId) {}
+
+    fn launch(&mut self, container: &ContainerId, member: Member) {
+        self.members.insert(container.clone(), member);
+        let member = serde_json::to_string(&member).unwrap_or_default();
+        say(&format!("launch {} {member}", container.0));
+    }
+
+    fn stop(&mut self, container: &ContainerId, _grace_ms: u64) {
+        self.tell(Event::Exited {
+            container: container.clone(),
+            exit: Exit::Signal(9),
+            text: String::new(),
+        });
+    }
+}
+
+/// Leads as attempt `arguments[1]` in the directory `arguments[0]`, with the containers that the file `kept` there names.
+pub(super) fn lead(arguments: &[String]) -> anyhow::Result<()> {
+    let [dir, attempt, size @ ..] = arguments else {
+        anyhow::bail!("master <dir> <attempt> <trainers> <pservers> <tasks>");
+    };
+    let size = Size::parse(size)?;
+    // As the real one: one thread for everything but what waits for files.
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(serve(Path::new(dir), Attempt(attempt.parse()?), size))
+}
+
+async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
+    Limit::raise();
+    let secret = Secret::from_hex(std::fs::read_to_string(dir.join(SECRET))?.trim())?;
+    let (spec, plan) = (size.spec(), size.plan());
+    let place = dir.join("checkpoints");
+    std::fs::create_dir_all(&place)?;
+    let location = Location::parse(place.to_str().context("UTF-8")?)?;
+    let storage = Arc::new(LocalStorage);
+    let checkpoints = CheckpointDir::open_or_create(storage, location.path().clone()).await?;
+    let salt = Salt(uuid::Uuid::new_v4());
+    let request = claim::Request {
+        run: RUN,
+        owner: Owner::Application {
+            application: "application_1_1".to_owned(),
+            attempt,
+        },
+        salt,
+        at_ms: 0,
+        take_over: true,
+        fresh: false,
+        on_corrupt: OnCorrupt::Previous,
+    };
+    let gone = |_: &Owner| Liveness::Gone;
+    let claimed = claim::claim(&checkpoints, &request, &gone).await?;
+    let carried = journal::read(&checkpoints, claimed.generation).await?;
+    let journal = Journal::open(checkpoints.clone(), claimed.generation, &carried).await?;
+    let (plan_file, bytes) = PlanFile::of(&plan, dir.to_str().context("UTF-8")?)?;
+    std::fs::write(&plan_file.url, bytes)?;
+    let kept: Vec<Kept> = match std::fs::read_to_string(dir.join("kept")) {
+        Ok(text) => text
+            .lines()
+            .map(|name| Kept {
+                container: ContainerId(name.to_owned()),
+                node: "node".to_owned(),
+            })
+            .collect(),
+        Err(_) => Vec::new(),
+    };
+    let listener = api::bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &[]).await?;
+    let address = AmAddress {
+        address: listener.local_addr()?,
+        attempt,
+        pid: std::process::id(),
+    };
+    let draft = dir.join("am.draft");
+    std::fs::write(&draft, serde_json::to_vec(&address)?)?;
+    std::fs::rename(&draft, dir.join(ADDRESS))?;
+    let (events, receiver) = mpsc::unbounded_channel();
+    hear_the_cluster(events.clone());
+    let cluster = Granting {
+        events: events.clone(),
+        members: BTreeMap::new(),
+    };
+    let core = Core::new(Config {
+        run: RUN,
+        spec: Arc::new(spec.clone()),
+        plan: Arc::new(plan),
+        plan_file,
+        address: String::new(),
+        started_ms: 0,
+        limits: Limits::default(),
+        cluster_lease_ms: None,
+        locality: Arc::default(),
+        output: None,
+    });
+    let (inputs, incoming) = mpsc::channel(4096);
+    let (records, journaled) = mpsc::unbounded_channel();
+    let (calls, called) = mpsc::unbounded_channel();
+    let (viewer, view) = watch::channel(Arc::new(JobView::starting(RUN, "load", attempt, 0)));
+    let store = Store {
+        dir: checkpoints,
+        location,
+        salt,
+        run: RUN,
+        job: spec.name.clone(),
+        generation: claimed.generation,
+        overwrite: false,
+        permissions: None,
+        lease: Lease::default(),
+    };
+    tokio::spawn(journal.run(journaled, events.clone()));
+    tokio::spawn(store.run(called, events.clone()));
+    let shared = Shared {
+        run: RUN,
+        secret,
+        inputs,
+        pages: Pages::new(view),
+    };
+    let capacity = Capacity::within(Limit::now());
+    tokio::spawn(api::serve(listener, Arc::new(shared), None, capacity));
+    let (_stops, stopped) = mpsc::unbounded_channel();
+    let driver = Driver::new(
+        core,
+        cluster,
+        About {
+            attempt,
+            phases: phase_count(&spec),
+            application: None,
+            past: Past::default(),
+        },
+        Workers {
+            journal: records,
+            store: calls,
+        },
+        Sources {
+            inputs: incoming,
+            events: receiver,
+            sender: events,
+            stops: stopped,
+        },
+        viewer,
+    );
+    say("ready");
+    let recovered = Recovered {
+        attempt,
+        generation: claimed.generation,
+        journal: carried,
+        base: None,
+        checkpoints: Vec::new(),
+        damaged: Vec::new(),
+        kept,
+    };
+    driver.run(Event::Recovered(Box::new(recovered))).await;
+    Ok(())
+}
+
+/// Reads what the cluster would say. Ends the process with its parent.
+fn hear_the_cluster(events: Events) {
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if let Some(container) = line.strip_prefix("exit ") {
+                let _ending = events.send(Event::Exited {
+                    container: ContainerId(container.to_owned()),
+                    exit: Exit::Code(1),
+                    text: String::new(),
+                });
+            }
+        }
+        std::process::exit(0);
+    });
+}

@@ -1,0 +1,152 @@
+//! What a local run writes: whoever does not read it stops no job, and an end names its cause.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use heddle_protocol::view::{Event, JobState};
+use heddle_tests::hadoop::wait::wait_until;
+use heddle_tests::local::{Run, am_pid, command, kill9, write_libsvm};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(240);
+/// Each writes some 400 bytes; two pipes hold 128 KiB.
+const PASSES: u32 = 700;
+
+/// A folder with a job of many short passes.
+fn folder(passes: u32, more: &str) -> TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    write_libsvm(&dir.path().join("data"), "train", 1, 8, 20, 3, 11).expect("data");
+    let text = format!(
+        "name = \"short\"\n\
+         [data]\ntrain = \"data/*.libsvm\"\ntest = \"data/*.libsvm\"\npasses = {passes}\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 20\n\
+         [training]\nlanes = 1\nbatch = 8\n\
+         [pservers]\ncount = 1\nshards = 1\n\
+         [trainers]\nmin = 1\nmax = 1\n{more}\
+         [checkpoint]\ndir = \"ckpt\"\nevery = \"10min\"\n\
+         [output]\nmodel = \"model\"\n"
+    );
+    std::fs::write(dir.path().join("job.toml"), text).expect("a job file");
+    dir
+}
+
+fn outcome(dir: &Path) -> anyhow::Result<PathBuf> {
+    for entry in std::fs::read_dir(dir.join("state/heddle/runs"))? {
+        let path = entry?.path().join("outcome.json");
+        if path.exists() {
+            return Ok(path);
+        }
+    }
+    anyhow::bail!("no outcome yet")
+}
+
+/// `heddle run --json` whose output is a pipe that the test may leave unread.
+fn unread(dir: &Path) -> Child {
+    command(dir)
+        .expect("built")
+        .args(["run", "job.toml", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts")
+}
+
+/// Reads what is left, and how it ended.
+fn rest(mut child: Child) -> (Vec<Event>, Option<i32>) {
+    let stdout = child.stdout.take().expect("piped");
+    let events = BufReader::new(stdout)
+        .lines()
+        .map_while(Result::ok)
+        .filter_map(|line| serde_json::from_str(&line).ok())
+        .collect();
+    (events, child.wait().expect("it ends").code())
+}
+
+fn assert_finished(events: &[Event]) {
+    assert!(
+        matches!(events.first(), Some(Event::Started { .. })),
+        "{:?}",
+        events.first()
+    );
+    assert!(
+        matches!(
+            events.last(),
+            Some(Event::Ended {
+                state: JobState::Finished,
+                ..
+            })
+        ),
+        "{:?}",
+        events.last()
+    );
+}
+
+#[test]
+fn output_that_is_not_read_stops_no_job() {
+    let dir = folder(PASSES, "");
+    let child = unread(dir.path());
+    wait_until("the job ends unread", LIMIT, || outcome(dir.path())).expect("it ends");
+    let (events, code) = rest(child);
+    assert_finished(&events);
+    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn a_stopped_command_line_stops_no_job() {
+    let dir = folder(PASSES, "");
+    let child = unread(dir.path());
+    let pid = Pid::from_raw(child.id().cast_signed());
+    wait_until("it has begun", LIMIT, || am_pid(dir.path())).expect("it begins");
+    kill(pid, Signal::SIGSTOP).expect("it lives");
+    let ended = wait_until("the job ends unread", LIMIT, || outcome(dir.path()));
+    kill(pid, Signal::SIGCONT).expect("it lives");
+    ended.expect("it ends");
+    let (events, code) = rest(child);
+    assert_finished(&events);
+    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn a_run_ends_with_the_last_words_of_its_process() {
+    let command =
+        "command = [\"/bin/sh\", \"-c\", \"echo 'boom: cannot open /data/x' >&2; exit 3\"]\n";
+    let dir = folder(2, command);
+    let run = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
+    let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
+    assert_eq!(code, Some(1), "{stderr}");
+    let Some(Event::Ended { message, .. }) = events.last() else {
+        panic!("{events:?}");
+    };
+    assert!(
+        message.contains("exited with code 3; its last words:\nboom: cannot open /data/x"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_killed_master_is_told_as_killed() {
+    let dir = folder(1_000_000, "");
+    let run = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
+    run.wait_event("a pass", LIMIT, |event| {
+        matches!(event, Event::Evaluated(_)).then_some(())
+    })
+    .expect("it trains");
+    kill9(am_pid(dir.path()).expect("it runs")).expect("it was alive");
+    let (code, _, stderr) = run.finish(LIMIT).expect("it ends");
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(
+        stderr.contains("was killed by signal 9") && !stderr.contains("ExitStatus"),
+        "{stderr}"
+    );
+    // The same command at once: the one before is just going.
+    let again = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
+    again
+        .wait_event("it goes on", LIMIT, |event| {
+            matches!(event, Event::Evaluated(_)).then_some(())
+        })
+        .expect("it trains again");
+}

@@ -1,0 +1,347 @@
+//! Jobs on a cluster as sites configure theirs: two ResourceManagers, mapping rules with queues that are created when a
+//! job comes, a default queue that nobody may use, node labels, GPUs, nodes that are taken out of service.
+
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use heddle_protocol::ids::Role;
+use heddle_protocol::view::SlotState;
+use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
+use heddle_tests::hdfs_job::Shape;
+use heddle_tests::local::program;
+use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob, settled};
+
+const LIMIT: Duration = Duration::from_secs(180);
+const SHAPE: Shape = Shape {
+    passes: 2,
+    every: "20 steps",
+    local_data: false,
+};
+
+/// The cluster of this file, for one test at a time. As on CDP, `root.default` takes no jobs, and users are mapped to leaves below
+/// `root.users` that do not exist until their first job.
+fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
+    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = || {
+        let property = |file: &str, key: &str, value: &str| {
+            (format!("{file}.xml"), key.to_owned(), value.to_owned())
+        };
+        let scheduler = |key: &str, value: &str| {
+            let key = format!("yarn.scheduler.capacity.{key}");
+            property("capacity-scheduler", &key, value)
+        };
+        let labels = "yarn.node-labels";
+        Cluster::start(Options {
+            nodemanagers: 4,
+            resourcemanagers: 2,
+            gpus_per_node: 2,
+            am_expiry_ms: 30_000,
+            properties: vec![
+                scheduler("root.queues", "default,users,closed,private,lab"),
+                scheduler("root.acl_submit_applications", " "),
+                scheduler("root.default.capacity", "10"),
+                scheduler("root.default.state", "STOPPED"),
+                scheduler("root.default.acl_submit_applications", "*"),
+                scheduler("root.users.capacity", "50"),
+                scheduler("root.users.maximum-capacity", "100"),
+                scheduler("root.users.acl_submit_applications", "*"),
+                scheduler("root.users.auto-create-child-queue.enabled", "true"),
+                scheduler("root.users.leaf-queue-template.capacity", "50"),
+                scheduler("root.users.leaf-queue-template.maximum-capacity", "100"),
+                scheduler("root.users.leaf-queue-template.user-limit-factor", "100"),
+                scheduler("root.closed.capacity", "5"),
+                scheduler("root.closed.state", "STOPPED"),
+                scheduler("root.closed.acl_submit_applications", "*"),
+                scheduler("root.private.capacity", "5"),
+                scheduler("root.private.acl_submit_applications", "bob"),
+                scheduler("root.lab.capacity", "30"),
+                scheduler("root.lab.maximum-capacity", "100"),
+                scheduler("root.lab.user-limit-factor", "100"),
+                scheduler("root.lab.acl_submit_applications", "*"),
+                scheduler("root.accessible-node-labels.gold.capacity", "100"),
+                scheduler("root.lab.accessible-node-labels", "gold"),
+                scheduler("root.lab.accessible-node-labels.gold.capacity", "100"),
+                scheduler("queue-mappings", "u:%user:root.users.%user"),
+                property("yarn-site", &format!("{labels}.enabled"), "true"),
+                property(
+                    "yarn-site",
+                    &format!("{labels}.fs-store.root-dir"),
+                    "file://@DIR@/labels",
+                ),
+                property("core-site", "hadoop.caller.context.enabled", "true"),
+            ],
+            ..Options::default()
+        })
+        .map_err(|error| format!("{error:#}"))
+    };
+    let cluster = CLUSTER
+        .get_or_init(start)
+        .as_ref()
+        .map_err(|error| anyhow::anyhow!(error.clone()))?;
+    Ok((cluster, turn))
+}
+
+/// What the ResourceManagers' logs hold.
+fn rm_logs(cluster: &Cluster) -> String {
+    let log = |n| {
+        let rm = Daemon::ResourceManager(n);
+        std::fs::read_to_string(cluster.dir().join(format!("{rm}.log"))).unwrap_or_default()
+    };
+    log(1) + &log(2)
+}
+
+#[test]
+fn job_runs_in_the_queue_that_mapping_rules_create() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let job = YarnJob::bsp(cluster, "mapped", SHAPE)?;
+    let dry = job.submit_and_wait(&["--dry-run"])?;
+    ensure!(dry.code == Some(0), "{dry:?}");
+    let mut submitted = job.submit(&[], "")?;
+    submitted.ends_well(LIMIT)?;
+    let report = submitted.report()?;
+    ensure!(
+        report.queue.rsplit('.').next() == Some("alice"),
+        "{report:?}"
+    );
+    job.same_as_local(SHAPE)?;
+    // The audit log names the job: its submission, and its ApplicationMaster where that is logged.
+    let context = format!("CALLERCONTEXT=heddle_{}", submitted.id);
+    ensure!(rm_logs(cluster).contains(&context), "no {context}");
+    Ok(())
+}
+
+#[test]
+fn queues_are_refused_by_the_resourcemanager_in_its_words() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let job = YarnJob::bsp(cluster, "queues", SHAPE)?;
+    for (queue, code, words) in [
+        // At once, and by us.
+        ("closed", 4, &["yarn.queue = \"closed\"", "is stopped"][..]),
+        ("nowhere", 4, &["the cluster refuses the job", "nowhere"]),
+        ("private", 5, &["the cluster refuses the job", "alice"]),
+    ] {
+        let ended = job.submit_and_wait(&["--queue", queue])?;
+        ensure!(ended.code == Some(code), "{queue}: {ended:?}");
+        for word in words {
+            ensure!(ended.stderr.contains(word), "{word:?}: {ended:?}");
+        }
+        println!("{queue}: {}", ended.stderr);
+    }
+    ensure!(job.heddle_names("staging")?.is_empty(), "nothing is left");
+    ensure!(job.names("")? == ["data"], "{:?}", job.names("")?);
+    Ok(())
+}
+
+#[test]
+fn job_and_commands_follow_a_failover_of_the_resourcemanager() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let shape = Shape {
+        passes: 18,
+        ..SHAPE
+    };
+    let job = YarnJob::bsp(cluster, "failover", shape)?;
+    let mut submitted = job.submit(&[], "pause:250:{slow}")?;
+    let watch = Watch::in_a_step(&mut submitted, 1)?;
+    let am = submitted.am(1)?;
+    for process in &watch.processes {
+        // A NodeManager appends what a launch context says of it to itself, and glibc takes "4:4" for no number.
+        let variables = std::fs::read(format!("/proc/{}/environ", process.pid))?;
+        let mut all = variables.split(|byte| *byte == 0);
+        ensure!(all.any(|it| it == b"MALLOC_ARENA_MAX=4"), "{process:?}");
+    }
+    let (dead, other) = (Daemon::ResourceManager(1), 2);
+    cluster.kill(dead)?;
+    // A command that comes now waits, and says so.
+    let list = job
+        .command()?
+        .args(["list", "--yarn", "--rm-wait", "120s"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    std::thread::sleep(Duration::from_secs(3));
+    cluster.activate(other)?;
+    let listed = list.wait_with_output()?;
+    let (out, err) = (
+        String::from_utf8_lossy(&listed.stdout),
+        String::from_utf8_lossy(&listed.stderr),
+    );
+    ensure!(
+        listed.status.success() && out.contains(&submitted.id),
+        "{out}{err}"
+    );
+    ensure!(
+        err.contains("waiting for the ResourceManager") && err.contains("at most 120 s"),
+        "{err}"
+    );
+
+    watch.untouched(&mut submitted)?;
+    wait_until(
+        "the attempt is registered with the other one",
+        LIMIT,
+        || {
+            let report = submitted.report()?;
+            ensure!(report.port > 0, "{report:?}");
+            Ok(())
+        },
+    )?;
+    ensure!(submitted.am(1)? == am, "the same ApplicationMaster");
+    job.hurry()?;
+    submitted.ends_well(LIMIT)?;
+    let report = submitted.report()?;
+    ensure!(
+        report.attempt.is_some_and(|attempt| attempt.attempt == 1),
+        "{report:?}"
+    );
+    job.same_as_local(shape)?;
+    submitted.wait_gone(LIMIT)?;
+
+    // The other tests find both.
+    cluster.restart(dead)?;
+    cluster.wait_ready()
+}
+
+/// Hosts of a job's processes, ApplicationMaster included.
+fn nodes(submitted: &Submitted<'_>) -> Vec<Daemon> {
+    let all = submitted.processes();
+    all.iter().map(|process| process.node).collect()
+}
+
+#[test]
+fn job_leaves_a_node_that_is_taken_out_of_service() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let shape = Shape {
+        passes: 18,
+        ..SHAPE
+    };
+    let job = YarnJob::bsp(cluster, "decommissioned", shape)?;
+    let mut submitted = job.submit(&[], "pause:250:{slow}")?;
+    let watch = Watch::in_a_step(&mut submitted, 1)?;
+    let am = submitted.am(1)?.node;
+    let leaving = watch
+        .processes
+        .iter()
+        .find(|process| process.slot.is_some() && process.node != am)
+        .context("a node without the ApplicationMaster")?
+        .node;
+    let Daemon::NodeManager(n) = leaving else {
+        anyhow::bail!("{leaving}");
+    };
+    cluster.decommission(Some(n), 300)?;
+    let view = submitted.wait_for("the node is left", LIMIT, |view| {
+        settled(view)
+            && view.slots.iter().all(|place| {
+                place.state == SlotState::Running && place.host != cluster.host(leaving)
+            })
+    })?;
+    println!("left {leaving}: {:?}", view.history.ended);
+    wait_until("no process is left there", LIMIT, || {
+        let nodes = nodes(&submitted);
+        ensure!(!nodes.contains(&leaving), "{nodes:?}");
+        Ok(())
+    })?;
+    let causes: Vec<&str> = view
+        .history
+        .ended
+        .iter()
+        .map(|ended| ended.cause.as_str())
+        .collect();
+    ensure!(!causes.is_empty(), "{view:#?}");
+    job.hurry()?;
+    submitted.ends_well(LIMIT)?;
+    job.same_as_local(shape)?;
+
+    cluster.decommission(None, 1)?;
+    // It ends by itself when the ResourceManager has let go of it.
+    let _ended_already = cluster.kill(leaving);
+    cluster.restart(leaving)?;
+    cluster.wait_ready()
+}
+
+#[test]
+fn labelled_job_runs_on_the_nodes_with_its_label_alone() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let gold = Daemon::NodeManager(4);
+    cluster.rmadmin(&["-addToClusterNodeLabels", "gold(exclusive=true)"])?;
+    let labelled = format!("{}:8041=gold", cluster.host(gold));
+    cluster.rmadmin(&["-replaceLabelsOnNode", &labelled])?;
+    let job = YarnJob::bsp(cluster, "labelled", SHAPE)?;
+    let arguments = ["--queue", "lab", "--set", "yarn.node-label=gold"];
+    let mut submitted = job.submit(&arguments, "pause:60:{slow}")?;
+    submitted.wait_for("it trains", LIMIT, settled)?;
+    let nodes = nodes(&submitted);
+    ensure!(
+        nodes.len() == 5 && nodes.iter().all(|node| *node == gold),
+        "{nodes:?}"
+    );
+    job.hurry()?;
+    submitted.ends_well(LIMIT)?;
+    job.same_as_local(SHAPE)?;
+    let free = format!("{}:8041=", cluster.host(gold));
+    cluster.rmadmin(&["-replaceLabelsOnNode", &free])
+}
+
+#[test]
+fn trainers_have_the_gpus_that_they_ask_for() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let job = YarnJob::bsp(cluster, "gpus", SHAPE)?;
+    let gpus = "trainers.resources={ \"yarn.io/gpu\" = 2 }";
+    let mut submitted = job.submit(&["--set", gpus], "pause:60:{slow}")?;
+    let view = submitted.wait_for("it trains", LIMIT, settled)?;
+    let mut hosts = Vec::new();
+    for place in &view.slots {
+        let placement = place.placement.as_ref().context("a placement")?;
+        let report = submitted.container(placement.container.parse()?)?;
+        let has = report.resources.others.get("yarn.io/gpu");
+        let expected = match place.slot.role {
+            Role::Trainer => 2,
+            Role::Pserver => 0,
+        };
+        ensure!(
+            has.map_or(0, |amount| amount.value) == expected,
+            "{}: {report:?}",
+            place.slot
+        );
+        if place.slot.role == Role::Trainer {
+            hosts.push(place.host.clone());
+        }
+    }
+    hosts.sort();
+    hosts.dedup();
+    ensure!(
+        hosts.len() == 2,
+        "a node has two, for one trainer: {hosts:?}"
+    );
+    job.hurry()?;
+    submitted.ends_well(LIMIT)?;
+    job.same_as_local(SHAPE)
+}
+
+#[test]
+fn trainers_run_a_program_of_an_archive() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let counting = Counting::new(cluster, "archive", "bsp", 1)?;
+    let job = &counting.job;
+    let folder = job.path().join("tools/bin");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::copy(program("counting-trainer")?, folder.join("count"))?;
+    let packed = job.path().join("tools.tar.gz");
+    let tar = Command::new("tar")
+        .arg("-czf")
+        .arg(&packed)
+        .arg("-C")
+        .arg(job.path().join("tools"))
+        .arg("bin")
+        .status()?;
+    ensure!(tar.success(), "{tar}");
+    let archives = format!("yarn.archives=[\"{}#kit\"]", packed.display());
+    let command = "trainers.command=[\"sh\", \"-c\", \"exec kit/bin/count\"]";
+    let arguments = ["--set", &archives, "--set", command];
+    let mut submitted = job.submit(&arguments, "")?;
+    submitted.ends_well(LIMIT)?;
+    counting.check()
+}
