@@ -36,6 +36,8 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
         };
         let labels = "yarn.node-labels";
         Cluster::start(Options {
+            // Each block is on one node, so that data locality shows.
+            datanodes: 4,
             nodemanagers: 4,
             resourcemanagers: 2,
             gpus_per_node: 2,
@@ -72,6 +74,8 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
                     &format!("{labels}.fs-store.root-dir"),
                     "file://@DIR@/labels",
                 ),
+                property("hdfs-site", "dfs.replication", "1"),
+                property("client-hdfs-site", "dfs.replication", "1"),
                 property("core-site", "hadoop.caller.context.enabled", "true"),
             ],
             ..Options::default()
@@ -344,4 +348,31 @@ fn trainers_run_a_program_of_an_archive() -> Result<()> {
     let mut submitted = job.submit(&arguments, "")?;
     submitted.ends_well(LIMIT)?;
     counting.check()
+}
+
+#[test]
+fn tasks_run_on_the_nodes_that_store_their_blocks() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let counts = Counting::new(cluster, "locality", "asp", 20)?;
+    let four = ["--set", "trainers.min=4", "--set", "trainers.max=4"];
+    let mut submitted = counts.job.submit(&four, "pause:2:{slow}")?;
+    submitted.ends_well(LIMIT)?;
+    counts.check()?;
+    let report = counts.job.heddle(&["report", &submitted.id])?;
+    let line = report
+        .stdout
+        .lines()
+        .find(|line| line.contains("tasks node-local"))
+        .with_context(|| format!("no data locality: {report:?}"))?;
+    println!("{line}");
+    let numbers: Vec<u64> = line
+        .split_whitespace()
+        .filter_map(|word| word.replace(',', "").parse().ok())
+        .collect();
+    // 8 files and 20 passes; speculative attempts come on top. By lot one in four would be local.
+    ensure!(
+        matches!(numbers[..], [local, all] if all >= 160 && local * 2 >= all),
+        "{line}"
+    );
+    Ok(())
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use heddle_protocol::control::{Command, Operation, Up, Welcome};
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Role, Slot, TaskId};
 use heddle_protocol::manifest;
-use heddle_protocol::view::{self, CheckpointView, EvaluationView, JobState};
+use heddle_protocol::view::{self, CheckpointView, DataLocality, EvaluationView, JobState};
 
 use crate::action::{
     Action, CallId, Checkpoint, ConnectionId, ContainerId, OperationId, Outcome, StoreCall,
@@ -128,6 +128,8 @@ pub struct Core {
     pub(crate) preempting: BTreeSet<ContainerId>,
     pub(crate) joins: Joins,
     pub(crate) near: Arc<Near>,
+    /// Of the tasks that this attempt dispatched.
+    pub(crate) data_locality: DataLocality,
     pub(crate) outages: Outages,
     /// An operator wants the job to end after a checkpoint.
     pub(crate) stop_wanted: Option<StopOrder>,
@@ -193,6 +195,7 @@ impl Core {
             preempting: BTreeSet::new(),
             joins: Joins::default(),
             near: Arc::new(Near::of(&config.locality)),
+            data_locality: DataLocality::default(),
             outages: Outages::default(),
             stop_wanted: None,
             load_tries: 0,

@@ -190,6 +190,14 @@ impl Core {
             let near = host.map_or(&[][..], |host| self.near.tasks(training, host));
             let tasks = queue.grant(member, workers, near, now, &config.limits);
             if !tasks.is_empty() {
+                if self.near.knows(training) {
+                    let local = tasks
+                        .iter()
+                        .filter(|grant| near.binary_search(&grant.task).is_ok());
+                    let local = local.count() as u64;
+                    self.data_locality.node_local += local;
+                    self.data_locality.other += tasks.len() as u64 - local;
+                }
                 sends.push((member, tasks));
             }
         }

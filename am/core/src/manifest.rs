@@ -23,6 +23,13 @@ impl Core {
         let cut = self.cuts.open.as_ref()?;
         let spec = &self.config.spec;
         let (phase, work) = self.cut_position(cut);
+        let bad_records_in_phase = match &work {
+            Work::Queue { .. } if phase == self.phase.no => {
+                self.phase.metrics.bad_records_of(&cut.standing.done)
+            }
+            // Lanes report all their tasks again; of a phase that is over the records were judged already.
+            _ => 0,
+        };
         let manifest = Manifest {
             format_version: FORMAT_VERSION,
             run: self.config.run,
@@ -46,6 +53,7 @@ impl Core {
                 ran_ms: self.now.mono.0.saturating_add(self.ran_before_ms()),
                 rows: self.rows(),
                 bad_records: self.figures.bad_records(),
+                bad_records_in_phase,
                 checkpoints: self
                     .checkpoints_before()
                     .saturating_add(self.cuts.committed),

@@ -60,6 +60,12 @@ impl Near {
         by_host.get(host).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether it is known where the input of a phase is stored.
+    pub(crate) fn knows(&self, training: bool) -> bool {
+        let by_host = if training { &self.train } else { &self.test };
+        by_host.iter().any(|tasks| !tasks.is_empty())
+    }
+
     /// Hosts that a trainer had best run on. Each one names others first, so that they spread.
     pub(crate) fn hosts_for(&self, trainer: u32) -> Vec<String> {
         let hosts = self.best.len();

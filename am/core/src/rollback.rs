@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Base, Command};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, Role, ShardId, Slot, Step};
+use heddle_protocol::metrics::PhaseMetrics;
 use heddle_protocol::spec::OnCorrupt;
 use heddle_protocol::view;
 
@@ -168,6 +169,10 @@ impl Core {
         }
         if let (Work::Queue(queue), Some(base)) = (&mut state.work, &self.base) {
             queue.restore(&standing(&base.manifest.work));
+            if base.manifest.phase == phase {
+                let bad = base.manifest.progress.bad_records_in_phase;
+                state.metrics = PhaseMetrics::after(bad);
+            }
         }
         state.pace = self.phase.pace;
         state.pace.starts(step, self.now.mono);

@@ -59,6 +59,7 @@ impl Core {
                 .collect(),
             bad_records: self.figures.bad_records(),
             tasks_set_aside: 0,
+            data_locality: (self.data_locality.tasks() > 0).then_some(self.data_locality),
             storage_wait: self.storage_wait.view(),
             message: match self.message.is_empty() {
                 true => self.outage_text().unwrap_or_default(),

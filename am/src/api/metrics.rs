@@ -73,6 +73,10 @@ const CHECKPOINT_BYTES: Metric = Metric::gauge(
     "heddle_checkpoint_last_bytes",
     "Bytes of the newest checkpoint's shard files.",
 );
+const TASKS_DISPATCHED: Metric = Metric::counter(
+    "heddle_tasks_dispatched_total",
+    "Tasks dispatched in this attempt whose input is stored on known hosts, by locality.",
+);
 const RECOVERIES: Metric = Metric::counter("heddle_recoveries_total", "Recoveries in this run.");
 const RECOVERY_SECONDS: Metric = Metric::gauge(
     "heddle_recovery_seconds",
@@ -153,6 +157,16 @@ fn progress(page: &mut Page, view: &JobView) {
     page.value(ROWS, view.rows as f64);
     page.value(ROWS_PER_SECOND, view.rows_per_second);
     page.value(BAD_RECORDS, view.bad_records as f64);
+    if let Some(locality) = view.data_locality {
+        let by = [
+            ("node_local", locality.node_local),
+            ("other", locality.other),
+        ];
+        page.values(
+            TASKS_DISPATCHED,
+            by.map(|(name, tasks)| ([("locality", name)], tasks as f64)),
+        );
+    }
     let wait = view.storage_wait.as_ref();
     let waiting_ms = wait.map_or(0, |wait| wall_ms().saturating_sub(wait.since_ms));
     page.value(INPUT_WAIT, waiting_ms as f64 / 1000.0);

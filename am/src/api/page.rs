@@ -9,7 +9,7 @@ use heddle_protocol::view::{JobState, JobView, Placement, RecoveryView, SlotView
 use heddle_telemetry::recovery::seconds;
 
 use super::escape::escape;
-use crate::report::words::{phases, rate, size, storage_wait, thousands, time, word};
+use crate::report::words::{data_locality, phases, rate, size, storage_wait, thousands, time, word};
 
 /// Rows of a table at the most: with more a page is slow and read by nobody. JSON has all.
 const ROWS_MAX: usize = 2000;
@@ -119,6 +119,9 @@ fn headline(out: &mut String, view: &JobView) {
             view.tasks_set_aside
         );
         paragraph(out, "", &line);
+    }
+    if let Some(locality) = view.data_locality {
+        paragraph(out, "", &data_locality(locality));
     }
     if let Some(wait) = &view.storage_wait {
         paragraph(out, " class=\"m\"", &storage_wait(wait));

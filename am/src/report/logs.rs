@@ -24,8 +24,8 @@ pub const TAIL_BYTES_MAX: usize = 1 << 20;
 const FILES_MAX: usize = 8;
 /// Containers whose logs are kept, the newest. The rest tells the same story, and the end must not wait for it.
 const CONTAINERS_MAX: usize = 20;
-/// For one request.
-const REQUEST_LIMIT: Duration = Duration::from_secs(5);
+/// For one request: a NodeManager's first page takes a busy JVM seconds.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// Names of a container's logs, JSON.
 const LISTING_BYTES_MAX: usize = 1 << 20;
 /// What a NodeManager writes around a tail: its own head, foot and nothing else.

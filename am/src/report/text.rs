@@ -67,6 +67,9 @@ impl fmt::Display for Report {
         if view.tasks_set_aside > 0 {
             row(f, "tasks set aside", view.tasks_set_aside)?;
         }
+        if let Some(locality) = view.data_locality {
+            row(f, "data locality", words::data_locality(locality))?;
+        }
         let newest = view.checkpoints.last().map_or_else(String::new, |newest| {
             format!(", newest {} in {}", newest.cut, one_line(&newest.dir))
         });

@@ -1,7 +1,9 @@
 //! Lines in which a job's figures are told to people, the same in the report, in `run` and in `status`.
 
 use heddle_protocol::ids::CutId;
-use heddle_protocol::view::{CheckpointView, EvaluationView, RecoveryView, StorageWaitView};
+use heddle_protocol::view::{
+    CheckpointView, DataLocality, EvaluationView, RecoveryView, StorageWaitView,
+};
 use heddle_telemetry::recovery::{RecoveryPhases, seconds};
 use serde::Serialize;
 
@@ -92,6 +94,16 @@ pub fn checkpoint(taken: &CheckpointView) -> String {
         taken.step,
         size(taken.bytes),
         seconds(taken.took_ms)
+    )
+}
+
+/// `75 of 100 tasks node-local`.
+#[must_use]
+pub fn data_locality(locality: DataLocality) -> String {
+    format!(
+        "{} of {} tasks node-local",
+        thousands(locality.node_local),
+        thousands(locality.tasks())
     )
 }
 

@@ -59,10 +59,13 @@ pub async fn of_application(id: ApplicationId, wanted: &Wanted) -> Outcome {
         let sources = sources(&application, wanted).await?;
         let mut missing = Vec::new();
         for source in &sources {
-            let logs = logs(&application, source).await;
-            if logs.is_empty() {
-                missing.push(source);
-            }
+            let logs = match logs(&application, source).await {
+                Ok(logs) => logs,
+                Err(reason) => {
+                    missing.push((source, reason));
+                    continue;
+                }
+            };
             let logs = logs
                 .into_iter()
                 .filter(|(file, _)| !OF_THE_NODE.contains(&&**file));
@@ -80,7 +83,12 @@ pub async fn of_application(id: ApplicationId, wanted: &Wanted) -> Outcome {
 }
 
 /// Says where the rest may be.
-fn elsewhere(id: ApplicationId, sources: &[Source], missing: &[&Source], wanted: &Wanted) {
+fn elsewhere(
+    id: ApplicationId,
+    sources: &[Source],
+    missing: &[(&Source, String)],
+    wanted: &Wanted,
+) {
     if sources.is_empty() {
         eprintln!("no container of {id} is known; all that the cluster keeps:");
         eprintln!("yarn logs -applicationId {id}");
@@ -88,8 +96,11 @@ fn elsewhere(id: ApplicationId, sources: &[Source], missing: &[&Source], wanted:
     if missing.is_empty() || wanted.json {
         return;
     }
-    eprintln!("not on the nodes any more; if the cluster aggregates logs:");
-    for source in missing {
+    for (source, reason) in missing {
+        eprintln!("{}: {reason}", source.name);
+    }
+    eprintln!("if the cluster aggregates logs:");
+    for (source, _) in missing {
         let container = &source.placement.container;
         eprintln!(
             "yarn logs -applicationId {id} -containerId {container}  # {}",
@@ -216,11 +227,12 @@ fn host_of(url: &str) -> Option<&str> {
     rest.split('/').next().filter(|host| host.contains(':'))
 }
 
-/// Files of one container with their last bytes: those kept beside the report, else those of its node.
-async fn logs(application: &Application, source: &Source) -> Vec<(String, Vec<u8>)> {
+/// Files of one container with their last bytes: those kept beside the report, else those of its node. Or why there
+/// are none.
+async fn logs(application: &Application, source: &Source) -> Result<Vec<(String, Vec<u8>)>, String> {
     let kept = kept(application, source).await.unwrap_or_default();
     if !kept.is_empty() {
-        return kept;
+        return Ok(kept);
     }
     let user = &application.report.user;
     let Placement {
@@ -228,7 +240,11 @@ async fn logs(application: &Application, source: &Source) -> Vec<(String, Vec<u8
         container,
         ..
     } = &source.placement;
-    tails(node_http, container, user).await.unwrap_or_default()
+    let files = tails(node_http, container, user).await?;
+    if files.is_empty() {
+        return Err(format!("{node_http} has no log of it that is not empty"));
+    }
+    Ok(files)
 }
 
 async fn kept(

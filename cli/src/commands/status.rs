@@ -226,6 +226,9 @@ fn details(view: &JobView) -> Result<(), Failure> {
             line.push_str(&format!("  loss {loss:.4}"));
         }
         output::line(&line)?;
+        if let Some(locality) = view.data_locality {
+            output::line(&words::data_locality(locality))?;
+        }
         if let Some(wait) = &view.storage_wait {
             output::line(&words::storage_wait(wait))?;
         }

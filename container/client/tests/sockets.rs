@@ -175,15 +175,28 @@ fn world(rows: u64, cols: u32, break_after: usize) -> World {
     world
 }
 
-fn places(endpoint: SocketAddr) -> Vec<ShardPlace> {
-    let holder = Member {
+fn pserver() -> Member {
+    Member {
         slot: Slot::pserver(0),
         incarnation: Incarnation(1),
-    };
+    }
+}
+
+/// A port at which nobody listens, for as long as the socket that holds it is kept.
+fn closed_port() -> (socket2::Socket, SocketAddr) {
+    let socket =
+        socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).expect("a port");
+    let bound = socket.local_addr().expect("bound");
+    (socket, bound.as_socket().expect("IPv4"))
+}
+
+fn places(endpoint: SocketAddr) -> Vec<ShardPlace> {
     (0..2)
         .map(|s| ShardPlace {
             shard: ShardId(s),
-            holder,
+            holder: pserver(),
             endpoint,
         })
         .collect()
@@ -273,6 +286,7 @@ fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
     handle.task_done(era(), task);
     let mut reached = Vec::new();
     let mut broken = 0;
+    let mut outages = Vec::new();
     loop {
         match world.event() {
             Event::Reached { step, .. } => reached.push(step.0),
@@ -280,6 +294,7 @@ fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
                 assert!(!refused, "the port is open");
                 broken += 1;
             }
+            Event::Outages { members } => outages.push(members),
             Event::Finished { task: finished, .. } => {
                 assert_eq!(finished, task);
                 break;
@@ -289,6 +304,7 @@ fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
     }
     assert_eq!(reached, [0, 1, 2]);
     assert_eq!(broken, 1);
+    assert_eq!(outages, [vec![pserver()], vec![]]);
     handle.pull(era(), PullAt::Now, vec![item(Rows::Range(0..rows))]);
     let Event::Pulled { items, .. } = world.event() else {
         panic!("a pull was asked for")
@@ -312,9 +328,7 @@ fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
 #[test]
 fn a_port_that_refuses_is_told_at_once_and_a_new_place_is_used() {
     let world = world(10, 1, 0);
-    let closed = TcpListener::bind("127.0.0.1:0")
-        .and_then(|l| l.local_addr())
-        .expect("a port");
+    let (_reserved, closed) = closed_port();
     let handle = world.client.handle();
     let phase = Phase {
         no: PhaseNo(0),
@@ -329,8 +343,11 @@ fn a_port_that_refuses_is_told_at_once_and_a_new_place_is_used() {
     else {
         panic!("nobody listens there")
     };
-    assert_eq!(member.slot, Slot::pserver(0));
+    assert_eq!(member, pserver());
+    let outages = |members| Event::Outages { members };
+    assert_eq!(world.event(), outages(vec![pserver()]));
     handle.work(era().epoch, phase, places(world.endpoint));
+    assert_eq!(world.event(), outages(vec![]));
     let Event::Pulled { items, .. } = world.event() else {
         panic!("the pull goes on at the new place")
     };

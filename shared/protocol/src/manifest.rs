@@ -273,6 +273,8 @@ pub struct Progress {
     pub rows: u64,
     /// Records left out as bad.
     pub bad_records: u64,
+    /// Those of the tasks that this checkpoint holds as done in its phase.
+    pub bad_records_in_phase: u64,
     /// Checkpoints committed before this one, those deleted since included.
     pub checkpoints: u32,
 }

@@ -5,7 +5,7 @@
 //! comes from counts over 2²⁰ bins of the score, so that no list of scores is ever sent or sorted;
 //! what binning can have changed is known exactly and reported beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
@@ -170,7 +170,11 @@ pub struct PhaseMetrics {
     losses: BTreeMap<TaskId, f64>,
     rows: u64,
     correct: u64,
-    bad_records: u64,
+    bad_total: u64,
+    /// Bad records of tasks that a checkpoint holds as done: they are not reported again.
+    bad_before: u64,
+    /// Per task that has any: its bad records.
+    bad_records: BTreeMap<TaskId, u64>,
     /// Examples of bad records, of the [`EXAMPLE_TASKS_MAX`] lowest tasks that have any.
     bad_examples: BTreeMap<TaskId, Vec<String>>,
     scores: ScoreCounts,
@@ -188,7 +192,10 @@ impl PhaseMetrics {
         };
         self.rows = self.rows.saturating_add(metrics.rows);
         self.correct = self.correct.saturating_add(metrics.correct);
-        self.bad_records = self.bad_records.saturating_add(metrics.bad_records);
+        if metrics.bad_records > 0 {
+            self.bad_total = self.bad_total.saturating_add(metrics.bad_records);
+            self.bad_records.insert(task, metrics.bad_records);
+        }
         self.scores.merge(&metrics.scores);
         if !metrics.bad_examples.is_empty() {
             metrics.bad_examples.truncate(BAD_EXAMPLES_MAX);
@@ -200,10 +207,29 @@ impl PhaseMetrics {
         true
     }
 
-    /// Bad records of all tasks taken in so far.
+    /// A phase that goes on from a checkpoint, whose finished tasks had so many bad records.
+    #[must_use]
+    pub fn after(bad_before: u64) -> Self {
+        Self {
+            bad_total: bad_before,
+            bad_before,
+            ..Self::default()
+        }
+    }
+
+    /// Bad records of all tasks taken in so far, and of those that a checkpoint holds as done.
     #[must_use]
     pub fn bad_records(&self) -> u64 {
+        self.bad_total
+    }
+
+    /// Bad records of these tasks, and of those that the checkpoint before holds as done.
+    #[must_use]
+    pub fn bad_records_of(&self, tasks: &BTreeSet<TaskId>) -> u64 {
         self.bad_records
+            .iter()
+            .filter(|(task, _)| tasks.contains(task))
+            .fold(self.bad_before, |sum, (_, bad)| sum.saturating_add(*bad))
     }
 
     /// The figures of all tasks taken in so far. Walks all tasks and score bins: once per phase, not per task.
@@ -214,7 +240,7 @@ impl PhaseMetrics {
             rows: self.rows,
             loss_sum: self.losses.values().fold(0.0, |sum, loss| sum + loss),
             correct: self.correct,
-            bad_records: self.bad_records,
+            bad_records: self.bad_total,
             auc: self.scores.auc(),
         }
     }

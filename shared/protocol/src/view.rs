@@ -220,6 +220,9 @@ pub struct JobView {
     pub bad_records: u64,
     /// Tasks set aside.
     pub tasks_set_aside: u32,
+    /// Tasks dispatched by this attempt whose input is stored on hosts that are known; none while there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_locality: Option<DataLocality>,
     /// Trainers wait for the storage of their input; none while all of them read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_wait: Option<StorageWaitView>,
@@ -231,6 +234,24 @@ pub struct JobView {
     /// What went wrong in this attempt and is over.
     #[serde(default)]
     pub history: History,
+}
+
+/// Where the input of dispatched tasks is stored, seen from their trainer. Tasks of ASP and of evaluations alone: the
+/// lanes of BSP are drawn over all of the input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataLocality {
+    /// Tasks with input on the host of their trainer.
+    pub node_local: u64,
+    /// All others.
+    pub other: u64,
+}
+
+impl DataLocality {
+    /// All tasks.
+    #[must_use]
+    pub fn tasks(self) -> u64 {
+        self.node_local.saturating_add(self.other)
+    }
 }
 
 impl JobView {
@@ -264,6 +285,7 @@ impl JobView {
             evaluations: Vec::new(),
             bad_records: 0,
             tasks_set_aside: 0,
+            data_locality: None,
             storage_wait: None,
             message: String::new(),
             application: None,

@@ -47,7 +47,7 @@ impl Cluster {
 
     /// As [`Cluster::start`]; `record` is where the lists of loaded classes go.
     pub(super) fn boot(options: Options, jars: Jars, record: Option<&Path>) -> Result<Self> {
-        ensure!((1..=3).contains(&options.datanodes), "1 to 3 DataNodes");
+        ensure!((1..=4).contains(&options.datanodes), "1 to 4 DataNodes");
         ensure!((1..=2).contains(&options.namenodes), "1 or 2 NameNodes");
         ensure!(options.nodemanagers <= 4, "at most 4 NodeManagers");
         ensure!(

@@ -3,7 +3,7 @@
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// 1 … 3, default 1.
+    /// 1 … 4, default 1.
     pub datanodes: u8,
     /// 1 or 2, default 1. Two are a pair behind the name service `heddle`, with a shared directory of edits and
     /// without ZooKeeper: `Cluster::fail_over_to` says who is active, at first `nn1`.

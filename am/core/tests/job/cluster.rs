@@ -6,7 +6,7 @@ use heddle_am_core::{ContainerId, Core, Event, Exit, Locality, Probe, Record, St
 use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::spec::{Bytes, Consistency, DurationMs, Every};
-use heddle_protocol::view::JobState;
+use heddle_protocol::view::{DataLocality, JobState};
 
 use crate::harness::{Job, spec};
 
@@ -368,14 +368,21 @@ fn tasks_go_to_trainers_on_whose_host_they_lie_and_asks_name_those_hosts() {
     let mut job = Job::with(config);
     job.node = |slot| format!("node-{}", slot.index);
     job.start();
+    let mut dispatched = 0;
     for (index, odd) in [(0, 1), (1, 0)] {
         let tasks = &job.process(job.trainer(index)).tasks;
+        dispatched += tasks.len() as u64;
         assert!(!tasks.is_empty());
         assert!(
             tasks.iter().all(|grant| grant.task.0 % 2 == odd),
             "{index}: {tasks:?}"
         );
     }
+    let all_local = DataLocality {
+        node_local: dispatched,
+        other: 0,
+    };
+    assert_eq!(job.core.view().data_locality, Some(all_local));
     assert_eq!(job.preferred[&Slot::trainer(0)], ["node-0", "node-1"]);
     assert_eq!(job.preferred[&Slot::trainer(1)], ["node-1", "node-0"]);
     assert!(job.preferred[&Slot::pserver(0)].is_empty());

@@ -806,6 +806,11 @@ impl Job {
 
     /// A task is finished by whom it was handed to.
     pub fn finish(&mut self, member: Member, task: TaskId) {
+        self.finish_with(member, task, 0);
+    }
+
+    /// The same with so many bad records in the task.
+    pub fn finish_with(&mut self, member: Member, task: TaskId, bad_records: u64) {
         let process = self.processes.get_mut(&member).expect("it is there");
         let at = process
             .tasks
@@ -813,7 +818,10 @@ impl Job {
             .rposition(|grant| grant.task == task)
             .expect("it holds the task");
         let grant = process.tasks.remove(at);
-        let up = process.finished(grant);
+        let mut up = process.finished(grant);
+        if let Up::TaskFinished { metrics, .. } = &mut up {
+            metrics.bad_records = bad_records;
+        }
         self.report(member, up);
     }
 

@@ -3,7 +3,7 @@
 use heddle_am_core::{Event, Exit, Record, RecordId, StoreCall, Stored};
 use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Lane, Slot, Step, TaskId};
-use heddle_protocol::spec::{Consistency, DurationMs, Every, OnCorrupt};
+use heddle_protocol::spec::{BadRecords, Consistency, DurationMs, Every, OnCorrupt};
 use heddle_protocol::view::{Event as Notice, JobState};
 
 use crate::harness::{Job, lanes_of, position, spec};
@@ -290,6 +290,39 @@ fn what_was_finished_after_the_checkpoint_is_todo_again_and_what_was_before_is_n
         "{handed:?}"
     );
     assert_eq!(job.core.view().tasks_done, 1);
+}
+
+#[test]
+fn bad_records_before_the_checkpoint_count_after_a_rollback() {
+    let mut tolerant = spec(Consistency::Asp);
+    tolerant.data.bad_records = BadRecords::Skip(3);
+    let mut job = Job::started(tolerant, 12, 0);
+    let t0 = job.trainer(0);
+    let first = |job: &Job| job.process(t0).tasks[0].task;
+    let before = first(&job);
+    job.finish_with(t0, before, 2);
+    job.operate(1, Operation::Checkpoint);
+    let cut = job.cut();
+    job.snap_all(cut, 0);
+    job.save_all(cut);
+    let after = first(&job);
+    job.finish_with(t0, after, 1);
+    assert_eq!(job.core.view().bad_records, 3);
+    job.kill(job.pserver(1));
+    assert!(job.outcome.is_none(), "three are allowed");
+    assert!(
+        job.process(t0).tasks.iter().any(|held| held.task == after),
+        "done again"
+    );
+    job.finish_with(t0, after, 1);
+    assert!(job.outcome.is_none(), "the same record is counted once");
+    let next = first(&job);
+    job.finish_with(t0, next, 1);
+    assert_eq!(
+        job.outcome.as_ref().map(|outcome| outcome.exit_code),
+        Some(7),
+        "two before the checkpoint and two after it"
+    );
 }
 
 #[test]

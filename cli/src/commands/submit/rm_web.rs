@@ -39,7 +39,7 @@ pub async fn ask(site: &Site, queue: &str) -> Told {
 }
 
 /// For a question whose answer nothing else has.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The `host:port` of the NodeManagers' web servers that run, or ran, the ApplicationMasters of an application, by
 /// container id. (`RMWebServices.getAppAttempts`, `AppAttemptInfo.nodeHttpAddress`)
