@@ -110,6 +110,7 @@ impl Jars {
         conf::write(work.path(), "127.0.0", &self.folder(), &Options::default())?;
         let output = java(self, work.path(), 96, false)
             .arg(format!("-Dheddle.dir={}/nn1", work.path().display()))
+            .arg("-Dheddle.host=127.0.0.1")
             .arg(format!("-Dhadoop.home.dir={}", work.path().display()))
             .args([
                 "-cp",

@@ -224,6 +224,12 @@ impl TaskBytes {
         self.storage.show(&self.path)
     }
 
+    /// Whether the task's first line is the file's; in a packed file it always is.
+    #[must_use]
+    pub fn begins_file(&self) -> bool {
+        self.gzip.is_some() || self.first.is_some_and(|first| first == 0)
+    }
+
     /// Number of line feeds before the task's first line: reads the file up to there, which is done only
     /// for a message to a person.
     ///
@@ -231,8 +237,7 @@ impl TaskBytes {
     /// What the storage says.
     pub async fn lines_before(&self) -> Result<u64, ReadError> {
         let until = self.first.unwrap_or(0);
-        // In a packed file the first line is always the file's.
-        if until == 0 || self.gzip.is_some() {
+        if until == 0 || self.begins_file() {
             return Ok(0);
         }
         let (mut lines, mut seen) = (0, 0);

@@ -29,10 +29,6 @@ pub enum BadPolicy {
     Quarantine(PathBuf),
 }
 
-/// Lines before the place of a label are counted if so many bytes lie before it. Beyond that the place is told as a
-/// position in bytes: the lines of a large file are not counted for each of its tasks.
-const LABEL_LINES_BYTES_MAX: u64 = 1 << 20;
-
 /// Malformed records left out so far, and what else is odd about the records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BadCount {
@@ -130,7 +126,7 @@ impl TaskReader {
                 Lines::Some => match self.parse(rows_max, batch) {
                     Parsed::Good => {}
                     Parsed::Bad(error, line) => self.bad(error, &line).await?,
-                    Parsed::FirstOf(negatives) => self.first_of(negatives).await?,
+                    Parsed::FirstOf(negatives) => self.first_of(negatives),
                 },
             }
         }
@@ -188,19 +184,18 @@ impl TaskReader {
         parsed
     }
 
-    /// Notes the place of the line just left behind.
-    async fn first_of(&mut self, negatives: Negatives) -> Result<(), ReadError> {
-        let before = self.bytes.position();
-        let place = if before <= LABEL_LINES_BYTES_MAX || self.lines_before.is_some() {
-            let lines = self.lines_before().await?;
-            format!("{}:{}", self.bytes.file(), lines + self.lines)
-        } else {
-            format!("{} (before byte {before})", self.bytes.file())
+    /// Notes the place of the line just left behind. Every task has such a line, so that nothing is read for it: the
+    /// line's number is known where the task begins its file, else the byte has to do.
+    fn first_of(&mut self, negatives: Negatives) {
+        let file = self.bytes.file();
+        let before = self.lines_before.or(self.bytes.begins_file().then_some(0));
+        let place = match before {
+            Some(before) => format!("{file}:{}", before + self.lines),
+            None => format!("{file} (before byte {})", self.bytes.position()),
         };
         self.bad
             .negatives
             .insert(negatives.word().to_owned(), place);
-        Ok(())
     }
 
     async fn lines_before(&mut self) -> Result<u64, ReadError> {
@@ -422,7 +417,13 @@ mod tests {
             .map(|(label, line)| (label.to_owned(), format!("{}:{line}", file.display())))
             .into();
         assert_eq!(bad.negatives, expected);
-        // Whatever the tasks are.
+        // Lines before a task are not counted for it.
+        let expected: BTreeMap<_, _> = [("0", 12), ("-1", 25)]
+            .map(|(label, byte)| {
+                let place = format!("{} (before byte {byte})", file.display());
+                (label.to_owned(), place)
+            })
+            .into();
         let (_, bad) = names(&case, TaskLength::Bytes(6), BadPolicy::Fail).expect("read");
         assert_eq!(bad.negatives, expected);
     }
