@@ -9,7 +9,9 @@ use heddle_protocol::view::{JobState, JobView, Placement, RecoveryView, SlotView
 use heddle_telemetry::recovery::seconds;
 
 use super::escape::escape;
-use crate::report::words::{data_locality, phases, rate, size, storage_wait, thousands, time, word};
+use crate::report::words::{
+    data_locality, phases, rate, size, storage_wait, thousands, time, word,
+};
 
 /// Rows of a table at the most: with more a page is slow and read by nobody. JSON has all.
 const ROWS_MAX: usize = 2000;
@@ -60,6 +62,7 @@ pub(super) fn render(view: &JobView) -> String {
     );
     headline(&mut out, view);
     containers(&mut out, view);
+    masters(&mut out, view);
     ended(&mut out, view);
     recoveries(&mut out, &view.recoveries);
     checkpoints(&mut out, view);
@@ -180,6 +183,25 @@ fn containers(out: &mut String, view: &JobView) {
                 figure(slot.pid),
                 container(slot.placement.as_ref()),
                 logs(view, slot.placement.as_ref()),
+            ]
+        }),
+    );
+}
+
+fn masters(out: &mut String, view: &JobView) {
+    let masters = &view.history.masters;
+    table(
+        out,
+        "ApplicationMasters, newest first",
+        &["attempt", "node", "container", "logs"],
+        masters.len(),
+        masters.iter().rev().map(|master| {
+            let placement = Some(&master.placement);
+            vec![
+                figure(master.attempt),
+                text(&master.placement.node),
+                container(placement),
+                logs(view, placement),
             ]
         }),
     );

@@ -7,7 +7,7 @@ use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::Attempt;
 use heddle_protocol::spec::{JobSpec, phase_count};
-use heddle_protocol::view::{ApplicationView, JobView};
+use heddle_protocol::view::{ApplicationView, JobView, MasterView, Placement};
 use heddle_telemetry::descriptors::Limit;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -38,6 +38,8 @@ pub(super) struct Stage<'a, C> {
     pub(super) application: Option<ApplicationView>,
     pub(super) cluster: C,
     pub(super) kept: Vec<Kept>,
+    /// The container of this ApplicationMaster, on YARN.
+    pub(super) master: Option<Placement>,
     /// Where it is kept what attempts saw, on YARN.
     pub(super) past: Option<past::Place>,
     pub(super) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
@@ -62,14 +64,19 @@ pub(super) async fn conduct<C: Cluster>(
         application,
         cluster,
         kept,
+        master,
         past,
         events: (events, receiver),
         stops,
     } = stage;
-    let before = match &past {
+    let mut before = match &past {
         Some(place) if attempt.0 > 1 => place.read().await,
         _ => past::Past::default(),
     };
+    if let Some(placement) = master {
+        let master = MasterView { attempt, placement };
+        before.history.note_master(master);
+    }
     let recovered = Recovered {
         attempt,
         generation: prepared.generation,

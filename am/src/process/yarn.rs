@@ -154,6 +154,7 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         application: Some(ending.application.clone()),
         cluster,
         kept,
+        master: Some(given.placement()),
         past: files.past(),
         events: (events, receiver),
         stops: stopped,

@@ -147,6 +147,9 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
             if source.placement.node_http.is_empty() {
                 source.placement.node_http = node_http;
             }
+            if let (Some(node), true) = (container.node, source.placement.node.is_empty()) {
+                source.placement.node = node.host;
+            }
         }
         // The ApplicationMaster's own, also when it is over.
         if let Some(container) = attempt.container {
@@ -216,7 +219,12 @@ fn of_view(view: &JobView) -> Vec<Source> {
             failed: true,
         })
     });
-    running.chain(ended).collect()
+    let masters = view.history.masters.iter().map(|master| Source {
+        name: format!("am-{}", master.attempt),
+        placement: master.placement.clone(),
+        failed: false,
+    });
+    running.chain(ended).chain(masters).collect()
 }
 
 /// `nm:8042` of `http://nm:8042/node/containerlogs/…`.
@@ -229,7 +237,10 @@ fn host_of(url: &str) -> Option<&str> {
 
 /// Files of one container with their last bytes: those kept beside the report, else those of its node. Or why there
 /// are none.
-async fn logs(application: &Application, source: &Source) -> Result<Vec<(String, Vec<u8>)>, String> {
+async fn logs(
+    application: &Application,
+    source: &Source,
+) -> Result<Vec<(String, Vec<u8>)>, String> {
     let kept = kept(application, source).await.unwrap_or_default();
     if !kept.is_empty() {
         return Ok(kept);

@@ -5,8 +5,8 @@
 //! comes from counts over 2²⁰ bins of the score, so that no list of scores is ever sent or sorted;
 //! what binning can have changed is known exactly and reported beside it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@ mod history;
 mod placement;
 
 pub use history::{DamagedCheckpointView, EndedView, FirstFigures, History, LateCheckpointView};
-pub use placement::{ApplicationView, Placement};
+pub use placement::{ApplicationView, MasterView, Placement};
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

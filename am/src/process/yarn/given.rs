@@ -9,6 +9,7 @@ use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::Attempt;
 use heddle_protocol::spec::JobSpec;
+use heddle_protocol::view::Placement;
 use heddle_storage::Mode;
 use heddle_storage::{Location, StorageError, chain, connect, make_dirs, publish_small};
 use heddle_yarn::{AmEnvironment, Cluster, ClusterError, Limits, rpc_options};
@@ -72,6 +73,16 @@ impl Given {
             token,
             credentials,
         })
+    }
+
+    /// The container of this process.
+    pub(super) fn placement(&self) -> Placement {
+        let environment = &self.environment;
+        Placement {
+            container: environment.container.to_string(),
+            node: environment.node_host.clone(),
+            node_http: environment.node_http_address(),
+        }
     }
 
     /// The attempt's number.

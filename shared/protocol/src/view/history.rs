@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, Placement, StorageWaitView};
+use super::{Event, MasterView, Placement, StorageWaitView};
 use crate::ids::{CutId, Incarnation, Slot};
 
 /// Entries that are kept of each kind. A page of so many rows is still read; a job that lost more
@@ -93,12 +93,20 @@ pub struct History {
     /// How many there were.
     #[serde(default)]
     pub checkpoints_damaged_total: u64,
+    /// The containers of this ApplicationMaster and of those before it, on YARN; the newest 500.
+    #[serde(default)]
+    pub masters: VecDeque<MasterView>,
     /// The first figures of this attempt.
     #[serde(default)]
     pub first_figures: Option<FirstFigures>,
 }
 
 impl History {
+    /// Takes the container of an ApplicationMaster that begins.
+    pub fn note_master(&mut self, master: MasterView) {
+        push_bounded(&mut self.masters, master);
+    }
+
     /// Takes an event that was told at `at_ms` (milliseconds since 1970). `placement` is the container of
     /// the event's slot and incarnation, where there is one and it is known.
     pub fn note(

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::Attempt;
+
 /// The application that a run is to YARN.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApplicationView {
@@ -24,6 +26,15 @@ pub struct Placement {
     /// `host:port` of that node's web server; empty while it is not known.
     #[serde(default)]
     pub node_http: String,
+}
+
+/// The container of an ApplicationMaster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MasterView {
+    /// The attempt.
+    pub attempt: Attempt,
+    /// Its container.
+    pub placement: Placement,
 }
 
 impl Placement {

@@ -13,6 +13,8 @@ pub struct AmEnvironment {
     pub container: ContainerId,
     /// `NM_HOST`: this node as the cluster names it.
     pub node_host: String,
+    /// `NM_HTTP_PORT`: the port of the NodeManager's web server.
+    pub node_http_port: Option<u16>,
     /// `HADOOP_TOKEN_FILE_LOCATION`: the credentials file.
     pub token_file: PathBuf,
     /// `LOG_DIRS`: where files are kept and shown as logs.
@@ -50,6 +52,7 @@ impl AmEnvironment {
         Ok(Self {
             container: get("CONTAINER_ID")?.parse()?,
             node_host: get("NM_HOST")?.to_owned(),
+            node_http_port: optional("NM_HTTP_PORT").and_then(|port| port.parse().ok()),
             token_file: get("HADOOP_TOKEN_FILE_LOCATION")?.into(),
             log_dirs: environment
                 .variable("LOG_DIRS")
@@ -61,6 +64,12 @@ impl AmEnvironment {
             web_proxy_base: optional("APPLICATION_WEB_PROXY_BASE"),
             submit_time_ms: optional("APP_SUBMIT_TIME_ENV").and_then(|time| time.parse().ok()),
         })
+    }
+
+    /// `host:port` of the NodeManager's web server; empty where the port is not known.
+    pub fn node_http_address(&self) -> String {
+        self.node_http_port
+            .map_or_else(String::new, |port| format!("{}:{port}", self.node_host))
     }
 
     /// The attempt that this container runs, if it is an ApplicationMaster's.
@@ -78,6 +87,7 @@ mod tests {
         let environment = Environment::empty()
             .with_variable("CONTAINER_ID", "container_e03_1700000000000_0005_02_000001")
             .with_variable("NM_HOST", "nm1")
+            .with_variable("NM_HTTP_PORT", "8042")
             .with_variable("HADOOP_TOKEN_FILE_LOCATION", "/c/container_tokens")
             .with_variable("LOG_DIRS", "/a,/b");
         let read = AmEnvironment::of(&environment).unwrap();
@@ -89,6 +99,7 @@ mod tests {
             ),
             (2, 2, None)
         );
+        assert_eq!(read.node_http_address(), "nm1:8042");
         assert_eq!(
             AmEnvironment::of(&Environment::empty()),
             Err(EnvironmentError::Missing("CONTAINER_ID"))
