@@ -369,9 +369,10 @@ fn tasks_run_on_the_nodes_that_store_their_blocks() -> Result<()> {
         .split_whitespace()
         .filter_map(|word| word.replace(',', "").parse().ok())
         .collect();
-    // 8 files and 20 passes; speculative attempts come on top. By lot one in four would be local.
+    // 8 files and 20 passes. HDFS draws the node of each block by lot, so that a node may have none; a trainer that
+    // knew nothing would read one in four from its own node.
     ensure!(
-        matches!(numbers[..], [local, all] if all >= 160 && local * 2 >= all),
+        matches!(numbers[..], [local, all] if all >= 160 && local * 5 >= all * 2),
         "{line}"
     );
     Ok(())

@@ -191,12 +191,15 @@ impl Core {
             let tasks = queue.grant(member, workers, near, now, &config.limits);
             if !tasks.is_empty() {
                 if self.near.knows(training) {
-                    let local = tasks
+                    let first = tasks
                         .iter()
-                        .filter(|grant| near.binary_search(&grant.task).is_ok());
-                    let local = local.count() as u64;
-                    self.data_locality.node_local += local;
-                    self.data_locality.other += tasks.len() as u64 - local;
+                        .filter(|grant| !queue.is_speculative(grant.task));
+                    for grant in first {
+                        match near.binary_search(&grant.task) {
+                            Ok(_) => self.data_locality.node_local += 1,
+                            Err(_) => self.data_locality.other += 1,
+                        }
+                    }
                 }
                 sends.push((member, tasks));
             }

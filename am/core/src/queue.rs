@@ -244,6 +244,12 @@ impl Queue {
             .collect()
     }
 
+    /// Whether several trainers compute a task.
+    pub(crate) fn is_speculative(&self, task: TaskId) -> bool {
+        let task = self.tasks.get(task.0 as usize);
+        task.is_some_and(|task| task.grants.len() > 1)
+    }
+
     /// Places of the next tasks to be handed to a trainer: near ones in their own order, then the first of the others.
     fn next_for(&mut self, member: Member, room: usize, near: &[TaskId]) -> Vec<u32> {
         let mut next = Vec::new();

@@ -237,7 +237,7 @@ pub struct JobView {
 }
 
 /// Where the input of dispatched tasks is stored, seen from their trainer. Tasks of ASP and of evaluations alone: the
-/// lanes of BSP are drawn over all of the input.
+/// lanes of BSP are drawn over all of the input. Speculative attempts are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataLocality {
     /// Tasks with input on the host of their trainer.

@@ -47,6 +47,6 @@ impl Net {
 /// Below the range from which Linux hands out ports by itself.
 pub(super) fn datanode_ports(prefix: &str, n: u8) -> [u16; 3] {
     let third = prefix.rsplit('.').next().and_then(|byte| byte.parse().ok());
-    let first = 21_000 + u16::from(third.unwrap_or(0_u8)) * 9 + u16::from(n) * 3;
+    let first = 21_000 + u16::from(third.unwrap_or(0_u8)) * 12 + u16::from(n) * 3;
     [first, first + 1, first + 2]
 }
