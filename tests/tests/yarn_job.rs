@@ -225,12 +225,9 @@ fn pages_stand_behind_the_proxy_and_lead_to_the_report_afterwards() -> Result<()
         "Prometheus text"
     );
     submitted.ends_well(LIMIT)?;
-    // The same link that led to the page: the ResourceManager sends on to HDFS.
+    // The same link that led to the page: the ResourceManager sends on to the logs.
     let report = submitted.report()?;
-    ensure!(
-        report.tracking_url.contains("/proxy/") || report.tracking_url.contains("/webhdfs/"),
-        "{report:?}"
-    );
+    ensure!(report.tracking_url.contains("/proxy/"), "{report:?}");
     let told = cluster()?.browse(&report.tracking_url)?;
     for word in [submitted.id.as_str(), "finished", "pserver-0"] {
         ensure!(told.contains(word), "no {word} in {told}");

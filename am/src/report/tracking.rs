@@ -1,22 +1,38 @@
 //! Where a browser finds the report when the application is over.
 //!
 //! The tracking URL is all that YARN remembers of a finished application, and `hdfs://` opens in no browser. So it
-//! is the NameNode's WebHDFS: `http://<namenode>/webhdfs/v1/<path>?op=OPEN`, which needs no script and leads on to a
-//! DataNode, which sends the text. Rejected: `explorer.html#<path>`, which needs scripts and looks as the anonymous
+//! is the page that shows `report.txt` among the ApplicationMaster's logs: a NodeManager shows it as long as it keeps
+//! logs, and sends on to the log server where logs are aggregated. Without such a page it is the NameNode's
+//! WebHDFS: `http://<namenode>/webhdfs/v1/<path>?op=OPEN`, which leads on to a DataNode; browsers save what that sends,
+//! since its type is `application/octet-stream`. Rejected: `explorer.html#<path>`, which needs scripts and looks as the anonymous
 //! web user (`hadoop.http.staticuser.user`), who may not enter a directory of mode 0700. On a cluster without
 //! security WebHDFS believes `user.name`, as HDFS itself believes every client; on a secured one the browser
 //! proves itself and the parameter would be ignored.
 //!
-//! Source: `WebHdfsFileSystem`, `DFSUtil.getInfoServer`, `DFSConfigKeys`.
+//! Source: `ContainerLogsPage`, `WebHdfsFileSystem`, `DFSUtil.getInfoServer`, `DFSConfigKeys`.
 
 use std::time::Duration;
 
 use heddle_hadoop::{Configuration, HostPort};
+use heddle_protocol::view::Placement;
 
 use super::fetch::{self, Keep};
 
 /// To find out which NameNode is active, for each.
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
+
+/// The page that shows `report.txt` among the logs of the container `am`; none where its node's web server is not known.
+#[must_use]
+pub fn log_page(configuration: &Configuration, am: &Placement, user: &str) -> Option<String> {
+    let page = am.log_url(user)?;
+    let page = match text(configuration, "yarn.http.policy") {
+        Some(policy) if policy.eq_ignore_ascii_case("HTTPS_ONLY") => {
+            page.replacen("http://", "https://", 1)
+        }
+        _ => page,
+    };
+    Some(format!("{page}/report.txt/?start=0"))
+}
 
 /// The URLs under which a browser may find the file `url` (`hdfs://…`) as `user`, one for each NameNode, in the order of
 /// the configuration. Empty when the file is not on HDFS or the NameNodes' web addresses cannot be told.
@@ -157,6 +173,27 @@ mod tests {
 
     const REPORT: &str =
         "hdfs://nn.example.com:8020/user/alice/.heddle/reports/application_1_0001/report.txt";
+
+    #[test]
+    fn report_is_shown_among_the_logs_of_the_applicationmaster() {
+        let am = Placement {
+            container: "container_1_0001_01_000001".to_owned(),
+            node: "n1".to_owned(),
+            node_http: "n1:8042".to_owned(),
+        };
+        let page =
+            "n1:8042/node/containerlogs/container_1_0001_01_000001/alice/report.txt/?start=0";
+        assert_eq!(
+            log_page(&configuration(&[]), &am, "alice"),
+            Some(format!("http://{page}"))
+        );
+        let tls = configuration(&[("yarn.http.policy", "HTTPS_ONLY")]);
+        assert_eq!(
+            log_page(&tls, &am, "alice"),
+            Some(format!("https://{page}"))
+        );
+        assert_eq!(log_page(&tls, &Placement::default(), "alice"), None);
+    }
 
     #[test]
     fn one_namenode_is_found_by_its_rpc_host() {

@@ -22,7 +22,14 @@ impl Cluster {
             let (address, path) = place_of(at).with_context(|| format!("{way:?}"))?;
             let reply = http::exchange(address, "GET", &path)?;
             match (reply.status, reply.header("location")) {
-                (200, _) => return Ok(reply.body),
+                (200, _) => {
+                    let kind = reply.header("content-type").unwrap_or_default();
+                    ensure!(
+                        kind.starts_with("text/"),
+                        "{way:?}: saved as a file: {kind}"
+                    );
+                    return Ok(reply.body);
+                }
                 (301 | 302 | 303 | 307, Some(next)) => way.push(next.to_owned()),
                 (status, _) => bail!("{way:?}: {status} {:.1000}", reply.body),
             }

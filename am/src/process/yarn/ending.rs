@@ -199,13 +199,21 @@ impl<'a> Ending<'a> {
     /// browser finds it.
     async fn report(&self, report: Report) -> (Report, String, String) {
         // YARN shows this directory as the container's logs, and a browser shows those as text.
-        if let Some(dir) = self.given.environment.log_dirs.first()
-            && let Err(error) = tokio::fs::write(dir.join("report.txt"), report.to_string()).await
-        {
-            tracing::warn!(error = chain(&error), "no report among the logs");
+        let mut page = None;
+        if let Some(dir) = self.given.environment.log_dirs.first() {
+            match tokio::fs::write(dir.join("report.txt"), report.to_string()).await {
+                Ok(()) => {
+                    let placement = self.given.placement();
+                    let user = &self.files.yarn.user;
+                    page = tracking::log_page(&self.given.configuration, &placement, user);
+                }
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "no report among the logs");
+                }
+            }
         }
         let Some((storage, location)) = self.storage(&self.files.yarn.reports) else {
-            return (report, String::new(), String::new());
+            return (report, String::new(), page.unwrap_or_default());
         };
         let user = &self.files.yarn.user;
         let kept = logs::keep(&*storage, location.path(), &report, user, LOGS_LIMIT).await;
@@ -225,14 +233,17 @@ impl<'a> Ending<'a> {
             ),
             Ok(Err(error)) => {
                 tracing::warn!(error = chain(&error), "no report");
-                return (report, String::new(), String::new());
+                return (report, String::new(), page.unwrap_or_default());
             }
             Err(_) => {
                 tracing::warn!("no report: the storage does not answer");
-                return (report, String::new(), String::new());
+                return (report, String::new(), page.unwrap_or_default());
             }
         };
-        let tracking = tracking::find(&self.given.configuration, &text, user).await;
+        let tracking = match page {
+            Some(page) => page,
+            None => tracking::find(&self.given.configuration, &text, user).await,
+        };
         tracing::info!(report = text, tracking, "report written");
         (report, text, tracking)
     }
