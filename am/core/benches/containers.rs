@@ -68,6 +68,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+const LANES_PER_TRAINER: u32 = 2;
+
 struct Container {
     connection: ConnectionId,
     container: ContainerId,
@@ -93,9 +95,10 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(size: Size) -> Self {
+    fn new(size: Size, consistency: Consistency) -> Self {
         let Size { containers, tasks } = size;
-        let mut spec = harness::spec(Consistency::Asp);
+        let mut spec = harness::spec(consistency);
+        spec.training.lanes = LANES_PER_TRAINER * (containers - containers / 10);
         spec.pservers.count = containers / 10;
         spec.pservers.shards = containers / 10;
         spec.trainers.min = containers - containers / 10;
@@ -317,6 +320,15 @@ impl Rig {
             );
         }
         self.on(Event::ClusterHeard);
+    }
+
+    /// Everything begins, and trainers that wait for the end of a window join.
+    fn start(&mut self) {
+        self.on(recovered());
+        for _ in 0..10 {
+            self.now += 2_000;
+            self.on(Event::ClusterHeard);
+        }
     }
 
     /// Each trainer finishes the task that it has held longest; how many had one.
@@ -546,18 +558,11 @@ fn n_log_n(of: Of, size: Size) -> f64 {
 
 /// All rounds of one size.
 fn measure(size: Size) -> Vec<Figure> {
-    let mut rig = Rig::new(size);
+    let mut rig = Rig::new(size, Consistency::Asp);
     let trainers = (size.containers - size.containers / 10) as usize;
     let mut figures = Vec::new();
     let mut add = |figure| figures.push(figure);
-    let start = rig.measure(|rig| {
-        rig.on(recovered());
-        // Trainers that wait for the end of a window join then.
-        for _ in 0..10 {
-            rig.now += 2_000;
-            rig.on(Event::ClusterHeard);
-        }
-    });
+    let start = rig.measure(Rig::start);
     assert_eq!(rig.core.view().state, JobState::Running);
     add(Figure::round("start", Of::Containers, start));
     let mut rounds: Vec<_> = (0..9)
@@ -630,7 +635,23 @@ fn measure(size: Size) -> Vec<Figure> {
         worst_ms: None,
     });
     manifest(size, &rig.config, &mut add);
+    lanes(size, &mut add);
     figures
+}
+
+/// BSP: lanes are shared out, and again for a trainer that is lost and for the one that replaces it.
+fn lanes(size: Size, add: &mut impl FnMut(Figure)) {
+    let mut rig = Rig::new(size, Consistency::Bsp);
+    let start = rig.measure(Rig::start);
+    assert_eq!(rig.core.view().state, JobState::Running);
+    add(Figure::round("BSP: start", Of::Containers, start));
+    let replaced = rig.measure(|rig| rig.lose(rig.members(Role::Trainer)[7]));
+    assert_eq!(rig.containers.len(), size.containers as usize);
+    add(Figure::round(
+        "BSP: a trainer lost and replaced",
+        Of::Containers,
+        replaced,
+    ));
 }
 
 /// A manifest of a job of this size, with every second task done.

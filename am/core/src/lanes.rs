@@ -21,6 +21,10 @@ use heddle_protocol::ids::{Generation, HandOut, Lane, Member};
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
     owners: Vec<Option<Owner>>,
+    /// The lanes of each owner, as indices into `owners`.
+    of: BTreeMap<Member, BTreeSet<usize>>,
+    /// Lanes that no trainer runs.
+    free: BTreeSet<usize>,
     /// The last number given in this phase by this attempt.
     last: HandOut,
 }
@@ -37,6 +41,8 @@ impl Lanes {
     pub(crate) fn new(count: u32, generation: Generation) -> Self {
         Self {
             owners: vec![None; count as usize],
+            of: BTreeMap::new(),
+            free: (0..count as usize).collect(),
             last: HandOut {
                 generation,
                 count: 0,
@@ -46,13 +52,15 @@ impl Lanes {
 
     /// The lanes of a trainer, ascending.
     pub(crate) fn of(&self, member: Member) -> Vec<LaneGrant> {
-        let grant = |(lane, owner): (Lane, &Option<Owner>)| {
-            let Owner { hand_out, .. } = owner.filter(|owner| owner.member == member)?;
+        let grant = |&index: &usize| {
+            let Owner { hand_out, .. } = (*self.owners.get(index)?)?;
+            let lane = Lane(index as u32);
             Some(LaneGrant { lane, hand_out })
         };
-        (0..)
-            .map(Lane)
-            .zip(&self.owners)
+        self.of
+            .get(&member)
+            .into_iter()
+            .flatten()
             .filter_map(grant)
             .collect()
     }
@@ -66,10 +74,11 @@ impl Lanes {
     /// counts: the shards may have been asked by it.
     pub(crate) fn adopt(&mut self, member: Member, lanes: &[LaneGrant]) {
         for &LaneGrant { lane, hand_out } in lanes {
-            if let Some(owner) = self.owners.get_mut(lane.0 as usize)
+            let index = lane.0 as usize;
+            if let Some(owner) = self.owners.get(index)
                 && owner.is_none_or(|owner| owner.hand_out < hand_out)
             {
-                *owner = Some(Owner { member, hand_out });
+                self.assign(index, Some(Owner { member, hand_out }));
             }
         }
     }
@@ -91,66 +100,81 @@ impl Lanes {
     fn hand_out(&mut self, index: usize, member: Member) {
         self.last.count = self.last.count.saturating_add(1);
         let hand_out = self.last;
-        if let Some(owner) = self.owners.get_mut(index) {
-            *owner = Some(Owner { member, hand_out });
+        self.assign(index, Some(Owner { member, hand_out }));
+    }
+
+    /// The one place that changes a lane's owner.
+    fn assign(&mut self, index: usize, owner: Option<Owner>) {
+        let Some(entry) = self.owners.get_mut(index) else {
+            return;
+        };
+        match std::mem::replace(entry, owner) {
+            Some(Owner { member, .. }) => {
+                if let Some(lanes) = self.of.get_mut(&member) {
+                    lanes.remove(&index);
+                    if lanes.is_empty() {
+                        self.of.remove(&member);
+                    }
+                }
+            }
+            None => {
+                self.free.remove(&index);
+            }
+        }
+        match owner {
+            Some(Owner { member, .. }) => {
+                self.of.entry(member).or_default().insert(index);
+            }
+            None => {
+                self.free.insert(index);
+            }
         }
     }
 
     /// Shares all lanes out over `members` and moves as few as possible: first those without an owner, then
-    /// one by one from who has most to who has fewest, until nobody has two more than another.
+    /// one by one from who has most to who has fewest, until nobody has two more than another. Each move costs logarithms,
+    /// and so does each member.
     ///
     /// Returns whose set has changed, those who lost a lane first.
     pub(crate) fn share(&mut self, members: &BTreeSet<Member>) -> Vec<Member> {
-        let before: BTreeMap<Member, Vec<LaneGrant>> = members
-            .iter()
-            .map(|&member| (member, self.of(member)))
-            .collect();
-        for owner in &mut self.owners {
-            *owner = owner.filter(|owner| members.contains(&owner.member));
-        }
-        let mut counts: BTreeMap<Member, usize> = before
-            .iter()
-            .map(|(&member, lanes)| (member, lanes.len()))
-            .collect();
-        let fewest = |counts: &BTreeMap<Member, usize>| {
-            counts
-                .iter()
-                .min_by_key(|(member, count)| (**count, **member))
-                .map(|(&member, &count)| (member, count))
-        };
-        for index in 0..self.owners.len() {
-            if self.owners[index].is_some() {
-                continue;
+        let is_gone = |member: &&Member| !members.contains(member);
+        let gone: Vec<Member> = self.of.keys().filter(is_gone).copied().collect();
+        for member in gone {
+            for index in self.of.remove(&member).unwrap_or_default() {
+                self.assign(index, None);
             }
-            let Some((member, _)) = fewest(&counts) else {
-                return Vec::new();
-            };
-            self.hand_out(index, member);
-            *counts.entry(member).or_default() += 1;
         }
-        while let Some((poorest, few)) = fewest(&counts)
-            && let Some((&richest, &many)) = counts.iter().max_by_key(|(_, count)| **count)
-            && many > few + 1
+        let count = |member: &Member| self.of.get(member).map_or(0, BTreeSet::len);
+        let mut loads: BTreeSet<(usize, Member)> = members
+            .iter()
+            .map(|member| (count(member), *member))
+            .collect();
+        let (mut losers, mut winners) = (BTreeSet::new(), BTreeSet::new());
+        while let Some(&index) = self.free.first()
+            && let Some((load, member)) = loads.pop_first()
         {
-            // The highest lane moves; any would do.
-            let is_richest = |owner: &Option<Owner>| owner.is_some_and(|o| o.member == richest);
-            if let Some(index) = self.owners.iter().rposition(is_richest) {
-                self.hand_out(index, poorest);
-            }
-            counts.insert(richest, many - 1);
-            counts.insert(poorest, few + 1);
+            self.hand_out(index, member);
+            loads.insert((load + 1, member));
+            winners.insert(member);
         }
-        let lost = |member: &Member| {
-            before[member]
-                .iter()
-                .any(|lane| !self.of(*member).contains(lane))
-        };
-        let (losers, others): (Vec<_>, Vec<_>) = members.iter().copied().partition(lost);
-        let changed = |member: &Member| self.of(*member) != before[member];
-        losers
-            .into_iter()
-            .chain(others.into_iter().filter(changed))
-            .collect()
+        while let (Some(&(few, poorest)), Some(&(many, richest))) = (loads.first(), loads.last())
+            && many > few + 1
+            // The highest lane moves; any would do.
+            && let Some(&index) = self.of.get(&richest).and_then(BTreeSet::last)
+        {
+            self.hand_out(index, poorest);
+            for (before, after, member) in [(few, few + 1, poorest), (many, many - 1, richest)] {
+                loads.remove(&(before, member));
+                loads.insert((after, member));
+            }
+            losers.insert(richest);
+            winners.insert(poorest);
+        }
+        debug_assert!(
+            losers.is_disjoint(&winners),
+            "who has most never had fewest"
+        );
+        losers.into_iter().chain(winners).collect()
     }
 }
 
@@ -266,6 +290,76 @@ mod tests {
         assert_eq!(lanes.of(trainer(1)).len(), 2);
     }
 
+    /// The rule of [`Lanes::share`] as it reads, with a look at every member and lane for each move.
+    fn share_step_by_step(lanes: &Lanes, members: &BTreeSet<Member>) -> (Lanes, Vec<Member>) {
+        let mut after = lanes.clone();
+        let loads = |lanes: &Lanes| -> Vec<(usize, Member)> {
+            let load = |member: &Member| (lanes.of(*member).len(), *member);
+            members.iter().map(load).collect()
+        };
+        for index in 0..after.owners.len() {
+            if after.owners[index].is_some_and(|owner| !members.contains(&owner.member)) {
+                after.assign(index, None);
+            }
+        }
+        for index in 0..after.owners.len() {
+            if after.owners[index].is_none()
+                && let Some((_, poorest)) = loads(&after).into_iter().min()
+            {
+                after.hand_out(index, poorest);
+            }
+        }
+        while let (Some((few, poorest)), Some((many, richest))) = {
+            let loads = loads(&after);
+            (loads.iter().min().copied(), loads.into_iter().max())
+        } && many > few + 1
+        {
+            let highest = after.of(richest).last().copied();
+            after.hand_out(highest.expect("more than one").lane.0 as usize, poorest);
+        }
+        let lost = |member: &Member| {
+            let has = after.of(*member);
+            lanes.of(*member).iter().any(|lane| !has.contains(lane))
+        };
+        let (losers, others): (Vec<Member>, Vec<Member>) = members.iter().partition(|m| lost(m));
+        let won = |member: &Member| lanes.of(*member) != after.of(*member);
+        let told = losers.into_iter().chain(others.into_iter().filter(won));
+        (after.clone(), told.collect())
+    }
+
+    fn grants(lanes: &Lanes) -> Vec<Option<(Member, HandOut)>> {
+        let grant = |owner: &Option<Owner>| owner.map(|owner| (owner.member, owner.hand_out));
+        lanes.owners.iter().map(grant).collect()
+    }
+
+    /// That both indices are what the owners say.
+    fn indices_hold(lanes: &Lanes) -> bool {
+        let mut of: BTreeMap<Member, BTreeSet<usize>> = BTreeMap::new();
+        let mut free = BTreeSet::new();
+        for (index, owner) in lanes.owners.iter().enumerate() {
+            match owner {
+                Some(owner) => of.entry(owner.member).or_default().insert(index),
+                None => free.insert(index),
+            };
+        }
+        lanes.of == of && lanes.free == free
+    }
+
+    #[test]
+    fn a_trainer_lost_among_thousands_moves_its_own_lanes_only() {
+        let mut lanes = Lanes::new(20_000, Generation(1));
+        assert_eq!(lanes.share(&members(0..10_000)).len(), 10_000);
+        assert_eq!(lanes.last.count, 20_000, "each lane was handed out once");
+        assert_eq!(numbers(&lanes, 7), [7, 10_007]);
+        let all = members(0..10_000);
+        let others: BTreeSet<Member> = all.iter().copied().filter(|m| *m != trainer(7)).collect();
+        assert_eq!(lanes.share(&others), [trainer(0), trainer(1)]);
+        assert_eq!(lanes.last.count, 20_002);
+        assert_eq!(lanes.share(&all), [trainer(0), trainer(1), trainer(7)]);
+        assert_eq!(numbers(&lanes, 7), [10_000, 10_007]);
+        assert_eq!(lanes.last.count, 20_004);
+    }
+
     proptest! {
         #[test]
         fn every_lane_has_one_owner_and_the_load_is_even(
@@ -281,6 +375,38 @@ mod tests {
                 let (most, fewest) = (loads.iter().max().copied(), loads.iter().min().copied());
                 prop_assert!(most.unwrap_or(0) <= fewest.unwrap_or(0) + 1);
                 prop_assert!(lanes.share(&members).is_empty(), "a second time nothing moves");
+            }
+        }
+
+        #[test]
+        fn shared_as_if_each_move_looked_at_all_members_and_lanes(
+            count in 0u32..40,
+            rounds in prop::collection::vec(
+                (
+                    prop::collection::btree_set(0u32..12, 0..12),
+                    prop::collection::vec((0u32..12, 0u32..42, 1u32..4, 0u32..50), 0..6),
+                    prop::collection::vec(0u32..40, 0..3),
+                ),
+                1..10,
+            ),
+        ) {
+            let mut lanes = Lanes::new(count, Generation(3));
+            for (set, adopted, fenced) in rounds {
+                for (index, lane, generation, number) in adopted {
+                    lanes.adopt(trainer(index), &[grant(lane, generation, number)]);
+                }
+                for lane in fenced {
+                    if let Some(Some(owner)) = lanes.owners.get(lane as usize).copied() {
+                        let refused = LaneGrant { lane: Lane(lane), hand_out: owner.hand_out };
+                        prop_assert!(lanes.fenced(owner.member, refused));
+                    }
+                }
+                prop_assert!(indices_hold(&lanes));
+                let members = members(set);
+                let (expected, told) = share_step_by_step(&lanes, &members);
+                prop_assert_eq!(lanes.share(&members), told);
+                prop_assert_eq!(grants(&lanes), grants(&expected));
+                prop_assert!(indices_hold(&lanes));
             }
         }
     }
