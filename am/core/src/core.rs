@@ -35,6 +35,7 @@ use crate::outages::Outages;
 use crate::outbox::Outbox;
 use crate::phases::{PhaseState, Then};
 use crate::rollback::Restoring;
+use crate::shard_map::ShardMap;
 use crate::slots::Slots;
 use crate::stop::StopOrder;
 use crate::storage_wait::StorageWait;
@@ -104,8 +105,7 @@ pub struct Core {
     /// Containers of an earlier attempt may still register.
     pub(crate) adopting: bool,
     pub(crate) epoch: Epoch,
-    /// By shard: the slot that holds it.
-    pub(crate) map: Vec<Slot>,
+    pub(crate) map: ShardMap,
     pub(crate) phase: PhaseState,
     /// Steps of training tasks as far as known. A fact about the data, which no rollback makes false.
     pub(crate) task_steps: BTreeMap<TaskId, u64>,
@@ -178,7 +178,7 @@ impl Core {
             started: false,
             adopting: false,
             epoch: Epoch::default(),
-            map: Vec::new(),
+            map: ShardMap::default(),
             phase,
             task_steps: BTreeMap::new(),
             cuts: Cuts::default(),
@@ -470,11 +470,6 @@ impl Core {
             .holders(role)
             .map(|holder| holder.member.slot)
             .collect()
-    }
-
-    /// Slots that hold shards.
-    pub(crate) fn shard_slots(&self) -> BTreeSet<Slot> {
-        self.map.iter().copied().collect()
     }
 
     pub(crate) fn stopped(&self, exit_code: u8, message: &str) -> Outcome {

@@ -246,7 +246,7 @@ impl Core {
             Progress::Staging(_) | Progress::Committing(Some(_)) => false,
             Progress::Staged => self.order_cut(),
             Progress::Arming(armed) => {
-                let all = self.shard_slots().is_subset(armed);
+                let all = self.map.is_covered_by(armed);
                 if all {
                     self.cut_armed_everywhere();
                 }
@@ -370,7 +370,8 @@ impl Core {
         cut.evaluations = evaluations;
         cut.progress = Progress::Arming(BTreeSet::new());
         let command = Arc::new(cut.command());
-        for slot in self.shard_slots() {
+        let slots: Vec<Slot> = self.map.slots().collect();
+        for slot in slots {
             self.send(slot, Arc::clone(&command));
         }
         true

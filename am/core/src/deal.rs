@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, LaneGrant, ShardPlace};
-use heddle_protocol::ids::{Member, Role, ShardId, Slot};
+use heddle_protocol::ids::{Member, Role, Slot};
 use heddle_protocol::spec::PhaseKind;
 use heddle_protocol::view;
 
@@ -21,9 +21,9 @@ impl Core {
     pub(crate) fn places(&self) -> Vec<ShardPlace> {
         let mut dealt: BTreeMap<Slot, usize> = BTreeMap::new();
         let mut places = Vec::with_capacity(self.map.len());
-        for (shard, slot) in (0..).map(ShardId).zip(&self.map) {
-            let turn = dealt.entry(*slot).or_default();
-            if let Some(holder) = self.slots.holder(*slot)
+        for (shard, slot) in self.map.iter() {
+            let turn = dealt.entry(slot).or_default();
+            if let Some(holder) = self.slots.holder(slot)
                 && let Some(endpoint) = holder.endpoints.get(*turn % holder.endpoints.len().max(1))
             {
                 places.push(ShardPlace {

@@ -91,7 +91,9 @@ impl Core {
                 _ if starts => self.move_off(slot),
                 Role::Trainer => self.drain(slot),
                 // Nothing has been computed, or nothing is held there.
-                Role::Pserver if !self.started || !self.map.contains(&slot) => self.move_off(slot),
+                Role::Pserver if !self.started || self.map.of(slot).is_empty() => {
+                    self.move_off(slot)
+                }
                 Role::Pserver => self.save_now(),
             }
         }

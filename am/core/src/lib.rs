@@ -46,6 +46,7 @@ mod reports;
 mod rollback;
 mod scale;
 mod scores;
+mod shard_map;
 mod slots;
 mod snapshots;
 mod stop;

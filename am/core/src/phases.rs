@@ -220,7 +220,7 @@ impl Core {
         let Stage::Beginning { begun } = &self.stage else {
             return false;
         };
-        if !self.shard_slots().is_subset(begun) {
+        if !self.map.is_covered_by(begun) {
             return false;
         }
         self.stage = Stage::Between(Then::Deal);
@@ -242,10 +242,7 @@ impl Core {
         shard: ShardId,
         step: Step,
     ) {
-        if epoch == self.epoch
-            && phase == self.phase.no
-            && self.map.get(shard.0 as usize) == Some(&slot)
-        {
+        if epoch == self.epoch && phase == self.phase.no && self.map.holds(slot, shard) {
             self.saw_step(step);
             self.phase.ended.insert(shard, step);
         }

@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Base, Command};
-use heddle_protocol::ids::{CutId, Epoch, PhaseNo, Role, ShardId, Slot, Step};
+use heddle_protocol::ids::{CutId, Epoch, PhaseNo, Role, Slot, Step};
 use heddle_protocol::metrics::PhaseMetrics;
 use heddle_protocol::spec::OnCorrupt;
 use heddle_protocol::view;
@@ -31,6 +31,7 @@ use crate::event::Stored;
 use crate::manifest::standing;
 use crate::phases::{PhaseState, Then, Work};
 use crate::record::Record;
+use crate::shard_map::ShardMap;
 
 /// Shards on their way to a common state.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +69,7 @@ impl Core {
             Stage::Restoring(_) | Stage::Between(_) | Stage::Beginning { .. } | Stage::Working => {}
         }
         // One without shards has nothing to lose.
-        if self.shard_slots().contains(&slot) {
+        if !self.map.of(slot).is_empty() {
             self.roll_back(format!("{slot} {cause}"));
         }
     }
@@ -122,7 +123,7 @@ impl Core {
             dir: self.base.as_ref().map(|base| base.dir.clone()),
             phase,
             step,
-            holders: self.map.clone(),
+            holders: self.map.holders().to_vec(),
             cause: cause.clone(),
             at_ms: self.now.wall_ms,
         });
@@ -151,11 +152,10 @@ impl Core {
     }
 
     /// Shards in turn over the pservers.
-    pub(crate) fn first_map(&self) -> Vec<Slot> {
+    pub(crate) fn first_map(&self) -> ShardMap {
         let spec = &self.config.spec.pservers;
-        (0..spec.shards)
-            .map(|shard| Slot::pserver(shard % spec.count))
-            .collect()
+        let holder = |shard| Slot::pserver(shard % spec.count);
+        ShardMap::new((0..spec.shards).map(holder).collect())
     }
 
     /// A rollback makes everything false that was done after the checkpoint.
@@ -189,12 +189,7 @@ impl Core {
         ) {
             return;
         }
-        let shards: Vec<ShardId> = (0..)
-            .map(ShardId)
-            .zip(&self.map)
-            .filter(|(_, holder)| **holder == slot)
-            .map(|(shard, _)| shard)
-            .collect();
+        let shards = self.map.of(slot).to_vec();
         let base = self.base.as_ref().map(|base| Base {
             cut: base.manifest.cut,
             dir: base.dir.clone(),
@@ -326,11 +321,13 @@ impl Core {
         let Stage::Restoring(restoring) = &self.stage else {
             return false;
         };
-        let slots = self.shard_slots();
-        let stand = slots
-            .iter()
-            .all(|slot| restoring.answered.contains(slot) && self.slots.holder(*slot).is_some());
-        if !stand {
+        let stand = self.map.is_covered_by(&restoring.answered);
+        if !(stand
+            && self
+                .map
+                .slots()
+                .all(|slot| self.slots.holder(slot).is_some()))
+        {
             return false;
         }
         self.load_tries = 0;
@@ -354,10 +351,10 @@ impl Core {
         if !matches!(self.stage, Stage::Restoring(_)) {
             return;
         }
-        let survivors = self.registered_slots(Role::Pserver);
+        let survivors: BTreeSet<Slot> = self.registered_slots(Role::Pserver).into_iter().collect();
         let missing: Vec<Slot> = self
-            .shard_slots()
-            .into_iter()
+            .map
+            .slots()
             .filter(|slot| !survivors.contains(slot))
             .collect();
         let missing_text: Vec<String> = missing.iter().map(Slot::to_string).collect();
@@ -385,32 +382,34 @@ impl Core {
     /// The shard map with each shard of a missing pserver at the survivor that holds fewest; none if they do not fit
     /// into the survivors' memory: a pserver that YARN ends for its memory costs another rollback and comes to
     /// the same end again.
-    fn spread(&self, survivors: &[Slot]) -> Option<Vec<Slot>> {
+    fn spread(&self, survivors: &BTreeSet<Slot>) -> Option<ShardMap> {
         let mut room: BTreeMap<Slot, (u32, u32)> = BTreeMap::new();
         for slot in survivors {
-            let held = self.map.iter().filter(|holder| *holder == slot).count() as u32;
+            let held = self.map.of(*slot).len() as u32;
             let memory = self
                 .memory_of(*slot)
                 .unwrap_or(self.config.spec.pservers.memory);
             room.insert(*slot, (held, self.config.spec.shards_that_fit(memory)));
         }
-        let mut map = self.map.clone();
+        let mut map = self.map.holders().to_vec();
         for slot in map.iter_mut().filter(|slot| !survivors.contains(slot)) {
             let open = room.iter_mut().filter(|(_, (held, fit))| held < fit);
             let (taker, (held, _)) = open.min_by_key(|(slot, (held, _))| (*held, **slot))?;
             *slot = *taker;
             *held += 1;
         }
-        Some(map)
+        Some(ShardMap::new(map))
     }
 
     /// The shard map with each shard of a survivor at its own pserver again, where that is registered.
-    fn map_of_returned(&self) -> Vec<Slot> {
+    fn map_of_returned(&self) -> ShardMap {
         let own = |(held_by, home): (&Slot, Slot)| match self.slots.holder(home) {
             Some(_) => home,
             None => *held_by,
         };
-        self.map.iter().zip(self.first_map()).map(own).collect()
+        let homes = self.first_map();
+        let homes = homes.holders().iter().copied();
+        ShardMap::new(self.map.holders().iter().zip(homes).map(own).collect())
     }
 
     /// A pserver registered whose shards survivors hold. They go back right after a checkpoint, when a rollback costs
@@ -441,7 +440,7 @@ impl Core {
             _ if self.started || self.config.limits.allocation_ms == 0 => false,
             // The job is trained: one trainer writes the model.
             Stage::Exporting(_) => {
-                self.config.output.is_some() && self.registered_slots(Role::Trainer).is_empty()
+                self.config.output.is_some() && self.slots.held(Role::Trainer) == 0
             }
             Stage::Deciding { .. }
             | Stage::Searching { .. }
@@ -449,8 +448,8 @@ impl Core {
             | Stage::Between(_)
             | Stage::Beginning { .. }
             | Stage::Working => {
-                let pservers = self.registered_slots(Role::Pserver).len();
-                let trainers = self.registered_slots(Role::Trainer).len();
+                let pservers = self.slots.held(Role::Pserver);
+                let trainers = self.slots.held(Role::Trainer);
                 pservers < self.config.spec.pservers.count as usize
                     || trainers < self.trainers_to_start() as usize
             }
@@ -468,8 +467,8 @@ impl Core {
     /// Containers that the job cannot begin without have not come in time.
     pub(crate) fn allocation_timeout(&mut self) {
         let (pservers, trainers) = (
-            self.registered_slots(Role::Pserver).len(),
-            self.registered_slots(Role::Trainer).len(),
+            self.slots.held(Role::Pserver),
+            self.slots.held(Role::Trainer),
         );
         let spec = &self.config.spec;
         let mut message = format!(

@@ -114,6 +114,8 @@ pub(crate) struct Slots {
     pub rest_waits: bool,
     /// Trainers that have registered and, when last looked at, had not joined.
     pub joining: BTreeSet<Slot>,
+    /// Registered containers by role. Asked with nearly every event.
+    held: BTreeMap<Role, usize>,
     floor: Incarnation,
 }
 
@@ -148,6 +150,7 @@ impl Slots {
             changed: true,
             rest_waits: false,
             joining: BTreeSet::new(),
+            held: BTreeMap::new(),
             floor: Incarnation(
                 generation
                     .0
@@ -196,6 +199,13 @@ impl Slots {
                 Place::Held(holder) => Some(&**holder),
                 Place::Empty { .. } | Place::Asked | Place::Starting { .. } => None,
             })
+    }
+
+    /// How many containers of a role are registered.
+    pub(crate) fn held(&self, role: Role) -> usize {
+        let held = self.held.get(&role).copied().unwrap_or_default();
+        debug_assert_eq!(held, self.holders(role).count());
+        held
     }
 
     /// Who sits at the other end of a connection; none if it has been replaced or given up.
@@ -346,7 +356,10 @@ impl Slots {
             self.connections.insert(connection, slot);
         }
         if let Some(entry) = self.entries.get_mut(&slot) {
-            entry.place = Place::Held(Box::new(holder));
+            let before = std::mem::replace(&mut entry.place, Place::Held(Box::new(holder)));
+            if !matches!(before, Place::Held(_)) {
+                *self.held.entry(slot.role).or_default() += 1;
+            }
         }
     }
 
@@ -359,6 +372,9 @@ impl Slots {
             Place::Empty { .. } | Place::Asked => None,
             Place::Starting { container, .. } => Some(container),
             Place::Held(holder) => {
+                if let Some(held) = self.held.get_mut(&slot.role) {
+                    *held -= 1;
+                }
                 if let Some(connection) = holder.connection {
                     self.connections.remove(&connection);
                 }

@@ -22,7 +22,7 @@ impl Core {
     }
 
     pub(crate) fn holds(&self, slot: Slot, shard: ShardId) -> bool {
-        self.map.get(shard.0 as usize) == Some(&slot)
+        self.map.holds(slot, shard)
     }
 
     /// A pserver has heard of the cut.
@@ -193,10 +193,8 @@ impl Core {
         else {
             return;
         };
-        let waits = (0..)
-            .map(ShardId)
-            .zip(&self.map)
-            .any(|(shard, of)| *of == slot && !cut.saved.contains_key(&shard));
+        let mut own = self.map.of(slot).iter();
+        let waits = own.any(|shard| !cut.saved.contains_key(shard));
         if waits {
             let command = cut.command();
             self.send(slot, command);

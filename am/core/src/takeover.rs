@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Busy, Command, Held, ShardState, Up};
-use heddle_protocol::ids::{CutId, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
+use heddle_protocol::ids::{CutId, Member, PhaseNo, Role, Slot, Step, TaskId};
 use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view::{CheckpointView, EvaluationView, JobState};
@@ -28,6 +28,7 @@ use crate::event::{Kept, Recovered};
 use crate::phases::{PhaseState, Then, Work};
 use crate::queue::Standing;
 use crate::record::Record;
+use crate::shard_map::ShardMap;
 use crate::slots::{Life, Slots};
 
 /// Once all shards are there, how long to wait for trainers: several heartbeats.
@@ -41,12 +42,19 @@ pub(crate) struct Takeover {
     /// What they reported since, in order. A container has at most as much under way as it was given.
     kept: Vec<(ConnectionId, Up)>,
     patience_is_over: bool,
+    /// Containers that had not said who they are when last looked at. Only the last is looked at, and none comes back
+    /// that has been taken off, so all looks together cost as much as one at each.
+    unidentified: Vec<ContainerId>,
+    /// Every shard is held; none: to be looked up, since a pserver has come or gone. It is asked with each trainer's
+    /// registration.
+    has_all_shards: Option<bool>,
 }
 
 impl Takeover {
     /// A pserver registered.
     pub(crate) fn heard(&mut self, slot: Slot, held: Option<Held>) {
         self.pservers.insert(slot, held);
+        self.has_all_shards = None;
     }
 
     /// A trainer registered.
@@ -76,6 +84,7 @@ impl Takeover {
     /// A container is gone.
     pub(crate) fn gone(&mut self, slot: Slot) {
         self.pservers.remove(&slot);
+        self.has_all_shards = None;
         self.trainers.remove(&slot);
     }
 }
@@ -168,8 +177,9 @@ impl Core {
                         .iter()
                         .all(|slot| self.slots.entries.contains_key(slot)) =>
             {
-                (self.epoch, self.map) = (epoch, holders);
+                (self.epoch, self.map) = (epoch, ShardMap::new(holders));
                 self.adopting = true;
+                let unidentified = kept.iter().map(|kept| kept.container.clone()).collect();
                 for Kept { container, node } in kept {
                     let life = Life {
                         member: None,
@@ -185,7 +195,10 @@ impl Core {
                     Purpose::Takeover,
                     self.now.mono + self.config.limits.takeover_ms,
                 );
-                self.stage = Stage::Takeover(Takeover::default());
+                self.stage = Stage::Takeover(Takeover {
+                    unidentified,
+                    ..Takeover::default()
+                });
             }
             _ => {
                 // What they hold is of no state that this attempt knows.
@@ -254,17 +267,18 @@ impl Core {
 
     /// As soon as every shard is there nothing needs to be waited for.
     pub(crate) fn settle_takeover(&mut self) -> bool {
+        let has_all_shards = self.has_all_shards();
+        let some_are_unidentified = self.some_are_unidentified();
         let Stage::Takeover(takeover) = &self.stage else {
             return false;
         };
-        if !self.has_all_shards(takeover) {
-            let all_came = self
-                .shard_slots()
-                .iter()
-                .all(|slot| takeover.pservers.contains_key(slot));
+        if !has_all_shards {
+            let came = |slot| takeover.pservers.contains_key(&slot);
+            let all_came =
+                takeover.pservers.len() >= self.map.slots().len() && self.map.slots().all(came);
             // All pservers are there and do not stand together, or one was gone before this attempt began: waiting
             // longer cannot help.
-            let hopeless = all_came || !self.some_are_unidentified();
+            let hopeless = all_came || !some_are_unidentified;
             if hopeless {
                 // Trainers that live come within a moment and are as welcome as in a takeover.
                 self.deadlines
@@ -273,7 +287,7 @@ impl Core {
             }
             return hopeless;
         }
-        if self.some_are_unidentified() && !takeover.patience_is_over {
+        if some_are_unidentified && !takeover.patience_is_over {
             // Trainers work on by themselves; those that live come within a moment, with the tasks they are at.
             self.deadlines
                 .at_latest(Purpose::Takeover, self.now.mono + TRAINERS_MS);
@@ -286,9 +300,18 @@ impl Core {
     }
 
     /// Whether a container of an earlier attempt has not said who it is and may still do so.
-    fn some_are_unidentified(&self) -> bool {
-        let mut containers = self.slots.containers.values();
-        containers.any(|life| life.member.is_none() && !life.given_up)
+    fn some_are_unidentified(&mut self) -> bool {
+        let Stage::Takeover(takeover) = &mut self.stage else {
+            return false;
+        };
+        while let Some(container) = takeover.unidentified.last() {
+            let life = self.slots.containers.get(container);
+            if life.is_some_and(|life| life.member.is_none() && !life.given_up) {
+                return true;
+            }
+            takeover.unidentified.pop();
+        }
+        false
     }
 
     /// Those who have not come by now are considered lost.
@@ -296,9 +319,7 @@ impl Core {
         if let Stage::Takeover(takeover) = &mut self.stage {
             takeover.patience_is_over = true;
         }
-        if let Stage::Takeover(takeover) = &self.stage
-            && self.has_all_shards(takeover)
-        {
+        if self.has_all_shards() {
             // `settle` goes on. Whoever comes later may still be taken in.
             self.deadlines.set(
                 Purpose::Takeover,
@@ -329,10 +350,10 @@ impl Core {
         // A job that had begun goes on with whoever is there, as it does after every other loss.
         self.started = self.had_begun(takeover);
         let missing: Vec<String> = self
-            .shard_slots()
-            .iter()
+            .map
+            .slots()
             .filter(|slot| !takeover.pservers.contains_key(slot))
-            .map(Slot::to_string)
+            .map(|slot| slot.to_string())
             .collect();
         let cause = if missing.is_empty() {
             "the pservers that an earlier attempt left are in different epochs".to_owned()
@@ -363,16 +384,27 @@ impl Core {
         &self,
         takeover: &'a Takeover,
     ) -> impl Iterator<Item = Option<&'a ShardState>> {
-        (0..).map(ShardId).zip(&self.map).map(|(shard, slot)| {
-            let held = takeover.pservers.get(slot)?.as_ref()?;
+        self.map.iter().map(|(shard, slot)| {
+            let held = takeover.pservers.get(&slot)?.as_ref()?;
             let mut shards = held.shards.iter();
             shards.find(|state| held.epoch == self.epoch && state.shard == shard)
         })
     }
 
-    /// Whether each shard is held. Asked with each registration, so nothing is copied.
-    fn has_all_shards(&self, takeover: &Takeover) -> bool {
-        self.shard_states(takeover).all(|state| state.is_some())
+    /// Taking over: whether each shard is held.
+    fn has_all_shards(&mut self) -> bool {
+        let Stage::Takeover(takeover) = &self.stage else {
+            return false;
+        };
+        let look = || {
+            takeover.pservers.len() >= self.map.slots().len()
+                && self.shard_states(takeover).all(|state| state.is_some())
+        };
+        let has = takeover.has_all_shards.unwrap_or_else(look);
+        if let Stage::Takeover(takeover) = &mut self.stage {
+            takeover.has_all_shards = Some(has);
+        }
+        has
     }
 
     /// The job goes on where the shards are.
@@ -414,8 +446,7 @@ impl Core {
                     .filter_map(|(slot, held)| {
                         let held = held.as_ref()?;
                         let is_here = |state: &&ShardState| {
-                            state.phase == phase
-                                && self.map.get(state.shard.0 as usize) == Some(slot)
+                            state.phase == phase && self.map.holds(*slot, state.shard)
                         };
                         let shards: Vec<_> = held.shards.iter().filter(is_here).collect();
                         (!shards.is_empty()).then_some(Marks {
