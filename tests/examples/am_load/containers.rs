@@ -15,8 +15,11 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
+use heddle_protocol::manifest::{Md5, ShardFile};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::task_set::TaskSet;
+use heddle_storage::{Location, sidecar_line, sidecar_name};
+use md5::Digest as _;
 
 use super::master::{ADDRESS, SECRET};
 use super::{RUN, Size};
@@ -428,6 +431,26 @@ fn answer_for_all(
     });
 }
 
+/// A file of one byte and its sidecar: a checkpoint is committed only if they are there.
+fn save(staging: &str, shard: ShardId) -> anyhow::Result<ShardFile> {
+    const CONTENT: &[u8] = b"0";
+    let uuid = uuid::Uuid::new_v4();
+    let file = ShardFile::name(shard, uuid);
+    let md5 = Md5(md5::Md5::digest(CONTENT).into());
+    let dir = Location::parse(staging)?;
+    let dir = Path::new(dir.path().as_str());
+    std::fs::write(dir.join(&file), CONTENT)?;
+    std::fs::write(dir.join(sidecar_name(&file)), sidecar_line(md5, &file))?;
+    Ok(ShardFile {
+        shard,
+        uuid,
+        file,
+        md5,
+        bytes: CONTENT.len() as u64,
+        at_ms: 0,
+    })
+}
+
 fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Up> {
     match command {
         Command::Welcome(_) => {
@@ -441,7 +464,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Up> {
             ..
         } => {
             if epoch > seen.epoch {
-                // Back to initial values.
+                // Back to the checkpoint from before the first step.
                 seen.done.clear();
                 seen.tasks.clear();
             }
@@ -453,6 +476,33 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Up> {
                 from_storage: 0,
                 load_ms: 0,
             }]
+        }
+        Command::Cut {
+            cut,
+            epoch,
+            staging,
+            ..
+        } => {
+            let shards = seen.shards.get(&member.slot).cloned().unwrap_or_default();
+            let mut reports = vec![Up::CutArmed { cut, epoch }];
+            for shard in shards {
+                reports.push(Up::Snapped {
+                    cut,
+                    epoch,
+                    shard,
+                    step: Step(0),
+                });
+                reports.push(match save(&staging, shard) {
+                    Ok(file) => Up::Saved { cut, epoch, file },
+                    Err(error) => Up::SaveFailed {
+                        cut,
+                        epoch,
+                        shard,
+                        error: error.to_string(),
+                    },
+                });
+            }
+            reports
         }
         Command::Begin { epoch, phase } => vec![Up::Begun {
             epoch,

@@ -182,6 +182,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
         permissions: None,
         lease: Lease::default(),
     };
+    let base = claimed.base.map(|base| store.checkpoint(base));
     tokio::spawn(journal.run(journaled, events.clone()));
     tokio::spawn(store.run(called, events.clone()));
     let shared = Shared {
@@ -219,7 +220,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
         attempt,
         generation: claimed.generation,
         journal: carried,
-        base: None,
+        base,
         checkpoints: Vec::new(),
         damaged: Vec::new(),
         kept,
