@@ -49,5 +49,6 @@ cargo test --locked -p heddle-tests --test simulation --features no-once-only-me
 say "the release binary runs on old systems"
 scripts/test-release.sh
 say "benchmarks, a quick round"
-HEDDLE_BENCH_QUICK=1 cargo bench --locked --quiet -p heddle-pserver -p heddle-trainer --bench dense --bench snapshot --bench parse
+HEDDLE_BENCH_QUICK=1 cargo bench --locked --quiet \
+    -p heddle-am-core -p heddle-pserver -p heddle-trainer --bench containers --bench dense --bench snapshot --bench parse
 say "all passed"

@@ -1,10 +1,12 @@
-//! What the core costs with thousands of containers and up to a million tasks: time of whole rounds, of the worst single
-//! event, memory, and how each cost grows.
+//! What the core costs with thousands of containers and up to a million tasks: time of whole rounds and of the worst
+//! single event in them, memory, and how each cost grows.
 //!
 //! `cargo bench -p heddle-am-core --bench containers [-- <containers>x<tasks> …]`; `HEDDLE_BENCH_QUICK=1` takes small sizes.
 //! All containers are pretended and answer at once; only the time inside [`Core::on`] counts, and only the bytes that
-//! its state holds. **Growth** is the ratio of two costs over the ratio of `n log n`, with n containers times as many
-//! tasks each: above 1 a cost grows faster. Ratios are of one run, so a busy machine spoils figures and not growths.
+//! its state holds. Each table goes along one size and leaves the other as it is; a figure is the median of some runs, in which
+//! the sizes take turns. The **exponent** is the slope of a straight line through the logarithms of size and cost: 0 if
+//! a cost does not grow, 1 if it grows as the size does, 1.1 for n log n at these sizes. Busy neighbours spoil a figure of the
+//! cheap rounds, and single exponents with it.
 
 #![expect(
     clippy::disallowed_types,
@@ -72,6 +74,8 @@ const LANES_PER_TRAINER: u32 = 2;
 
 struct Container {
     connection: ConnectionId,
+    /// Of its work.
+    epoch: Epoch,
     container: ContainerId,
     shards: Vec<ShardId>,
     tasks: Vec<TaskGrant>,
@@ -133,6 +137,11 @@ impl Rig {
 
     fn on(&mut self, event: Event) {
         self.events.push_back(event);
+        self.settle();
+    }
+
+    /// Until no answer is under way.
+    fn settle(&mut self) {
         while let Some(event) = self.events.pop_front() {
             let now = Now {
                 mono: Mono(self.now),
@@ -208,6 +217,7 @@ impl Rig {
         let container_id = container.clone();
         let known = self.containers.entry(member).or_insert(Container {
             connection,
+            epoch: Epoch::default(),
             container: container_id,
             shards: Vec::new(),
             tasks: Vec::new(),
@@ -286,7 +296,11 @@ impl Rig {
             }
             Command::Work { epoch, .. } => {
                 self.epoch = epoch;
-                self.containers.get_mut(&member).unwrap().tasks.clear();
+                let known = self.containers.get_mut(&member).unwrap();
+                // After a takeover it is told what it knows and works on.
+                if std::mem::replace(&mut known.epoch, epoch) != epoch {
+                    known.tasks.clear();
+                }
             }
             Command::Tasks { tasks, .. } => {
                 self.containers
@@ -331,20 +345,25 @@ impl Rig {
         }
     }
 
-    /// Each trainer finishes the task that it has held longest; how many had one.
-    fn finish_one_each(&mut self) -> usize {
-        let mut finished = 0;
-        for member in self.members(Role::Trainer) {
-            let tasks = &mut self.containers.get_mut(&member).unwrap().tasks;
-            if tasks.is_empty() {
+    /// Trainers finish the task that they have held longest, one after the other and again, until so many are done.
+    fn finish(&mut self, tasks: usize) {
+        let trainers = self.members(Role::Trainer);
+        let mut idle = 0;
+        for member in trainers.iter().cycle() {
+            if self.finished.len() >= tasks || idle == trainers.len() {
+                return;
+            }
+            idle += 1;
+            let held = &mut self.containers.get_mut(member).unwrap().tasks;
+            if held.is_empty() {
                 continue;
             }
-            finished += 1;
-            let grant = tasks.remove(0);
+            idle = 0;
+            let grant = held.remove(0);
             self.finished.push(grant.task);
             let (epoch, phase) = (self.epoch, self.phase);
             self.say(
-                member,
+                *member,
                 Up::TaskFinished {
                     epoch,
                     phase,
@@ -354,14 +373,8 @@ impl Rig {
                     metrics: Box::new(TaskMetrics::default()),
                 },
             );
+            self.settle();
         }
-        self.on(Event::Timer);
-        finished
-    }
-
-    /// Rounds of finished tasks until so many are done.
-    fn finish(&mut self, tasks: usize) {
-        while self.finished.len() < tasks && self.finish_one_each() > 0 {}
     }
 
     /// Another attempt follows this one, and all containers register with it again.
@@ -472,24 +485,18 @@ struct Size {
     tasks: u32,
 }
 
-const SIZES: [Size; 4] = [
-    Size {
-        containers: 1_100,
-        tasks: 100_000,
-    },
-    Size {
-        containers: 2_500,
-        tasks: 250_000,
-    },
-    Size {
-        containers: 5_000,
-        tasks: 500_000,
-    },
-    Size {
-        containers: 10_000,
-        tasks: 1_000_000,
-    },
-];
+/// Sizes along which costs are looked at.
+struct Sweep {
+    of: Of,
+    sizes: Vec<Size>,
+}
+
+/// What differs in a sweep.
+#[derive(Clone, Copy)]
+enum Of {
+    Containers,
+    Tasks,
+}
 
 impl Size {
     /// `<containers>x<tasks>`.
@@ -501,59 +508,157 @@ impl Size {
         })
     }
 
-    fn all() -> Vec<Self> {
-        let sizes: Vec<Self> = std::env::args()
-            .filter_map(|arg| Self::parse(&arg))
-            .collect();
-        if !sizes.is_empty() {
-            return sizes;
-        }
-        if std::env::var_os("HEDDLE_BENCH_QUICK").is_some() {
-            return [(100, 2_000), (300, 6_000)]
-                .map(|(containers, tasks)| Self { containers, tasks })
-                .to_vec();
-        }
-        SIZES.to_vec()
+    fn along(self, of: Of) -> f64 {
+        f64::from(match of {
+            Of::Containers => self.containers,
+            Of::Tasks => self.tasks,
+        })
     }
 }
 
-/// What a cost is measured against: `n log n` of this n.
-#[derive(Clone, Copy)]
-enum Of {
-    Containers,
-    Tasks,
-    /// A cost for each of many: it may grow with the logarithm.
-    One,
+impl Sweep {
+    fn new(of: Of, sizes: &[(u32, u32)]) -> Self {
+        let size = |&(containers, tasks): &(u32, u32)| Size { containers, tasks };
+        let sizes = sizes.iter().map(size).collect();
+        Self { of, sizes }
+    }
+
+    fn all() -> Vec<Self> {
+        let sizes: Vec<Size> = std::env::args()
+            .filter_map(|arg| Size::parse(&arg))
+            .collect();
+        if !sizes.is_empty() {
+            let of = Of::Containers;
+            return vec![Self { of, sizes }];
+        }
+        let (containers, tasks): ([_; 4], [_; 3]) = if is_quick() {
+            (
+                [(100, 4_000), (200, 4_000), (400, 4_000), (800, 4_000)],
+                [(100, 1_000), (100, 10_000), (100, 100_000)],
+            )
+        } else {
+            let each = 100_000;
+            (
+                [(1_250, each), (2_500, each), (5_000, each), (10_000, each)],
+                [(10_000, 10_000), (10_000, 100_000), (10_000, 1_000_000)],
+            )
+        };
+        vec![
+            Self::new(Of::Containers, &containers),
+            Self::new(Of::Tasks, &tasks),
+        ]
+    }
+
+    /// Measures and prints a table, with a column for each size.
+    fn run(&self) {
+        let runs = if is_quick() { 1 } else { 3 };
+        let mut measured: Vec<Vec<Vec<Figure>>> = self.sizes.iter().map(|_| Vec::new()).collect();
+        for _ in 0..runs {
+            for (size, figures) in self.sizes.iter().zip(&mut measured) {
+                figures.push(measure(*size));
+            }
+        }
+        let names = self
+            .sizes
+            .iter()
+            .map(|size| format!("{}x{}", size.containers, size.tasks));
+        let names: Vec<String> = names.collect();
+        println!("| total (worst event) | {} | exponent |", names.join(" | "));
+        println!("| --- |{} --- |", " --- |".repeat(names.len()));
+        for (row, figure) in measured[0][0].iter().enumerate() {
+            let costs = measured.iter().map(|runs| {
+                let cost = |of: fn(&Figure) -> f64| median(runs.iter().map(|run| of(&run[row])));
+                (
+                    cost(|figure| figure.value),
+                    cost(|figure| figure.worst_ms.unwrap_or(0.0)),
+                )
+            });
+            let costs: Vec<(f64, f64)> = costs.collect();
+            let cells: Vec<String> = costs
+                .iter()
+                .map(|(value, worst)| match figure.worst_ms {
+                    Some(_) => format!("{} ({})", short(*value), short(*worst)),
+                    None => short(*value),
+                })
+                .collect();
+            let points = self.sizes.iter().zip(&costs);
+            let points = points.map(|(size, cost)| (size.along(self.of), cost.0));
+            println!(
+                "| {}, {} | {} | {:.2} |",
+                figure.name,
+                figure.unit,
+                cells.join(" | "),
+                exponent(&points.collect::<Vec<_>>())
+            );
+        }
+    }
+}
+
+fn is_quick() -> bool {
+    std::env::var_os("HEDDLE_BENCH_QUICK").is_some()
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Three digits.
+fn short(value: f64) -> String {
+    let decimals = match value {
+        0.0..10.0 => 2,
+        10.0..100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// Slope of the line through the logarithms that fits best (least squares).
+fn exponent(points: &[(f64, f64)]) -> f64 {
+    let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
+    let mean = |of: fn(&(f64, f64)) -> f64| logs.iter().map(of).sum::<f64>() / logs.len() as f64;
+    let (x, y) = (mean(|log| log.0), mean(|log| log.1));
+    let both: f64 = logs.iter().map(|log| (log.0 - x) * (log.1 - y)).sum();
+    both / logs.iter().map(|log| (log.0 - x).powi(2)).sum::<f64>()
 }
 
 struct Figure {
     name: &'static str,
     unit: &'static str,
-    of: Of,
     value: f64,
     /// Of a round: its worst single event, ms.
     worst_ms: Option<f64>,
 }
 
 impl Figure {
-    fn round(name: &'static str, of: Of, (total, worst): (Duration, Duration)) -> Self {
+    fn new(name: &'static str, unit: &'static str, value: f64) -> Self {
         Self {
             name,
-            unit: "ms",
-            of,
-            value: total.as_secs_f64() * 1e3,
-            worst_ms: Some(worst.as_secs_f64() * 1e3),
+            unit,
+            value,
+            worst_ms: None,
+        }
+    }
+
+    fn round(name: &'static str, (total, worst): (Duration, Duration)) -> Self {
+        Self {
+            worst_ms: Some(ms(worst)),
+            ..Self::new(name, "ms", ms(total))
+        }
+    }
+
+    /// Of so many tasks, each.
+    fn each(name: &'static str, tasks: usize, (total, worst): (Duration, Duration)) -> Self {
+        Self {
+            worst_ms: Some(ms(worst)),
+            ..Self::new(name, "us", ms(total) * 1e3 / tasks.max(1) as f64)
         }
     }
 }
 
-fn n_log_n(of: Of, size: Size) -> f64 {
-    let (containers, tasks) = (f64::from(size.containers), f64::from(size.tasks));
-    match of {
-        Of::Containers => containers * containers.ln(),
-        Of::Tasks => tasks * tasks.ln(),
-        Of::One => tasks.ln(),
-    }
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 /// All rounds of one size.
@@ -561,10 +666,9 @@ fn measure(size: Size) -> Vec<Figure> {
     let mut rig = Rig::new(size, Consistency::Asp);
     let trainers = (size.containers - size.containers / 10) as usize;
     let mut figures = Vec::new();
-    let mut add = |figure| figures.push(figure);
     let start = rig.measure(Rig::start);
     assert_eq!(rig.core.view().state, JobState::Running);
-    add(Figure::round("start", Of::Containers, start));
+    figures.push(Figure::round("start", start));
     let mut rounds: Vec<_> = (0..9)
         .map(|_| {
             rig.now += 2_000;
@@ -572,90 +676,65 @@ fn measure(size: Size) -> Vec<Figure> {
         })
         .collect();
     rounds.sort();
-    let beats = rounds[rounds.len() / 2];
-    add(Figure::round("heartbeat of all", Of::Containers, beats));
+    figures.push(Figure::round("heartbeats of all", rounds[rounds.len() / 2]));
     let half = size.tasks as usize / 2;
-    let per_task = |name, tasks: usize, (total, worst): (Duration, Duration)| Figure {
-        name,
-        unit: "us",
-        of: Of::One,
-        value: total.as_secs_f64() * 1e6 / tasks as f64,
-        worst_ms: Some(worst.as_secs_f64() * 1e3),
-    };
     let spent = rig.measure(|rig| rig.finish(half));
-    add(per_task("a finished task", rig.finished.len(), spent));
+    figures.push(Figure::each("a finished task", rig.finished.len(), spent));
     let trainer = rig.measure(|rig| rig.lose(rig.members(Role::Trainer)[7]));
-    add(Figure::round("a trainer lost", Of::Containers, trainer));
+    figures.push(Figure::round("a trainer lost and replaced", trainer));
     let take_over = rig.measure(Rig::take_over);
     assert_eq!(rig.core.view().state, JobState::Running);
     assert!(rig.core.view().tasks_done as usize >= half - trainers);
-    add(Figure::round("takeover", Of::Tasks, take_over));
+    figures.push(Figure::round("takeover", take_over));
     let before = rig.finished.len();
-    let last = size.tasks as usize - trainers;
-    let spent = rig.measure(|rig| rig.finish(last));
-    add(per_task(
-        "likewise, after it",
-        rig.finished.len() - before,
-        spent,
-    ));
-    // Half of them idle, the other half at a task each that nothing can be shared of.
-    let before = rig.finished.len();
-    let spent = rig.measure(|rig| {
-        for _ in 0..4 {
-            rig.now += 2_000;
-            rig.beat_all();
-            rig.finish_one_each();
-        }
+    let spent = rig.measure(|rig| rig.finish(before + half / 2));
+    let ends = rig.finished.len() - before;
+    figures.push(Figure::each("a finished task after it", ends, spent));
+    // Until nothing is left to hand out and half of the trainers have no other's task to share.
+    rig.finish(size.tasks as usize - trainers / 2);
+    // Those that hold nothing are looked at for a late task to share.
+    let rounds = (0..9).map(|_| {
+        rig.now += 2_000;
+        rig.measure(Rig::beat_all)
     });
-    let ends = (rig.finished.len() - before).max(1);
-    add(per_task("a task at the end of a phase", ends, spent));
+    let mut rounds: Vec<_> = rounds.collect();
+    rounds.sort();
+    figures.push(Figure::round(
+        "heartbeats of idle trainers",
+        rounds[rounds.len() / 2],
+    ));
     let pserver = rig.measure(|rig| rig.lose(rig.members(Role::Pserver)[7]));
-    add(Figure::round(
-        "a pserver lost (rollback)",
-        Of::Tasks,
+    figures.push(Figure::round(
+        "a pserver lost, replaced, all at work",
         pserver,
     ));
     let began = Instant::now();
     black_box(rig.core.view());
-    add(Figure {
-        name: "people's view",
-        unit: "ms",
-        of: Of::Containers,
-        value: began.elapsed().as_secs_f64() * 1e3,
-        worst_ms: None,
-    });
+    figures.push(Figure::new("people's view", "ms", ms(began.elapsed())));
     let held = LIVE.load(Ordering::Relaxed);
     drop(rig.core);
     let bytes = held - LIVE.load(Ordering::Relaxed);
-    add(Figure {
-        name: "memory",
-        unit: "MB",
-        of: Of::Tasks,
-        value: bytes as f64 / 1e6,
-        worst_ms: None,
-    });
-    manifest(size, &rig.config, &mut add);
-    lanes(size, &mut add);
+    figures.push(Figure::new("memory", "MB", bytes as f64 / 1e6));
+    figures.extend(manifest(size, &rig.config));
+    figures.extend(lanes(size));
     figures
 }
 
 /// BSP: lanes are shared out, and again for a trainer that is lost and for the one that replaces it.
-fn lanes(size: Size, add: &mut impl FnMut(Figure)) {
+fn lanes(size: Size) -> Vec<Figure> {
     let mut rig = Rig::new(size, Consistency::Bsp);
     let start = rig.measure(Rig::start);
     assert_eq!(rig.core.view().state, JobState::Running);
-    add(Figure::round("BSP: start", Of::Containers, start));
     let replaced = rig.measure(|rig| rig.lose(rig.members(Role::Trainer)[7]));
     assert_eq!(rig.containers.len(), size.containers as usize);
-    add(Figure::round(
-        "BSP: a trainer lost and replaced",
-        Of::Containers,
-        replaced,
-    ));
+    vec![
+        Figure::round("BSP: start", start),
+        Figure::round("BSP: a trainer lost and replaced", replaced),
+    ]
 }
 
 /// A manifest of a job of this size, with every second task done.
-fn manifest(size: Size, config: &Config, add: &mut impl FnMut(Figure)) {
+fn manifest(size: Size, config: &Config) -> Vec<Figure> {
     let done = |task: u32| QueuedTask {
         task: TaskId(task),
         state: TaskState::Done,
@@ -693,57 +772,27 @@ fn manifest(size: Size, config: &Config, add: &mut impl FnMut(Figure)) {
     let read = Manifest::from_json(&bytes).unwrap();
     let parsed = began.elapsed();
     assert_eq!(read, manifest);
-    let mut figure = |name, unit, value| {
-        add(Figure {
-            name,
-            unit,
-            of: Of::Tasks,
-            value,
-            worst_ms: None,
-        });
-    };
-    figure("manifest, length", "MB", bytes.len() as f64 / 1e6);
-    figure("manifest, written", "ms", written.as_secs_f64() * 1e3);
-    figure("manifest, read", "ms", parsed.as_secs_f64() * 1e3);
     let began = Instant::now();
-    let (file, bytes) = PlanFile::of(&config.plan, "").unwrap();
-    file.parse(&bytes).unwrap();
-    let took = began.elapsed();
-    figure("plan file, length", "MB", bytes.len() as f64 / 1e6);
-    figure(
-        "plan file, written and read",
-        "ms",
-        took.as_secs_f64() * 1e3,
-    );
+    let (file, plan) = PlanFile::of(&config.plan, "").unwrap();
+    file.parse(&plan).unwrap();
+    let planned = began.elapsed();
+    vec![
+        Figure::new("manifest, length", "MB", bytes.len() as f64 / 1e6),
+        Figure::new("manifest, written", "ms", ms(written)),
+        Figure::new("manifest, read", "ms", ms(parsed)),
+        Figure::new("plan file, length", "MB", plan.len() as f64 / 1e6),
+        Figure::new("plan file, written and read", "ms", ms(planned)),
+    ]
 }
 
 fn main() {
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!(
-        "a tenth of the containers are pservers with a shard each; load {}",
-        load.trim()
-    );
-    let mut before: Option<(Size, Vec<Figure>)> = None;
-    for size in Size::all() {
-        println!("{} containers, {} tasks", size.containers, size.tasks);
-        let figures = measure(size);
-        for figure in &figures {
-            let smaller = before.as_ref().and_then(|(smaller, figures)| {
-                let same = figures.iter().find(|other| other.name == figure.name)?;
-                Some((smaller, same.value))
-            });
-            let growth = smaller.map_or(String::new(), |(smaller, value)| {
-                let sizes = n_log_n(figure.of, size) / n_log_n(figure.of, *smaller);
-                format!("growth {:.2}", figure.value / value / sizes)
-            });
-            let worst = figure
-                .worst_ms
-                .map_or(String::new(), |ms| format!("worst event {ms:.2} ms"));
-            println!(
-                "  {:<30} {:>12.2} {}  {worst:<24} {growth}",
-                figure.name, figure.value, figure.unit
-            );
-        }
-        before = Some((size, figures));
+    for sweep in Sweep::all() {
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        println!(
+            "a tenth of the containers are pservers with a shard each; load {}",
+            load.trim()
+        );
+        sweep.run();
+        println!();
     }
 }

@@ -1,10 +1,5 @@
-//! Large jobs: what a message carries and what an event costs do not grow with the number of tasks.
-#![expect(
-    clippy::disallowed_types,
-    reason = "what measures the core is not the core"
-)]
-
-use std::time::{Duration, Instant};
+//! Large jobs: what a message carries does not grow with the number of tasks. What events cost is in
+//! `benches/containers.rs`.
 
 use heddle_protocol::control::{Command, Up};
 use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
@@ -13,27 +8,6 @@ use heddle_protocol::spec::{BadRecords, Consistency};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, spec};
-
-/// Time per task of finishing so many in a phase of twice as many.
-fn per_task(tasks: u32) -> Duration {
-    let mut job = Job::asp(2 * tasks);
-    let begun = Instant::now();
-    for _ in 0..tasks {
-        let member = job.trainer(0);
-        let task = job.process(member).tasks[0].task;
-        job.finish(member, task);
-    }
-    begun.elapsed() / tasks
-}
-
-#[test]
-fn a_finished_task_costs_the_same_among_many() {
-    // Among thirty times as many tasks it cost thirty times as much when each summed the whole phase up. A ratio of two
-    // runs next to each other, and the best of some, since other programs run too.
-    let ratio = || per_task(30_000).as_secs_f64() / per_task(1_000).as_secs_f64();
-    let ratios: Vec<f64> = (0..4).map(|_| ratio()).collect();
-    assert!(ratios.iter().any(|ratio| *ratio < 5.0), "{ratios:?}");
-}
 
 #[test]
 fn a_welcome_is_small_whatever_the_input() {
