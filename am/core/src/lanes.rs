@@ -50,6 +50,11 @@ impl Lanes {
         }
     }
 
+    /// Number of lanes.
+    pub(crate) fn count(&self) -> u32 {
+        self.owners.len() as u32
+    }
+
     /// The lanes of a trainer, ascending.
     pub(crate) fn of(&self, member: Member) -> Vec<LaneGrant> {
         let grant = |&index: &usize| {

@@ -16,7 +16,7 @@ use crate::core::{Core, Stage};
 use crate::cut::Reason;
 use crate::lanes::Lanes;
 use crate::pace::Pace;
-use crate::queue::Queue;
+use crate::queue::{Queue, Standing};
 
 /// What follows once nothing holds the job up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +93,21 @@ impl PhaseState {
             stepping: BTreeSet::new(),
             pace: Pace::default(),
         }
+    }
+
+    /// All its work is to be done again, but for what `standing` names. As a new one of the same phase; of that, drawing
+    /// the order of a million tasks would take most of the time of a rollback.
+    pub(crate) fn begin_again(&mut self, generation: Generation, standing: &Standing) {
+        match &mut self.work {
+            // Losses and counts of records are facts about the data and about values that come again.
+            Work::Lanes(lanes) => *lanes = Lanes::new(lanes.count(), generation),
+            Work::Queue(queue) => {
+                queue.begin_again(generation, standing);
+                self.metrics = PhaseMetrics::default();
+            }
+        }
+        self.ended.clear();
+        self.stepping.clear();
     }
 
     /// As shards and trainers need it.

@@ -116,16 +116,24 @@ impl Queue {
             places,
             held: BTreeMap::new(),
             looked: BTreeMap::new(),
-            attempts_floor: generation
-                .0
-                .saturating_sub(1)
-                .saturating_mul(ATTEMPTS_PER_GENERATION),
+            attempts_floor: attempts_floor(generation),
             done: 0,
             paces: BTreeMap::new(),
             by_load: BTreeSet::new(),
             at_work: BTreeSet::new(),
             durations: Durations::default(),
         }
+    }
+
+    /// As a new queue of the same tasks in the same order, restored.
+    pub(crate) fn begin_again(&mut self, generation: Generation, standing: &Standing) {
+        self.attempts_floor = attempts_floor(generation);
+        self.paces.clear();
+        self.durations = Durations::default();
+        for task in &mut self.tasks {
+            (task.attempts, task.errors) = (0, 0);
+        }
+        self.restore(standing);
     }
 
     /// Takes over where tasks stand. No trainer holds any afterwards.
@@ -138,7 +146,7 @@ impl Queue {
             pace.at_work = None;
         }
         for (id, task) in (0..).map(TaskId).zip(&mut self.tasks) {
-            task.grants.clear();
+            task.grants = Vec::new();
             task.done = standing.done.contains(&id);
             task.step = standing.at.get(&id).copied().unwrap_or_default();
         }
@@ -329,8 +337,12 @@ impl Queue {
         if let (Some(task), Some(place)) = (self.tasks.get_mut(id.0 as usize), place) {
             task.grants.retain(|grant| grant.member != member);
             other = task.grants.first().map(|grant| grant.member);
-            if task.grants.is_empty() && !task.done {
-                self.todo.insert(place);
+            if task.grants.is_empty() {
+                // Its room goes too: a million tasks that are done would keep 160 MB.
+                task.grants = Vec::new();
+                if !task.done {
+                    self.todo.insert(place);
+                }
             }
         }
         for holder in [Some(member), other].into_iter().flatten() {
@@ -515,6 +527,14 @@ impl Queue {
     pub(crate) fn may_be_late(&self) -> bool {
         !self.is_done() && self.todo.is_empty()
     }
+}
+
+/// Attempts of a generation are above this number.
+fn attempts_floor(generation: Generation) -> u32 {
+    generation
+        .0
+        .saturating_sub(1)
+        .saturating_mul(ATTEMPTS_PER_GENERATION)
 }
 
 #[cfg(test)]

@@ -160,23 +160,24 @@ impl Core {
 
     /// A rollback makes everything false that was done after the checkpoint.
     fn forget_what_came_after(&mut self, phase: PhaseNo, step: Step) {
-        let mut state = PhaseState::new(&self.config, phase, self.generation);
-        if state.no == self.phase.no {
-            // Losses and counts of records are facts about the data and, in BSP, about values that come again.
-            if let Work::Lanes(_) = &state.work {
-                state.metrics = std::mem::take(&mut self.phase.metrics);
+        let base = self.base.as_ref().map(|base| &base.manifest);
+        let standing = base.map(|base| standing(&base.work)).unwrap_or_default();
+        if phase == self.phase.no {
+            self.phase.begin_again(self.generation, &standing);
+        } else {
+            let pace = self.phase.pace;
+            self.phase = PhaseState::new(&self.config, phase, self.generation);
+            self.phase.pace = pace;
+            if let Work::Queue(queue) = &mut self.phase.work {
+                queue.restore(&standing);
             }
         }
-        if let (Work::Queue(queue), Some(base)) = (&mut state.work, &self.base) {
-            queue.restore(&standing(&base.manifest.work));
-            if base.manifest.phase == phase {
-                let bad = base.manifest.progress.bad_records_in_phase;
-                state.metrics = PhaseMetrics::after(bad);
-            }
+        if let (Work::Queue(_), Some(base)) = (&self.phase.work, base)
+            && base.phase == phase
+        {
+            self.phase.metrics = PhaseMetrics::after(base.progress.bad_records_in_phase);
         }
-        state.pace = self.phase.pace;
-        state.pace.starts(step, self.now.mono);
-        self.phase = state;
+        self.phase.pace.starts(step, self.now.mono);
         self.evaluations.retain(|(of, _)| *of < phase);
         self.cuts.roll_back();
     }

@@ -43,6 +43,25 @@ fn a_dead_trainers_task_starts_again_at_the_first_step_not_acknowledged() {
 }
 
 #[test]
+fn a_queue_that_begins_again_is_as_a_new_one() {
+    let order = vec![2, 0, 3, 1];
+    let mut queue = Queue::new(4, order.clone(), Generation(1));
+    let first = grant(&mut queue, 0);
+    queue.computed(trainer(0), 5);
+    queue.finished(trainer(0), first[0].task, first[0].attempt);
+    queue.progress(trainer(0), &[position(first[1], 7)]);
+    queue.failed(trainer(0), first[1].task, first[1].attempt);
+    grant(&mut queue, 1);
+    let mut standing = Standing::default();
+    standing.finished(TaskId(3));
+    standing.reached(TaskId(0), Step(4));
+    queue.begin_again(Generation(2), &standing);
+    let mut new = Queue::new(4, order, Generation(2));
+    new.restore(&standing);
+    assert_eq!(format!("{queue:?}"), format!("{new:?}"));
+}
+
+#[test]
 fn a_report_of_a_hand_out_that_is_over_is_ignored() {
     let mut queue = queue(1);
     let first = grant(&mut queue, 0)[0];
