@@ -58,7 +58,7 @@ impl Exit {
             7 => Self::Input,
             8 => Self::Checkpoint,
             9 => Self::Fenced,
-            // What a shell makes of signals: somebody ordered the job to stop. Whoever pressed Ctrl-C knows that besides.
+            // An ApplicationMaster of an older version, whose job was stopped.
             130 | 143 => Self::Killed,
             _ => Self::Internal,
         }

@@ -14,6 +14,10 @@ use crate::cut::Reason;
 use crate::deadlines::Purpose;
 use crate::time::Mono;
 
+/// Exit code of a job that an operator stopped, the same for `heddle` and in the report. A process that was interrupted
+/// itself ends with what a shell makes of its signal.
+const EXIT_STOPPED: u8 = 3;
+
 /// An orderly stop that waits for its checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StopOrder {
@@ -44,7 +48,10 @@ impl Core {
         }
         // A second one does not wait for the checkpoint.
         self.end(
-            self.stopped(130, "stopped by an operator; run it again to continue"),
+            self.stopped(
+                EXIT_STOPPED,
+                "stopped by an operator; run it again to continue",
+            ),
             self.config.limits.grace_ms,
         );
         Some("stopping")
@@ -69,7 +76,7 @@ impl Core {
             self.answer(order.id, Ok("checkpoint taken, stopping".to_owned()));
         }
         let outcome = self.stopped(
-            130,
+            EXIT_STOPPED,
             "stopped by an operator after a checkpoint; run it again to continue",
         );
         self.end(outcome, self.config.limits.grace_ms);
@@ -110,7 +117,7 @@ impl Core {
             None => "from the beginning, since there is no checkpoint yet".to_owned(),
         };
         let outcome = self.stopped(
-            130,
+            EXIT_STOPPED,
             &format!(
                 "stopped by an operator without a new checkpoint ({reason}); run it again to continue {from}"
             ),

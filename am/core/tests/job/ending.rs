@@ -167,7 +167,7 @@ fn a_stop_takes_a_checkpoint_first_and_the_job_can_go_on_from_there() {
     job.snap_all(cut, 4);
     job.save_all(cut);
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, 130));
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, 3));
     assert_eq!(job.checkpoints.last().unwrap().manifest.cut, cut);
     assert!(job.answers[&OperationId(1)].is_ok());
 }
