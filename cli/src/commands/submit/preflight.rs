@@ -405,4 +405,42 @@ mod tests {
         says(notes("users", Some(Queue::from(&parent)), true), "bob");
         assert_eq!(notes("ml", queue("ml", QStopped), true), None);
     }
+
+    fn node(mib: i64) -> NodeReport {
+        let message = proto::NodeReportProto {
+            node_id: Some(proto::NodeIdProto {
+                host: Some("n1".to_owned()),
+                port: Some(8041),
+            }),
+            capability: Some(proto::ResourceProto {
+                memory: Some(mib),
+                virtual_cores: Some(8),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        NodeReport::try_from(&message).expect("a node")
+    }
+
+    #[test]
+    fn larger_container_than_any_running_node_is_a_note() {
+        let spec = heddle_protocol::spec::job::sample();
+        let [_, pservers, _] = roles(&spec);
+        let types = ResourceTypes(std::collections::BTreeMap::new());
+        let needed = i64::try_from(pservers.asked.memory.as_mib()).expect("small");
+        let maximum = |mib| Resources::new(heddle_yarn::Memory::mib(mib), heddle_yarn::VCores(64));
+        let large = maximum(1 << 20);
+        let fits = |maximum: &Resources, nodes: &[NodeReport]| {
+            fits(&pservers, &types, maximum, nodes, &spec)
+        };
+        assert_eq!(fits(&large, &[node(needed)]).expect("not refused"), None);
+        assert_eq!(fits(&large, &[]).expect("not refused"), None);
+        // Clusters that scale add a larger node.
+        let note = fits(&large, &[node(needed - 1)]).expect("not refused");
+        let note = note.expect("a note");
+        assert!(note.contains("no node that runs just now has"), "{note}");
+        // What the ResourceManager itself never grants is refused.
+        let refused = fits(&maximum(1), &[node(needed)]).expect_err("above the maximum");
+        assert_eq!(refused.exit, Exit::Refused);
+    }
 }
