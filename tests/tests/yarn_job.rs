@@ -245,6 +245,13 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
     })?;
     first.kill()?;
     first.wait_gone(LIMIT)?;
+    let (_, events, _) = first.finish(LIMIT)?;
+    let advice = "submit the job again: it continues from its last checkpoint";
+    let told = events.iter().any(|event| match event {
+        Event::Ended { message, .. } => message.contains(advice),
+        _ => false,
+    });
+    ensure!(told, "{events:?}");
     let newest = job.committed()?.pop().context("checkpoints")?;
     let mut second = job.submit(&long, "")?;
     let view = second.ends_well(LIMIT)?;

@@ -142,6 +142,12 @@ fn what_cannot_run_is_refused_before_it_is_submitted() -> Result<()> {
         7,
         &["output.model", "--overwrite"],
     )?;
+    let homeless = job.submit_as("newcomer")?;
+    says(
+        &homeless,
+        5,
+        &["home directory", "/user/newcomer", "administrator"],
+    )?;
 
     let known = applications(cluster)?;
     for id in job.heddle_names("staging")? {
@@ -171,6 +177,19 @@ fn a_dry_run_writes_nothing_and_prints_the_plan() -> Result<()> {
         plan["train_tasks"].as_u64().is_some_and(|tasks| tasks >= 4),
         "{plan:#}"
     );
+    let many = [
+        "--dry-run",
+        "--set",
+        "trainers.min=500",
+        "--set",
+        "trainers.max=500",
+    ];
+    let large = job.submit_and_wait(&many)?;
+    says(
+        &large,
+        0,
+        &["the job cannot begin on this cluster", "trainers.min"],
+    )?;
     ensure!(job.names("")? == ["data"], "{:?}", job.names("")?);
     Ok(())
 }

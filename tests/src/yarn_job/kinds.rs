@@ -168,6 +168,16 @@ impl<'c> YarnJob<'c> {
         ended(self.submit_command(arguments)?)
     }
 
+    /// The same as another user.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn submit_as(&self, user: &str) -> Result<Ended> {
+        let mut command = self.submit_command(&[])?;
+        command.env("HADOOP_USER_NAME", user);
+        ended(command)
+    }
+
     /// Names below alice's `.heddle/<dir>`, such as those of the staging directories.
     ///
     /// # Errors
