@@ -684,7 +684,7 @@ fn measure(size: Size) -> Vec<Figure> {
     figures.push(Figure::round("a trainer lost and replaced", trainer));
     let take_over = rig.measure(Rig::take_over);
     assert_eq!(rig.core.view().state, JobState::Running);
-    assert!(rig.core.view().tasks_done as usize >= half - trainers);
+    assert!(rig.core.view().tasks_done as usize + trainers >= half);
     figures.push(Figure::round("takeover", take_over));
     let before = rig.finished.len();
     let spent = rig.measure(|rig| rig.finish(before + half / 2));

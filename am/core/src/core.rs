@@ -127,6 +127,8 @@ pub struct Core {
     /// Containers that the cluster said it may take.
     pub(crate) preempting: BTreeSet<ContainerId>,
     pub(crate) joins: Joins,
+    /// Which trainers are members, as pservers were told last.
+    pub(crate) members: Arc<Command>,
     pub(crate) near: Arc<Near>,
     /// Of the tasks that this attempt dispatched.
     pub(crate) data_locality: DataLocality,
@@ -194,6 +196,9 @@ impl Core {
             leaving: BTreeMap::new(),
             preempting: BTreeSet::new(),
             joins: Joins::default(),
+            members: Arc::new(Command::Members {
+                trainers: Vec::new(),
+            }),
             near: Arc::new(Near::of(&config.locality)),
             data_locality: DataLocality::default(),
             outages: Outages::default(),

@@ -123,14 +123,18 @@ impl Core {
     pub(crate) fn send_members(&mut self) {
         let trainers: Vec<Member> = self.joined().into_iter().collect();
         self.joins.members = trainers.len();
-        let command = Arc::new(Command::Members { trainers });
+        self.members = Arc::new(Command::Members { trainers });
         for slot in self.registered_slots(Role::Pserver) {
-            self.send(slot, Arc::clone(&command));
+            self.send(slot, Arc::clone(&self.members));
         }
     }
 
+    /// Tells a pserver that has just registered. Thousands of them come at once, so the list is not made for each.
     pub(crate) fn send_members_to(&mut self, slot: Slot) {
-        let trainers = self.joined().into_iter().collect();
-        self.send(slot, Command::Members { trainers });
+        debug_assert!(
+            matches!(&*self.members, Command::Members { trainers } if trainers.iter().eq(&self.joined())),
+            "who joins or leaves is told to all pservers"
+        );
+        self.send(slot, Arc::clone(&self.members));
     }
 }

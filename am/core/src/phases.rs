@@ -210,7 +210,9 @@ impl Core {
                 } else {
                     self.trainers_to_start()
                 };
-                if self.workers().len() < needed as usize {
+                // Asked with each registration at the start: the number tells first.
+                let needed = needed as usize;
+                if self.slots.held(Role::Trainer) < needed || self.workers().len() < needed {
                     self.message = format!("waiting for {needed} trainers");
                     return false;
                 }
