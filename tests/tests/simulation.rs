@@ -3,153 +3,106 @@
 //! The same with the shards' once-only memory switched off must fail, which shows that the counting would notice:
 //! `cargo test -p heddle-tests --test simulation --features no-once-only-memory`.
 //!
-//! A failing run prints its seed and its faults. `HEDDLE_SEED=… HEDDLE_JOB=… cargo test -p heddle-tests --test simulation replay`
-//! runs it again and prints every event; `HEDDLE_SEEDS=100000 cargo test … explore` looks at more seeds.
+//! A failing run prints the command that runs it again with every event. `HEDDLE_SEEDS=100000 cargo test … explore` looks
+//! at more seeds.
 
-use heddle_protocol::spec::{Consistency, Every};
-use heddle_tests::simulation::{Explorer, Fault, Job};
+use std::process::Command;
 
-/// Seeds of one exploration unless `HEDDLE_SEEDS` says more: some seconds on one core.
-const SEEDS: u64 = 300;
+use heddle_tests::simulation::{Explorer, Fault, Job, Schedule, Summary};
 
-fn job(name: &str) -> Job {
-    let small = |consistency| Job::small(consistency);
-    match name {
-        "bsp" => small(Consistency::Bsp),
-        "asp" => small(Consistency::Asp),
-        // A lane without data, ends said by empty steps, three trainers for two lanes, four shards.
-        "bsp-uneven" => Job {
-            tasks: vec![3],
-            end_on_last: false,
-            trainers: 3,
-            shards: 4,
-            every: Every::Steps(1),
-            ..small(Consistency::Bsp)
-        },
-        "bsp-evaluated" => Job {
-            test_tasks: 2,
-            every: Every::Passes(1),
-            ..small(Consistency::Bsp)
-        },
-        "asp-evaluated" => Job {
-            tasks: vec![1, 3, 1, 2],
-            trainers: 3,
-            test_tasks: 2,
-            shards: 3,
-            every: Every::Steps(1),
-            ..small(Consistency::Asp)
-        },
-        other => panic!("no job {other}"),
-    }
-}
+/// Seeds of one job's exploration unless `HEDDLE_SEEDS` says more.
+const SEEDS: u64 = 400;
 
 fn explorer(name: &str) -> Explorer {
-    Explorer::new(job(name)).unwrap_or_else(|failure| panic!("job {name}: {failure}"))
+    Explorer::new(name).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 fn seeds() -> u64 {
-    std::env::var("HEDDLE_SEEDS")
-        .ok()
-        .and_then(|seeds| seeds.parse().ok())
-        .unwrap_or(SEEDS)
+    let more = std::env::var("HEDDLE_SEEDS").ok();
+    more.and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)
 }
 
 #[cfg(not(feature = "no-once-only-memory"))]
 mod promises {
     use super::*;
 
-    fn explore(name: &str) {
-        let restores = explorer(name)
-            .explore(0..seeds(), &Fault::ALL, 4)
-            .unwrap_or_else(|failure| panic!("job {name}: {failure}"));
-        assert!(
-            restores > seeds() / 10,
-            "too few of these faults cost anything: {restores} rollbacks"
-        );
-    }
-
-    /// One fault right before each event of a run.
-    fn at_every_event(name: &str, fault: Fault) {
-        let explorer = explorer(name);
-        for at in 0..explorer.length {
-            if explorer.run(at % 3, &[(at, fault)]).is_err()
-                && let Err(failure) = explorer.replay(at % 3, &[(at, fault)])
-            {
-                panic!("job {name}: {failure}");
+    /// One fault right before each event of a run of each job.
+    fn at_every_event(jobs: [&str; 2], faults: &[Fault]) {
+        for explorer in jobs.map(explorer) {
+            for fault in faults {
+                let ran = explorer.at_every_event(*fault);
+                ran.unwrap_or_else(|failure| panic!("{failure}"));
             }
         }
     }
 
     #[test]
     fn a_trainer_may_die_before_any_event() {
-        at_every_event("bsp", Fault::KillTrainer);
-        at_every_event("asp", Fault::KillTrainer);
+        at_every_event(["bsp", "asp"], &[Fault::KillTrainer]);
     }
 
     #[test]
     fn a_pserver_may_die_before_any_event() {
-        at_every_event("bsp", Fault::KillPserver);
-        at_every_event("asp", Fault::KillPserver);
+        at_every_event(["bsp", "asp"], &[Fault::KillPserver]);
     }
 
     #[test]
     fn the_applicationmaster_may_die_before_any_event_and_containers_live_on() {
-        at_every_event("bsp", Fault::KillAm);
-        at_every_event("asp", Fault::KillAm);
+        at_every_event(["bsp", "asp"], &[Fault::KillAm]);
     }
 
     #[test]
     fn everything_may_die_before_any_event() {
-        at_every_event("bsp", Fault::KillAll);
-        at_every_event("asp", Fault::KillAll);
+        at_every_event(["bsp", "asp"], &[Fault::KillAll]);
     }
 
     #[test]
     fn a_cut_may_be_ordered_before_any_event() {
-        at_every_event("bsp-uneven", Fault::Cut);
-        at_every_event("asp-evaluated", Fault::Cut);
+        at_every_event(["bsp-uneven", "asp-evaluated"], &[Fault::Cut]);
     }
 
     #[test]
     fn a_zombie_changes_nothing_from_any_event_on() {
-        for fault in [Fault::LoseTrainer, Fault::LosePserver] {
-            at_every_event("bsp", fault);
-            at_every_event("asp", fault);
-        }
+        let faults = [Fault::LoseTrainer, Fault::LosePserver];
+        at_every_event(["bsp", "asp"], &faults);
     }
 
     #[test]
     fn a_connection_may_break_before_any_event() {
-        for fault in [Fault::BreakData, Fault::BreakControl, Fault::Pause] {
-            at_every_event("bsp", fault);
-            at_every_event("asp", fault);
-        }
+        let faults = [Fault::BreakData, Fault::BreakControl, Fault::Pause];
+        at_every_event(["bsp", "asp"], &faults);
     }
 
     #[test]
     fn a_cluster_may_want_things_back_or_fall_silent_before_any_event() {
-        for fault in [
+        let faults = [
             Fault::Preempt,
             Fault::NodeLeaves,
             Fault::Scale,
             Fault::Silence,
-        ] {
-            at_every_event("bsp-uneven", fault);
-            at_every_event("asp-evaluated", fault);
+        ];
+        at_every_event(["bsp-uneven", "asp-evaluated"], &faults);
+    }
+
+    #[test]
+    fn explore_all_jobs() {
+        let started = std::time::Instant::now();
+        let mut total = Summary::default();
+        for name in Job::NAMES {
+            let explored = explorer(name).explore(0..seeds(), &Fault::ALL, 4);
+            total.add(&explored.unwrap_or_else(|failure| panic!("{failure}")));
         }
-    }
-
-    #[test]
-    fn explore_bsp() {
-        explore("bsp");
-        explore("bsp-uneven");
-        explore("bsp-evaluated");
-    }
-
-    #[test]
-    fn explore_asp() {
-        explore("asp");
-        explore("asp-evaluated");
+        let per_minute = total.runs as f64 / started.elapsed().as_secs_f64() * 60.0;
+        println!("{total}{per_minute:.0} runs a minute");
+        assert!(
+            total.rollbacks > total.runs / 10,
+            "too few of these faults cost anything"
+        );
+        let idle = total.coverage.idle(&Fault::ALL);
+        assert!(
+            idle.is_empty(),
+            "these faults never changed the course of a job: {idle:?}"
+        );
     }
 }
 
@@ -157,10 +110,48 @@ mod promises {
 #[test]
 fn without_the_once_only_memory_some_step_is_counted_twice() {
     // A task handed to a second trainer near the end of a pass is enough: no fault is needed.
-    let failure = Explorer::new(job("asp"))
+    let failure = Explorer::new("asp")
         .and_then(|explorer| explorer.explore(0..seeds(), &Fault::ALL, 4))
         .expect_err("the counting must notice");
     assert!(failure.what.contains("counted"), "{failure}");
+}
+
+/// Hashes of the event logs of some seeds of each job.
+fn log_hashes() -> String {
+    let mut hashes = String::new();
+    for name in Job::NAMES {
+        let explorer = explorer(name);
+        for seed in 0..5 {
+            let faults = explorer.faults(seed, &Fault::ALL, 4);
+            let ran = explorer.run(seed, &faults);
+            let hash = ran.unwrap_or_else(|failure| panic!("{failure}")).log_hash;
+            hashes += &format!("LOG {name} {seed} {hash:016x}\n");
+        }
+    }
+    hashes
+}
+
+#[test]
+fn a_seed_gives_the_same_event_log_in_another_process() {
+    let own = log_hashes();
+    if std::env::var_os("HEDDLE_LOG_HASHES").is_some() {
+        return print!("{own}");
+    }
+    let other = Command::new(std::env::current_exe().expect("this program has a file"))
+        .args([
+            "a_seed_gives_the_same_event_log_in_another_process",
+            "--exact",
+        ])
+        .args(["--nocapture", "--test-threads", "1"])
+        .env("HEDDLE_LOG_HASHES", "1")
+        .output()
+        .expect("this program starts once more");
+    let other = String::from_utf8_lossy(&other.stdout);
+    let other: String = other
+        .lines()
+        .filter_map(|line| line.find("LOG ").map(|at| format!("{}\n", &line[at..])))
+        .collect();
+    assert_eq!(other, own);
 }
 
 #[test]
@@ -168,9 +159,17 @@ fn replay() {
     let (Ok(seed), Ok(name)) = (std::env::var("HEDDLE_SEED"), std::env::var("HEDDLE_JOB")) else {
         return;
     };
-    let seed = seed.parse().expect("a number");
+    let seed = seed.parse().expect("HEDDLE_SEED is a number");
     let explorer = explorer(&name);
-    explorer
-        .replay(seed, &explorer.faults(seed, &Fault::ALL, 4))
+    let faults = match std::env::var("HEDDLE_FAULTS") {
+        Ok(faults) => faults.parse::<Schedule>().expect("HEDDLE_FAULTS"),
+        Err(_) => explorer.faults(seed, &Fault::ALL, 4),
+    };
+    let report = explorer
+        .replay(seed, &faults)
         .unwrap_or_else(|failure| panic!("{failure}"));
+    println!(
+        "faults {faults}: {} events, log {:016x}",
+        report.events, report.log_hash
+    );
 }

@@ -1,22 +1,34 @@
-//! Runs one job under many seeds and faults, and says which run broke a promise.
+//! Runs one job under many seeds and faults on all cores, and says which run broke a promise.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use heddle_protocol::ids::{PhaseNo, Step};
 use heddle_protocol::spec::Consistency;
 
 use super::chance::Chance;
+use super::coverage::Coverage;
+use super::fault::{Fault, Schedule};
 use super::job::Job;
-use super::world::{Bits, Fault, Report, World};
+use super::world::{Bits, Report, World};
+
+/// Lines of a failing run's log that are shown: the last.
+const LINES_MAX: usize = 400;
 
 /// A run that broke a promise.
 #[derive(Clone, Debug)]
 pub struct Failure {
+    /// The job's name.
+    pub job: String,
     /// The seed.
     pub seed: u64,
     /// The faults, before which events.
-    pub faults: Vec<(u64, Fault)>,
+    pub faults: Schedule,
     /// What broke.
     pub what: String,
     /// What happened before, if it was asked for.
@@ -25,20 +37,76 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.trace {
+        for line in &self.trace[self.trace.len().saturating_sub(LINES_MAX)..] {
             writeln!(f, "{line}")?;
         }
+        let Self {
+            job, seed, faults, ..
+        } = self;
+        writeln!(f, "job {job}, seed {seed}, faults {faults}: {}", self.what)?;
         write!(
             f,
-            "seed {} with {:?}: {}",
-            self.seed, self.faults, self.what
+            "to replay: HEDDLE_JOB={job} HEDDLE_SEED={seed} HEDDLE_FAULTS={faults} \
+             cargo test -p heddle-tests --test simulation replay -- --nocapture"
         )
+    }
+}
+
+/// What an exploration came to.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Runs.
+    pub runs: u64,
+    /// Rollbacks in them, the start of each job left out.
+    pub rollbacks: u64,
+    /// Checkpoints committed.
+    pub commits: u64,
+    /// Events.
+    pub events: u64,
+    /// What the faults did.
+    pub coverage: Coverage,
+}
+
+impl Summary {
+    /// Adds another one.
+    pub fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.rollbacks += other.rollbacks;
+        self.commits += other.commits;
+        self.events += other.events;
+        self.coverage.add(&other.coverage);
+    }
+
+    fn add_run(&mut self, report: &Report) {
+        self.runs += 1;
+        self.rollbacks += report.restores as u64 - 1;
+        self.commits += report.commits as u64;
+        self.events += report.events;
+        self.coverage.add(&report.coverage);
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            runs,
+            rollbacks,
+            commits,
+            events,
+            coverage,
+        } = self;
+        writeln!(
+            f,
+            "{runs} runs, {rollbacks} rollbacks, {commits} checkpoints, {events} events"
+        )?;
+        write!(f, "{coverage}")
     }
 }
 
 /// A job and what its undisturbed runs come to.
 #[derive(Clone, Debug)]
 pub struct Explorer {
+    name: String,
     job: Job,
     reference: BTreeMap<(PhaseNo, Step), Bits>,
     /// Events that a run without faults takes, for placing faults.
@@ -46,12 +114,23 @@ pub struct Explorer {
 }
 
 impl Explorer {
-    /// Runs the job without faults under a few seeds; in BSP all of them must agree.
+    /// Runs a named job without faults under a few seeds; in BSP all of them must agree.
     ///
     /// # Errors
-    /// A run that broke a promise.
-    pub fn new(job: Job) -> Result<Self, Box<Failure>> {
+    /// A run that broke a promise, or no such job.
+    pub fn new(name: &str) -> Result<Self, Box<Failure>> {
+        let failure = |seed, what| {
+            Box::new(Failure {
+                job: name.to_owned(),
+                seed,
+                faults: Schedule::default(),
+                what,
+                trace: Vec::new(),
+            })
+        };
+        let job = Job::named(name).ok_or_else(|| failure(0, "no such job".to_owned()))?;
         let mut explorer = Self {
+            name: name.to_owned(),
             job,
             reference: BTreeMap::new(),
             length: 0,
@@ -68,20 +147,23 @@ impl Explorer {
                     }
                 }
             };
-            let report = explorer.run_watched(seed, &[], watch, false)?;
+            let report = explorer.run_watched(seed, &Schedule::default(), watch, false)?;
             explorer.length = explorer.length.max(report.events);
             if let Some(at) = disagree {
-                let what = format!("runs without faults differ at {at:?}");
-                return Err(Box::new(Failure {
+                return Err(failure(
                     seed,
-                    faults: Vec::new(),
-                    what,
-                    trace: Vec::new(),
-                }));
+                    format!("runs without faults differ at {at:?}"),
+                ));
             }
         }
         explorer.reference = reference;
         Ok(explorer)
+    }
+
+    /// The job's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     fn is_bsp(&self) -> bool {
@@ -92,7 +174,7 @@ impl Explorer {
     ///
     /// # Errors
     /// It broke a promise.
-    pub fn run(&self, seed: u64, faults: &[(u64, Fault)]) -> Result<Report, Box<Failure>> {
+    pub fn run(&self, seed: u64, faults: &Schedule) -> Result<Report, Box<Failure>> {
         self.run_watched(seed, faults, |_| {}, false)
     }
 
@@ -100,15 +182,15 @@ impl Explorer {
     ///
     /// # Errors
     /// It broke a promise.
-    pub fn replay(&self, seed: u64, faults: &[(u64, Fault)]) -> Result<Report, Box<Failure>> {
+    pub fn replay(&self, seed: u64, faults: &Schedule) -> Result<Report, Box<Failure>> {
         self.run_watched(seed, faults, |_| {}, true)
     }
 
     fn run_watched(
         &self,
         seed: u64,
-        faults: &[(u64, Fault)],
-        watch: impl FnMut(&World),
+        faults: &Schedule,
+        mut watch: impl FnMut(&World),
         trace: bool,
     ) -> Result<Report, Box<Failure>> {
         let mut world = World::new(self.job.clone(), seed);
@@ -118,13 +200,18 @@ impl Explorer {
         if !self.reference.is_empty() {
             world.expect(self.reference.clone());
         }
-        let checked = world
-            .run(faults, watch)
-            .and_then(|report| self.check(&world, report));
-        checked.map_err(|what| {
+        // A broken assertion of the machines is a broken promise like any other. The world is not used after it but
+        // for its log.
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            let report = world.run(&faults.0, &mut watch)?;
+            self.check(&world, report)
+        }));
+        let ran = ran.unwrap_or_else(|panic| Err(words_of(&*panic)));
+        ran.map_err(|what| {
             Box::new(Failure {
+                job: self.name.clone(),
                 seed,
-                faults: faults.to_vec(),
+                faults: faults.clone(),
                 what,
                 trace: world.take_trace(),
             })
@@ -152,7 +239,7 @@ impl Explorer {
 
     /// The faults of a seed: up to `most`, of these kinds, anywhere in the run.
     #[must_use]
-    pub fn faults(&self, seed: u64, kinds: &[Fault], most: usize) -> Vec<(u64, Fault)> {
+    pub fn faults(&self, seed: u64, kinds: &[Fault], most: usize) -> Schedule {
         let mut chance = Chance::new(seed ^ 0xfa17);
         let count = 1 + chance.below(most);
         let mut faults: Vec<_> = (0..count)
@@ -164,43 +251,82 @@ impl Explorer {
             })
             .collect();
         faults.sort_by_key(|(at, _)| *at);
-        faults
+        Schedule(faults)
     }
 
     /// Runs these seeds with their faults.
     ///
     /// # Errors
-    /// The first run that broke a promise, with its trace.
+    /// The lowest seed found whose run broke a promise, with the fewest faults that still break it and its log.
     pub fn explore(
         &self,
-        seeds: std::ops::Range<u64>,
+        seeds: Range<u64>,
         kinds: &[Fault],
         most: usize,
-    ) -> Result<u64, Box<Failure>> {
-        let mut restores = 0;
-        for seed in seeds {
-            let faults = self.faults(seed, kinds, most);
-            match self.run(seed, &faults) {
-                Ok(report) => restores += report.restores as u64 - 1,
-                Err(_) => {
-                    return Err(self
-                        .replay(seed, &faults)
-                        .err()
-                        .unwrap_or_else(|| unreachable_replay(seed)));
+    ) -> Result<Summary, Box<Failure>> {
+        self.explore_runs(seeds, |seed| (seed, self.faults(seed, kinds, most)))
+    }
+
+    /// Runs with one fault right before each event, in turn under three seeds.
+    ///
+    /// # Errors
+    /// As [`Explorer::explore`].
+    pub fn at_every_event(&self, fault: Fault) -> Result<Summary, Box<Failure>> {
+        self.explore_runs(0..self.length, |at| (at % 3, Schedule(vec![(at, fault)])))
+    }
+
+    fn explore_runs(
+        &self,
+        numbers: Range<u64>,
+        plan: impl Fn(u64) -> (u64, Schedule) + Sync,
+    ) -> Result<Summary, Box<Failure>> {
+        let next = AtomicU64::new(numbers.start);
+        let failed: Mutex<Option<u64>> = Mutex::new(None);
+        let total: Mutex<Summary> = Mutex::default();
+        let work = || {
+            let mut summary = Summary::default();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= numbers.end || lock(&failed).is_some() {
+                    break;
+                }
+                let (seed, faults) = plan(number);
+                match self.run(seed, &faults) {
+                    Ok(report) => summary.add_run(&report),
+                    Err(_) => {
+                        let mut failed = lock(&failed);
+                        *failed = Some(failed.map_or(number, |known| known.min(number)));
+                    }
                 }
             }
+            lock(&total).add(&summary);
+        };
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        thread::scope(|scope| {
+            for _ in 0..cores {
+                scope.spawn(work);
+            }
+        });
+        if let Some(number) = *lock(&failed) {
+            let (seed, faults) = plan(number);
+            return Err(self.shrink(seed, faults));
         }
-        Ok(restores)
+        let total = lock(&total).clone();
+        Ok(total)
     }
 }
 
-fn unreachable_replay(seed: u64) -> Box<Failure> {
-    let what =
-        "the run failed once and not again: something in it is not drawn from the seed".to_owned();
-    Box::new(Failure {
-        seed,
-        faults: Vec::new(),
-        what,
-        trace: Vec::new(),
-    })
+/// What is behind a lock, also if another run panicked while it held it: only sums are.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let words = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panicked: {}", words.unwrap_or("without a word"))
 }

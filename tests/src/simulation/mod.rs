@@ -7,19 +7,26 @@
 //! - ASP: every step counted once;
 //! - a manifest names files of its own cut; no cut is committed twice; no epoch is told before it is durable.
 //!
-//! A failing run prints the command that replays it.
+//! A failing run prints the command that replays it, with as few of its faults as still make it fail. Every run has an
+//! event log, whose hash is the same for the same seed in every process; what the faults did is counted in [`Coverage`].
 
 mod am;
 mod chance;
+mod coverage;
 mod explorer;
+mod fault;
 mod job;
+mod jobs;
 mod pserver;
 mod scene;
+mod shrink;
 mod trainer;
 mod world;
 
 pub use chance::Chance;
-pub use explorer::{Explorer, Failure};
+pub use coverage::{Count, Coverage};
+pub use explorer::{Explorer, Failure, Summary};
+pub use fault::{Fault, Schedule};
 pub use job::Job;
 pub use scene::{A, B, Scene};
-pub use world::{Bits, Fault, Report, World};
+pub use world::{Bits, Report, World};

@@ -6,10 +6,12 @@ use heddle_am_core::{Checkpoint, Record};
 use heddle_protocol::control::Command;
 use heddle_protocol::ids::{PhaseNo, Step, TableId};
 use heddle_protocol::manifest::{Manifest, Work};
-use heddle_protocol::view::JobState;
+use heddle_protocol::view::{self, JobState};
 
+use super::super::coverage::Coverage;
+use super::super::fault::Fault;
 use super::super::job::{COUNTS, WEIGHTS};
-use super::fault::Fault;
+use super::log::Brief;
 use super::{Bits, Body, World};
 
 /// What a run came to.
@@ -27,6 +29,10 @@ pub struct Report {
     pub commits: usize,
     /// Rollbacks ordered, the start of the job included.
     pub restores: usize,
+    /// Hash of the event log.
+    pub log_hash: u64,
+    /// What its faults did.
+    pub coverage: Coverage,
 }
 
 impl World {
@@ -45,8 +51,8 @@ impl World {
         let mut faults: VecDeque<_> = faults.to_vec().into();
         while self.outcome.is_none() {
             while faults.front().is_some_and(|(at, _)| *at <= self.events) {
-                if let Some((_, fault)) = faults.pop_front() {
-                    self.inject(fault)?;
+                if let Some((at, fault)) = faults.pop_front() {
+                    self.inject(at, fault)?;
                 }
             }
             self.step()?;
@@ -82,7 +88,29 @@ impl World {
                 .iter()
                 .filter(|record| matches!(record, Record::Restore { .. }))
                 .count(),
+            log_hash: self.log_hash(),
+            coverage: self.coverage.clone(),
         })
+    }
+
+    /// Takes in what people are told; says whether a run without faults has that too.
+    pub(super) fn note(&mut self, event: &view::Event) {
+        self.tell(format_args!("AM: {}", Brief(event)));
+        match event {
+            view::Event::Lost { .. }
+            | view::Event::CheckpointGivenUp { .. }
+            | view::Event::CheckpointDamaged { .. }
+            | view::Event::StorageWait(_)
+            | view::Event::Recovered(_)
+            | view::Event::Warning { .. } => self.coverage.changed(),
+            view::Event::Started { .. }
+            | view::Event::Registered { .. }
+            | view::Event::PhaseBegun { .. }
+            | view::Event::Progress { .. }
+            | view::Event::Evaluated(_)
+            | view::Event::CheckpointCommitted(_)
+            | view::Event::Ended { .. } => {}
+        }
     }
 
     /// Values of a table in the last checkpoint.
@@ -180,7 +208,7 @@ impl World {
                 ));
             }
         }
-        self.tell(format!(
+        self.tell(format_args!(
             "checkpoint {} of phase {} is committed: {:?}",
             manifest.cut, manifest.phase, manifest.work
         ));

@@ -8,6 +8,9 @@ use super::{Control, Item, Wire, World};
 
 impl World {
     pub(super) fn open_control(&mut self, number: u64) -> Result<(), String> {
+        if self.am.is_some() {
+            self.connects(number, None);
+        }
         let Some(container) = self.containers.get_mut(&number) else {
             return Ok(());
         };

@@ -38,6 +38,7 @@ impl World {
         match opened {
             Ok((pserver, conn)) => {
                 let data = self.number();
+                self.connects(number, Some(endpoint));
                 self.data.insert(
                     data,
                     Data {
@@ -84,13 +85,12 @@ impl World {
         else {
             return Ok(());
         };
-        if let Some(trace) = &mut self.trace {
-            let h = frame.header;
-            trace.push(format!(
-                "{:>6} frame {data} {:?} #{} unit {} step {} part {} shard {} flags {:#x}",
-                self.events, h.kind, h.request, h.unit, h.step, h.part, h.shard, h.flags
-            ));
-        }
+        let h = frame.header;
+        let what = format_args!(
+            "frame {data} {:?} #{} unit {} step {} part {} shard {} flags {:#x}",
+            h.kind, h.request, h.unit, h.step, h.part, h.shard, h.flags
+        );
+        self.log.note(self.events, self.now_ms, what);
         let mut out = Vec::new();
         if !pserver.frame(conn, &frame, &mut out) {
             self.wires
@@ -114,13 +114,12 @@ impl World {
             Effect::Values { header, rows, .. } => self.values(pserver, &header, &rows),
             Effect::Close { .. } | Effect::Report(_) => return Err("not a reply".to_owned()),
         };
-        if let Some(trace) = &mut self.trace {
-            let h = header;
-            trace.push(format!(
-                "{:>6} reply {data} {:?} {:?} #{} unit {} step {} part {} shard {} flags {:#x}",
-                self.events, h.kind, h.status, h.request, h.unit, h.step, h.part, h.shard, h.flags
-            ));
-        }
+        let h = header;
+        let what = format_args!(
+            "reply {data} {:?} {:?} #{} unit {} step {} part {} shard {} flags {:#x}",
+            h.kind, h.status, h.request, h.unit, h.step, h.part, h.shard, h.flags
+        );
+        self.log.note(self.events, self.now_ms, what);
         let now_ms = self.now_ms;
         if let Some(Container {
             body: Body::Trainer(trainer),

@@ -1,10 +1,11 @@
 //! The ApplicationMaster's end: its events, and its actions on journal, store and cluster.
 
 use heddle_am_core::{Action, ContainerId, Event, Exit, Kept, Probe, StoreCall, Stored};
+use heddle_protocol::control::Command;
 
 use super::super::am::Am;
 use super::super::job::LEASE_MS;
-use super::fault::node_of;
+use super::inject::node_of;
 use super::{Body, CLUSTER, Item, JOURNAL, PROBES, STORE, Wire, World};
 
 impl World {
@@ -17,7 +18,10 @@ impl World {
             })
             .collect();
         let (am, actions) = Am::start(self.job.config(), &mut self.durable, kept, self.now_ms);
-        self.tell(format!("ApplicationMaster {} starts", am.generation));
+        self.tell(format_args!("ApplicationMaster {} starts", am.generation));
+        if am.generation.0 > 1 {
+            self.coverage.changed();
+        }
         self.am = Some(am);
         self.cluster_heard_ms = self.now_ms;
         // The first actions of an attempt cannot break a promise that is checked here.
@@ -114,7 +118,7 @@ impl World {
                 Action::Stop {
                     container, member, ..
                 } => {
-                    self.tell(format!("{member} is stopped"));
+                    self.tell(format_args!("{member} is stopped"));
                     if let Ok(number) = container.0.parse() {
                         self.end_process(number, Exit::Code(0))?;
                     }
@@ -125,6 +129,9 @@ impl World {
                     ..
                 } => {
                     self.check_command(&command)?;
+                    if matches!(*command, Command::Drain) {
+                        self.coverage.changed();
+                    }
                     if let Some(down) = self.am.as_ref().and_then(|am| {
                         am.down(connection, Some(std::sync::Arc::unwrap_or_clone(command)))
                     }) {
@@ -148,12 +155,12 @@ impl World {
                     self.push(Wire::Am(PROBES), Item::Probe(member, endpoint))
                 }
                 Action::Notice(event) => {
-                    if self.trace.is_some() {
-                        self.tell(format!("AM: {event:?}"));
-                    }
+                    self.note(&event);
                 }
                 Action::Finish(outcome) => self.outcome = Some(*outcome),
-                Action::CancelAsk { .. } | Action::Release { .. } | Action::Answer { .. } => {}
+                // An operator's order was carried out.
+                Action::Answer { .. } => self.coverage.changed(),
+                Action::CancelAsk { .. } | Action::Release { .. } => {}
             }
         }
         Ok(())

@@ -6,11 +6,13 @@
 mod checks;
 mod control;
 mod data;
-mod fault;
+mod inject;
+mod log;
 mod master;
 mod processes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::net::SocketAddr;
 
 use heddle_agent::machine as agent;
@@ -23,13 +25,13 @@ use uuid::Uuid;
 
 use super::am::{Am, Durable};
 use super::chance::Chance;
+use super::coverage::Coverage;
 use super::job::Job;
 use super::pserver::{self, Pserver};
 use super::trainer::{self, Trainer};
 
 pub use checks::Report;
-pub use fault::Fault;
-use processes::short;
+use log::{Brief, Log};
 
 /// Values of all tables, by bits.
 pub type Bits = Vec<u32>;
@@ -99,6 +101,7 @@ struct Data {
 /// A simulated cluster with one job.
 pub struct World {
     job: Job,
+    seed: u64,
     chance: Chance,
     now_ms: u64,
     events: u64,
@@ -115,6 +118,8 @@ pub struct World {
     gone: BTreeSet<u64>,
     controls: BTreeMap<u64, Control>,
     data: BTreeMap<u64, Data>,
+    /// Who has had a connection to where: one more is one again.
+    connected: BTreeSet<(u64, Option<SocketAddr>)>,
     wires: BTreeMap<Wire, VecDeque<Item>>,
     numbers: u64,
     commits: usize,
@@ -122,8 +127,9 @@ pub struct World {
     cuts_seen: BTreeSet<CutId>,
     /// States of a run without faults by (phase, step), to hold every checkpoint against (BSP).
     reference: Option<BTreeMap<(PhaseNo, Step), Bits>>,
-    /// What happened, newest last, if it is to be told.
-    trace: Option<Vec<String>>,
+    log: Log,
+    /// Of the faults so far.
+    coverage: Coverage,
     outcome: Option<Outcome>,
 }
 
@@ -133,6 +139,7 @@ impl World {
     pub fn new(job: Job, seed: u64) -> Self {
         let mut world = Self {
             job,
+            seed,
             chance: Chance::new(seed),
             now_ms: 0,
             events: 0,
@@ -146,27 +153,35 @@ impl World {
             gone: BTreeSet::new(),
             controls: BTreeMap::new(),
             data: BTreeMap::new(),
+            connected: BTreeSet::new(),
             wires: BTreeMap::new(),
             numbers: 0,
             commits: 0,
             computed: 0,
             cuts_seen: BTreeSet::new(),
             reference: None,
-            trace: None,
+            log: Log::new(),
+            coverage: Coverage::default(),
             outcome: None,
         };
         world.start_am();
         world
     }
 
-    /// Remembers what happens, for [`World::take_trace`].
+    /// Remembers what happens in words, for [`World::take_trace`].
     pub fn keep_trace(&mut self) {
-        self.trace = Some(Vec::new());
+        self.log.keep_lines();
     }
 
     /// What happened so far.
     pub fn take_trace(&mut self) -> Vec<String> {
-        self.trace.take().unwrap_or_default()
+        self.log.take_lines()
+    }
+
+    /// A hash of all that happened so far, in its order.
+    #[must_use]
+    pub fn log_hash(&self) -> u64 {
+        self.log.hash()
     }
 
     /// Holds every checkpoint against these states.
@@ -317,12 +332,10 @@ impl World {
                     return Ok(());
                 };
                 if let Some(command) = &down.command {
-                    let text = format!("{} hears {}", container.member, short(command));
-                    self.tell(text);
+                    let name = Brief(command);
+                    let what = format_args!("{} hears {name}", container.member);
+                    self.log.note(self.events, self.now_ms, what);
                 }
-                let Some(container) = self.containers.get_mut(&number) else {
-                    return Ok(());
-                };
                 let outputs = container.agent.on(agent::Input::Line(down), self.now_ms);
                 self.agent_wants(number, outputs)
             }
@@ -364,6 +377,13 @@ impl World {
         }
     }
 
+    /// A connection of a container opens, to a pserver or to the ApplicationMaster.
+    fn connects(&mut self, number: u64, endpoint: Option<SocketAddr>) {
+        if !self.connected.insert((number, endpoint)) {
+            self.coverage.changed();
+        }
+    }
+
     fn push(&mut self, wire: Wire, item: Item) {
         self.wires.entry(wire).or_default().push_back(item);
     }
@@ -373,10 +393,7 @@ impl World {
         self.numbers
     }
 
-    pub(super) fn tell(&mut self, text: String) {
-        let (events, now_ms) = (self.events, self.now_ms);
-        if let Some(trace) = &mut self.trace {
-            trace.push(format!("{events:>6} {now_ms:>8} ms  {text}"));
-        }
+    pub(super) fn tell(&mut self, what: fmt::Arguments<'_>) {
+        self.log.note(self.events, self.now_ms, what);
     }
 }

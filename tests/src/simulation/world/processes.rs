@@ -9,6 +9,7 @@ use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role};
 
 use super::super::pserver::{self, Pserver};
 use super::super::trainer::{self, Trainer};
+use super::log::Brief;
 use super::{Body, CLUSTER, Container, Item, Wire, World};
 
 impl World {
@@ -104,8 +105,8 @@ impl World {
                     }
                 }
                 agent::Output::Exit(exit) => {
-                    let text = format!("{} exits: {exit:?}", container.member);
-                    self.tell(text);
+                    let member = container.member;
+                    self.tell(format_args!("{member} exits: {exit:?}"));
                     self.end_process(number, Exit::Code(i32::from(exit.code())))?;
                 }
             }
@@ -143,13 +144,8 @@ impl World {
         let Some(container) = self.containers.get_mut(&number) else {
             return Ok(());
         };
-        if self.trace.is_some() {
-            let text = format!("{} says {}", container.member, brief(&report));
-            self.tell(text);
-        }
-        let Some(container) = self.containers.get_mut(&number) else {
-            return Ok(());
-        };
+        let what = format_args!("{} says {}", container.member, Brief(&report));
+        self.log.note(self.events, self.now_ms, what);
         let outputs = container
             .agent
             .on(agent::Input::Report(Box::new(report)), self.now_ms);
@@ -294,15 +290,4 @@ fn beat(container: &Container, now_ms: u64) -> Beat {
         compute_ms: now_ms,
         ..Beat::default()
     }
-}
-
-pub(super) fn short(command: &Command) -> String {
-    match command {
-        Command::Welcome(_) => "Welcome".to_owned(),
-        other => brief(other),
-    }
-}
-
-pub(super) fn brief(message: &impl std::fmt::Debug) -> String {
-    format!("{message:?}").chars().take(220).collect()
 }

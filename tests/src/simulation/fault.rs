@@ -1,0 +1,100 @@
+//! What can go wrong in a simulated job, and lists of it as they are written for a replay.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// A trainer's process dies.
+    KillTrainer,
+    /// A pserver's process dies.
+    KillPserver,
+    /// The ApplicationMaster dies; containers live on.
+    KillAm,
+    /// The ApplicationMaster dies and all containers with it.
+    KillAll,
+    /// The cluster gives a trainer up whose process goes on.
+    LoseTrainer,
+    /// The cluster gives a pserver up whose process goes on.
+    LosePserver,
+    /// A data connection breaks.
+    BreakData,
+    /// A control connection breaks.
+    BreakControl,
+    /// An operator asks for a checkpoint.
+    Cut,
+    /// A process stands still for a while.
+    Pause,
+    /// The cluster says that it may take a container.
+    Preempt,
+    /// The cluster says that a node will be gone.
+    NodeLeaves,
+    /// An operator asks for another number of trainers.
+    Scale,
+    /// The ResourceManager does not answer for a while.
+    Silence,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::KillTrainer,
+        Self::KillPserver,
+        Self::KillAm,
+        Self::KillAll,
+        Self::LoseTrainer,
+        Self::LosePserver,
+        Self::BreakData,
+        Self::BreakControl,
+        Self::Cut,
+        Self::Pause,
+        Self::Preempt,
+        Self::NodeLeaves,
+        Self::Scale,
+        Self::Silence,
+    ];
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let named = Self::ALL
+            .into_iter()
+            .find(|fault| format!("{fault:?}") == name);
+        named.ok_or_else(|| format!("no fault is named {name:?}"))
+    }
+}
+
+/// Faults, each right before an event of the run, in order: `120:KillAm,300:BreakData`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule(pub Vec<(u64, Fault)>);
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (at, fault)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{at}:{fault:?}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let one = |part: &str| {
+            let (at, fault) = part
+                .split_once(':')
+                .ok_or_else(|| format!("{part:?} is not EVENT:FAULT"))?;
+            let at = at
+                .parse()
+                .map_err(|_| format!("{at:?} is not the number of an event"))?;
+            Ok((at, fault.parse()?))
+        };
+        let parts = text.split(',').filter(|part| !part.is_empty());
+        parts.map(one).collect::<Result<_, _>>().map(Self)
+    }
+}
