@@ -11,7 +11,9 @@ use std::process::Command;
 use heddle_tests::simulation::{Explorer, Fault, Job, Schedule, Summary};
 
 /// Seeds of one job's exploration unless `HEDDLE_SEEDS` says more.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 250;
+/// Faults of a run, at the most.
+const FAULTS_MAX: usize = 5;
 
 fn explorer(name: &str) -> Explorer {
     Explorer::new(name).unwrap_or_else(|failure| panic!("{failure}"))
@@ -89,7 +91,7 @@ mod promises {
         let started = std::time::Instant::now();
         let mut total = Summary::default();
         for name in Job::NAMES {
-            let explored = explorer(name).explore(0..seeds(), &Fault::ALL, 4);
+            let explored = explorer(name).explore(0..seeds(), &Fault::ALL, FAULTS_MAX);
             total.add(&explored.unwrap_or_else(|failure| panic!("{failure}")));
         }
         let per_minute = total.runs as f64 / started.elapsed().as_secs_f64() * 60.0;
@@ -111,7 +113,7 @@ mod promises {
 fn without_the_once_only_memory_some_step_is_counted_twice() {
     // A task handed to a second trainer near the end of a pass is enough: no fault is needed.
     let failure = Explorer::new("asp")
-        .and_then(|explorer| explorer.explore(0..seeds(), &Fault::ALL, 4))
+        .and_then(|explorer| explorer.explore(0..seeds(), &Fault::ALL, FAULTS_MAX))
         .expect_err("the counting must notice");
     assert!(failure.what.contains("counted"), "{failure}");
 }
@@ -122,7 +124,7 @@ fn log_hashes() -> String {
     for name in Job::NAMES {
         let explorer = explorer(name);
         for seed in 0..5 {
-            let faults = explorer.faults(seed, &Fault::ALL, 4);
+            let faults = explorer.faults(seed, &Fault::ALL, FAULTS_MAX);
             let ran = explorer.run(seed, &faults);
             let hash = ran.unwrap_or_else(|failure| panic!("{failure}")).log_hash;
             hashes += &format!("LOG {name} {seed} {hash:016x}\n");
@@ -163,7 +165,7 @@ fn replay() {
     let explorer = explorer(&name);
     let faults = match std::env::var("HEDDLE_FAULTS") {
         Ok(faults) => faults.parse::<Schedule>().expect("HEDDLE_FAULTS"),
-        Err(_) => explorer.faults(seed, &Fault::ALL, 4),
+        Err(_) => explorer.faults(seed, &Fault::ALL, FAULTS_MAX),
     };
     let report = explorer
         .replay(seed, &faults)

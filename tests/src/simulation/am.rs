@@ -1,78 +1,18 @@
 //! A simulated ApplicationMaster: the real [`Core`], and in place of its driver's IO what a run of this simulation
-//! remembers: journal, checkpoints, files.
+//! remembers ([`Durable`]).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Kept, Mono, Now, Record,
-    Recovered, StoreCall, Stored,
+    Action, Config, ConnectionId, ContainerId, Core, Event, Kept, Mono, Now, Recovered,
 };
 use heddle_protocol::control::{Command, Down, Up, UpLine};
 use heddle_protocol::ids::{Attempt, Generation, Member};
-use uuid::Uuid;
 
-use super::pserver::Saved;
+use super::store::Durable;
 
-/// What outlives every process.
-#[derive(Default)]
-pub struct Durable {
-    /// All records, in order.
-    pub journal: Vec<Record>,
-    /// Complete checkpoints, oldest first, removed ones left out.
-    pub checkpoints: Vec<Checkpoint>,
-    /// Shard files by name.
-    pub files: BTreeMap<Uuid, Saved>,
-    /// The highest claim.
-    pub generation: u32,
-}
-
-impl Durable {
-    /// Does a store call.
-    pub fn store(&mut self, generation: u32, call: &StoreCall) -> Stored {
-        if generation != self.generation {
-            return Stored::Fenced {
-                error: format!("generation {}", self.generation),
-            };
-        }
-        match call {
-            StoreCall::Stage { cut } => Stored::Staged(format!("/staging/{cut}")),
-            StoreCall::Commit {
-                staging: _,
-                manifest,
-            } => {
-                let checkpoint = Checkpoint {
-                    dir: format!("/checkpoints/{}", manifest.cut),
-                    manifest: Arc::new((**manifest).clone()),
-                };
-                self.checkpoints.push(checkpoint.clone());
-                Stored::Committed(Box::new(checkpoint))
-            }
-            StoreCall::Discard { .. } => Stored::Done,
-            StoreCall::Retain { keep, base, .. } => {
-                let excess = self.checkpoints.len().saturating_sub(*keep as usize);
-                let mut seen = 0;
-                self.checkpoints.retain(|checkpoint| {
-                    seen += 1;
-                    seen > excess || checkpoint.manifest.cut == *base
-                });
-                Stored::Done
-            }
-            StoreCall::OlderBase { below, .. } => {
-                let older = self
-                    .checkpoints
-                    .iter()
-                    .rev()
-                    .find(|checkpoint| checkpoint.manifest.cut < *below);
-                Stored::Base {
-                    base: older.cloned().map(Box::new),
-                    damaged: Vec::new(),
-                }
-            }
-            StoreCall::PublishModel { dir, .. } => Stored::Published(dir.clone()),
-        }
-    }
-}
+/// Simulated time starts here on the wall, so that a clock that is set back stays positive.
+const WALL_START_MS: i64 = 1_700_000_000_000;
 
 /// One attempt of the ApplicationMaster.
 pub struct Am {
@@ -82,36 +22,56 @@ pub struct Am {
     pub attempt: Attempt,
     /// Its claim.
     pub generation: Generation,
+    /// When the ResourceManager last answered it.
+    pub cluster_heard_ms: u64,
+    /// It stands still before this event.
+    pub paused_until: u64,
+    /// How far its clocks are ahead of simulated time: the wall's, which may be behind, and its own.
+    pub wall_offset_ms: i64,
+    /// See above; never lowered.
+    pub mono_offset_ms: u64,
     /// Control connections: who is at the other end, as far as proven, and whether it has registered.
     sessions: BTreeMap<ConnectionId, (Member, bool)>,
+    /// The connection on which each container registered last.
+    current: BTreeMap<Member, ConnectionId>,
     /// The highest report of each container that was taken in.
     heard: BTreeMap<Member, u64>,
 }
 
 impl Am {
-    /// Claims the lineage and starts.
+    /// Claims the lineage and starts. `looks_deep`: whether damaged files are noticed now or when they are read.
     pub fn start(
         config: Config,
         durable: &mut Durable,
         kept: Vec<Kept>,
         now_ms: u64,
+        looks_deep: bool,
     ) -> (Self, Vec<Action>) {
         durable.generation += 1;
         let generation = Generation(durable.generation);
         let attempt = Attempt(durable.generation);
+        let (base, damaged) = match looks_deep {
+            true => durable.newest_whole(None),
+            false => (durable.checkpoints.last().cloned(), Vec::new()),
+        };
         let mut am = Self {
             core: Core::new(config),
             attempt,
             generation,
+            cluster_heard_ms: now_ms,
+            paused_until: 0,
+            wall_offset_ms: 0,
+            mono_offset_ms: 0,
             sessions: BTreeMap::new(),
+            current: BTreeMap::new(),
             heard: BTreeMap::new(),
         };
         let recovered = Recovered {
             attempt,
             generation,
             journal: durable.journal.clone(),
-            damaged: Vec::new(),
-            base: durable.checkpoints.last().cloned(),
+            damaged,
+            base,
             checkpoints: durable.checkpoints.clone(),
             kept,
         };
@@ -121,13 +81,21 @@ impl Am {
 
     /// One event.
     pub fn on(&mut self, event: Event, now_ms: u64) -> Vec<Action> {
+        let wall_ms = WALL_START_MS + now_ms as i64 + self.wall_offset_ms;
         self.core.on(
             event,
             Now {
-                mono: Mono(now_ms),
-                wall_ms: now_ms,
+                mono: Mono(now_ms + self.mono_offset_ms),
+                wall_ms: wall_ms.max(0) as u64,
             },
         )
+    }
+
+    /// When its core wants to be called, in simulated time.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        let deadline = self.core.next_deadline()?;
+        Some(deadline.0.saturating_sub(self.mono_offset_ms))
     }
 
     /// A container has proven who it is.
@@ -156,6 +124,7 @@ impl Am {
         } = line.report
         {
             *registered = true;
+            self.current.insert(member, connection);
             let container = Some(container.clone());
             return (
                 Some(Event::Registered {
@@ -171,7 +140,8 @@ impl Am {
                 false,
             );
         }
-        if !*registered {
+        // What the core takes from a connection that was replaced, it drops: it must come again on the one that stands.
+        if !*registered || self.current.get(member) != Some(&connection) {
             return (None, false);
         }
         if line.seq > 0 {
@@ -195,6 +165,15 @@ impl Am {
     pub fn closed(&mut self, connection: ConnectionId) -> Option<Event> {
         let (_, registered) = self.sessions.remove(&connection)?;
         registered.then_some(Event::Closed { connection })
+    }
+
+    /// Whether the last connection of each of so many containers stands: those that the core can count on.
+    #[must_use]
+    pub fn connected(&self, of: impl Fn(Member) -> bool) -> usize {
+        let stands = |(member, connection): &(&Member, &ConnectionId)| {
+            of(**member) && self.sessions.contains_key(connection)
+        };
+        self.current.iter().filter(stands).count()
     }
 
     /// What goes down a connection, if it is still there.

@@ -1,24 +1,23 @@
 //! Runs one job under many seeds and faults on all cores, and says which run broke a promise.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
-use heddle_protocol::ids::{PhaseNo, Step};
 use heddle_protocol::spec::Consistency;
 
 use super::chance::Chance;
 use super::coverage::Coverage;
 use super::fault::{Fault, Schedule};
 use super::job::Job;
-use super::world::{Bits, Report, World};
+use super::world::{Ended, Reference, Report, World};
 
 /// Lines of a failing run's log that are shown: the last.
-const LINES_MAX: usize = 400;
+const LINES_MAX: usize = 150;
 
 /// A run that broke a promise.
 #[derive(Clone, Debug)]
@@ -59,6 +58,8 @@ pub struct Summary {
     pub runs: u64,
     /// Rollbacks in them, the start of each job left out.
     pub rollbacks: u64,
+    /// Jobs that failed for a good reason and were submitted again.
+    pub resubmitted: u64,
     /// Checkpoints committed.
     pub commits: u64,
     /// Events.
@@ -72,6 +73,7 @@ impl Summary {
     pub fn add(&mut self, other: &Self) {
         self.runs += other.runs;
         self.rollbacks += other.rollbacks;
+        self.resubmitted += other.resubmitted;
         self.commits += other.commits;
         self.events += other.events;
         self.coverage.add(&other.coverage);
@@ -79,7 +81,8 @@ impl Summary {
 
     fn add_run(&mut self, report: &Report) {
         self.runs += 1;
-        self.rollbacks += report.restores as u64 - 1;
+        self.rollbacks += (report.restores as u64).saturating_sub(1);
+        self.resubmitted += u64::from(report.resubmitted);
         self.commits += report.commits as u64;
         self.events += report.events;
         self.coverage.add(&report.coverage);
@@ -91,13 +94,14 @@ impl fmt::Display for Summary {
         let Self {
             runs,
             rollbacks,
+            resubmitted,
             commits,
             events,
             coverage,
         } = self;
         writeln!(
             f,
-            "{runs} runs, {rollbacks} rollbacks, {commits} checkpoints, {events} events"
+            "{runs} runs, {rollbacks} rollbacks, {resubmitted} jobs submitted again, {commits} checkpoints, {events} events"
         )?;
         write!(f, "{coverage}")
     }
@@ -108,7 +112,9 @@ impl fmt::Display for Summary {
 pub struct Explorer {
     name: String,
     job: Job,
-    reference: BTreeMap<(PhaseNo, Step), Bits>,
+    reference: Arc<Reference>,
+    /// Fingerprints of checkpoints that a job was continued from to a right end.
+    proven: Arc<Mutex<BTreeSet<u64>>>,
     /// Events that a run without faults takes, for placing faults.
     pub length: u64,
 }
@@ -132,10 +138,11 @@ impl Explorer {
         let mut explorer = Self {
             name: name.to_owned(),
             job,
-            reference: BTreeMap::new(),
+            reference: Arc::default(),
+            proven: Arc::default(),
             length: 0,
         };
-        let mut reference: BTreeMap<(PhaseNo, Step), Bits> = BTreeMap::new();
+        let mut reference = Reference::new();
         for seed in 0..4 {
             let mut disagree = None;
             let bsp = explorer.is_bsp();
@@ -156,7 +163,7 @@ impl Explorer {
                 ));
             }
         }
-        explorer.reference = reference;
+        explorer.reference = Arc::new(reference);
         Ok(explorer)
     }
 
@@ -197,14 +204,14 @@ impl Explorer {
         if trace {
             world.keep_trace();
         }
-        if !self.reference.is_empty() {
-            world.expect(self.reference.clone());
-        }
+        self.expect_of(&mut world);
         // A broken assertion of the machines is a broken promise like any other. The world is not used after it but
         // for its log.
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let report = world.run(&faults.0, &mut watch)?;
-            self.check(&world, report)
+            self.check(&world, &report)?;
+            self.continue_from_each(&mut world, seed)?;
+            Ok(report)
         }));
         let ran = ran.unwrap_or_else(|panic| Err(words_of(&*panic)));
         ran.map_err(|what| {
@@ -218,7 +225,16 @@ impl Explorer {
         })
     }
 
-    fn check(&self, world: &World, report: Report) -> Result<Report, String> {
+    fn expect_of(&self, world: &mut World) {
+        if !self.reference.is_empty() {
+            world.expect(Arc::clone(&self.reference));
+        }
+    }
+
+    fn check(&self, world: &World, report: &Report) -> Result<(), String> {
+        if report.ended == Ended::NoCheckpointIsWhole {
+            return Ok(());
+        }
         let counts = world.final_counts();
         if counts != self.job.counts() {
             return Err(format!(
@@ -234,7 +250,32 @@ impl Explorer {
                 "the end differs from an undisturbed run's at {at:?}"
             ));
         }
-        Ok(report)
+        Ok(())
+    }
+
+    /// Continues the job from each checkpoint that it committed, in a cluster of its own, to its end. What was continued
+    /// from once, in this run or in another one, is left out.
+    fn continue_from_each(&self, world: &mut World, seed: u64) -> Result<(), String> {
+        for durable in world.committed() {
+            let print = durable.fingerprint();
+            if lock(&self.proven).contains(&print) {
+                continue;
+            }
+            let cut = durable.checkpoints.last().map(|c| c.manifest.cut);
+            let mut clone = World::resumed(self.job.clone(), seed ^ print, durable);
+            self.expect_of(&mut clone);
+            if world.keeps_trace() {
+                clone.keep_trace();
+            }
+            let ran = clone.run(&[], |_| {});
+            ran.and_then(|report| self.check(&clone, &report))
+                .map_err(|what| {
+                    world.append_trace(clone.take_trace());
+                    format!("continued from {cut:?}: {what}")
+                })?;
+            lock(&self.proven).insert(print);
+        }
+        Ok(())
     }
 
     /// The faults of a seed: up to `most`, of these kinds, anywhere in the run.

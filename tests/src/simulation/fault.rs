@@ -34,11 +34,45 @@ pub enum Fault {
     Scale,
     /// The ResourceManager does not answer for a while.
     Silence,
+    /// A process ends with a bad exit code.
+    Crash,
+    /// The next processes of a slot end soon after their start.
+    CrashLoop,
+    /// The processes of a slot need more memory than the spec gives; the cluster ends them for it.
+    OutOfMemory,
+    /// The cluster starts another ApplicationMaster while the one before lives on.
+    TwoAms,
+    /// The ApplicationMaster stands still for a while.
+    PauseAm,
+    /// The wall clock of the ApplicationMaster's node is set.
+    WallJumps,
+    /// The monotonic clock of the ApplicationMaster leaps, as after a sleep of its machine.
+    ClockLeaps,
+    /// A control connection is slow in one direction.
+    LagControl,
+    /// A data connection is slow in one direction.
+    LagData,
+    /// Nothing comes through between a container and the ApplicationMaster, in one direction or both.
+    CutOffControl,
+    /// Nothing comes through between a trainer and a pserver, in one direction or both.
+    CutOffData,
+    /// No probe of a port is answered for a while.
+    SilentProbes,
+    /// The next calls to the storage fail.
+    CallFails,
+    /// The next calls to the storage are done or not, and nobody can find out.
+    CallUnknown,
+    /// The storage does not answer for a while.
+    StorageDown,
+    /// The journal cannot be written any more.
+    JournalFails,
+    /// A file of a checkpoint is damaged.
+    Corrupt,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 31] = [
         Self::KillTrainer,
         Self::KillPserver,
         Self::KillAm,
@@ -53,6 +87,23 @@ impl Fault {
         Self::NodeLeaves,
         Self::Scale,
         Self::Silence,
+        Self::Crash,
+        Self::CrashLoop,
+        Self::OutOfMemory,
+        Self::TwoAms,
+        Self::PauseAm,
+        Self::WallJumps,
+        Self::ClockLeaps,
+        Self::LagControl,
+        Self::LagData,
+        Self::CutOffControl,
+        Self::CutOffData,
+        Self::SilentProbes,
+        Self::CallFails,
+        Self::CallUnknown,
+        Self::StorageDown,
+        Self::JournalFails,
+        Self::Corrupt,
     ];
 }
 

@@ -14,8 +14,8 @@ use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::spec::{
     Algorithm, AmSpec, BadRecords, Bytes, CheckpointSpec, Consistency, DataFormat, DataSpec,
     DurationMs, Every, JobSpec, ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt,
-    Optimizer, OutputSpec, PserverSpec, RunSpec, Share, TableKind, TableSpec, TaskSize,
-    TrainerSpec, TrainingSpec,
+    Optimizer, OutputSpec, PhaseKind, PserverSpec, RunSpec, Share, TableKind, TableSpec, TaskSize,
+    TrainerSpec, TrainingSpec, phase_kind,
 };
 use heddle_shard::ShardConfig;
 
@@ -53,6 +53,42 @@ pub struct Job {
     pub shards: u32,
     /// When to take checkpoints.
     pub every: Every,
+    /// Data threads of each pserver.
+    pub data_threads: u32,
+    /// Evaluations without a better loss after which training ends; 0: never.
+    pub early_stop: u32,
+    /// Loss of the evaluation after each pass; 1 after the last of them.
+    pub losses: Vec<f64>,
+    /// Whether the model is exported.
+    pub output: bool,
+    /// What a shard may use for copies of snapshots, for gradients that come early and for frames that wait, bytes.
+    pub room: Room,
+}
+
+/// Room of a shard, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Copies of what snapshots hold.
+    pub copies: usize,
+    /// BSP: gradients of lanes before whose turn.
+    pub early: usize,
+    /// Frames that wait.
+    pub waiting: usize,
+}
+
+impl Room {
+    /// For everything.
+    pub const AMPLE: Self = Self {
+        copies: 1 << 16,
+        early: 1 << 16,
+        waiting: usize::MAX,
+    };
+    /// For one copy of 1 KiB, of which a shard's tables take two; for one small gradient; for two frames or three.
+    pub const TIGHT: Self = Self {
+        copies: 1024,
+        early: 48,
+        waiting: 300,
+    };
 }
 
 impl Job {
@@ -70,7 +106,41 @@ impl Job {
             trainers: 2,
             shards: 2,
             every: Every::Steps(2),
+            data_threads: 1,
+            early_stop: 0,
+            losses: Vec::new(),
+            output: false,
+            room: Room::AMPLE,
         }
+    }
+
+    /// The loss that the evaluation of this phase finds.
+    #[must_use]
+    pub fn loss(&self, phase: PhaseNo) -> f64 {
+        match phase_kind(&self.spec(), phase) {
+            Some(PhaseKind::Evaluate { pass }) => self.loss_after(pass),
+            _ => 0.0,
+        }
+    }
+
+    fn loss_after(&self, pass: u32) -> f64 {
+        self.losses.get(pass as usize).copied().unwrap_or(1.0)
+    }
+
+    /// Passes until training ends: all of them, or until too many evaluations in a row found no lower loss than before.
+    #[must_use]
+    pub fn passes_run(&self) -> u32 {
+        let (mut best, mut since) = (f64::INFINITY, 0);
+        for pass in 0..self.passes {
+            since += 1;
+            if self.loss_after(pass) < best {
+                (best, since) = (self.loss_after(pass), 0);
+            }
+            if self.early_stop > 0 && self.test_tasks > 0 && since >= self.early_stop {
+                return pass + 1;
+            }
+        }
+        self.passes
     }
 
     /// Tasks of a lane, in order.
@@ -164,7 +234,7 @@ impl Job {
     /// What every row of `COUNTS` holds in the end.
     #[must_use]
     pub fn counts(&self) -> Vec<f32> {
-        vec![self.passes as f32; self.tasks.iter().sum::<u64>() as usize]
+        vec![self.passes_run() as f32; self.tasks.iter().sum::<u64>() as usize]
     }
 
     /// The tables as the job file would name them.
@@ -205,16 +275,16 @@ impl Job {
         Layout::new(self.shards, tables).expect("the tables above are sound")
     }
 
-    /// A shard's configuration, with room for every copy.
+    /// A shard's configuration.
     #[must_use]
     pub fn shard(&self, shard: ShardId) -> ShardConfig {
         ShardConfig {
             shard,
             shards: self.shards,
             tables: self.tables(),
-            copy_bytes_max: 1 << 16,
-            early_bytes_max: 1 << 16,
-            waiting_bytes_max: usize::MAX,
+            copy_bytes_max: self.room.copies,
+            early_bytes_max: self.room.early,
+            waiting_bytes_max: self.room.waiting,
         }
     }
 
@@ -284,7 +354,7 @@ impl Job {
                 batch: 1,
                 seed: 42,
                 nan: NanPolicy::Fail,
-                early_stop: 0,
+                early_stop: self.early_stop,
             },
             pservers: PserverSpec {
                 count: self.pservers,
@@ -328,7 +398,8 @@ impl Job {
         }
     }
 
-    /// What the core is built from. Faults come thicker than any real cluster has them, so blame is off.
+    /// What the core is built from. The limits on failed containers are those of real jobs; the allocation timeout is that
+    /// of an impatient one.
     #[must_use]
     pub fn config(&self) -> Config {
         Config {
@@ -339,13 +410,12 @@ impl Job {
             address: String::new(),
             started_ms: 0,
             limits: Limits {
-                slot_failures: 1000,
-                job_failures: 1000,
+                allocation_ms: 120_000,
                 ..Limits::default()
             },
             cluster_lease_ms: Some(LEASE_MS),
             locality: Arc::default(),
-            output: None,
+            output: self.output.then(|| "file:///model".to_owned()),
         }
     }
 }

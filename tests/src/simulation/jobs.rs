@@ -2,12 +2,20 @@
 
 use heddle_protocol::spec::{Consistency, Every};
 
-use super::job::Job;
+use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 5] =
-        ["bsp", "bsp-uneven", "bsp-evaluated", "asp", "asp-evaluated"];
+    pub const NAMES: [&'static str; 8] = [
+        "bsp",
+        "bsp-uneven",
+        "bsp-evaluated",
+        "bsp-tight",
+        "asp",
+        "asp-evaluated",
+        "asp-threads",
+        "asp-tight",
+    ];
 
     /// A job by its name.
     #[must_use]
@@ -25,9 +33,27 @@ impl Job {
                 every: Every::Steps(1),
                 ..small(Consistency::Bsp)
             },
+            // Training ends after the third of four passes; the model is exported.
             "bsp-evaluated" => Self {
+                tasks: vec![2, 1],
+                passes: 4,
                 test_tasks: 2,
                 every: Every::Passes(1),
+                early_stop: 1,
+                losses: vec![0.7, 0.5, 0.6, 0.4],
+                output: true,
+                ..small(Consistency::Bsp)
+            },
+            // Room for less than what is on its way.
+            "bsp-tight" => Self {
+                tasks: vec![2, 2, 2],
+                lanes: 3,
+                passes: 1,
+                trainers: 3,
+                every: Every::Steps(1),
+                data_threads: 2,
+                shards: 3,
+                room: Room::TIGHT,
                 ..small(Consistency::Bsp)
             },
             "asp-evaluated" => Self {
@@ -36,6 +62,18 @@ impl Job {
                 test_tasks: 2,
                 shards: 3,
                 every: Every::Steps(1),
+                output: true,
+                ..small(Consistency::Asp)
+            },
+            "asp-threads" => Self {
+                tasks: vec![2, 2, 1],
+                data_threads: 2,
+                shards: 4,
+                ..small(Consistency::Asp)
+            },
+            "asp-tight" => Self {
+                every: Every::Steps(1),
+                room: Room::TIGHT,
                 ..small(Consistency::Asp)
             },
             _ => return None,

@@ -20,6 +20,7 @@ mod jobs;
 mod pserver;
 mod scene;
 mod shrink;
+mod store;
 mod trainer;
 mod world;
 
@@ -27,6 +28,6 @@ pub use chance::Chance;
 pub use coverage::{Count, Coverage};
 pub use explorer::{Explorer, Failure, Summary};
 pub use fault::{Fault, Schedule};
-pub use job::Job;
+pub use job::{Job, Room};
 pub use scene::{A, B, Scene};
-pub use world::{Bits, Report, World};
+pub use world::{Bits, Ended, Reference, Report, World};

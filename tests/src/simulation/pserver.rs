@@ -1,17 +1,22 @@
-//! A simulated pserver: the real [`Host`] with one data thread, and in place of files a store in memory.
+//! A simulated pserver: the real [`Host`]s, one for each data thread, and in place of files a store in memory.
+//!
+//! Its coordinator follows the rules of `heddle-pserver`: what concerns all data threads is reported when the last of
+//! them has answered, and a cut is armed before anything of it is reported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_client::machine::Frame;
-use heddle_protocol::control::{Base, Command, Held, Up};
-use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, Step};
+use heddle_protocol::control::{Base, Command, CutAt, Held, Phase, Up};
+use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::{Md5, ShardFile};
 use heddle_shard::{Conn, Effect, Flow, Host, Report, Shard};
 use uuid::Uuid;
 
 use super::job::Job;
+use super::store::Durable;
 
 /// A shard's file in the simulated store.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,12 +34,16 @@ pub struct Saved {
 /// Work that takes time.
 #[derive(Clone, Debug)]
 pub enum Labour {
-    /// Write a snapshot.
+    /// Write the next section of a snapshot, or after the last one its once-only memory.
     Save {
         /// The cut.
         cut: CutId,
+        /// The epoch it was ordered in.
+        epoch: Epoch,
         /// The shard.
         shard: ShardId,
+        /// Sections written so far.
+        sections: Vec<Vec<f32>>,
     },
     /// Read a shard.
     Load {
@@ -47,53 +56,148 @@ pub enum Labour {
     },
 }
 
+/// What a data thread is told.
+#[derive(Clone, Debug)]
+pub struct ToThread {
+    /// Names the answer; none: nobody waits for it.
+    ask: Option<u64>,
+    command: ThreadCommand,
+}
+
+#[derive(Clone, Debug)]
+enum ThreadCommand {
+    Hold {
+        epoch: Epoch,
+        phase: Phase,
+        step: Step,
+        shards: Vec<ShardId>,
+        base: Option<CutId>,
+    },
+    Install(Epoch, Box<Installed>),
+    Begin(Epoch, Phase),
+    Members(Vec<Member>),
+    Cut {
+        cut: CutId,
+        epoch: Epoch,
+        phase: PhaseNo,
+        at: CutAt,
+    },
+    CutEnd(CutId, bool),
+}
+
+/// The content of a file, of which a data thread makes a shard: shards themselves cannot be copied.
+#[derive(Clone, Debug)]
+struct Installed {
+    shard: ShardId,
+    saved: Option<Arc<Saved>>,
+}
+
 /// What a pserver wants done.
 #[derive(Debug)]
 pub enum Output {
     /// Tell the ApplicationMaster.
     Report(Up),
     /// Put this at the end of a data connection's replies.
-    Reply(Conn, Effect),
+    Reply(usize, Conn, Effect),
     /// Close a data connection unread.
-    Close(Conn),
+    Close(usize, Conn),
+    /// Let a data thread know of this some time, in order.
+    Thread(usize, ToThread),
     /// Do this some time.
     Labour(Labour),
     /// End.
     Exit,
 }
 
+/// A command to all data threads that not all have answered.
+struct Asked {
+    threads: usize,
+    report: Option<Up>,
+    cut: Option<CutId>,
+}
+
+/// Shards on their way to a state.
+struct Hold {
+    base: Option<Base>,
+    threads: BTreeSet<usize>,
+    missing: BTreeSet<ShardId>,
+    from_memory: u32,
+    from_storage: u32,
+    outcome: Option<Up>,
+}
+
+/// The cut heard of last; reports of it that came before all threads knew of it.
+struct Cut {
+    cut: CutId,
+    early: Option<Vec<(Epoch, Report)>>,
+}
+
 /// One pserver's process.
 pub struct Pserver {
-    /// The shards.
-    pub host: Host,
-    /// Its data port.
-    pub endpoint: SocketAddr,
+    /// The shards, by data thread.
+    pub hosts: Vec<Host>,
+    /// Data ports, by data thread.
+    pub endpoints: Vec<SocketAddr>,
     job: Job,
-    cuts: BTreeMap<CutId, Epoch>,
-    hold: Option<(Epoch, u32, u32)>,
-    ended: bool,
+    epoch: Epoch,
+    owners: BTreeMap<ShardId, usize>,
+    hold: Option<Hold>,
+    asked: BTreeMap<u64, Asked>,
+    asks: u64,
+    cut: Option<Cut>,
 }
 
 impl Pserver {
-    /// A process that has just started.
+    /// A process that has just started, with these data ports.
     #[must_use]
-    pub fn new(job: Job, endpoint: SocketAddr) -> Self {
+    pub fn new(job: Job, endpoints: Vec<SocketAddr>) -> Self {
         Self {
-            host: Host::new(),
-            endpoint,
+            hosts: endpoints.iter().map(|_| Host::new()).collect(),
+            endpoints,
             job,
-            cuts: BTreeMap::new(),
+            epoch: Epoch::default(),
+            owners: BTreeMap::new(),
             hold: None,
-            ended: false,
+            asked: BTreeMap::new(),
+            asks: 0,
+            cut: None,
         }
+    }
+
+    /// The data thread behind a port.
+    #[must_use]
+    pub fn thread_at(&self, endpoint: SocketAddr) -> Option<usize> {
+        self.endpoints.iter().position(|own| *own == endpoint)
     }
 
     /// What it says when it registers.
     #[must_use]
     pub fn held(&self) -> Option<Held> {
-        let host = &self.host;
-        (host.epoch() != Epoch::default())
-            .then(|| Held::new(host.epoch(), host.heard(), host.states()))
+        // In the middle of a rollback they differ; the lower one asks for another.
+        let epoch = self.hosts.iter().map(Host::epoch).min()?;
+        let heard = self.hosts.iter().map(Host::heard).max()?;
+        let mut states: Vec<_> = self.hosts.iter().flat_map(Host::states).collect();
+        states.sort_by_key(|state| state.shard);
+        (epoch != Epoch::default()).then(|| Held::new(epoch, heard, states))
+    }
+
+    /// The epoch that it was told last.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The lowest position of its shards.
+    #[must_use]
+    pub fn position(&self) -> Option<(PhaseNo, Step)> {
+        self.hosts.iter().filter_map(Host::position).min()
+    }
+
+    /// When [`Pserver::tick`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        let deadlines = self.hosts.iter().filter_map(Host::deadline);
+        deadlines.min().map(|deadline| deadline.as_millis() as u64)
     }
 
     /// Does what the ApplicationMaster says.
@@ -106,7 +210,6 @@ impl Pserver {
         now_ms: u64,
         out: &mut Vec<Output>,
     ) -> Result<(), String> {
-        let mut effects = Vec::new();
         match command {
             Command::Hold {
                 epoch,
@@ -114,30 +217,23 @@ impl Pserver {
                 base,
                 phase,
                 step,
-            } => {
-                if epoch > self.host.epoch() {
-                    self.go_back(
-                        epoch,
-                        &shards,
-                        base.as_ref(),
-                        phase,
-                        step,
-                        &mut effects,
-                        out,
-                    )?;
-                } else if epoch == self.host.epoch() && self.host.is_whole() {
-                    self.say_holding(out);
-                }
-            }
+            } => self.hold(epoch, shards, base, (phase, step), now_ms, out),
             Command::Begin { epoch, phase } => {
-                if self.host.begin(epoch, phase, &mut effects).is_ok() {
-                    out.push(Output::Report(Up::Begun {
-                        epoch,
-                        phase: phase.no,
-                    }));
-                }
+                let report = Up::Begun {
+                    epoch,
+                    phase: phase.no,
+                };
+                self.ask(
+                    report,
+                    None,
+                    ThreadCommand::Begin(epoch, phase),
+                    now_ms,
+                    out,
+                );
             }
-            Command::Members { trainers } => self.host.members(&trainers, &mut effects),
+            Command::Members { trainers } => {
+                self.broadcast(None, &ThreadCommand::Members(trainers), now_ms, out);
+            }
             Command::Cut {
                 cut,
                 epoch,
@@ -145,234 +241,510 @@ impl Pserver {
                 at,
                 staging: _,
             } => {
-                let now = Duration::from_millis(now_ms);
-                if self
-                    .host
-                    .cut(cut, epoch, phase, &at, now, &mut effects)
-                    .is_ok()
-                {
-                    self.cuts.insert(cut, epoch);
-                    out.push(Output::Report(Up::CutArmed { cut, epoch }));
+                if self.cut.as_ref().is_none_or(|own| own.cut < cut) {
+                    self.cut = Some(Cut {
+                        cut,
+                        early: Some(Vec::new()),
+                    });
                 }
+                let command = ThreadCommand::Cut {
+                    cut,
+                    epoch,
+                    phase,
+                    at,
+                };
+                let report = Up::CutArmed { cut, epoch };
+                self.ask(report, Some(cut), command, now_ms, out);
             }
             Command::CutEnd { cut, committed } => {
-                self.cuts.remove(&cut);
-                self.host.cut_end(cut, committed, &mut effects);
+                let command = ThreadCommand::CutEnd(cut, committed);
+                self.broadcast(None, &command, now_ms, out);
+                self.cut.take_if(|own| own.cut == cut);
             }
-            Command::Stop { .. } => {
-                self.ended = true;
-                out.push(Output::Exit);
-            }
+            Command::Stop { .. } => out.push(Output::Exit),
             Command::Welcome(_) | Command::Refused { .. } => {}
             other => return Err(format!("a pserver was told {other:?}")),
         }
-        self.carry_out(effects, out);
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of one command")]
-    fn go_back(
+    fn hold(
         &mut self,
         epoch: Epoch,
-        shards: &[ShardId],
-        base: Option<&Base>,
-        phase: heddle_protocol::control::Phase,
-        step: Step,
-        effects: &mut Vec<Effect>,
+        mut shards: Vec<ShardId>,
+        base: Option<Base>,
+        (phase, step): (Phase, Step),
+        now_ms: u64,
         out: &mut Vec<Output>,
-    ) -> Result<(), String> {
-        let cut = base.map(|base| base.cut);
-        let missing = self
-            .host
-            .hold(epoch, phase, step, shards, cut, effects)
-            .map_err(|error| error.to_string())?;
-        self.cuts.clear();
-        self.hold = Some((
-            epoch,
-            (shards.len() - missing.len()) as u32,
-            missing.len() as u32,
-        ));
-        for shard in missing {
-            let file = match base {
-                Some(base) => Some(
-                    base.files
-                        .get(&shard)
-                        .ok_or_else(|| format!("no file of shard {shard}"))?
-                        .uuid,
-                ),
-                None => None,
+    ) {
+        if epoch <= self.epoch {
+            let outcome = self.hold.as_ref().and_then(|hold| hold.outcome.clone());
+            let known = outcome.filter(|_| epoch == self.epoch);
+            return out.extend(known.map(Output::Report));
+        }
+        self.epoch = epoch;
+        self.cut = None;
+        shards.sort_unstable();
+        shards.dedup();
+        let threads = self.hosts.len();
+        self.owners = shards.iter().copied().zip((0..threads).cycle()).collect();
+        self.hold = Some(Hold {
+            missing: shards.iter().copied().collect(),
+            base: base.clone(),
+            threads: (0..threads).collect(),
+            from_memory: 0,
+            from_storage: 0,
+            outcome: None,
+        });
+        for thread in 0..threads {
+            let owned = self.owners.iter().filter(|(_, owner)| **owner == thread);
+            let command = ThreadCommand::Hold {
+                epoch,
+                phase,
+                step,
+                shards: owned.map(|(shard, _)| *shard).collect(),
+                base: base.as_ref().map(|base| base.cut),
             };
-            out.push(Output::Labour(Labour::Load { epoch, shard, file }));
+            self.tell(thread, ToThread { ask: None, command }, now_ms, out);
         }
-        if self.host.is_whole() {
-            self.say_holding(out);
-        }
-        Ok(())
     }
 
-    fn say_holding(&self, out: &mut Vec<Output>) {
-        if let Some((epoch, from_memory, from_storage)) = self.hold {
-            out.push(Output::Report(Up::Holding {
-                epoch,
-                from_memory,
-                from_storage,
-                load_ms: 1,
-            }));
+    /// With one data thread there is nothing to be overtaken by.
+    fn tell(&mut self, thread: usize, command: ToThread, now_ms: u64, out: &mut Vec<Output>) {
+        match self.hosts.len() {
+            1 => self.thread_obeys(thread, command, now_ms, out),
+            _ => out.push(Output::Thread(thread, command)),
         }
+    }
+
+    fn broadcast(
+        &mut self,
+        ask: Option<u64>,
+        command: &ThreadCommand,
+        now_ms: u64,
+        out: &mut Vec<Output>,
+    ) {
+        for thread in 0..self.hosts.len() {
+            let command = command.clone();
+            self.tell(thread, ToThread { ask, command }, now_ms, out);
+        }
+    }
+
+    fn ask(
+        &mut self,
+        report: Up,
+        cut: Option<CutId>,
+        command: ThreadCommand,
+        now_ms: u64,
+        out: &mut Vec<Output>,
+    ) {
+        self.asks += 1;
+        let asked = Asked {
+            threads: self.hosts.len(),
+            report: Some(report),
+            cut,
+        };
+        self.asked.insert(self.asks, asked);
+        self.broadcast(Some(self.asks), &command, now_ms, out);
+    }
+
+    /// A data thread does what the coordinator says.
+    pub fn thread_obeys(
+        &mut self,
+        thread: usize,
+        command: ToThread,
+        now_ms: u64,
+        out: &mut Vec<Output>,
+    ) {
+        let ToThread { ask, command } = command;
+        let mut effects = Vec::new();
+        let host = &mut self.hosts[thread];
+        let mut done = true;
+        match command {
+            ThreadCommand::Hold {
+                epoch,
+                phase,
+                step,
+                shards,
+                base,
+            } => {
+                let missing = host.hold(epoch, phase, step, &shards, base, &mut effects);
+                self.carry_out(thread, effects, out);
+                // One of an earlier epoch that a later one has overtaken has no answer.
+                if let Ok(missing) = missing
+                    && epoch == self.epoch
+                {
+                    self.thread_held(thread, &shards, missing, out);
+                }
+                return;
+            }
+            ThreadCommand::Install(epoch, content) => {
+                let Installed { shard, saved } = *content;
+                let loaded = load(&self.job, shard, saved.as_deref());
+                let installed = loaded.and_then(|loaded| {
+                    let installed = host.install(epoch, loaded, &mut effects);
+                    installed.map_err(|error| error.to_string())
+                });
+                self.carry_out(thread, effects, out);
+                if epoch == self.epoch {
+                    match installed {
+                        Ok(()) => self.installed(shard, out),
+                        Err(error) => self.hold_failed(true, error, out),
+                    }
+                }
+                return;
+            }
+            ThreadCommand::Begin(epoch, phase) => {
+                done = host.begin(epoch, phase, &mut effects).is_ok();
+            }
+            ThreadCommand::Members(trainers) => host.members(&trainers, &mut effects),
+            ThreadCommand::Cut {
+                cut,
+                epoch,
+                phase,
+                at,
+            } => {
+                let now = Duration::from_millis(now_ms);
+                done = host.cut(cut, epoch, phase, &at, now, &mut effects).is_ok();
+            }
+            ThreadCommand::CutEnd(cut, committed) => host.cut_end(cut, committed, &mut effects),
+        }
+        self.carry_out(thread, effects, out);
+        if let Some(ask) = ask {
+            self.answered(ask, done, out);
+        }
+    }
+
+    fn answered(&mut self, ask: u64, done: bool, out: &mut Vec<Output>) {
+        let Some(asked) = self.asked.get_mut(&ask) else {
+            return;
+        };
+        asked.threads -= 1;
+        if !done {
+            // It came too late.
+            asked.report = None;
+        }
+        if asked.threads > 0 {
+            return;
+        }
+        let Some(Asked { report, cut, .. }) = self.asked.remove(&ask) else {
+            return;
+        };
+        out.extend(report.map(Output::Report));
+        if let Some(own) = self.cut.as_mut().filter(|own| Some(own.cut) == cut) {
+            for (epoch, report) in own.early.take().unwrap_or_default() {
+                self.report(epoch, report, out);
+            }
+        }
+    }
+
+    fn thread_held(
+        &mut self,
+        thread: usize,
+        shards: &[ShardId],
+        missing: Vec<ShardId>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(hold) = &mut self.hold else { return };
+        hold.threads.remove(&thread);
+        for shard in shards.iter().filter(|shard| !missing.contains(shard)) {
+            hold.missing.remove(shard);
+            hold.from_memory += 1;
+        }
+        for shard in missing {
+            let file = match &hold.base {
+                Some(base) => match base.files.get(&shard) {
+                    Some(file) => Some(file.uuid),
+                    None => {
+                        let error = format!("the checkpoint names no file of shard {shard}");
+                        return self.hold_failed(false, error, out);
+                    }
+                },
+                None => None,
+            };
+            let epoch = self.epoch;
+            out.push(Output::Labour(Labour::Load { epoch, shard, file }));
+        }
+        self.holding(out);
+    }
+
+    fn installed(&mut self, shard: ShardId, out: &mut Vec<Output>) {
+        if let Some(hold) = &mut self.hold {
+            hold.missing.remove(&shard);
+            hold.from_storage += u32::from(hold.base.is_some());
+        }
+        self.holding(out);
+    }
+
+    fn holding(&mut self, out: &mut Vec<Output>) {
+        let Some(hold) = &mut self.hold else { return };
+        if hold.outcome.is_some() || !hold.missing.is_empty() || !hold.threads.is_empty() {
+            return;
+        }
+        let report = Up::Holding {
+            epoch: self.epoch,
+            from_memory: hold.from_memory,
+            from_storage: hold.from_storage,
+            load_ms: 1,
+        };
+        hold.outcome = Some(report.clone());
+        out.push(Output::Report(report));
+    }
+
+    fn hold_failed(&mut self, corrupt: bool, error: String, out: &mut Vec<Output>) {
+        let epoch = self.epoch;
+        let Some(hold) = self.hold.as_mut().filter(|hold| hold.outcome.is_none()) else {
+            return;
+        };
+        let report = Up::HoldFailed {
+            epoch,
+            corrupt,
+            error,
+        };
+        hold.outcome = Some(report.clone());
+        out.push(Output::Report(report));
     }
 
     /// Finishes a piece of work.
     ///
     /// # Errors
-    /// A file that is not there or does not fit.
+    /// A file that is not there, though nothing was done to it.
     pub fn labour(
         &mut self,
         labour: Labour,
         uuid: Uuid,
-        store: &mut BTreeMap<Uuid, Saved>,
+        durable: &mut Durable,
+        is_down: bool,
+        now_ms: u64,
         out: &mut Vec<Output>,
     ) -> Result<(), String> {
-        let mut effects = Vec::new();
         match labour {
-            Labour::Save { cut, shard } => {
-                let Some(epoch) = self.cuts.get(&cut).copied() else {
-                    return Ok(());
-                };
-                // A cut that is over meanwhile has nothing to save.
-                if let Some(saved) = self.save(cut, shard) {
-                    let bytes = saved.memory.len() as u64;
-                    store.insert(uuid, saved);
-                    let file = ShardFile {
+            Labour::Save {
+                cut,
+                epoch,
+                shard,
+                sections,
+            } => {
+                if is_down {
+                    let error = "the storage does not answer".to_owned();
+                    out.push(Output::Report(Up::SaveFailed {
+                        cut,
+                        epoch,
                         shard,
-                        uuid,
-                        file: ShardFile::name(shard, uuid),
-                        md5: Md5([0; 16]),
-                        bytes,
-                        at_ms: 0,
-                    };
-                    out.push(Output::Report(Up::Saved { cut, epoch, file }));
+                        error,
+                    }));
+                    return Ok(());
                 }
-                self.host.pump(&mut effects);
+                self.save((cut, epoch, shard), sections, uuid, durable, out);
             }
             Labour::Load { epoch, shard, file } => {
-                if epoch != self.host.epoch() {
+                let Some(&thread) = self.owners.get(&shard).filter(|_| epoch == self.epoch) else {
                     return Ok(());
-                }
-                let mut loaded = Shard::new(&self.job.shard(shard));
-                if let Some(uuid) = file {
-                    let saved = store
-                        .get(&uuid)
-                        .ok_or_else(|| format!("file {uuid} is not there"))?;
-                    for (section, values) in saved.sections.iter().enumerate() {
-                        loaded
-                            .section_mut(section)
-                            .ok_or("a section too many")?
-                            .copy_from_slice(values);
+                };
+                let saved = match file {
+                    None => None,
+                    Some(_) if is_down => {
+                        let error = "the storage does not answer".to_owned();
+                        self.hold_failed(false, error, out);
+                        return Ok(());
                     }
-                    loaded
-                        .load_memory(&saved.memory)
-                        .map_err(|error| error.to_string())?;
-                }
-                self.host
-                    .install(epoch, loaded, &mut effects)
-                    .map_err(|error| error.to_string())?;
-                if self.host.is_whole() {
-                    self.say_holding(out);
-                }
+                    Some(uuid) if durable.damaged.contains(&uuid) => {
+                        self.hold_failed(true, format!("file {uuid} is damaged"), out);
+                        return Ok(());
+                    }
+                    Some(uuid) => Some(Arc::clone(
+                        durable
+                            .files
+                            .get(&uuid)
+                            .ok_or_else(|| format!("file {uuid} is not there"))?,
+                    )),
+                };
+                let content = Box::new(Installed { shard, saved });
+                let command = ThreadCommand::Install(epoch, content);
+                self.tell(thread, ToThread { ask: None, command }, now_ms, out);
             }
         }
-        self.carry_out(effects, out);
         Ok(())
     }
 
-    fn save(&mut self, cut: CutId, shard: ShardId) -> Option<Saved> {
-        let memory = self.host.snapshot_memory(shard, cut).ok()?;
-        let mut sections = Vec::new();
-        for (index, section) in self.job.shard(shard).sections().iter().enumerate() {
+    /// Writes the next section; after the last the file is whole. A cut that is over meanwhile has nothing to save.
+    fn save(
+        &mut self,
+        (cut, epoch, shard): (CutId, Epoch, ShardId),
+        mut sections: Vec<Vec<f32>>,
+        uuid: Uuid,
+        durable: &mut Durable,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(&thread) = self.owners.get(&shard) else {
+            return;
+        };
+        let host = &mut self.hosts[thread];
+        let layout = self.job.shard(shard).sections();
+        let mut effects = Vec::new();
+        if let Some(section) = layout.get(sections.len()) {
             let mut values = vec![0.0; section.values()];
-            self.host.save(shard, cut, index, 0, &mut values).ok()?;
-            sections.push(values);
+            if host
+                .save(shard, cut, sections.len(), 0, &mut values)
+                .is_ok()
+            {
+                sections.push(values);
+                out.push(Output::Labour(Labour::Save {
+                    cut,
+                    epoch,
+                    shard,
+                    sections,
+                }));
+            }
+        } else if let Ok(memory) = host.snapshot_memory(shard, cut) {
+            let file = ShardFile {
+                shard,
+                uuid,
+                file: ShardFile::name(shard, uuid),
+                md5: Md5([0; 16]),
+                bytes: memory.len() as u64,
+                at_ms: 0,
+            };
+            let saved = Saved {
+                cut,
+                shard,
+                sections,
+                memory,
+            };
+            durable.files.insert(uuid, Arc::new(saved));
+            out.push(Output::Report(Up::Saved { cut, epoch, file }));
         }
-        Some(Saved {
-            cut,
-            shard,
-            sections,
-            memory,
-        })
+        host.pump(&mut effects);
+        self.carry_out(thread, effects, out);
     }
 
-    /// A trainer connects.
+    /// A trainer connects to a data thread.
     ///
     /// # Errors
     /// It is not one of the job's any more.
-    pub fn connect(&mut self, member: Member, out: &mut Vec<Output>) -> Result<Conn, ()> {
+    pub fn connect(
+        &mut self,
+        thread: usize,
+        member: Member,
+        out: &mut Vec<Output>,
+    ) -> Result<Conn, ()> {
         let mut effects = Vec::new();
-        let conn = self.host.connect(member, &mut effects).map_err(|_| ());
-        self.carry_out(effects, out);
-        conn
+        let conn = self.hosts[thread].connect(member, &mut effects);
+        self.carry_out(thread, effects, out);
+        conn.map_err(|_| ())
     }
 
     /// A frame arrived. False: it has to be handed in again later.
-    pub fn frame(&mut self, conn: Conn, frame: &Frame, out: &mut Vec<Output>) -> bool {
+    pub fn frame(
+        &mut self,
+        thread: usize,
+        conn: Conn,
+        frame: &Frame,
+        out: &mut Vec<Output>,
+    ) -> bool {
         let mut effects = Vec::new();
-        let flow = self.host.on_frame(
+        let flow = self.hosts[thread].on_frame(
             conn,
             &frame.header,
             frame.payload.row_keys(),
             frame.payload.values(),
             &mut effects,
         );
-        self.carry_out(effects, out);
+        self.carry_out(thread, effects, out);
         matches!(flow, Flow::Taken)
     }
 
     /// Time has passed.
     pub fn tick(&mut self, now_ms: u64, out: &mut Vec<Output>) {
-        let mut effects = Vec::new();
-        self.host.tick(Duration::from_millis(now_ms), &mut effects);
-        self.carry_out(effects, out);
+        for thread in 0..self.hosts.len() {
+            let mut effects = Vec::new();
+            self.hosts[thread].tick(Duration::from_millis(now_ms), &mut effects);
+            self.carry_out(thread, effects, out);
+        }
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect>, out: &mut Vec<Output>) {
-        let epoch = self.host.epoch();
+    fn carry_out(&mut self, thread: usize, effects: Vec<Effect>, out: &mut Vec<Output>) {
+        let epoch = self.hosts[thread].epoch();
         for effect in effects {
             match effect {
                 Effect::Reply { conn, .. } | Effect::Values { conn, .. } => {
-                    out.push(Output::Reply(conn, effect))
+                    out.push(Output::Reply(thread, conn, effect))
                 }
-                Effect::Close { conn } => out.push(Output::Close(conn)),
-                Effect::Report(Report::PhaseEnded { shard, phase, step }) => {
-                    out.push(Output::Report(Up::PhaseEnded {
-                        epoch,
-                        phase,
-                        shard,
-                        step,
-                    }));
-                }
-                Effect::Report(Report::Snapped { shard, cut, step }) => {
-                    out.push(Output::Report(Up::Snapped {
-                        cut,
-                        epoch,
-                        shard,
-                        step,
-                    }));
-                    out.push(Output::Labour(Labour::Save { cut, shard }));
-                }
-                Effect::Report(Report::LetGo {
-                    shard,
-                    cut,
-                    step,
-                    reason,
-                }) => {
-                    out.push(Output::Report(Up::LetGo {
-                        cut,
-                        epoch,
-                        shard,
-                        step,
-                        reason,
-                    }));
-                }
+                Effect::Close { conn } => out.push(Output::Close(thread, conn)),
+                Effect::Report(report) => self.report(epoch, report, out),
             }
         }
     }
+
+    fn report(&mut self, epoch: Epoch, report: Report, out: &mut Vec<Output>) {
+        let of = match &report {
+            Report::PhaseEnded { .. } => None,
+            Report::Snapped { cut, .. } | Report::LetGo { cut, .. } => Some(*cut),
+        };
+        // All must know of a cut before any says how far it is.
+        if let Some(own) = self.cut.as_mut().filter(|own| Some(own.cut) == of)
+            && let Some(early) = &mut own.early
+        {
+            return early.push((epoch, report));
+        }
+        let (up, saves) = match report {
+            Report::PhaseEnded { shard, phase, step } => {
+                let up = Up::PhaseEnded {
+                    epoch,
+                    phase,
+                    shard,
+                    step,
+                };
+                (up, None)
+            }
+            Report::Snapped { shard, cut, step } => {
+                let up = Up::Snapped {
+                    cut,
+                    epoch,
+                    shard,
+                    step,
+                };
+                let known = self.cut.as_ref().is_some_and(|own| own.cut == cut);
+                (up, known.then_some((cut, shard)))
+            }
+            Report::LetGo {
+                shard,
+                cut,
+                step,
+                reason,
+            } => {
+                let up = Up::LetGo {
+                    cut,
+                    epoch,
+                    shard,
+                    step,
+                    reason,
+                };
+                (up, None)
+            }
+        };
+        out.push(Output::Report(up));
+        if let Some((cut, shard)) = saves {
+            out.push(Output::Labour(Labour::Save {
+                cut,
+                epoch,
+                shard,
+                sections: Vec::new(),
+            }));
+        }
+    }
+}
+
+/// A shard with the content of a file, or its initial values.
+fn load(job: &Job, id: ShardId, saved: Option<&Saved>) -> Result<Shard, String> {
+    let mut shard = Shard::new(&job.shard(id));
+    if let Some(saved) = saved {
+        for (section, values) in saved.sections.iter().enumerate() {
+            let into = shard.section_mut(section).ok_or("a section too many")?;
+            into.copy_from_slice(values);
+        }
+        let loaded = shard.load_memory(&saved.memory);
+        loaded.map_err(|error| error.to_string())?;
+    }
+    Ok(shard)
 }

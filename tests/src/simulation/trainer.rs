@@ -10,16 +10,21 @@ use heddle_protocol::ids::{Epoch, HandOut, Lane, Member, Step, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
 
 use super::job::{Job, WEIGHTS};
+use super::store::Durable;
 
 /// Steps of a task that are pushed before the first is reached.
 const AHEAD: usize = 2;
 
-/// A gradient that is being computed.
+/// Work that takes time.
 #[derive(Clone, Debug)]
-pub struct Labour {
-    era: Era,
-    what: What,
-    values: Vec<f32>,
+pub struct Labour(Work);
+
+#[derive(Clone, Debug)]
+enum Work {
+    /// A gradient, or the score of a task.
+    Compute(Era, What, Vec<f32>),
+    /// The model of a checkpoint.
+    Export(String),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,10 +69,11 @@ pub struct Trainer {
     next_pull: u64,
     stepped: Option<Epoch>,
     draining: bool,
+    /// The checkpoint that it was ordered to export last, and what came of it.
+    exporting: Option<String>,
+    export: Option<Up>,
     /// Pservers that it cannot reach.
     pub outages: Vec<Member>,
-    /// Steps computed, repeated ones included.
-    pub computed: u64,
 }
 
 impl Trainer {
@@ -86,8 +92,9 @@ impl Trainer {
             next_pull: 0,
             stepped: None,
             draining: false,
+            exporting: None,
+            export: None,
             outages: Vec::new(),
-            computed: 0,
         }
     }
 
@@ -186,6 +193,7 @@ impl Trainer {
             }
             Command::Barrier { cut, epoch } => self.machine.barrier(cut, epoch),
             Command::Drain => self.drain(out),
+            Command::Export { checkpoint, .. } => self.export(checkpoint, out),
             Command::Stop { .. } => out.push(Output::Exit),
             Command::Welcome(_) | Command::Refused { .. } => {}
             other => return Err(format!("a trainer was told {other:?}")),
@@ -279,7 +287,7 @@ impl Trainer {
             Event::Pulled { pull, items } => {
                 if let Some(what) = self.pulls.remove(&pull) {
                     let values = items.into_iter().flat_map(|item| item.values).collect();
-                    out.push(Output::Labour(Labour { era, what, values }));
+                    out.push(Output::Labour(Labour(Work::Compute(era, what, values))));
                 }
             }
             Event::Reached { unit, .. } => {
@@ -319,21 +327,73 @@ impl Trainer {
         Ok(())
     }
 
-    /// Finishes a computation.
+    /// Finishes a piece of work. An export goes to the folder `dir`.
     ///
     /// # Errors
     /// As [`Trainer::listen`].
-    pub fn labour(&mut self, labour: Labour, out: &mut Vec<Output>) -> Result<(), String> {
-        let Labour { era, what, values } = labour;
+    pub fn labour(
+        &mut self,
+        labour: Labour,
+        dir: String,
+        durable: &mut Durable,
+        is_down: bool,
+        out: &mut Vec<Output>,
+    ) -> Result<(), String> {
+        match labour.0 {
+            Work::Compute(era, what, values) => self.computed(era, what, &values, out),
+            Work::Export(checkpoint) => {
+                let of = durable.checkpoints.iter().find(|c| c.dir == checkpoint);
+                let report = match of.filter(|_| !is_down) {
+                    Some(of) => {
+                        durable.exports.insert(dir.clone(), of.manifest.cut);
+                        Up::Exported {
+                            checkpoint,
+                            dir,
+                            files: Vec::new(),
+                        }
+                    }
+                    None => Up::ExportFailed {
+                        checkpoint,
+                        error: "the storage does not answer".to_owned(),
+                    },
+                };
+                self.export = Some(report.clone());
+                out.push(Output::Report(report));
+                Ok(())
+            }
+        }
+    }
+
+    /// An order that comes twice is carried out once; one that failed begins anew.
+    fn export(&mut self, checkpoint: String, out: &mut Vec<Output>) {
+        let under_way = self.exporting.as_ref() == Some(&checkpoint);
+        match &self.export {
+            None if under_way => {}
+            Some(done @ Up::Exported { .. }) if under_way => {
+                out.push(Output::Report(done.clone()));
+            }
+            _ => {
+                (self.exporting, self.export) = (Some(checkpoint.clone()), None);
+                out.push(Output::Labour(Labour(Work::Export(checkpoint))));
+            }
+        }
+    }
+
+    fn computed(
+        &mut self,
+        era: Era,
+        what: What,
+        values: &[f32],
+        out: &mut Vec<Output>,
+    ) -> Result<(), String> {
         if self.machine.era() != Some(era) || self.draining {
             return Ok(());
         }
-        self.computed += 1;
         match what {
             What::Lane(lane, step) if self.lanes.get(&lane) == Some(&step) => {
                 if let Some((task, own)) = self.job.lane_step(lane, step) {
                     let end = self.job.end_on_last && self.job.lane_step(lane, step + 1).is_none();
-                    let gradient = self.job.gradient(era.phase, task, own, &values);
+                    let gradient = self.job.gradient(era.phase, task, own, values);
                     let push = StepPush {
                         step: Step(step),
                         gradient,
@@ -364,7 +424,7 @@ impl Trainer {
                 {
                     running.next += 1;
                     running.asked = false;
-                    let gradient = self.job.gradient(era.phase, task, step, &values);
+                    let gradient = self.job.gradient(era.phase, task, step, values);
                     let push = StepPush {
                         step: Step(step),
                         gradient,
@@ -380,6 +440,7 @@ impl Trainer {
                     let (attempt, cut) = (running.grant.attempt, self.machine.cut());
                     let metrics = Box::new(TaskMetrics {
                         rows: 1,
+                        loss_sum: self.job.loss(era.phase),
                         ..TaskMetrics::default()
                     });
                     self.machine.drop_task(era, task);

@@ -1,22 +1,38 @@
 //! What a run is held against, and what it comes to.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use heddle_am_core::{Checkpoint, Record};
+use heddle_am_core::{Checkpoint, Outcome, Record};
 use heddle_protocol::control::Command;
-use heddle_protocol::ids::{PhaseNo, Step, TableId};
+use heddle_protocol::ids::{PhaseNo, Role, Step, TableId};
 use heddle_protocol::manifest::{Manifest, Work};
 use heddle_protocol::view::{self, JobState};
 
 use super::super::coverage::Coverage;
 use super::super::fault::Fault;
 use super::super::job::{COUNTS, WEIGHTS};
+use super::super::store::Durable;
 use super::log::Brief;
+use super::trouble::Trouble;
 use super::{Bits, Body, World};
+
+/// How a run ended that broke no promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The job is done.
+    Finished,
+    /// All its checkpoints were damaged: it may not begin anew by itself.
+    NoCheckpointIsWhole,
+}
 
 /// What a run came to.
 #[derive(Clone, Debug)]
 pub struct Report {
+    /// How.
+    pub ended: Ended,
+    /// Whether it failed once, for a good reason, and was submitted again.
+    pub resubmitted: bool,
     /// Events that it took.
     pub events: u64,
     /// Simulated milliseconds.
@@ -36,7 +52,8 @@ pub struct Report {
 }
 
 impl World {
-    /// Runs the job to its end, with faults right before these events.
+    /// Runs the job to its end, with faults right before these events. A job that storage or failing containers ended is
+    /// submitted again, without further faults.
     ///
     /// # Errors
     /// A promise that was broken, in words.
@@ -45,15 +62,67 @@ impl World {
         faults: &[(u64, Fault)],
         mut watch: impl FnMut(&Self),
     ) -> Result<Report, String> {
-        // Far above what any run takes: a job of a thousand events that is not over by now never will be.
-        const EVENTS_MAX: u64 = 400_000;
-        const TIME_MAX_MS: u64 = 4 * 3_600_000;
         let mut faults: VecDeque<_> = faults.to_vec().into();
-        while self.outcome.is_none() {
+        let mut resubmitted = false;
+        let ended = loop {
+            let outcome = self.run_once(&mut faults, &mut watch)?;
+            if outcome.state == JobState::Finished && outcome.exit_code == 0 {
+                break Ended::Finished;
+            }
+            self.check_failure(&outcome, resubmitted)?;
+            if outcome.exit_code == 8 {
+                break Ended::NoCheckpointIsWhole;
+            }
+            faults.clear();
+            resubmitted = true;
+            self.submit_again()?;
+        };
+        let last = self.durable.checkpoints.last();
+        let bits = match ended {
+            Ended::NoCheckpointIsWhole => Bits::new(),
+            Ended::Finished => {
+                let last = last.ok_or("no checkpoint at the end")?;
+                let published = self.durable.published;
+                if self.job.output && published != Some(last.manifest.cut) {
+                    return Err(format!(
+                        "the model of {published:?} is published, the job ended at {}",
+                        last.manifest.cut
+                    ));
+                }
+                self.bits_of(last)?
+            }
+        };
+        let restores = |record: &&Record| matches!(record, Record::Restore { .. });
+        Ok(Report {
+            ended,
+            resubmitted,
+            events: self.events,
+            now_ms: self.now_ms,
+            bits,
+            computed: self.computed,
+            commits: self.committed.len(),
+            restores: self.durable.journal.iter().filter(restores).count(),
+            log_hash: self.log_hash(),
+            coverage: self.coverage.clone(),
+        })
+    }
+
+    fn run_once(
+        &mut self,
+        faults: &mut VecDeque<(u64, Fault)>,
+        watch: &mut impl FnMut(&Self),
+    ) -> Result<Outcome, String> {
+        // Far above what any run takes: a job of a thousand events that is not over by now never will be.
+        const EVENTS_MAX: u64 = 100_000;
+        const TIME_MAX_MS: u64 = 8 * 3_600_000;
+        loop {
             while faults.front().is_some_and(|(at, _)| *at <= self.events) {
                 if let Some((at, fault)) = faults.pop_front() {
                     self.inject(at, fault)?;
                 }
+            }
+            if let Some(outcome) = self.outcome.take() {
+                return Ok(outcome);
             }
             self.step()?;
             watch(self);
@@ -66,31 +135,50 @@ impl World {
                 ));
             }
         }
-        let outcome = self.outcome.clone().ok_or("no outcome")?;
-        if outcome.state != JobState::Finished || outcome.exit_code != 0 {
-            return Err(format!("the job ended with {outcome:?}"));
+    }
+
+    /// A job may fail for what happened to it, and for nothing else.
+    fn check_failure(&mut self, outcome: &Outcome, resubmitted: bool) -> Result<(), String> {
+        let wrong = || Err(format!("the job ended with {outcome:?}"));
+        if outcome.state != JobState::Failed {
+            return wrong();
         }
-        let last = self
-            .durable
-            .checkpoints
-            .last()
-            .ok_or("no checkpoint at the end")?;
-        let bits = self.bits_of(last)?;
-        Ok(Report {
-            events: self.events,
-            now_ms: self.now_ms,
-            bits,
-            computed: self.computed,
-            commits: self.commits,
-            restores: self
-                .durable
-                .journal
-                .iter()
-                .filter(|record| matches!(record, Record::Restore { .. }))
-                .count(),
-            log_hash: self.log_hash(),
-            coverage: self.coverage.clone(),
-        })
+        let right = match outcome.exit_code {
+            8 => self.durable.newest_whole(None).0.is_none(),
+            _ if resubmitted => false,
+            1 => self.trouble.containers_failed_often(),
+            4 => !self.all_are_there(),
+            code => self.trouble.excused.contains(&code),
+        };
+        match right {
+            true => Ok(()),
+            false => wrong(),
+        }
+    }
+
+    /// Whether every container that the job cannot begin without has a connection.
+    fn all_are_there(&self) -> bool {
+        let Some(am) = self.leader.and_then(|leader| self.ams.get(&leader)) else {
+            return false;
+        };
+        let of = |role| am.connected(|member| member.slot.role == role);
+        of(Role::Pserver) >= self.job.pservers as usize && of(Role::Trainer) >= 1
+    }
+
+    /// The job is submitted again: nothing is left but what is durable, and nothing more goes wrong.
+    fn submit_again(&mut self) -> Result<(), String> {
+        self.tell(format_args!("submitted again"));
+        self.trouble = Trouble::default();
+        self.durable.troubles.clear();
+        self.wires.clear();
+        self.ams.clear();
+        self.containers.clear();
+        self.lost.clear();
+        self.controls.clear();
+        self.data.clear();
+        self.asked.clear();
+        self.start_am();
+        Ok(())
     }
 
     /// Takes in what people are told; says whether a run without faults has that too.
@@ -132,16 +220,13 @@ impl World {
     /// BSP: the state of all shards if they stand at one step of one phase.
     #[must_use]
     pub fn common_state(&self) -> Option<((PhaseNo, Step), Bits)> {
-        let hosts: Vec<_> = self
-            .containers
-            .values()
-            .filter_map(|c| match &c.body {
-                Body::Pserver(pserver) => Some(&pserver.host),
-                Body::Trainer(_) => None,
-            })
-            .collect();
+        let pservers = self.containers.values().filter_map(|c| match &c.body {
+            Body::Pserver(pserver) => Some(pserver),
+            Body::Trainer(_) => None,
+        });
+        let hosts = pservers.flat_map(|pserver| &pserver.hosts);
         let mut shards = BTreeMap::new();
-        for host in &hosts {
+        for host in hosts {
             for state in host.states() {
                 shards.insert(
                     state.shard,
@@ -190,11 +275,29 @@ impl World {
         Ok(bits)
     }
 
+    /// Every checkpoint that was committed, and what is needed to continue from it.
+    #[must_use]
+    pub fn committed(&self) -> Vec<Durable> {
+        let of = |checkpoint: &Checkpoint| {
+            let files = checkpoint.manifest.shards.iter();
+            let files = files.filter_map(|file| {
+                let saved = self.durable.files.get(&file.uuid)?;
+                Some((file.uuid, Arc::clone(saved)))
+            });
+            Durable {
+                checkpoints: vec![checkpoint.clone()],
+                files: files.collect(),
+                generation: self.durable.generation,
+                ..Durable::default()
+            }
+        };
+        self.committed.iter().map(of).collect()
+    }
+
     pub(super) fn check_commit(&mut self, manifest: &Manifest) -> Result<(), String> {
         if !self.cuts_seen.insert(manifest.cut) {
             return Err(format!("cut {} is committed twice", manifest.cut));
         }
-        self.commits += 1;
         for file in &manifest.shards {
             let saved = self
                 .durable
@@ -213,12 +316,17 @@ impl World {
             manifest.cut, manifest.phase, manifest.work
         ));
         let checkpoint = Checkpoint {
-            dir: String::new(),
-            manifest: std::sync::Arc::new(manifest.clone()),
+            dir: format!("/checkpoints/{}", manifest.cut),
+            manifest: Arc::new(manifest.clone()),
         };
         let bits = self.bits_of(&checkpoint)?;
+        self.committed.push(checkpoint);
         if let (Work::Lanes { step }, Some(reference)) = (&manifest.work, &self.reference) {
-            match reference.get(&(manifest.phase, *step)) {
+            // A phase that training ended before begins with what the phase before it ended with.
+            let at = (manifest.phase, *step);
+            let before = || reference.range(..at).next_back().filter(|_| step.0 == 0);
+            let known = reference.get(&at).or_else(|| Some(before()?.1));
+            match known {
                 Some(expected) if *expected == bits => {}
                 Some(_) => {
                     return Err(format!(
@@ -258,7 +366,7 @@ impl World {
         let mut text = String::new();
         for container in self.containers.values() {
             let body = match &container.body {
-                Body::Pserver(p) => format!("{:?} {:?}", p.host.epoch(), p.host.states()),
+                Body::Pserver(p) => format!("{:?}", p.held()),
                 Body::Trainer(t) => format!("{:?}", t.busy()),
             };
             text += &format!("\n  {}: {body}", container.member);
@@ -266,12 +374,9 @@ impl World {
         for (wire, items) in self.wires.iter().filter(|(_, items)| !items.is_empty()) {
             text += &format!("\n  {wire:?}: {} items", items.len());
         }
-        if let Some(am) = &self.am {
-            text += &format!(
-                "\n  AM {} next deadline {:?}",
-                am.generation,
-                am.core.next_deadline()
-            );
+        for am in self.ams.values() {
+            let (generation, deadline) = (am.generation, am.deadline());
+            text += &format!("\n  AM {generation} next deadline {deadline:?}");
         }
         text
     }

@@ -2,19 +2,23 @@
 
 use heddle_agent::machine as agent;
 use heddle_am_core::{ConnectionId, ContainerId};
-use heddle_protocol::control::UpLine;
+use heddle_protocol::control::{Down, UpLine};
+use heddle_protocol::ids::Attempt;
 
+use super::log::Brief;
+use super::trouble::AM;
 use super::{Control, Item, Wire, World};
 
 impl World {
     pub(super) fn open_control(&mut self, number: u64) -> Result<(), String> {
-        if self.am.is_some() {
-            self.connects(number, None);
-        }
+        let events = self.events;
         let Some(container) = self.containers.get_mut(&number) else {
             return Ok(());
         };
-        let Some(am) = &mut self.am else {
+        let cut_off =
+            self.trouble.cuts_off(number, AM, events) || self.trouble.cuts_off(AM, number, events);
+        let attempt = container.address;
+        let Some(am) = self.ams.get_mut(&attempt).filter(|_| !cut_off) else {
             let outputs = container.agent.on(agent::Input::Failed, self.now_ms);
             return self.agent_wants(number, outputs);
         };
@@ -26,42 +30,76 @@ impl World {
             control,
             Control {
                 container: number,
-                attempt: am.attempt.0,
+                attempt,
             },
         );
         let outputs = container.agent.on(agent::Input::Opened, self.now_ms);
+        self.connects(number, None);
+        self.agent_wants(number, outputs)
+    }
+
+    /// A container finds the attempt that the cluster knows.
+    pub(super) fn look_up(&mut self, number: u64) -> Result<(), String> {
+        let (Some(leader), Some(container)) = (self.leader, self.containers.get_mut(&number))
+        else {
+            return Ok(());
+        };
+        if leader <= container.address {
+            return Ok(());
+        }
+        container.address = leader;
+        let found = agent::Input::Found(Attempt(leader));
+        let outputs = container.agent.on(found, self.now_ms);
         self.agent_wants(number, outputs)
     }
 
     pub(super) fn line_up(&mut self, control: u64, line: UpLine) -> Result<(), String> {
-        let (Some(am), Some(link)) = (&mut self.am, self.controls.get(&control)) else {
+        let Some(link) = self.controls.get(&control) else {
             return Ok(());
         };
-        if link.attempt != am.attempt.0 {
+        let attempt = link.attempt;
+        let Some(am) = self.ams.get_mut(&attempt) else {
             return Ok(());
-        }
+        };
         let container = ContainerId(link.container.to_string());
         let connection = ConnectionId(control);
         let (event, confirm) = am.line(connection, &container, line);
         if let Some(event) = event {
-            self.am_event(event)?;
+            self.am_event(attempt, event)?;
         }
-        if confirm && let Some(down) = self.am.as_ref().and_then(|am| am.down(connection, None)) {
+        let down = |world: &Self| world.ams.get(&attempt)?.down(connection, None);
+        if confirm && let Some(down) = down(self) {
             self.push(Wire::ControlDown(control), Item::Down(Box::new(down)));
         }
         Ok(())
     }
 
+    pub(super) fn line_down(&mut self, control: u64, down: Box<Down>) -> Result<(), String> {
+        let Some(number) = self.controls.get(&control).map(|c| c.container) else {
+            return Ok(());
+        };
+        let Some(container) = self
+            .containers
+            .get_mut(&number)
+            .filter(|c| c.control == Some(control))
+        else {
+            return Ok(());
+        };
+        if let Some(command) = &down.command {
+            let what = format_args!("{} hears {}", container.member, Brief(command));
+            self.log.note(self.events, self.now_ms, what);
+        }
+        let outputs = container.agent.on(agent::Input::Line(down), self.now_ms);
+        self.agent_wants(number, outputs)
+    }
+
     pub(super) fn control_ended_at_am(&mut self, control: u64) -> Result<(), String> {
-        let current = self.controls.get(&control).map(|link| link.attempt)
-            == self.am.as_ref().map(|am| am.attempt.0);
-        let event = self
-            .am
-            .as_mut()
-            .filter(|_| current)
-            .and_then(|am| am.closed(ConnectionId(control)));
-        match event {
-            Some(event) => self.am_event(event),
+        let Some(attempt) = self.controls.get(&control).map(|link| link.attempt) else {
+            return Ok(());
+        };
+        let am = self.ams.get_mut(&attempt);
+        match am.and_then(|am| am.closed(ConnectionId(control))) {
+            Some(event) => self.am_event(attempt, event),
             None => Ok(()),
         }
     }
@@ -84,9 +122,8 @@ impl World {
     }
 
     /// Both ends see the end some time, with part of what was on the way.
-    pub(super) fn break_control(&mut self, control: u64) -> Result<(), String> {
+    pub(super) fn break_control(&mut self, control: u64) {
         self.cut_short(Wire::ControlUp(control));
         self.cut_short(Wire::ControlDown(control));
-        Ok(())
     }
 }

@@ -9,10 +9,10 @@ use heddle_shard::{Conn, Effect, Rows};
 use super::{Body, Container, Data, Item, Wire, World};
 
 impl World {
-    pub(super) fn data_of(&self, pserver: u64, conn: Conn) -> Option<u64> {
+    pub(super) fn data_of(&self, pserver: u64, thread: usize, conn: Conn) -> Option<u64> {
         self.data
             .iter()
-            .find(|(_, d)| d.pserver == pserver && d.conn == conn)
+            .find(|(_, d)| d.pserver == pserver && d.thread == thread && d.conn == conn)
             .map(|(&n, _)| n)
     }
 
@@ -20,23 +20,32 @@ impl World {
         let Some(member) = self.containers.get(&number).map(|c| c.member) else {
             return Ok(());
         };
+        let events = self.events;
         let pserver = self
             .containers
             .iter_mut()
             .find_map(|(&n, c)| match &mut c.body {
-                Body::Pserver(p) if p.endpoint == endpoint => Some((n, p)),
-                _ => None,
+                Body::Pserver(p) => Some((n, p.thread_at(endpoint)?, p)),
+                Body::Trainer(_) => None,
             });
         let mut out = Vec::new();
         let opened = match pserver {
             None => Err((None, Closed::Refused)),
-            Some((n, pserver)) => match pserver.connect(member, &mut out) {
-                Ok(conn) => Ok((n, conn)),
-                Err(()) => Err((Some(n), Closed::NotMember)),
-            },
+            Some((n, thread, pserver)) => {
+                if self.trouble.cuts_off(number, n, events)
+                    || self.trouble.cuts_off(n, number, events)
+                {
+                    Err((None, Closed::Failed))
+                } else {
+                    match pserver.connect(thread, member, &mut out) {
+                        Ok(conn) => Ok((n, thread, conn)),
+                        Err(()) => Err((Some(n), Closed::NotMember)),
+                    }
+                }
+            }
         };
         match opened {
-            Ok((pserver, conn)) => {
+            Ok((pserver, thread, conn)) => {
                 let data = self.number();
                 self.connects(number, Some(endpoint));
                 self.data.insert(
@@ -44,6 +53,7 @@ impl World {
                     Data {
                         trainer: number,
                         pserver,
+                        thread,
                         endpoint,
                         conn,
                     },
@@ -75,14 +85,8 @@ impl World {
     }
 
     pub(super) fn frame_up(&mut self, data: u64, frame: Frame) -> Result<(), String> {
-        let Some((number, conn)) = self.data.get(&data).map(|d| (d.pserver, d.conn)) else {
-            return Ok(());
-        };
-        let Some(Container {
-            body: Body::Pserver(pserver),
-            ..
-        }) = self.containers.get_mut(&number)
-        else {
+        let at = |d: &Data| (d.pserver, d.thread, d.conn);
+        let Some((number, thread, conn)) = self.data.get(&data).map(at) else {
             return Ok(());
         };
         let h = frame.header;
@@ -91,8 +95,11 @@ impl World {
             h.kind, h.request, h.unit, h.step, h.part, h.shard, h.flags
         );
         self.log.note(self.events, self.now_ms, what);
+        let Some(pserver) = self.pserver(number) else {
+            return Ok(());
+        };
         let mut out = Vec::new();
-        if !pserver.frame(conn, &frame, &mut out) {
+        if !pserver.frame(thread, conn, &frame, &mut out) {
             self.wires
                 .entry(Wire::DataUp(data))
                 .or_default()
@@ -102,16 +109,19 @@ impl World {
     }
 
     pub(super) fn reply_down(&mut self, data: u64, effect: Effect) -> Result<(), String> {
-        let Some((number, pserver, endpoint)) = self
-            .data
-            .get(&data)
-            .map(|d| (d.trainer, d.pserver, d.endpoint))
+        let Some(&Data {
+            trainer: number,
+            pserver,
+            thread,
+            endpoint,
+            ..
+        }) = self.data.get(&data)
         else {
             return Ok(());
         };
         let (header, values) = match effect {
             Effect::Reply { header, .. } => (header, Vec::new()),
-            Effect::Values { header, rows, .. } => self.values(pserver, &header, &rows),
+            Effect::Values { header, rows, .. } => self.values((pserver, thread), &header, &rows),
             Effect::Close { .. } | Effect::Report(_) => return Err("not a reply".to_owned()),
         };
         let h = header;
@@ -134,19 +144,24 @@ impl World {
     }
 
     /// The values of a reply when its turn comes; a shard that has moved on says so instead.
-    pub(super) fn values(&self, pserver: u64, header: &Header, rows: &Rows) -> (Header, Vec<f32>) {
+    fn values(
+        &self,
+        (pserver, thread): (u64, usize),
+        header: &Header,
+        rows: &Rows,
+    ) -> (Header, Vec<f32>) {
         let mut values = Vec::new();
         if let Some(Container {
             body: Body::Pserver(pserver),
             ..
         }) = self.containers.get(&pserver)
+            && let Some(host) = pserver.hosts.get(thread)
         {
             let there = match rows {
-                Rows::Range => pserver
-                    .host
+                Rows::Range => host
                     .range(header)
                     .map(|range| values.extend_from_slice(range)),
-                Rows::Keys(keys) => pserver.host.gather(header, keys, &mut values),
+                Rows::Keys(keys) => host.gather(header, keys, &mut values),
             };
             if there.is_some() {
                 return (*header, values);
@@ -157,15 +172,12 @@ impl World {
 
     pub(super) fn data_ended_at_pserver(&mut self, data: u64) -> Result<(), String> {
         self.wires.remove(&Wire::DataUp(data));
-        let Some((number, conn)) = self.data.get(&data).map(|d| (d.pserver, d.conn)) else {
+        let at = |d: &Data| (d.pserver, d.thread, d.conn);
+        let Some((number, thread, conn)) = self.data.get(&data).map(at) else {
             return Ok(());
         };
-        if let Some(Container {
-            body: Body::Pserver(pserver),
-            ..
-        }) = self.containers.get_mut(&number)
-        {
-            pserver.host.disconnect(conn);
+        if let Some(pserver) = self.pserver(number) {
+            pserver.hosts[thread].disconnect(conn);
         }
         Ok(())
     }
@@ -193,4 +205,29 @@ impl World {
             link.trainer = 0;
         }
     }
+}
+
+/// What a frame's first bytes are to the other end when no more of them come: nothing, whatever they are.
+pub(super) fn half_frame(bytes: &[u8]) -> Result<(), String> {
+    let Some((header, rest)) = bytes.split_first_chunk() else {
+        return Ok(());
+    };
+    let header =
+        Header::decode(header).map_err(|error| format!("the header of a half frame: {error}"))?;
+    match rest.len() < header.payload_bytes() {
+        true => Ok(()),
+        false => Err("a half frame is whole".to_owned()),
+    }
+}
+
+/// The bytes of a frame.
+pub(super) fn bytes_of(frame: &Frame) -> Vec<u8> {
+    let mut header = frame.header;
+    let (keys, values) = (frame.payload.row_keys(), frame.payload.values());
+    header.key_bytes = (keys.len() * 4) as u32;
+    header.value_bytes = (values.len() * 4) as u32;
+    let mut bytes = header.encode().to_vec();
+    bytes.extend(keys.iter().flat_map(|key| key.to_le_bytes()));
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    bytes
 }

@@ -1,12 +1,16 @@
-//! Makes things go wrong, and decides what is left of a process or a connection then.
+//! Makes things go wrong: what a fault happens to, and for how long.
 
-use heddle_am_core::{ContainerId, Event, Exit, OperationId, StoreCall};
+mod network;
+mod processes;
+mod storage;
+
+use heddle_am_core::{ContainerId, Event, Exit, OperationId};
 use heddle_protocol::control::Operation;
 use heddle_protocol::ids::Role;
 
 use super::super::chance::{Chance, mix};
 use super::super::fault::Fault;
-use super::{CLUSTER, Item, JOURNAL, PROBES, STORE, Wire, World};
+use super::{Item, Wire, World};
 
 /// The node that a container is on.
 pub(super) fn node_of(container: u64) -> String {
@@ -14,21 +18,12 @@ pub(super) fn node_of(container: u64) -> String {
 }
 
 /// One of these, if there are any.
-fn one(from: &[u64], chance: &mut Chance) -> Option<u64> {
+fn one<T: Copy>(from: &[T], chance: &mut Chance) -> Option<T> {
     from.get(chance.below(from.len())).copied()
 }
 
 impl World {
-    /// Numbers of the containers of a role.
-    fn of_role(&self, role: Role) -> Vec<u64> {
-        let of = self
-            .containers
-            .iter()
-            .filter(|(_, c)| c.member.slot.role == role);
-        of.map(|(&number, _)| number).collect()
-    }
-
-    /// Injects a fault that is due at event `at`, and notes whether there was something to happen to.
+    /// Injects a fault that is due at event `at`, and notes whether there was something that it could happen to.
     ///
     /// What it happens to is drawn from the seed, the event and the fault: a list of faults that lacks another one
     /// hits the same.
@@ -43,10 +38,21 @@ impl World {
         Ok(())
     }
 
+    /// False: there is nothing that it could happen to.
     fn happen(&mut self, fault: Fault, chance: &mut Chance) -> Result<bool, String> {
         match fault {
-            Fault::KillTrainer => self.kill_one(Role::Trainer, chance),
-            Fault::KillPserver => self.kill_one(Role::Pserver, chance),
+            Fault::KillTrainer => self.end_one(Role::Trainer, Exit::Signal(9), chance),
+            Fault::KillPserver => self.end_one(Role::Pserver, Exit::Signal(9), chance),
+            Fault::Crash => {
+                let role = if chance.one_in(2) {
+                    Role::Trainer
+                } else {
+                    Role::Pserver
+                };
+                self.end_one(role, Exit::Code(101), chance)
+            }
+            Fault::CrashLoop => Ok(self.curse_one(chance)),
+            Fault::OutOfMemory => Ok(self.starve_one(chance)),
             Fault::LoseTrainer => Ok(self.lose_one(Role::Trainer, chance)),
             Fault::LosePserver => Ok(self.lose_one(Role::Pserver, chance)),
             Fault::KillAm => self.kill_am(chance),
@@ -60,22 +66,24 @@ impl World {
                 }
                 Ok(true)
             }
-            Fault::BreakData => {
-                let open = self.data.iter().filter(|(_, d)| d.trainer != 0);
-                let open: Vec<u64> = open.map(|(&n, _)| n).collect();
-                let Some(data) = one(&open, chance) else {
+            Fault::TwoAms => Ok(self.replace_am(chance)),
+            Fault::PauseAm => Ok(self.pause_am(chance)),
+            Fault::WallJumps => Ok(self.wall_jumps(chance)),
+            Fault::ClockLeaps => Ok(self.clock_leaps(chance)),
+            Fault::BreakData => Ok(self.break_data(chance)),
+            Fault::BreakControl => {
+                let Some(control) = one(&self.open_controls(), chance) else {
                     return Ok(false);
                 };
-                self.cut_short(Wire::DataUp(data));
-                self.cut_short(Wire::DataDown(data));
+                self.break_control(control);
                 Ok(true)
             }
-            Fault::BreakControl => {
-                let open: Vec<u64> = self.containers.values().filter_map(|c| c.control).collect();
-                let Some(control) = one(&open, chance) else {
-                    return Ok(false);
-                };
-                self.break_control(control)?;
+            Fault::LagControl => Ok(self.lag_control(chance)),
+            Fault::LagData => Ok(self.lag_data(chance)),
+            Fault::CutOffControl => Ok(self.cut_off_control(chance)),
+            Fault::CutOffData => Ok(self.cut_off_data(chance)),
+            Fault::SilentProbes => {
+                self.trouble.probes_silent_until = self.events + 100 + chance.below(300) as u64;
                 Ok(true)
             }
             Fault::Cut => self.operate(Operation::Checkpoint),
@@ -95,51 +103,38 @@ impl World {
                 Ok(self.cluster_says(chance, leaving))
             }
             Fault::Silence => {
-                self.silent_until = self.events + chance.below(400) as u64;
-                Ok(self.am.is_some())
+                self.trouble.cluster_silent_until = self.events + chance.below(400) as u64;
+                Ok(self.leader.is_some())
             }
             Fault::Pause => {
                 let all: Vec<u64> = self.containers.keys().copied().collect();
                 let until = self.events + chance.below(300) as u64;
-                let number = one(&all, chance).and_then(|n| self.containers.get_mut(&n));
-                Ok(number.map(|c| c.paused_until = until).is_some())
+                let container = one(&all, chance).and_then(|n| self.containers.get_mut(&n));
+                Ok(container.map(|c| c.paused_until = until).is_some())
             }
+            Fault::CallFails | Fault::CallUnknown => Ok(self.calls_go_wrong(fault, chance)),
+            Fault::StorageDown => Ok(self.storage_goes_down(chance)),
+            Fault::JournalFails => Ok(self.journal_fails()),
+            Fault::Corrupt => Ok(self.corrupt_one(chance)),
         }
     }
 
-    fn kill_one(&mut self, role: Role, chance: &mut Chance) -> Result<bool, String> {
-        let Some(number) = one(&self.of_role(role), chance) else {
-            return Ok(false);
-        };
-        self.end_process(number, Exit::Signal(9))?;
-        Ok(true)
-    }
-
-    fn lose_one(&mut self, role: Role, chance: &mut Chance) -> bool {
-        let number = one(&self.of_role(role), chance).filter(|number| self.lost.insert(*number));
-        let Some(number) = number else { return false };
-        let event = Event::Exited {
-            container: ContainerId(number.to_string()),
-            exit: Exit::NodeLost,
-            text: String::new(),
-        };
-        self.push(Wire::Am(CLUSTER), Item::Event(Box::new(event)));
-        true
-    }
-
-    fn kill_am(&mut self, chance: &mut Chance) -> Result<bool, String> {
-        if self.am.take().is_none() {
-            return Ok(false);
-        }
-        self.lose_am()?;
-        self.am_returns_at = self.events + chance.below(200) as u64;
-        Ok(true)
+    /// Numbers of the containers of a role.
+    fn of_role(&self, role: Role) -> Vec<u64> {
+        let of = self
+            .containers
+            .iter()
+            .filter(|(_, c)| c.member.slot.role == role);
+        of.map(|(&number, _)| number).collect()
     }
 
     fn operate(&mut self, operation: Operation) -> Result<bool, String> {
         let id = OperationId(self.number());
-        self.am_event(Event::Operation { id, operation })?;
-        Ok(self.am.is_some())
+        let Some(leader) = self.leader else {
+            return Ok(false);
+        };
+        self.am_event(leader, Event::Operation { id, operation })?;
+        Ok(true)
     }
 
     fn cluster_says(&mut self, chance: &mut Chance, says: impl Fn(u64) -> Event) -> bool {
@@ -147,45 +142,8 @@ impl World {
         let event = one(&all, chance).map(says);
         let found = event.is_some();
         if let Some(event) = event {
-            self.push(Wire::Am(CLUSTER), Item::Event(Box::new(event)));
+            self.push(Wire::Cluster, Item::Event(Box::new(event)));
         }
         found
-    }
-
-    /// What was on its way to the journal and the store when the ApplicationMaster died arrives in part.
-    pub(super) fn lose_am(&mut self) -> Result<(), String> {
-        for wire in [Wire::Am(JOURNAL), Wire::Am(STORE)] {
-            let items = self.wires.remove(&wire).unwrap_or_default();
-            let arrives = self.chance.below(items.len() + 1);
-            for item in items.into_iter().take(arrives) {
-                match item {
-                    Item::Record(_, record) => self.durable.journal.push(*record),
-                    Item::Call(_, call) => {
-                        if let StoreCall::Commit { manifest, .. } = &*call {
-                            self.check_commit(manifest)?;
-                        }
-                        let generation = self.durable.generation;
-                        self.durable.store(generation, &call);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        self.wires.remove(&Wire::Am(CLUSTER));
-        self.wires.remove(&Wire::Am(PROBES));
-        let controls: Vec<u64> = self.containers.values().filter_map(|c| c.control).collect();
-        for control in controls {
-            self.wires.remove(&Wire::ControlUp(control));
-            self.cut_short(Wire::ControlDown(control));
-        }
-        Ok(())
-    }
-
-    /// Of what is in a wire some arrives, then its end.
-    pub(super) fn cut_short(&mut self, wire: Wire) {
-        let items = self.wires.entry(wire).or_default();
-        let keep = self.chance.below(items.len() + 1);
-        items.truncate(keep);
-        items.push_back(Item::End);
     }
 }

@@ -25,6 +25,14 @@ impl Log {
         self.lines = Some(Vec::new());
     }
 
+    pub(super) fn keeps_lines(&self) -> bool {
+        self.lines.is_some()
+    }
+
+    pub(super) fn append(&mut self, more: Vec<String>) {
+        self.lines.get_or_insert_default().extend(more);
+    }
+
     pub(super) fn take_lines(&mut self) -> Vec<String> {
         self.lines.take().unwrap_or_default()
     }

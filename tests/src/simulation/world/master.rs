@@ -1,14 +1,18 @@
 //! The ApplicationMaster's end: its events, and its actions on journal, store and cluster.
 
-use heddle_am_core::{Action, ContainerId, Event, Exit, Kept, Probe, StoreCall, Stored};
+use std::sync::Arc;
+
+use heddle_am_core::{Action, ContainerId, Event, Exit, Kept, Outcome, Probe, StoreCall, Stored};
 use heddle_protocol::control::Command;
+use heddle_protocol::ids::Member;
 
 use super::super::am::Am;
 use super::super::job::LEASE_MS;
 use super::inject::node_of;
-use super::{Body, CLUSTER, Item, JOURNAL, PROBES, STORE, Wire, World};
+use super::{Body, Item, JOURNAL, PROBES, STORE, Wire, World};
 
 impl World {
+    /// The cluster starts the next attempt. One that lives is not told.
     pub(super) fn start_am(&mut self) {
         let alive = self.containers.keys().filter(|n| !self.lost.contains(n));
         let kept = alive
@@ -17,33 +21,43 @@ impl World {
                 node: node_of(*n),
             })
             .collect();
-        let (am, actions) = Am::start(self.job.config(), &mut self.durable, kept, self.now_ms);
+        let looks_deep = self.chance.one_in(2);
+        let config = self.job.config();
+        let (mut am, actions) = Am::start(config, &mut self.durable, kept, self.now_ms, looks_deep);
+        // Another machine, another clock.
+        am.wall_offset_ms = self.chance.below(600_000) as i64 - 300_000;
+        let attempt = am.attempt.0;
         self.tell(format_args!("ApplicationMaster {} starts", am.generation));
-        if am.generation.0 > 1 {
+        if attempt > 1 {
             self.coverage.changed();
         }
-        self.am = Some(am);
-        self.cluster_heard_ms = self.now_ms;
+        self.ams.insert(attempt, am);
+        self.leader = Some(attempt);
         // The first actions of an attempt cannot break a promise that is checked here.
-        let acted = self.act(actions);
+        let acted = self.act(attempt, actions);
         debug_assert!(acted.is_ok(), "{acted:?}");
     }
 
     /// The ResourceManager answers about every second, unless it is silent.
     pub(super) fn hear_the_cluster(&mut self) -> Result<(), String> {
-        if self.am.is_none()
-            || self.events < self.silent_until
-            || self.now_ms < self.cluster_heard_ms + 1_000
-        {
+        let now_ms = self.now_ms;
+        let Some(leader) = self.leader.filter(|leader| self.am_moves(*leader)) else {
+            return Ok(());
+        };
+        if self.events < self.trouble.cluster_silent_until {
             return Ok(());
         }
-        self.cluster_heard_ms = self.now_ms;
-        self.am_event(Event::ClusterHeard)
+        match self.ams.get_mut(&leader) {
+            Some(am) if now_ms >= am.cluster_heard_ms + 1_000 => am.cluster_heard_ms = now_ms,
+            _ => return Ok(()),
+        }
+        self.am_event(leader, Event::ClusterHeard)
     }
 
     /// What is published or removed is so while the ResourceManager answers.
-    fn check_leads(&self, call: &StoreCall) -> Result<(), String> {
-        let silent_ms = self.now_ms - self.cluster_heard_ms;
+    fn check_leads(&self, attempt: u32, call: &StoreCall) -> Result<(), String> {
+        let heard_ms = self.ams.get(&attempt).map_or(0, |am| am.cluster_heard_ms);
+        let silent_ms = self.now_ms - heard_ms;
         match call {
             StoreCall::Stage { .. } => Ok(()),
             _ if silent_ms <= LEASE_MS => Ok(()),
@@ -53,52 +67,97 @@ impl World {
         }
     }
 
-    pub(super) fn am_event(&mut self, event: Event) -> Result<(), String> {
-        let Some(am) = &mut self.am else {
+    pub(super) fn am_event(&mut self, attempt: u32, event: Event) -> Result<(), String> {
+        let Some(am) = self.ams.get_mut(&attempt) else {
             return Ok(());
         };
         let actions = am.on(event, self.now_ms);
-        self.act(actions)
+        self.act(attempt, actions)
     }
 
-    pub(super) fn deliver_to_am(&mut self, item: Item) -> Result<(), String> {
+    pub(super) fn deliver_to_am(&mut self, attempt: u32, item: Item) -> Result<(), String> {
         let event = match item {
-            Item::Event(event) => *event,
             Item::Record(record, content) => {
-                self.durable.journal.push(*content);
-                Event::RecordDurable { record }
+                if attempt < self.durable.generation {
+                    self.tell(format_args!(
+                        "attempt {attempt} finds its journal taken over"
+                    ));
+                    Event::JournalFailed {
+                        error: "another generation".to_owned(),
+                        fenced: true,
+                        exit_code: 9,
+                    }
+                } else if std::mem::take(&mut self.trouble.journal_fails) {
+                    Event::JournalFailed {
+                        error: "the storage is gone".to_owned(),
+                        fenced: false,
+                        exit_code: 6,
+                    }
+                } else {
+                    self.durable.journal.push(*content);
+                    Event::RecordDurable { record }
+                }
             }
             Item::Call(call, content) => {
-                let outcome = self.perform(&content)?;
+                let outcome = self.perform(attempt, &content)?;
+                if let Stored::NotDone { .. } | Stored::Unknown { .. } = outcome {
+                    self.tell(format_args!("{outcome:?}"));
+                    self.coverage.changed();
+                }
                 Event::Stored { call, outcome }
             }
             Item::Probe(member, endpoint) => {
-                let open = self
-                    .containers
-                    .values()
-                    .any(|c| matches!(&c.body, Body::Pserver(p) if p.endpoint == endpoint));
-                let outcome = if open { Probe::Open } else { Probe::Refused };
+                let open = |body: &Body| match body {
+                    Body::Pserver(p) => p.thread_at(endpoint).is_some(),
+                    Body::Trainer(_) => false,
+                };
+                let there = self.containers.iter().find(|(_, c)| open(&c.body));
+                let events = self.events;
+                let outcome = match there {
+                    _ if self.trouble.probes_silent_until > events => Probe::Silent,
+                    Some((n, _)) if self.trouble.cuts_off(super::AM, *n, events) => Probe::Silent,
+                    Some(_) => Probe::Open,
+                    None => Probe::Refused,
+                };
+                if outcome == Probe::Silent {
+                    self.coverage.changed();
+                }
+                self.tell(format_args!("probe of {member}: {outcome:?}"));
                 Event::Probed { member, outcome }
             }
             _ => return Err("the ApplicationMaster got what is not its".to_owned()),
         };
-        self.am_event(event)
+        self.am_event(attempt, event)
     }
 
-    pub(super) fn perform(&mut self, call: &StoreCall) -> Result<Stored, String> {
-        if let StoreCall::Commit { manifest, .. } = call {
+    /// A store call reaches the storage.
+    pub(super) fn perform(&mut self, attempt: u32, call: &StoreCall) -> Result<Stored, String> {
+        let is_down = self.trouble.storage_is_down(self.events);
+        let before = self.durable.checkpoints.len();
+        let outcome = self.durable.call(attempt, call, is_down, &mut self.chance);
+        if let StoreCall::Commit { manifest, .. } = call
+            && self.durable.checkpoints.len() > before
+        {
             self.check_commit(manifest)?;
         }
-        let generation = self.am.as_ref().map_or(0, |am| am.generation.0);
-        Ok(self.durable.store(generation, call))
+        Ok(outcome)
     }
 
-    pub(super) fn act(&mut self, actions: Vec<Action>) -> Result<(), String> {
+    pub(super) fn act(&mut self, attempt: u32, actions: Vec<Action>) -> Result<(), String> {
+        let leads = self.leader == Some(attempt);
         for action in actions {
             match action {
+                // One that the ResourceManager has given up gets no containers, but may still end some.
+                Action::Ask { .. } | Action::Launch { .. } if !leads => {}
                 Action::Ask {
-                    slot, incarnation, ..
+                    slot,
+                    incarnation,
+                    memory,
+                    ..
                 } => {
+                    if let Some(memory) = memory {
+                        self.asked.insert(Member { slot, incarnation }, memory);
+                    }
                     let number = self.number();
                     let event = Event::Allocated {
                         container: ContainerId(number.to_string()),
@@ -106,14 +165,12 @@ impl World {
                         incarnation,
                         node: node_of(number),
                     };
-                    self.push(Wire::Am(CLUSTER), Item::Event(Box::new(event)));
+                    self.push(Wire::Cluster, Item::Event(Box::new(event)));
                 }
                 Action::Launch { container, member } => {
-                    self.launch(&container, member);
-                    self.push(
-                        Wire::Am(CLUSTER),
-                        Item::Event(Box::new(Event::Started { container })),
-                    );
+                    self.launch(attempt, &container, member);
+                    let event = Event::Started { container };
+                    self.push(Wire::Cluster, Item::Event(Box::new(event)));
                 }
                 Action::Stop {
                     container, member, ..
@@ -132,37 +189,77 @@ impl World {
                     if matches!(*command, Command::Drain) {
                         self.coverage.changed();
                     }
-                    if let Some(down) = self.am.as_ref().and_then(|am| {
-                        am.down(connection, Some(std::sync::Arc::unwrap_or_clone(command)))
-                    }) {
+                    let am = self.ams.get(&attempt);
+                    let command = Arc::unwrap_or_clone(command);
+                    if let Some(down) = am.and_then(|am| am.down(connection, Some(command))) {
                         self.push(Wire::ControlDown(connection.0), Item::Down(Box::new(down)));
                     }
                 }
                 Action::Disconnect { connection } => {
-                    if let Some(am) = &mut self.am {
+                    if let Some(am) = self.ams.get_mut(&attempt) {
                         am.closed(connection);
                     }
                     self.push(Wire::ControlDown(connection.0), Item::End);
                 }
                 Action::Journal { id, record } => {
-                    self.push(Wire::Am(JOURNAL), Item::Record(id, record))
+                    self.push(Wire::Am(attempt, JOURNAL), Item::Record(id, record))
                 }
                 Action::Store { id, call } => {
-                    self.check_leads(&call)?;
-                    self.push(Wire::Am(STORE), Item::Call(id, call));
+                    self.check_leads(attempt, &call)?;
+                    self.push(Wire::Am(attempt, STORE), Item::Call(id, call));
                 }
                 Action::ProbePort { member, endpoint } => {
-                    self.push(Wire::Am(PROBES), Item::Probe(member, endpoint))
+                    self.push(Wire::Am(attempt, PROBES), Item::Probe(member, endpoint))
                 }
-                Action::Notice(event) => {
-                    self.note(&event);
-                }
-                Action::Finish(outcome) => self.outcome = Some(*outcome),
+                Action::Notice(event) => self.note(&event),
+                Action::Finish(outcome) => self.finishes(attempt, *outcome),
                 // An operator's order was carried out.
                 Action::Answer { .. } => self.coverage.changed(),
-                Action::CancelAsk { .. } | Action::Release { .. } => {}
+                Action::Release { container } => self.release(attempt, container),
+                Action::CancelAsk { .. } => {}
             }
         }
         Ok(())
+    }
+
+    /// The cluster takes a container back: its process, if it has one, ends some time.
+    fn release(&mut self, attempt: u32, container: ContainerId) {
+        let number = container.0.parse().unwrap_or_default();
+        let exit = Exit::ByCluster {
+            error: "released".to_owned(),
+        };
+        if self.containers.contains_key(&number) {
+            let at = self.events + self.chance.below(100) as u64;
+            self.trouble.doomed.insert(number, (at, exit));
+        } else if self.leader == Some(attempt) {
+            let event = Event::Exited {
+                container,
+                exit,
+                text: String::new(),
+            };
+            self.push(Wire::Cluster, Item::Event(Box::new(event)));
+        }
+    }
+
+    /// An attempt ends by itself.
+    fn finishes(&mut self, attempt: u32, outcome: Outcome) {
+        self.tell(format_args!("attempt {attempt} ends: {outcome:?}"));
+        if self.leader == Some(attempt) {
+            self.outcome = Some(outcome);
+            return;
+        }
+        // What one says that was replaced, nobody waits for.
+        self.ams.remove(&attempt);
+        self.close_lines_of(attempt);
+    }
+
+    /// The control connections of an attempt that is gone end at the containers.
+    pub(super) fn close_lines_of(&mut self, attempt: u32) {
+        let of_it = self.controls.iter().filter(|(_, c)| c.attempt == attempt);
+        let controls: Vec<u64> = of_it.map(|(&control, _)| control).collect();
+        for control in controls {
+            self.wires.remove(&Wire::ControlUp(control));
+            self.cut_short(Wire::ControlDown(control));
+        }
     }
 }

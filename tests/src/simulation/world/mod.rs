@@ -10,50 +10,62 @@ mod inject;
 mod log;
 mod master;
 mod processes;
+mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use heddle_agent::machine as agent;
-use heddle_am_core::{CallId, Event, Outcome, Record, RecordId, StoreCall};
+use heddle_am_core::{CallId, Checkpoint, Event, Outcome, Record, RecordId, StoreCall};
 use heddle_client::machine::{Closed, Frame};
 use heddle_protocol::control::{Down, UpLine};
 use heddle_protocol::ids::{CutId, Member, PhaseNo, Step};
+use heddle_protocol::spec::Bytes;
 use heddle_shard::{Conn, Effect};
-use uuid::Uuid;
 
-use super::am::{Am, Durable};
+use super::am::Am;
 use super::chance::Chance;
 use super::coverage::Coverage;
 use super::job::Job;
 use super::pserver::{self, Pserver};
+use super::store::Durable;
 use super::trainer::{self, Trainer};
 
-pub use checks::Report;
-use log::{Brief, Log};
+pub use checks::{Ended, Report};
+use data::half_frame;
+use log::Log;
+use trouble::{AM, Trouble};
 
 /// Values of all tables, by bits.
 pub type Bits = Vec<u32>;
+/// States of a BSP job that nothing disturbs, by phase and step.
+pub type Reference = BTreeMap<(PhaseNo, Step), Bits>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wire {
-    /// Journal, store, cluster, probes: each in its own order.
-    Am(u8),
+    /// What the cluster tells the attempt that it knows.
+    Cluster,
+    /// Of an attempt: its journal, its store, its probes, each in its own order.
+    Am(u32, u8),
     ControlUp(u64),
     ControlDown(u64),
     /// A container opens its control connection, or a data connection.
     Opening(u64, Option<SocketAddr>),
+    /// A container looks up where the ApplicationMaster is.
+    Looking(u64),
     DataUp(u64),
     DataDown(u64),
+    /// Commands of a pserver to one of its data threads.
+    Thread(u64, usize),
     /// What a container computes, writes, reads.
     Labour(u64),
 }
 
 const JOURNAL: u8 = 0;
 const STORE: u8 = 1;
-const CLUSTER: u8 = 2;
-const PROBES: u8 = 3;
+const PROBES: u8 = 2;
 
 enum Item {
     Event(Box<Event>),
@@ -65,8 +77,11 @@ enum Item {
     Open,
     Frame(Frame),
     Reply(Effect),
+    Thread(pserver::ToThread),
     Save(pserver::Labour),
     Compute(trainer::Labour),
+    /// The bytes of a frame whose connection broke before the rest came.
+    Half(Vec<u8>),
     /// The other end is gone.
     End,
 }
@@ -79,8 +94,12 @@ enum Body {
 struct Container {
     member: Member,
     agent: agent::Machine,
+    /// The attempt that it connects to.
+    address: u32,
     control: Option<u64>,
     body: Body,
+    /// What it may use, if that is not what the spec gives.
+    memory: Option<Bytes>,
     /// Nothing of it moves before this event.
     paused_until: u64,
 }
@@ -94,6 +113,7 @@ struct Control {
 struct Data {
     trainer: u64,
     pserver: u64,
+    thread: usize,
     endpoint: SocketAddr,
     conn: Conn,
 }
@@ -106,12 +126,15 @@ pub struct World {
     now_ms: u64,
     events: u64,
     durable: Durable,
-    am: Option<Am>,
+    /// All that live, by attempt; those below [`World::leader`] may not know that they were replaced.
+    ams: BTreeMap<u32, Am>,
+    /// The one that the ResourceManager answers.
+    leader: Option<u32>,
     am_returns_at: u64,
-    /// When the ResourceManager last answered this attempt, and before which event it does not again.
-    cluster_heard_ms: u64,
-    silent_until: u64,
+    trouble: Trouble,
     containers: BTreeMap<u64, Container>,
+    /// Memory of containers that were asked for with another one than the spec's.
+    asked: BTreeMap<Member, Bytes>,
     /// Containers that the cluster has given up whose process goes on.
     lost: BTreeSet<u64>,
     /// Containers whose process is gone.
@@ -121,12 +144,15 @@ pub struct World {
     /// Who has had a connection to where: one more is one again.
     connected: BTreeSet<(u64, Option<SocketAddr>)>,
     wires: BTreeMap<Wire, VecDeque<Item>>,
+    /// Room for the wires that can move.
+    ready: Vec<Wire>,
     numbers: u64,
-    commits: usize,
     computed: u64,
+    /// Checkpoints as they were committed, for [`World::committed`].
+    committed: Vec<Checkpoint>,
     cuts_seen: BTreeSet<CutId>,
     /// States of a run without faults by (phase, step), to hold every checkpoint against (BSP).
-    reference: Option<BTreeMap<(PhaseNo, Step), Bits>>,
+    reference: Option<Arc<Reference>>,
     log: Log,
     /// Of the faults so far.
     coverage: Coverage,
@@ -137,27 +163,35 @@ impl World {
     /// A cluster on which the job was just submitted.
     #[must_use]
     pub fn new(job: Job, seed: u64) -> Self {
+        Self::resumed(job, seed, Durable::default())
+    }
+
+    /// A cluster on which the job is submitted again with what is left of an earlier run.
+    #[must_use]
+    pub fn resumed(job: Job, seed: u64, durable: Durable) -> Self {
         let mut world = Self {
             job,
             seed,
             chance: Chance::new(seed),
             now_ms: 0,
             events: 0,
-            durable: Durable::default(),
-            am: None,
+            durable,
+            ams: BTreeMap::new(),
+            leader: None,
             am_returns_at: 0,
-            cluster_heard_ms: 0,
-            silent_until: 0,
+            trouble: Trouble::default(),
             containers: BTreeMap::new(),
+            asked: BTreeMap::new(),
             lost: BTreeSet::new(),
             gone: BTreeSet::new(),
             controls: BTreeMap::new(),
             data: BTreeMap::new(),
             connected: BTreeSet::new(),
             wires: BTreeMap::new(),
+            ready: Vec::new(),
             numbers: 0,
-            commits: 0,
             computed: 0,
+            committed: Vec::new(),
             cuts_seen: BTreeSet::new(),
             reference: None,
             log: Log::new(),
@@ -178,6 +212,17 @@ impl World {
         self.log.take_lines()
     }
 
+    /// Whether it remembers what happens in words.
+    #[must_use]
+    pub fn keeps_trace(&self) -> bool {
+        self.log.keeps_lines()
+    }
+
+    /// What happened in another run, after what happened in this one.
+    pub fn append_trace(&mut self, lines: Vec<String>) {
+        self.log.append(lines);
+    }
+
     /// A hash of all that happened so far, in its order.
     #[must_use]
     pub fn log_hash(&self) -> u64 {
@@ -185,47 +230,83 @@ impl World {
     }
 
     /// Holds every checkpoint against these states.
-    pub fn expect(&mut self, reference: BTreeMap<(PhaseNo, Step), Bits>) {
+    pub fn expect(&mut self, reference: Arc<Reference>) {
         self.reference = Some(reference);
     }
 
     fn step(&mut self) -> Result<(), String> {
         self.events += 1;
-        if self.am.is_none() && self.events >= self.am_returns_at {
+        if self.leader.is_none() && self.events >= self.am_returns_at {
             self.start_am();
         }
         self.hear_the_cluster()?;
-        let ready: Vec<Wire> = self
-            .wires
-            .iter()
-            .filter(|(wire, items)| !items.is_empty() && self.moves(**wire))
-            .map(|(wire, _)| *wire)
-            .collect();
-        if ready.is_empty() || self.chance.one_in(40) {
+        self.reap()?;
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.clear();
+        let items = self.wires.iter().filter(|(_, items)| !items.is_empty());
+        ready.extend(
+            items
+                .map(|(wire, _)| *wire)
+                .filter(|wire| self.moves(*wire)),
+        );
+        let moved = if ready.is_empty() || self.chance.one_in(40) {
             self.let_time_pass(ready.is_empty());
+            Ok(())
         } else {
             if self.chance.one_in(4) {
                 self.now_ms += 1;
             }
             let wire = ready[self.chance.below(ready.len())];
-            self.deliver(wire)?;
-        }
+            self.deliver(wire)
+        };
+        self.ready = ready;
+        moved?;
         self.fire()
     }
 
-    /// Whether the end that this wire leads to is not standing still.
+    /// Whether the end that this wire leads to is not standing still, and the way to it is open.
     fn moves(&self, wire: Wire) -> bool {
-        let container = match wire {
-            Wire::Am(_) => return true,
-            Wire::ControlUp(_) => return self.am.is_some(),
-            Wire::ControlDown(control) => self.controls.get(&control).map(|c| c.container),
-            Wire::Opening(container, _) | Wire::Labour(container) => Some(container),
-            Wire::DataUp(data) => self.data.get(&data).map(|d| d.pserver),
-            Wire::DataDown(data) => self.data.get(&data).map(|d| d.trainer),
+        if self.trouble.holds(wire, self.events) {
+            return false;
+        }
+        let (to, from) = match wire {
+            Wire::Cluster => return self.leader.is_some_and(|leader| self.am_moves(leader)),
+            Wire::Am(attempt, kind) => {
+                let written = kind != JOURNAL || !self.trouble.storage_is_down(self.events);
+                return written && self.am_moves(attempt);
+            }
+            Wire::ControlUp(control) => {
+                let Some(control) = self.controls.get(&control) else {
+                    return true;
+                };
+                let open = !self.trouble.cuts_off(control.container, AM, self.events);
+                return open && self.am_moves(control.attempt);
+            }
+            Wire::ControlDown(control) => match self.controls.get(&control) {
+                Some(control) => (control.container, AM),
+                None => return true,
+            },
+            Wire::Opening(container, _)
+            | Wire::Looking(container)
+            | Wire::Labour(container)
+            | Wire::Thread(container, _) => (container, container),
+            Wire::DataUp(data) => match self.data.get(&data) {
+                Some(data) => (data.pserver, data.trainer),
+                None => return true,
+            },
+            Wire::DataDown(data) => match self.data.get(&data) {
+                Some(data) => (data.trainer, data.pserver),
+                None => return true,
+            },
         };
-        container
-            .and_then(|n| self.containers.get(&n))
-            .is_none_or(|c| c.paused_until <= self.events)
+        let paused = self.containers.get(&to).map_or(0, |c| c.paused_until);
+        paused <= self.events && !self.trouble.cuts_off(from, to, self.events)
+    }
+
+    /// Whether an attempt does not stand still; one that is dead takes what comes without a word.
+    fn am_moves(&self, attempt: u32) -> bool {
+        let am = self.ams.get(&attempt);
+        am.is_none_or(|am| am.paused_until <= self.events)
     }
 
     fn let_time_pass(&mut self, idle: bool) {
@@ -235,17 +316,16 @@ impl World {
             .filter(|c| c.paused_until <= self.events)
             .flat_map(|c| {
                 let body = match &c.body {
-                    Body::Pserver(p) => p.host.deadline().map(|d| d.as_millis() as u64),
+                    Body::Pserver(p) => p.deadline(),
                     Body::Trainer(t) => t.machine.next_deadline(),
                 };
                 [Some(c.agent.deadline()), body]
             });
-        let am = self
-            .am
-            .as_ref()
-            .and_then(|am| am.core.next_deadline())
-            .map(|mono| mono.0);
-        let next = deadlines.chain([am]).flatten().min();
+        let awake = self
+            .ams
+            .values()
+            .filter(|am| am.paused_until <= self.events);
+        let next = deadlines.chain(awake.map(Am::deadline)).flatten().min();
         if let Some(next) = next.filter(|next| *next > self.now_ms) {
             // Only a quiet cluster lets time leap.
             self.now_ms = if idle {
@@ -260,52 +340,53 @@ impl World {
 
     /// Fires every deadline that has come.
     fn fire(&mut self) -> Result<(), String> {
-        if let Some(am) = &mut self.am
-            && am
-                .core
-                .next_deadline()
-                .is_some_and(|mono| mono.0 <= self.now_ms)
-        {
-            let actions = am.on(Event::Timer, self.now_ms);
-            self.act(actions)?;
+        let (now_ms, events) = (self.now_ms, self.events);
+        let due = |am: &Am| am.paused_until <= events && am.deadline().is_some_and(|d| d <= now_ms);
+        let attempts: Vec<u32> = self
+            .ams
+            .iter()
+            .filter(|(_, am)| due(am))
+            .map(|(&a, _)| a)
+            .collect();
+        for attempt in attempts {
+            self.am_event(attempt, Event::Timer)?;
         }
-        let due = |c: &Container, now_ms| c.agent.deadline() <= now_ms;
-        let numbers: Vec<u64> = self.containers.keys().copied().collect();
+        let body_due = |body: &Body| match body {
+            Body::Pserver(pserver) => pserver.deadline(),
+            Body::Trainer(trainer) => trainer.machine.next_deadline(),
+        };
+        let due = |c: &Container| {
+            let deadline = c.agent.deadline();
+            c.paused_until <= events
+                && body_due(&c.body).map_or(deadline, |body| body.min(deadline)) <= now_ms
+        };
+        let numbers: Vec<u64> = self
+            .containers
+            .iter()
+            .filter(|(_, c)| due(c))
+            .map(|(&n, _)| n)
+            .collect();
         for number in numbers {
-            let Some(container) = self
-                .containers
-                .get_mut(&number)
-                .filter(|c| c.paused_until <= self.events)
-            else {
+            let Some(container) = self.containers.get_mut(&number) else {
                 continue;
             };
-            match &mut container.body {
-                Body::Pserver(pserver) => {
-                    if pserver
-                        .host
-                        .deadline()
-                        .is_some_and(|d| d.as_millis() as u64 <= self.now_ms)
-                    {
+            if body_due(&container.body).is_some_and(|d| d <= now_ms) {
+                match &mut container.body {
+                    Body::Pserver(pserver) => {
                         let mut out = Vec::new();
-                        pserver.tick(self.now_ms, &mut out);
+                        pserver.tick(now_ms, &mut out);
                         self.pserver_wants(number, out)?;
                     }
-                }
-                Body::Trainer(trainer) => {
-                    if trainer
-                        .machine
-                        .next_deadline()
-                        .is_some_and(|d| d <= self.now_ms)
-                    {
-                        trainer.machine.timer(self.now_ms);
+                    Body::Trainer(trainer) => {
+                        trainer.machine.timer(now_ms);
                         self.pump(number)?;
                     }
                 }
             }
             if let Some(container) = self.containers.get_mut(&number)
-                && due(container, self.now_ms)
+                && container.agent.deadline() <= now_ms
             {
-                let outputs = container.agent.on(agent::Input::Timer, self.now_ms);
+                let outputs = container.agent.on(agent::Input::Timer, now_ms);
                 self.agent_wants(number, outputs)?;
             }
         }
@@ -313,66 +394,38 @@ impl World {
     }
 
     fn deliver(&mut self, wire: Wire) -> Result<(), String> {
-        let Some(item) = self.wires.get_mut(&wire).and_then(VecDeque::pop_front) else {
+        let Some(items) = self.wires.get_mut(&wire) else {
             return Ok(());
         };
+        let Some(item) = items.pop_front() else {
+            return Ok(());
+        };
+        if items.is_empty() {
+            self.wires.remove(&wire);
+        }
         match (wire, item) {
-            (Wire::Am(_), item) => self.deliver_to_am(item),
+            (Wire::Cluster, Item::Event(event)) => match self.leader {
+                Some(leader) => self.am_event(leader, *event),
+                None => Ok(()),
+            },
+            (Wire::Am(attempt, _), item) => self.deliver_to_am(attempt, item),
             (Wire::ControlUp(control), Item::Up(line)) => self.line_up(control, *line),
             (Wire::ControlUp(control), Item::End) => self.control_ended_at_am(control),
-            (Wire::ControlDown(control), Item::Down(down)) => {
-                let Some(number) = self.controls.get(&control).map(|c| c.container) else {
-                    return Ok(());
-                };
-                let Some(container) = self
-                    .containers
-                    .get_mut(&number)
-                    .filter(|c| c.control == Some(control))
-                else {
-                    return Ok(());
-                };
-                if let Some(command) = &down.command {
-                    let name = Brief(command);
-                    let what = format_args!("{} hears {name}", container.member);
-                    self.log.note(self.events, self.now_ms, what);
-                }
-                let outputs = container.agent.on(agent::Input::Line(down), self.now_ms);
-                self.agent_wants(number, outputs)
-            }
+            (Wire::ControlDown(control), Item::Down(down)) => self.line_down(control, down),
             (Wire::ControlDown(control), Item::End) => self.control_ended_at_container(control),
             (Wire::Opening(number, None), _) => self.open_control(number),
             (Wire::Opening(number, Some(endpoint)), _) => self.open_data(number, endpoint),
+            (Wire::Looking(number), _) => self.look_up(number),
             (Wire::DataUp(data), Item::Frame(frame)) => self.frame_up(data, frame),
             (Wire::DataUp(data), Item::End) => self.data_ended_at_pserver(data),
             (Wire::DataDown(data), Item::Reply(effect)) => self.reply_down(data, effect),
             (Wire::DataDown(data), Item::End) => self.data_ended_at_trainer(data, Closed::Broke),
-            (Wire::Labour(number), Item::Save(labour)) => {
-                let uuid = Uuid::from_u128(u128::from(self.number()) << 64 | 1);
-                let Some(Container {
-                    body: Body::Pserver(pserver),
-                    ..
-                }) = self.containers.get_mut(&number)
-                else {
-                    return Ok(());
-                };
-                let mut out = Vec::new();
-                pserver.labour(labour, uuid, &mut self.durable.files, &mut out)?;
-                self.pserver_wants(number, out)
+            (Wire::DataUp(_) | Wire::DataDown(_), Item::Half(bytes)) => half_frame(&bytes),
+            (Wire::Thread(number, thread), Item::Thread(command)) => {
+                self.thread_obeys(number, thread, command)
             }
-            (Wire::Labour(number), Item::Compute(labour)) => {
-                let Some(Container {
-                    body: Body::Trainer(trainer),
-                    ..
-                }) = self.containers.get_mut(&number)
-                else {
-                    return Ok(());
-                };
-                let mut out = Vec::new();
-                trainer.labour(labour, &mut out)?;
-                self.computed += 1;
-                self.trainer_wants(number, out)?;
-                self.pump(number)
-            }
+            (Wire::Labour(number), Item::Save(labour)) => self.pserver_labours(number, labour),
+            (Wire::Labour(number), Item::Compute(labour)) => self.trainer_labours(number, labour),
             _ => Err("an item in a wire where it does not belong".to_owned()),
         }
     }

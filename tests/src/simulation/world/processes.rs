@@ -7,45 +7,58 @@ use heddle_am_core::{ContainerId, Event, Exit};
 use heddle_protocol::control::{Beat, Command, Up, UpLine};
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role};
 
+use uuid::Uuid;
+
+use super::super::chance::mix;
+use super::super::job::Job;
 use super::super::pserver::{self, Pserver};
 use super::super::trainer::{self, Trainer};
 use super::log::Brief;
-use super::{Body, CLUSTER, Container, Item, Wire, World};
+use super::{Body, Container, Item, Wire, World};
 
 impl World {
-    pub(super) fn launch(&mut self, container: &ContainerId, member: Member) {
+    pub(super) fn launch(&mut self, attempt: u32, container: &ContainerId, member: Member) {
         let Ok(number) = container.0.parse::<u64>() else {
             return;
         };
         let body = match member.slot.role {
-            Role::Pserver => {
-                let endpoint = SocketAddr::from(([127, 0, 0, 1], 1024 + (number % 60_000) as u16));
-                Body::Pserver(Box::new(Pserver::new(self.job.clone(), endpoint)))
-            }
+            Role::Pserver => Body::Pserver(Box::new(Pserver::new(
+                self.job.clone(),
+                endpoints(&self.job, number),
+            ))),
             Role::Trainer => Body::Trainer(Box::new(Trainer::new(self.job.clone()))),
         };
         let agent = agent::Machine::new(self.now_ms);
+        let memory = self.asked.remove(&member);
         self.containers.insert(
             number,
             Container {
                 member,
                 agent,
+                address: attempt,
                 control: None,
                 body,
+                memory,
                 paused_until: 0,
             },
         );
+        self.doom(number);
     }
 
-    /// The process ends: what it had sent arrives in part, and the cluster tells some time.
+    /// The process ends: what it had sent arrives in part, and the cluster reports it some time, often late.
     pub(super) fn end_process(&mut self, number: u64, exit: Exit) -> Result<(), String> {
         let Some(container) = self.containers.remove(&number) else {
             return Ok(());
         };
         self.gone.insert(number);
-        self.wires.remove(&Wire::Labour(number));
-        self.wires
-            .retain(|wire, _| !matches!(wire, Wire::Opening(of, _) if *of == number));
+        self.trouble.doomed.remove(&number);
+        let of_it = |wire: &Wire| match wire {
+            Wire::Opening(of, _) | Wire::Looking(of) | Wire::Labour(of) | Wire::Thread(of, _) => {
+                *of == number
+            }
+            _ => false,
+        };
+        self.wires.retain(|wire, _| !of_it(wire));
         if let Some(control) = container.control {
             self.cut_short(Wire::ControlUp(control));
             self.wires.remove(&Wire::ControlDown(control));
@@ -71,9 +84,69 @@ impl World {
                 exit,
                 text: String::new(),
             };
-            self.push(Wire::Am(CLUSTER), Item::Event(Box::new(event)));
+            // A NodeManager reports with its next heartbeat: the port refuses long before.
+            if self.chance.one_in(2) {
+                let at = self.events + self.chance.below(80) as u64;
+                self.trouble.say_late(at, event);
+            } else {
+                self.push(Wire::Cluster, Item::Event(Box::new(event)));
+            }
         }
         Ok(())
+    }
+
+    /// Whether this process will not live long: its slot is short of memory, or its program fails.
+    pub(super) fn doom(&mut self, number: u64) {
+        let Some(container) = self.containers.get(&number) else {
+            return;
+        };
+        let (slot, enlarged) = (container.member.slot, container.memory.is_some());
+        let at = self.events + 20 + self.chance.below(150) as u64;
+        if let Some(curse) = self.trouble.cursed.get_mut(&slot)
+            && curse.left > 0
+        {
+            curse.left -= 1;
+            let exit = curse.exit.clone();
+            self.trouble.doomed.insert(number, (at, exit));
+        } else if self.trouble.hungry.contains(&slot) && !enlarged {
+            let error = "beyond the physical memory limit".to_owned();
+            let exit = Exit::OutOfMemory { error };
+            self.trouble.doomed.insert(number, (at, exit));
+        }
+    }
+
+    /// Ends processes whose time has come, and lets the cluster say what it says late.
+    pub(super) fn reap(&mut self) -> Result<(), String> {
+        for event in self.trouble.said(self.events) {
+            self.push(Wire::Cluster, Item::Event(Box::new(event)));
+        }
+        if self.trouble.doomed.is_empty() {
+            return Ok(());
+        }
+        let events = self.events;
+        let due = |(&number, (at, exit)): (&u64, &(u64, Exit))| {
+            (*at <= events).then(|| (number, exit.clone()))
+        };
+        let due: Vec<(u64, Exit)> = self.trouble.doomed.iter().filter_map(due).collect();
+        for (number, exit) in due {
+            self.end_badly(number, exit)?;
+        }
+        Ok(())
+    }
+
+    /// A process ends in a way that counts against the job.
+    pub(super) fn end_badly(&mut self, number: u64, exit: Exit) -> Result<(), String> {
+        if let Some(container) = self.containers.get(&number) {
+            let member = container.member;
+            let weight = match exit {
+                Exit::Signal(9) => 1,
+                Exit::OutOfMemory { .. } | Exit::ByCluster { .. } => 0,
+                _ => 2,
+            };
+            *self.trouble.ends.entry(member.slot).or_default() += weight;
+            self.tell(format_args!("{member} ends: {exit:?}"));
+        }
+        self.end_process(number, exit)
     }
 
     pub(super) fn agent_wants(
@@ -87,8 +160,7 @@ impl World {
             };
             match output {
                 agent::Output::Connect => self.push(Wire::Opening(number, None), Item::Open),
-                // Where the ApplicationMaster is, a connection knows by itself here.
-                agent::Output::Look => {}
+                agent::Output::Look => self.push(Wire::Looking(number), Item::Open),
                 agent::Output::Register => {
                     let report = register(number, container);
                     self.send_up(number, UpLine { seq: 0, report });
@@ -101,7 +173,7 @@ impl World {
                 agent::Output::Deliver(command) => self.command(number, *command)?,
                 agent::Output::Close => {
                     if let Some(control) = container.control {
-                        self.break_control(control)?;
+                        self.break_control(control);
                     }
                 }
                 agent::Output::Exit(exit) => {
@@ -160,13 +232,16 @@ impl World {
         for want in wants {
             match want {
                 pserver::Output::Report(report) => self.report(number, report)?,
-                pserver::Output::Reply(conn, effect) => {
-                    if let Some(data) = self.data_of(number, conn) {
+                pserver::Output::Reply(thread, conn, effect) => {
+                    if let Some(data) = self.data_of(number, thread, conn) {
                         self.push(Wire::DataDown(data), Item::Reply(effect));
                     }
                 }
-                pserver::Output::Close(conn) => {
-                    if let Some(data) = self.data_of(number, conn) {
+                pserver::Output::Thread(thread, command) => {
+                    self.push(Wire::Thread(number, thread), Item::Thread(command));
+                }
+                pserver::Output::Close(thread, conn) => {
+                    if let Some(data) = self.data_of(number, thread, conn) {
                         self.wires.remove(&Wire::DataUp(data));
                         self.cut_short(Wire::DataDown(data));
                     }
@@ -196,6 +271,74 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn thread_obeys(
+        &mut self,
+        number: u64,
+        thread: usize,
+        command: pserver::ToThread,
+    ) -> Result<(), String> {
+        let now_ms = self.now_ms;
+        let Some(pserver) = self.pserver(number) else {
+            return Ok(());
+        };
+        let mut out = Vec::new();
+        pserver.thread_obeys(thread, command, now_ms, &mut out);
+        self.pserver_wants(number, out)
+    }
+
+    pub(super) fn pserver_labours(
+        &mut self,
+        number: u64,
+        labour: pserver::Labour,
+    ) -> Result<(), String> {
+        let uuid = Uuid::from_u128(u128::from(self.number()) << 64 | 1);
+        // Files of an earlier run may be there.
+        let uuid = Uuid::from_u128(uuid.as_u128() ^ u128::from(mix(self.seed)));
+        let is_down = self.trouble.storage_is_down(self.events);
+        let Some(Container {
+            body: Body::Pserver(pserver),
+            ..
+        }) = self.containers.get_mut(&number)
+        else {
+            return Ok(());
+        };
+        let mut out = Vec::new();
+        let now_ms = self.now_ms;
+        pserver.labour(labour, uuid, &mut self.durable, is_down, now_ms, &mut out)?;
+        self.pserver_wants(number, out)
+    }
+
+    pub(super) fn trainer_labours(
+        &mut self,
+        number: u64,
+        labour: trainer::Labour,
+    ) -> Result<(), String> {
+        let is_down = self.trouble.storage_is_down(self.events);
+        let dir = format!("export-{number}-{}", self.number());
+        let Some(Container {
+            body: Body::Trainer(trainer),
+            ..
+        }) = self.containers.get_mut(&number)
+        else {
+            return Ok(());
+        };
+        let mut out = Vec::new();
+        trainer.labour(labour, dir, &mut self.durable, is_down, &mut out)?;
+        self.computed += 1;
+        self.trainer_wants(number, out)?;
+        self.pump(number)
+    }
+
+    pub(super) fn pserver(&mut self, number: u64) -> Option<&mut Pserver> {
+        match self.containers.get_mut(&number) {
+            Some(Container {
+                body: Body::Pserver(pserver),
+                ..
+            }) => Some(pserver),
+            _ => None,
+        }
     }
 
     /// Moves what a trainer's client wants moved.
@@ -246,9 +389,18 @@ impl World {
     }
 }
 
+/// The data ports of a pserver, one for each data thread.
+fn endpoints(job: &Job, number: u64) -> Vec<SocketAddr> {
+    let [.., a, b, c] = number.to_be_bytes();
+    let ports = 7000..7000 + job.data_threads as u16;
+    ports
+        .map(|port| SocketAddr::from(([127, a, b, c], port)))
+        .collect()
+}
+
 fn register(number: u64, container: &Container) -> Up {
     let (endpoints, held, busy) = match &container.body {
-        Body::Pserver(pserver) => (vec![pserver.endpoint], pserver.held(), None),
+        Body::Pserver(pserver) => (pserver.endpoints.clone(), pserver.held(), None),
         Body::Trainer(trainer) => (Vec::new(), None, trainer.busy()),
     };
     Up::Register {
@@ -265,8 +417,8 @@ fn register(number: u64, container: &Container) -> Up {
 fn beat(container: &Container, now_ms: u64) -> Beat {
     let (phase, step, epoch) = match &container.body {
         Body::Pserver(pserver) => {
-            let (phase, step) = pserver.host.position().unwrap_or_default();
-            (phase, step, pserver.host.epoch())
+            let (phase, step) = pserver.position().unwrap_or_default();
+            (phase, step, pserver.epoch())
         }
         Body::Trainer(trainer) => {
             let era = trainer.machine.era();

@@ -1,0 +1,199 @@
+//! What outlives every process: journal, checkpoints, shard files, exported models; and how it fails.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use heddle_am_core::{Checkpoint, DamagedCheckpoint, Record, StoreCall, Stored};
+use heddle_protocol::ids::CutId;
+use heddle_protocol::manifest::Manifest;
+use uuid::Uuid;
+
+use super::chance::Chance;
+use super::pserver::Saved;
+
+/// How one store call goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It is surely not done.
+    Fails,
+    /// It is done or not, and nobody can find out which.
+    Unknown,
+}
+
+/// What outlives every process.
+#[derive(Clone, Default)]
+pub struct Durable {
+    /// All records, in order.
+    pub journal: Vec<Record>,
+    /// Complete checkpoints, oldest first, removed ones and those set aside left out.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Shard files by name. Those of removed checkpoints stay, since nothing asks for them.
+    pub files: BTreeMap<Uuid, Arc<Saved>>,
+    /// Files whose content is not what was written.
+    pub damaged: BTreeSet<Uuid>,
+    /// The highest claim.
+    pub generation: u32,
+    /// Exported folders in the output directory, by the checkpoint they were made from.
+    pub exports: BTreeMap<String, CutId>,
+    /// The checkpoint whose model is published.
+    pub published: Option<CutId>,
+    /// How the next calls go wrong.
+    pub troubles: VecDeque<Trouble>,
+}
+
+impl Durable {
+    /// Whether every file of a checkpoint is what was written.
+    #[must_use]
+    pub fn is_whole(&self, checkpoint: &Checkpoint) -> bool {
+        let mut files = checkpoint.manifest.shards.iter();
+        files.all(|file| !self.damaged.contains(&file.uuid))
+    }
+
+    /// The newest whole checkpoint, below `below`. Damaged ones that are passed over are set aside.
+    pub fn newest_whole(
+        &mut self,
+        below: Option<CutId>,
+    ) -> (Option<Checkpoint>, Vec<DamagedCheckpoint>) {
+        let mut aside = Vec::new();
+        while let Some(last) = self.checkpoints.last().cloned() {
+            let cut = last.manifest.cut;
+            let is_below = below.is_none_or(|below| cut < below);
+            if is_below && self.is_whole(&last) {
+                return (Some(last), aside);
+            }
+            self.checkpoints.pop();
+            if is_below {
+                aside.push(DamagedCheckpoint {
+                    cut,
+                    dir: format!("{}.damaged", last.dir),
+                    error: "a file is not what was written".to_owned(),
+                });
+            }
+        }
+        (None, aside)
+    }
+
+    /// A number that tells checkpoints apart by what a job that continues from the newest gets: where its work stands, its
+    /// scores, the content of its files. When it was made, and by whom, is left out.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut print = Fingerprint::default();
+        if let Some(checkpoint) = self.checkpoints.last() {
+            let manifest = &checkpoint.manifest;
+            let Manifest { phase, work, .. } = &**manifest;
+            let scores: Vec<_> = manifest.evaluations.iter().map(|e| e.log_loss).collect();
+            print.add(format!("{phase:?} {work:?} {scores:?}").as_bytes());
+            for file in manifest
+                .shards
+                .iter()
+                .filter_map(|f| self.files.get(&f.uuid))
+            {
+                for values in &file.sections {
+                    values
+                        .iter()
+                        .for_each(|value| print.add(&value.to_le_bytes()));
+                }
+                print.add(&file.memory);
+            }
+        }
+        print.0
+    }
+
+    /// Does a store call of an attempt, as far as storage lets it.
+    pub fn call(
+        &mut self,
+        generation: u32,
+        call: &StoreCall,
+        is_down: bool,
+        chance: &mut Chance,
+    ) -> Stored {
+        let error = || "the storage does not answer".to_owned();
+        if is_down {
+            return Stored::NotDone { error: error() };
+        }
+        match self.troubles.pop_front() {
+            None => self.store(generation, call),
+            Some(Trouble::Fails) => Stored::NotDone { error: error() },
+            Some(Trouble::Unknown) => {
+                if chance.one_in(2) {
+                    let _lost = self.store(generation, call);
+                }
+                Stored::Unknown { error: error() }
+            }
+        }
+    }
+
+    /// Does a store call.
+    pub fn store(&mut self, generation: u32, call: &StoreCall) -> Stored {
+        if generation != self.generation {
+            return Stored::Fenced {
+                error: format!("generation {}", self.generation),
+            };
+        }
+        match call {
+            StoreCall::Stage { cut } => Stored::Staged(format!("/staging/{cut}")),
+            StoreCall::Commit { manifest, .. } => {
+                let cut = manifest.cut;
+                let known = self.checkpoints.iter().find(|c| c.manifest.cut == cut);
+                if let Some(known) = known {
+                    // It recognises its own manifest.
+                    return Stored::Committed(Box::new(known.clone()));
+                }
+                let checkpoint = Checkpoint {
+                    dir: format!("/checkpoints/{cut}"),
+                    manifest: Arc::new((**manifest).clone()),
+                };
+                self.checkpoints.push(checkpoint.clone());
+                Stored::Committed(Box::new(checkpoint))
+            }
+            StoreCall::Discard { .. } => Stored::Done,
+            StoreCall::Retain { keep, base, .. } => {
+                let excess = self.checkpoints.len().saturating_sub(*keep as usize);
+                let mut seen = 0;
+                self.checkpoints.retain(|checkpoint| {
+                    seen += 1;
+                    seen > excess || checkpoint.manifest.cut == *base
+                });
+                Stored::Done
+            }
+            StoreCall::OlderBase { below, .. } => {
+                let (base, damaged) = self.newest_whole(Some(*below));
+                Stored::Base {
+                    base: base.map(Box::new),
+                    damaged,
+                }
+            }
+            StoreCall::PublishModel {
+                dir,
+                model,
+                checkpoint,
+                ..
+            } => match self.exports.get(model) {
+                Some(of) if of == checkpoint => {
+                    self.published = Some(*checkpoint);
+                    Stored::Published(dir.clone())
+                }
+                of => Stored::NotDone {
+                    error: format!("{model} holds the model of {of:?}"),
+                },
+            },
+        }
+    }
+}
+
+/// FNV-1a, 64 bits.
+struct Fingerprint(u64);
+
+impl Default for Fingerprint {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fingerprint {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Storage that fails: single calls, all of it for a while, the journal for good, files that are damaged.
+
+use heddle_am_core::Record;
+
+use super::super::super::chance::Chance;
+use super::super::super::fault::Fault;
+use super::super::super::store::Trouble;
+use super::super::World;
+use super::one;
+
+impl World {
+    pub(super) fn calls_go_wrong(&mut self, fault: Fault, chance: &mut Chance) -> bool {
+        let how = match fault {
+            Fault::CallUnknown => Trouble::Unknown,
+            _ => Trouble::Fails,
+        };
+        let count = 1 + chance.below(3);
+        self.durable
+            .troubles
+            .extend(std::iter::repeat_n(how, count));
+        // A search for an older checkpoint is not tried again, and several such faults outlast all tries.
+        self.trouble.excused.insert(6);
+        true
+    }
+
+    /// No call, save, load or export succeeds, and no record is written.
+    pub(super) fn storage_goes_down(&mut self, chance: &mut Chance) -> bool {
+        self.trouble.storage_down_until = self.events + chance.below(300) as u64;
+        self.trouble.excused.insert(6);
+        true
+    }
+
+    pub(super) fn journal_fails(&mut self) -> bool {
+        self.trouble.journal_fails = true;
+        self.trouble.excused.insert(6);
+        true
+    }
+
+    /// A file of a checkpoint is not any more what was written.
+    pub(super) fn corrupt_one(&mut self, chance: &mut Chance) -> bool {
+        let is_outcome = |record: &Record| matches!(record, Record::Outcome(_));
+        if self.durable.journal.iter().any(is_outcome) {
+            // Whoever reads it then finds out, but no job does.
+            return false;
+        }
+        let checkpoints = &self.durable.checkpoints;
+        // The newest is the one that is read.
+        let from = checkpoints.len().saturating_sub(1 + chance.below(2));
+        let files = checkpoints
+            .iter()
+            .skip(from)
+            .flat_map(|c| &c.manifest.shards);
+        let files: Vec<_> = files.map(|file| file.uuid).collect();
+        let file = one(&files, chance);
+        if let Some(file) = file {
+            self.durable.damaged.insert(file);
+        }
+        file.is_some()
+    }
+}
