@@ -44,8 +44,8 @@ say "programs"
 cargo build --workspace --bins --tests --locked --quiet
 say "tests"
 scripts/run-tests.py
-say "without the once-only memory the counts must come out wrong"
-cargo test --locked -p heddle-tests --test simulation --features no-once-only-memory
+say "defects that are put back must be found by the simulation"
+cargo test --locked --quiet -p heddle-tests --features mutations --test simulation_mutations -- --nocapture
 say "the release binary runs on old systems"
 scripts/test-release.sh
 say "benchmarks, a quick round"

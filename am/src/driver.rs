@@ -5,12 +5,12 @@
 //! order of effects (journal first, then what others can see) is the core's: it holds actions back until
 //! [`Event::RecordDurable`]; the driver keeps journal and store calls in the order given.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use heddle_am_core::{
-    Action, ConnectionId, ContainerId, Core, Event, Mono, Now, OperationId, Outcome, Probe,
+    Action, ConnectionId, ContainerId, Core, Event, Heard, Mono, Now, OperationId, Outcome, Probe,
     RecordId,
 };
 use heddle_protocol::control::{Command, Down, Up, UpLine};
@@ -83,8 +83,8 @@ pub struct Driver<C> {
     started: Instant,
     sessions: HashMap<ConnectionId, Session>,
     encoded: Encoded,
-    /// Highest report of each container that was taken in; a reconnect repeats those not confirmed.
-    heard: BTreeMap<Member, u64>,
+    /// Which reports were taken in.
+    heard: Heard,
     answers: HashMap<OperationId, oneshot::Sender<Result<(), String>>>,
     next_operation: u64,
     outcome: Option<Outcome>,
@@ -115,7 +115,7 @@ impl<C: Cluster> Driver<C> {
             started,
             sessions: HashMap::new(),
             encoded: Encoded::default(),
-            heard: BTreeMap::new(),
+            heard: Heard::default(),
             answers: HashMap::new(),
             next_operation: 1,
             outcome: None,
@@ -248,6 +248,7 @@ impl<C: Cluster> Driver<C> {
                     return;
                 }
                 session.registered = true;
+                self.heard.registered(member, connection);
                 let container = container.map(ContainerId);
                 if let Some(container) = &container {
                     self.cluster.known(container, member);
@@ -269,12 +270,8 @@ impl<C: Cluster> Driver<C> {
                     self.closed(connection);
                     return;
                 }
-                if line.seq > 0 {
-                    let heard = self.heard.entry(member).or_default();
-                    if line.seq <= *heard {
-                        return;
-                    }
-                    *heard = line.seq;
+                if !self.heard.takes(member, connection, line.seq) {
+                    return;
                 }
                 let confirm = matches!(report, Up::Heartbeat(_));
                 self.on(Event::Report {
@@ -301,7 +298,7 @@ impl<C: Cluster> Driver<C> {
         let Some(session) = self.sessions.get_mut(&connection) else {
             return;
         };
-        let heard = self.heard.get(&session.member).copied().unwrap_or(0);
+        let heard = self.heard.highest(session.member);
         let head = Down {
             attempt: self.about.attempt,
             heard,

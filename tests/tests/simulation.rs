@@ -1,7 +1,6 @@
 //! Whole jobs under seeded faults: see `heddle_tests::simulation`.
 //!
-//! The same with the shards' once-only memory switched off must fail, which shows that the counting would notice:
-//! `cargo test -p heddle-tests --test simulation --features no-once-only-memory`.
+//! What this would notice, `simulation_mutations` shows.
 //!
 //! A failing run prints the command that runs it again with every event. `HEDDLE_SEEDS=100000 cargo test … explore` looks
 //! at more seeds.
@@ -10,10 +9,10 @@ use std::process::Command;
 
 use heddle_tests::simulation::{Explorer, Fault, Job, Schedule, Summary};
 
-/// Seeds of one job's exploration unless `HEDDLE_SEEDS` says more.
-const SEEDS: u64 = 250;
+/// Seeds of an exploration, shared by all jobs, unless `HEDDLE_SEEDS` says more.
+const SEEDS: u64 = 2_400;
 /// Faults of a run, at the most.
-const FAULTS_MAX: usize = 5;
+const FAULTS_MAX: usize = 6;
 
 fn explorer(name: &str) -> Explorer {
     Explorer::new(name).unwrap_or_else(|failure| panic!("{failure}"))
@@ -21,101 +20,86 @@ fn explorer(name: &str) -> Explorer {
 
 fn seeds() -> u64 {
     let more = std::env::var("HEDDLE_SEEDS").ok();
-    more.and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)
+    more.and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS) / Job::NAMES.len() as u64
 }
 
-#[cfg(not(feature = "no-once-only-memory"))]
-mod promises {
-    use super::*;
-
-    /// One fault right before each event of a run of each job.
-    fn at_every_event(jobs: [&str; 2], faults: &[Fault]) {
-        for explorer in jobs.map(explorer) {
-            for fault in faults {
-                let ran = explorer.at_every_event(*fault);
-                ran.unwrap_or_else(|failure| panic!("{failure}"));
-            }
+/// One fault right before each event of a run of each job.
+fn at_every_event(jobs: [&str; 2], faults: &[Fault]) {
+    for explorer in jobs.map(explorer) {
+        for fault in faults {
+            let ran = explorer.at_every_event(*fault);
+            ran.unwrap_or_else(|failure| panic!("{failure}"));
         }
-    }
-
-    #[test]
-    fn a_trainer_may_die_before_any_event() {
-        at_every_event(["bsp", "asp"], &[Fault::KillTrainer]);
-    }
-
-    #[test]
-    fn a_pserver_may_die_before_any_event() {
-        at_every_event(["bsp", "asp"], &[Fault::KillPserver]);
-    }
-
-    #[test]
-    fn the_applicationmaster_may_die_before_any_event_and_containers_live_on() {
-        at_every_event(["bsp", "asp"], &[Fault::KillAm]);
-    }
-
-    #[test]
-    fn everything_may_die_before_any_event() {
-        at_every_event(["bsp", "asp"], &[Fault::KillAll]);
-    }
-
-    #[test]
-    fn a_cut_may_be_ordered_before_any_event() {
-        at_every_event(["bsp-uneven", "asp-evaluated"], &[Fault::Cut]);
-    }
-
-    #[test]
-    fn a_zombie_changes_nothing_from_any_event_on() {
-        let faults = [Fault::LoseTrainer, Fault::LosePserver];
-        at_every_event(["bsp", "asp"], &faults);
-    }
-
-    #[test]
-    fn a_connection_may_break_before_any_event() {
-        let faults = [Fault::BreakData, Fault::BreakControl, Fault::Pause];
-        at_every_event(["bsp", "asp"], &faults);
-    }
-
-    #[test]
-    fn a_cluster_may_want_things_back_or_fall_silent_before_any_event() {
-        let faults = [
-            Fault::Preempt,
-            Fault::NodeLeaves,
-            Fault::Scale,
-            Fault::Silence,
-        ];
-        at_every_event(["bsp-uneven", "asp-evaluated"], &faults);
-    }
-
-    #[test]
-    fn explore_all_jobs() {
-        let started = std::time::Instant::now();
-        let mut total = Summary::default();
-        for name in Job::NAMES {
-            let explored = explorer(name).explore(0..seeds(), &Fault::ALL, FAULTS_MAX);
-            total.add(&explored.unwrap_or_else(|failure| panic!("{failure}")));
-        }
-        let per_minute = total.runs as f64 / started.elapsed().as_secs_f64() * 60.0;
-        println!("{total}{per_minute:.0} runs a minute");
-        assert!(
-            total.rollbacks > total.runs / 10,
-            "too few of these faults cost anything"
-        );
-        let idle = total.coverage.idle(&Fault::ALL);
-        assert!(
-            idle.is_empty(),
-            "these faults never changed the course of a job: {idle:?}"
-        );
     }
 }
 
-#[cfg(feature = "no-once-only-memory")]
 #[test]
-fn without_the_once_only_memory_some_step_is_counted_twice() {
-    // A task handed to a second trainer near the end of a pass is enough: no fault is needed.
-    let failure = Explorer::new("asp")
-        .and_then(|explorer| explorer.explore(0..seeds(), &Fault::ALL, FAULTS_MAX))
-        .expect_err("the counting must notice");
-    assert!(failure.what.contains("counted"), "{failure}");
+fn a_trainer_may_die_before_any_event() {
+    at_every_event(["bsp", "asp"], &[Fault::KillTrainer]);
+}
+
+#[test]
+fn a_pserver_may_die_before_any_event() {
+    at_every_event(["bsp", "asp"], &[Fault::KillPserver]);
+}
+
+#[test]
+fn the_applicationmaster_may_die_before_any_event_and_containers_live_on() {
+    at_every_event(["bsp", "asp"], &[Fault::KillAm]);
+}
+
+#[test]
+fn everything_may_die_before_any_event() {
+    at_every_event(["bsp", "asp"], &[Fault::KillAll]);
+}
+
+#[test]
+fn a_cut_may_be_ordered_before_any_event() {
+    at_every_event(["bsp-uneven", "asp-evaluated"], &[Fault::Cut]);
+}
+
+#[test]
+fn a_zombie_changes_nothing_from_any_event_on() {
+    let faults = [Fault::LoseTrainer, Fault::LosePserver];
+    at_every_event(["bsp", "asp"], &faults);
+}
+
+#[test]
+fn a_connection_may_break_before_any_event() {
+    let faults = [Fault::BreakData, Fault::BreakControl, Fault::Pause];
+    at_every_event(["bsp", "asp"], &faults);
+}
+
+#[test]
+fn a_cluster_may_want_things_back_or_fall_silent_before_any_event() {
+    let faults = [
+        Fault::Preempt,
+        Fault::NodeLeaves,
+        Fault::Scale,
+        Fault::Silence,
+    ];
+    at_every_event(["bsp-uneven", "asp-evaluated"], &faults);
+}
+
+#[test]
+fn explore_all_jobs() {
+    let started = std::time::Instant::now();
+    let mut total = Summary::default();
+    for name in Job::NAMES {
+        let explored = explorer(name).explore(0..seeds(), &Fault::ALL, FAULTS_MAX);
+        total.add(&explored.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+    let per_minute = total.runs as f64 / started.elapsed().as_secs_f64() * 60.0;
+    println!("{total}{per_minute:.0} runs a minute");
+    assert!(
+        total.rollbacks > total.runs / 10,
+        "too few of these faults cost anything"
+    );
+    let idle = total.coverage.idle(&Fault::ALL);
+    assert!(
+        idle.is_empty(),
+        "these faults never changed the course of a job: {idle:?}"
+    );
 }
 
 /// Hashes of the event logs of some seeds of each job.

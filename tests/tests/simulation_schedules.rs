@@ -1,8 +1,6 @@
 //! Schedules that break the obvious protocol, played on two shards (A and B) and the clients of a few trainers, frame by
 //! frame. Each test is named after what must hold; what the obvious protocol does instead is said in it.
 
-#![cfg(not(feature = "no-once-only-memory"))]
-
 use std::collections::BTreeMap;
 
 use heddle_client::machine::{Event, Unit};

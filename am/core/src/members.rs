@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use heddle_protocol::control::{Beat, Busy, Command, Held};
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
+use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view;
 
 use crate::action::{Action, ConnectionId, ContainerId};
@@ -158,6 +159,10 @@ impl Core {
     fn exited_late(&mut self, member: Member, life: &Life, exit: &Exit, text: &str) {
         let slot = member.slot;
         match exit {
+            Exit::OutOfMemory { .. } if Mutation::LateMemoryExitIsCrash.is_on() => {
+                self.ledger.take_back(member);
+                self.blame_only(member, exit, text, &life.node);
+            }
             Exit::OutOfMemory { error } => {
                 self.ledger.take_back(member);
                 match self.more_memory(slot, life.memory_retries, error) {

@@ -14,6 +14,8 @@
 
 use std::collections::VecDeque;
 
+use heddle_protocol::mutation::Mutation;
+
 use crate::action::{Action, RecordId};
 use crate::record::Record;
 
@@ -36,7 +38,9 @@ impl Outbox {
     /// records before it are.
     pub(crate) fn push(&mut self, action: Action) {
         match wait(&action) {
-            Wait::Decisions if self.durable < self.decided => {
+            Wait::Decisions
+                if self.durable < self.decided && !Mutation::CommandsBeforeJournal.is_on() =>
+            {
                 self.messages.push_back((self.decided, action));
             }
             Wait::Records if self.durable < self.asked => {

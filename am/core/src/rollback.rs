@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use heddle_protocol::control::{Base, Command};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, Role, Slot, Step};
 use heddle_protocol::metrics::PhaseMetrics;
+use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::OnCorrupt;
 use heddle_protocol::view;
 
@@ -460,6 +461,7 @@ impl Core {
                 Purpose::Allocation,
                 self.now.mono + self.config.limits.allocation_ms,
             ),
+            (false, Some(_)) if !self.started && Mutation::AllocationTimeoutRunsOn.is_on() => {}
             (false, Some(_)) => self.deadlines.clear(Purpose::Allocation),
             (true, Some(_)) | (false, None) => {}
         }

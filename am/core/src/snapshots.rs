@@ -9,6 +9,7 @@ use std::sync::Arc;
 use heddle_protocol::control::{Command, CutAt, Sharing, TaskPosition};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, Slot, Step, TaskId};
 use heddle_protocol::manifest::ShardFile;
+use heddle_protocol::mutation::Mutation;
 
 use crate::core::{Core, Stage};
 use crate::cut::{Cut, Progress, TRIES_MAX};
@@ -173,10 +174,10 @@ impl Core {
     }
 
     pub(crate) fn counting_cut(&mut self, member: Member, carried: CutId) -> Option<&mut Cut> {
-        self.cuts
-            .open
-            .as_mut()
-            .filter(|cut| carried < cut.id && cut.is_ordered() && cut.set.contains_key(&member))
+        let passes = Mutation::ProgressPassesBarrier.is_on();
+        self.cuts.open.as_mut().filter(|cut| {
+            (carried < cut.id || passes) && cut.is_ordered() && cut.set.contains_key(&member)
+        })
     }
 
     /// A trainer is out of the job: it counts with what it had reached.

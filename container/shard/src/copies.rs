@@ -15,6 +15,8 @@
 
 use std::ops::Range;
 
+use heddle_protocol::mutation::Mutation;
+
 /// Values of a unit: 1 KiB of f32.
 pub(crate) const UNIT: usize = 256;
 
@@ -203,8 +205,10 @@ impl Copies {
     }
 
     fn open_needs(&self, unit: usize) -> bool {
-        self.open
-            .is_some_and(|open| (self.keep || unit >= self.saved) && !self.columns[open].has(unit))
+        !Mutation::TornSnapshot.is_on()
+            && self.open.is_some_and(|open| {
+                (self.keep || unit >= self.saved) && !self.columns[open].has(unit)
+            })
     }
 
     fn kept_needs(&self, unit: usize) -> bool {

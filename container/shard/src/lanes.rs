@@ -15,10 +15,10 @@
 
 use heddle_protocol::frame::{Header, Status, flags};
 use heddle_protocol::ids::{HandOut, Part, Step};
+use heddle_protocol::mutation::Mutation;
 
 use crate::arena::Arena;
 use crate::copies::Full;
-use crate::marks::REMEMBERS;
 use crate::memory::Seen;
 use crate::rowset::RowSet;
 use crate::table::{Table, Target};
@@ -148,7 +148,7 @@ impl Lanes {
     /// A higher hand-out has asked, or there is no such lane.
     pub(crate) fn admit(&self, lane: u32, hand_out: HandOut) -> Result<(), Status> {
         let lane = self.lane(lane).ok_or(Status::BadRange)?;
-        if hand_out < lane.asked {
+        if hand_out < lane.asked && !Mutation::AnyHandOut.is_on() {
             return Err(Status::Fenced);
         }
         Ok(())
@@ -167,7 +167,11 @@ impl Lanes {
         if lane.ended {
             return Err(Status::OutOfOrder);
         }
-        if !REMEMBERS && self.applying.is_none() && !lane.done && part <= lane.next {
+        if Mutation::NoOnceOnlyMemory.is_on()
+            && self.applying.is_none()
+            && !lane.done
+            && part <= lane.next
+        {
             return Ok(());
         }
         if lane.staged || part < lane.next {

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use heddle_protocol::ids::{Part, Step, TaskId};
-
-/// Whether a push that was seen is refused. Off only to show that a test would notice.
-pub(crate) const REMEMBERS: bool = !cfg!(feature = "no-once-only-memory");
+use heddle_protocol::mutation::Mutation;
 
 /// The place of an unfinished task: what comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +63,7 @@ impl TaskMarks {
     }
 
     pub(crate) fn judge(&self, task: TaskId, step: Step, part: Part) -> Judgement {
-        if !REMEMBERS {
+        if Mutation::NoOnceOnlyMemory.is_on() {
             return Judgement::Next;
         }
         if self.is_done(task) {
@@ -123,7 +121,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg(not(feature = "no-once-only-memory"))]
     fn parts_are_taken_in_order_and_once() {
         let task = TaskId(3);
         let mut marks = TaskMarks::default();

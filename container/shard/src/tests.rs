@@ -3,16 +3,10 @@
 //! A [`Node`] is a host with one shard of one table. Requests return the status of their answer, or
 //! nothing while they are parked or held; what is answered later lies in [`Node::later`].
 
-#![cfg_attr(
-    feature = "no-once-only-memory",
-    allow(dead_code, reason = "what needs the memory is not run without it")
-)]
-
 mod asp;
 mod bsp;
 mod counting;
 mod cuts;
-#[cfg(not(feature = "no-once-only-memory"))]
 mod random;
 mod rollback;
 

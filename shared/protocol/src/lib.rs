@@ -14,6 +14,7 @@ pub mod lines;
 pub mod manifest;
 pub mod metrics;
 pub mod model;
+pub mod mutation;
 pub mod plan;
 pub mod plan_file;
 pub mod spec;

@@ -1,10 +1,10 @@
 //! A simulated ApplicationMaster: the real [`Core`], and in place of its driver's IO what a run of this simulation
 //! remembers ([`Durable`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_am_core::{
-    Action, Config, ConnectionId, ContainerId, Core, Event, Kept, Mono, Now, Recovered,
+    Action, Config, ConnectionId, ContainerId, Core, Event, Heard, Kept, Mono, Now, Recovered,
 };
 use heddle_protocol::control::{Command, Down, Up, UpLine};
 use heddle_protocol::ids::{Attempt, Generation, Member};
@@ -32,10 +32,8 @@ pub struct Am {
     pub mono_offset_ms: u64,
     /// Control connections: who is at the other end, as far as proven, and whether it has registered.
     sessions: BTreeMap<ConnectionId, (Member, bool)>,
-    /// The connection on which each container registered last.
-    current: BTreeMap<Member, ConnectionId>,
-    /// The highest report of each container that was taken in.
-    heard: BTreeMap<Member, u64>,
+    /// Which reports were taken in.
+    heard: Heard,
 }
 
 impl Am {
@@ -63,8 +61,7 @@ impl Am {
             wall_offset_ms: 0,
             mono_offset_ms: 0,
             sessions: BTreeMap::new(),
-            current: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            heard: Heard::default(),
         };
         let recovered = Recovered {
             attempt,
@@ -124,7 +121,7 @@ impl Am {
         } = line.report
         {
             *registered = true;
-            self.current.insert(member, connection);
+            self.heard.registered(member, connection);
             let container = Some(container.clone());
             return (
                 Some(Event::Registered {
@@ -140,16 +137,8 @@ impl Am {
                 false,
             );
         }
-        // What the core takes from a connection that was replaced, it drops: it must come again on the one that stands.
-        if !*registered || self.current.get(member) != Some(&connection) {
+        if !*registered || !self.heard.takes(*member, connection, line.seq) {
             return (None, false);
-        }
-        if line.seq > 0 {
-            let heard = self.heard.entry(*member).or_default();
-            if line.seq <= *heard {
-                return (None, false);
-            }
-            *heard = line.seq;
         }
         let confirm = matches!(line.report, Up::Heartbeat(_));
         (
@@ -167,13 +156,12 @@ impl Am {
         registered.then_some(Event::Closed { connection })
     }
 
-    /// Whether the last connection of each of so many containers stands: those that the core can count on.
+    /// How many of these containers have a connection on which they registered.
     #[must_use]
     pub fn connected(&self, of: impl Fn(Member) -> bool) -> usize {
-        let stands = |(member, connection): &(&Member, &ConnectionId)| {
-            of(**member) && self.sessions.contains_key(connection)
-        };
-        self.current.iter().filter(stands).count()
+        let registered = self.sessions.values().filter(|(_, registered)| *registered);
+        let members: BTreeSet<Member> = registered.map(|(member, _)| *member).collect();
+        members.into_iter().filter(|member| of(*member)).count()
     }
 
     /// What goes down a connection, if it is still there.
@@ -181,7 +169,7 @@ impl Am {
         let (member, _) = self.sessions.get(&connection)?;
         Some(Down {
             attempt: self.attempt,
-            heard: self.heard.get(member).copied().unwrap_or(0),
+            heard: self.heard.highest(*member),
             command,
         })
     }

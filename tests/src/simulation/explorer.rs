@@ -14,6 +14,7 @@ use super::chance::Chance;
 use super::coverage::Coverage;
 use super::fault::{Fault, Schedule};
 use super::job::Job;
+use super::store::Durable;
 use super::world::{Ended, Reference, Report, World};
 
 /// Lines of a failing run's log that are shown: the last.
@@ -83,7 +84,7 @@ impl Summary {
         self.runs += 1;
         self.rollbacks += (report.restores as u64).saturating_sub(1);
         self.resubmitted += u64::from(report.resubmitted);
-        self.commits += report.commits as u64;
+        self.commits += report.checkpoints.len() as u64;
         self.events += report.events;
         self.coverage.add(&report.coverage);
     }
@@ -113,6 +114,8 @@ pub struct Explorer {
     name: String,
     job: Job,
     reference: Arc<Reference>,
+    /// Checkpoints of runs without faults.
+    starts: Arc<Vec<Durable>>,
     /// Fingerprints of checkpoints that a job was continued from to a right end.
     proven: Arc<Mutex<BTreeSet<u64>>>,
     /// Events that a run without faults takes, for placing faults.
@@ -139,10 +142,12 @@ impl Explorer {
             name: name.to_owned(),
             job,
             reference: Arc::default(),
+            starts: Arc::default(),
             proven: Arc::default(),
             length: 0,
         };
         let mut reference = Reference::new();
+        let mut starts = Vec::new();
         for seed in 0..4 {
             let mut disagree = None;
             let bsp = explorer.is_bsp();
@@ -155,6 +160,7 @@ impl Explorer {
                 }
             };
             let report = explorer.run_watched(seed, &Schedule::default(), watch, false)?;
+            starts.extend(report.checkpoints.iter().cloned());
             explorer.length = explorer.length.max(report.events);
             if let Some(at) = disagree {
                 return Err(failure(
@@ -164,6 +170,7 @@ impl Explorer {
             }
         }
         explorer.reference = Arc::new(reference);
+        explorer.starts = Arc::new(starts);
         Ok(explorer)
     }
 
@@ -200,7 +207,7 @@ impl Explorer {
         mut watch: impl FnMut(&World),
         trace: bool,
     ) -> Result<Report, Box<Failure>> {
-        let mut world = World::new(self.job.clone(), seed);
+        let mut world = World::resumed(self.job.clone(), seed, self.start(seed));
         if trace {
             world.keep_trace();
         }
@@ -210,7 +217,7 @@ impl Explorer {
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let report = world.run(&faults.0, &mut watch)?;
             self.check(&world, &report)?;
-            self.continue_from_each(&mut world, seed)?;
+            self.continue_from_each(&mut world, &report.checkpoints, seed)?;
             Ok(report)
         }));
         let ran = ran.unwrap_or_else(|panic| Err(words_of(&*panic)));
@@ -223,6 +230,16 @@ impl Explorer {
                 trace: world.take_trace(),
             })
         })
+    }
+
+    /// What a seed's job begins with: one in three continues from a checkpoint of an undisturbed run.
+    fn start(&self, seed: u64) -> Durable {
+        let mut chance = Chance::new(seed ^ 0x57a7);
+        match chance.one_in(3) {
+            true => self.starts.get(chance.below(self.starts.len())).cloned(),
+            false => None,
+        }
+        .unwrap_or_default()
     }
 
     fn expect_of(&self, world: &mut World) {
@@ -255,14 +272,19 @@ impl Explorer {
 
     /// Continues the job from each checkpoint that it committed, in a cluster of its own, to its end. What was continued
     /// from once, in this run or in another one, is left out.
-    fn continue_from_each(&self, world: &mut World, seed: u64) -> Result<(), String> {
-        for durable in world.committed() {
+    fn continue_from_each(
+        &self,
+        world: &mut World,
+        checkpoints: &[Durable],
+        seed: u64,
+    ) -> Result<(), String> {
+        for durable in checkpoints {
             let print = durable.fingerprint();
             if lock(&self.proven).contains(&print) {
                 continue;
             }
             let cut = durable.checkpoints.last().map(|c| c.manifest.cut);
-            let mut clone = World::resumed(self.job.clone(), seed ^ print, durable);
+            let mut clone = World::resumed(self.job.clone(), seed ^ print, durable.clone());
             self.expect_of(&mut clone);
             if world.keeps_trace() {
                 clone.keep_trace();
@@ -278,11 +300,16 @@ impl Explorer {
         Ok(())
     }
 
-    /// The faults of a seed: up to `most`, of these kinds, anywhere in the run.
+    /// The faults of a seed: up to `most`, of a few of these kinds, anywhere in the run.
+    ///
+    /// A few kinds, drawn for each seed, combine with themselves and each other more often than all would: swarm
+    /// testing (Groce and others, ISSTA 2012).
     #[must_use]
     pub fn faults(&self, seed: u64, kinds: &[Fault], most: usize) -> Schedule {
         let mut chance = Chance::new(seed ^ 0xfa17);
         let count = 1 + chance.below(most);
+        let few = 1 + chance.below(5);
+        let kinds: Vec<Fault> = (0..few).map(|_| kinds[chance.below(kinds.len())]).collect();
         let mut faults: Vec<_> = (0..count)
             .map(|_| {
                 (

@@ -30,4 +30,5 @@ pub use explorer::{Explorer, Failure, Summary};
 pub use fault::{Fault, Schedule};
 pub use job::{Job, Room};
 pub use scene::{A, B, Scene};
+pub use store::Durable;
 pub use world::{Bits, Ended, Reference, Report, World};

@@ -21,7 +21,7 @@ pub enum Trouble {
 }
 
 /// What outlives every process.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Durable {
     /// All records, in order.
     pub journal: Vec<Record>,

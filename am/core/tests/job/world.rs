@@ -31,6 +31,9 @@ pub const SHARDS: u32 = 4;
 /// BSP: job steps of the only phase.
 pub const LENGTH: u64 = 12;
 
+/// The wall's time when a world begins: a clock that is set back stays far above 0.
+const WALL_START_MS: u64 = 1_700_000_000_000;
+
 /// What one shard's snapshot holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
@@ -43,6 +46,7 @@ pub struct World {
     config: Config,
     core: Core,
     now: u64,
+    wall_offset_ms: i64,
     generation: u32,
     pub processes: BTreeMap<Member, Process>,
     /// Reports not taken in yet, in order; a new connection repeats them.
@@ -85,6 +89,7 @@ impl World {
             core: Core::new(config.clone()),
             config,
             now: 1_000,
+            wall_offset_ms: 0,
             generation: 1,
             processes: BTreeMap::new(),
             up: BTreeMap::new(),
@@ -132,7 +137,7 @@ impl World {
     pub fn on(&mut self, event: Event) {
         let now = Now {
             mono: Mono(self.now),
-            wall_ms: self.now,
+            wall_ms: (WALL_START_MS + self.now).saturating_add_signed(self.wall_offset_ms),
         };
         for action in self.core.on(event, now) {
             self.perform(action);
@@ -512,16 +517,21 @@ impl World {
                     self.on(Event::Vanished { container, cause });
                 }
             }
-            (Deed::Probe(refused), _) => {
+            (Deed::Probe(answer), _) => {
                 if let Some(member) = self.probes.pop() {
-                    let dead = !self.processes.contains_key(&member);
-                    let outcome = if *refused && dead {
-                        Probe::Refused
-                    } else {
-                        Probe::Open
+                    let gone = !self.processes.contains_key(&member);
+                    let outcome = match answer {
+                        0 => Probe::Silent,
+                        1 if gone => Probe::Refused,
+                        _ => Probe::Open,
                     };
                     self.on(Event::Probed { member, outcome });
                 }
+            }
+            (Deed::Wall(jump_ms), _) => self.wall_offset_ms = *jump_ms,
+            (Deed::Leap(ms), _) => {
+                self.now += ms;
+                self.on(Event::Timer);
             }
             (Deed::Pass(ms), _) => self.pass(*ms),
             (Deed::Order, _) => {
@@ -684,7 +694,7 @@ impl World {
             Deed::Cluster(0),
             Deed::Durable,
             Deed::Store(0, 9),
-            Deed::Probe(true),
+            Deed::Probe(1),
         ] {
             self.step(&deed);
         }
@@ -732,8 +742,12 @@ pub enum Deed {
     Cut(usize),
     /// A container's node says nothing of it.
     Vanish(usize),
-    /// A probed port answers; refused only if the process is gone.
-    Probe(bool),
+    /// A probe of a port ends: 0 without an answer, 1 refused if the process is gone, else open.
+    Probe(u8),
+    /// The clock on the wall is set: ms ahead of where it began.
+    Wall(i64),
+    /// The machine stood still: nothing is heard, and the clock is this much later, ms.
+    Leap(u64),
     /// Time goes by and everybody beats.
     Pass(u64),
     /// An operator orders a checkpoint.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use heddle_protocol::control::{TaskGrant, TaskPosition};
 use heddle_protocol::frame::Kind;
 use heddle_protocol::ids::{Step, TaskAttempt, TaskId};
+use heddle_protocol::mutation::Mutation;
 
 use super::outbox::Purpose;
 use super::{Era, Event, Machine, StepPush, Unit};
@@ -50,9 +51,9 @@ enum End {
 
 impl TaskState {
     pub(crate) fn position(&self, task: TaskId) -> TaskPosition {
-        let step = self
-            .under_way
-            .front()
+        let oldest = self.under_way.front();
+        let step = oldest
+            .filter(|_| !Mutation::SentIsReached.is_on())
             .map_or(self.next, |oldest| oldest.step);
         TaskPosition {
             task,

@@ -1,6 +1,4 @@
 //! Tasks: each part applied once, in order.
-#![cfg(not(feature = "no-once-only-memory"))]
-
 use super::*;
 
 /// Schedule 4: two parts of a step on one shard; the trainer dies between them.

@@ -4,7 +4,6 @@ use super::*;
 
 /// Schedule 1: a trainer dies between its push to A and its push to B.
 #[test]
-#[cfg(not(feature = "no-once-only-memory"))]
 fn a_step_that_one_shard_lacks_is_applied_by_none() {
     let (mut a, mut b) = (Node::bsp(2), Node::bsp(2));
     let (a0, b0, a1) = (a.connect(0), b.connect(0), a.connect(1));
@@ -176,7 +175,6 @@ fn a_step_staged_everywhere_waits_for_its_done() {
 
 /// Schedule 41: the first copy of a part stays, whatever a second one says.
 #[test]
-#[cfg(not(feature = "no-once-only-memory"))]
 fn the_first_copy_of_a_part_stays() {
     let mut node = Node::bsp(2);
     let (zombie, successor) = (node.connect(0), node.connect(1));

@@ -116,31 +116,7 @@ fn run(events: Vec<Event>) -> Vec<f32> {
 
 proptest! {
     #[test]
-    #[cfg(not(feature = "no-once-only-memory"))]
     fn every_part_counts_once(events in prop::collection::vec(event(), 1..200)) {
         prop_assert_eq!(run(events), [(STEPS * u64::from(PARTS)) as f32; TASKS as usize]);
     }
-}
-
-/// What the counting test is worth: without the memory it notices.
-#[test]
-#[cfg(feature = "no-once-only-memory")]
-fn without_the_memory_a_repeat_counts_twice() {
-    let twice = Event::Any {
-        trainer: 1,
-        task: 0,
-        step: 0,
-        part: 0,
-    };
-    let events = vec![
-        Event::Work {
-            trainer: 0,
-            task: 0,
-        },
-        twice,
-    ];
-    assert_ne!(
-        run(events),
-        [(STEPS * u64::from(PARTS)) as f32; TASKS as usize]
-    );
 }

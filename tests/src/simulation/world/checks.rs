@@ -41,8 +41,8 @@ pub struct Report {
     pub bits: Bits,
     /// Steps that trainers computed.
     pub computed: u64,
-    /// Checkpoints committed.
-    pub commits: usize,
+    /// Checkpoints committed, each with what is needed to continue from it.
+    pub checkpoints: Vec<Durable>,
     /// Rollbacks ordered, the start of the job included.
     pub restores: usize,
     /// Hash of the event log.
@@ -100,7 +100,7 @@ impl World {
             now_ms: self.now_ms,
             bits,
             computed: self.computed,
-            commits: self.committed.len(),
+            checkpoints: self.committed(),
             restores: self.durable.journal.iter().filter(restores).count(),
             log_hash: self.log_hash(),
             coverage: self.coverage.clone(),
@@ -147,7 +147,6 @@ impl World {
             8 => self.durable.newest_whole(None).0.is_none(),
             _ if resubmitted => false,
             1 => self.trouble.containers_failed_often(),
-            4 => !self.all_are_there(),
             code => self.trouble.excused.contains(&code),
         };
         match right {
@@ -156,9 +155,17 @@ impl World {
         }
     }
 
+    /// An attempt has decided how the job ends: whether containers are missing shows now, before it stops all.
+    pub(super) fn decides(&mut self, attempt: u32, outcome: &Outcome) {
+        self.tell(format_args!("attempt {attempt} decides: {outcome:?}"));
+        if outcome.exit_code == 4 && !self.all_are_there(attempt) {
+            self.trouble.excused.insert(4);
+        }
+    }
+
     /// Whether every container that the job cannot begin without has a connection.
-    fn all_are_there(&self) -> bool {
-        let Some(am) = self.leader.and_then(|leader| self.ams.get(&leader)) else {
+    fn all_are_there(&self, attempt: u32) -> bool {
+        let Some(am) = self.ams.get(&attempt) else {
             return false;
         };
         let of = |role| am.connected(|member| member.slot.role == role);
@@ -276,8 +283,7 @@ impl World {
     }
 
     /// Every checkpoint that was committed, and what is needed to continue from it.
-    #[must_use]
-    pub fn committed(&self) -> Vec<Durable> {
+    fn committed(&self) -> Vec<Durable> {
         let of = |checkpoint: &Checkpoint| {
             let files = checkpoint.manifest.shards.iter();
             let files = files.filter_map(|file| {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use heddle_am_core::{Action, ContainerId, Event, Exit, Kept, Outcome, Probe, StoreCall, Stored};
+use heddle_am_core::{
+    Action, ContainerId, Event, Exit, Kept, Outcome, Probe, Record, StoreCall, Stored,
+};
 use heddle_protocol::control::Command;
 use heddle_protocol::ids::Member;
 
@@ -202,6 +204,9 @@ impl World {
                     self.push(Wire::ControlDown(connection.0), Item::End);
                 }
                 Action::Journal { id, record } => {
+                    if let Record::Outcome(outcome) = &*record {
+                        self.decides(attempt, outcome);
+                    }
                     self.push(Wire::Am(attempt, JOURNAL), Item::Record(id, record))
                 }
                 Action::Store { id, call } => {

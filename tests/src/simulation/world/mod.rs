@@ -26,7 +26,7 @@ use heddle_protocol::spec::Bytes;
 use heddle_shard::{Conn, Effect};
 
 use super::am::Am;
-use super::chance::Chance;
+use super::chance::{Chance, mix};
 use super::coverage::Coverage;
 use super::job::Job;
 use super::pserver::{self, Pserver};
@@ -123,6 +123,8 @@ pub struct World {
     job: Job,
     seed: u64,
     chance: Chance,
+    /// Half of the runs have connections of different speeds.
+    slows_wires: bool,
     now_ms: u64,
     events: u64,
     durable: Durable,
@@ -173,6 +175,7 @@ impl World {
             job,
             seed,
             chance: Chance::new(seed),
+            slows_wires: mix(seed ^ 0x5109).is_multiple_of(2),
             now_ms: 0,
             events: 0,
             durable,
@@ -256,12 +259,30 @@ impl World {
             if self.chance.one_in(4) {
                 self.now_ms += 1;
             }
-            let wire = ready[self.chance.below(ready.len())];
+            let mut wire = ready[self.chance.below(ready.len())];
+            if self.slows_wires && !self.chance.one_in(self.slowness(wire)) {
+                wire = ready[self.chance.below(ready.len())];
+                if !self.chance.one_in(self.slowness(wire)) {
+                    wire = ready[self.chance.below(ready.len())];
+                }
+            }
             self.deliver(wire)
         };
         self.ready = ready;
         moved?;
         self.fire()
+    }
+
+    /// How slow a connection is in this run: most are fast, some much slower than others.
+    fn slowness(&self, wire: Wire) -> usize {
+        let number = match wire {
+            Wire::ControlUp(n) => n << 2,
+            Wire::ControlDown(n) => n << 2 | 1,
+            Wire::DataUp(n) => n << 2 | 2,
+            Wire::DataDown(n) => n << 2 | 3,
+            _ => return 1,
+        };
+        [1, 1, 1, 3, 30][(mix(self.seed ^ mix(number)) % 5) as usize]
     }
 
     /// Whether the end that this wire leads to is not standing still, and the way to it is open.

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Looks at many more seeds of the simulation than CI does: 100,000, or as many as the argument says.
+# Prints the table of faults and the runs a minute; a failure prints the command that replays it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Optimised, with the assertions of a debug build: a broken assertion is a finding.
+export CARGO_PROFILE_DEV_OPT_LEVEL=2
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/nightly"
+HEDDLE_SEEDS="${1:-100000}" cargo test --locked -p heddle-tests --test simulation -- --nocapture explore_all_jobs

@@ -1,0 +1,88 @@
+//! Defects that were found once, or nearly made, and can be put back: a test shows that the simulation finds each of them.
+//!
+//! Only builds with the feature `mutations` can. In all others [`Mutation::is_on`] is a constant `false`, so that a
+//! switch in the product costs nothing and cannot be thrown.
+
+#[cfg(feature = "mutations")]
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A defect that can be put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Mutation {
+    /// Shards take a push that they have had before.
+    NoOnceOnlyMemory = 1,
+    /// Containers are told of a decision before the journal has it.
+    CommandsBeforeJournal,
+    /// An attempt that the ResourceManager does not answer publishes and removes.
+    NoLease,
+    /// Shards serve frames of every epoch.
+    AnyEpoch,
+    /// What is written after a cut is in its snapshot.
+    TornSnapshot,
+    /// A barrier names its cut by the number alone, which starts again in every generation.
+    BarrierByNumber,
+    /// Shards serve every trainer that was ever given a lane.
+    AnyHandOut,
+    /// A report that came on a connection which was replaced is confirmed, though it is dropped.
+    HeardOnReplacedConnection,
+    /// A container that was ended for its memory counts as a crash if its port refused before the cluster told.
+    LateMemoryExitIsCrash,
+    /// The allocation timeout runs on when all containers are there.
+    AllocationTimeoutRunsOn,
+    /// Training goes on before the score that may end it is durable.
+    ScoreNotDurable,
+    /// What a trainer reports after its barrier counts for the cut.
+    ProgressPassesBarrier,
+    /// A trainer reports what it has sent, acknowledged or not.
+    SentIsReached,
+    /// The score that ends training makes every earlier checkpoint a final one.
+    LaterScoreEndsTraining,
+}
+
+impl Mutation {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::NoOnceOnlyMemory,
+        Self::CommandsBeforeJournal,
+        Self::NoLease,
+        Self::AnyEpoch,
+        Self::TornSnapshot,
+        Self::BarrierByNumber,
+        Self::AnyHandOut,
+        Self::HeardOnReplacedConnection,
+        Self::LateMemoryExitIsCrash,
+        Self::AllocationTimeoutRunsOn,
+        Self::ScoreNotDurable,
+        Self::ProgressPassesBarrier,
+        Self::SentIsReached,
+        Self::LaterScoreEndsTraining,
+    ];
+
+    /// Whether this process has the defect.
+    #[cfg(not(feature = "mutations"))]
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_on(self) -> bool {
+        false
+    }
+
+    /// Whether this process has the defect.
+    #[cfg(feature = "mutations")]
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        ON.load(Ordering::Relaxed) == self as u8
+    }
+}
+
+#[cfg(feature = "mutations")]
+static ON: AtomicU8 = AtomicU8::new(0);
+
+/// Puts one defect back into this process, or none, in place of the one before.
+#[cfg(feature = "mutations")]
+pub fn put_back(mutation: Option<Mutation>) {
+    ON.store(
+        mutation.map_or(0, |mutation| mutation as u8),
+        Ordering::Relaxed,
+    );
+}

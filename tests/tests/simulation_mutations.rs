@@ -1,0 +1,147 @@
+//! What the simulation is worth: each of these defects, put back, must be found within a bounded number of seeds.
+//!
+//! `cargo test -p heddle-tests --features mutations --test simulation_mutations -- --nocapture` prints how many it took.
+//! Those of one kind of work are tried in its jobs. Seeds go on from job to job in turn, so that every job's first seeds are tried before any job's later ones. One
+//! defect at a time is in the process, so this program has one test.
+
+use std::time::Instant;
+
+use heddle_protocol::mutation::{Mutation, put_back};
+use heddle_tests::simulation::{Explorer, Failure, Fault, Job};
+
+/// Seeds of each job after which a defect counts as not found.
+const SEEDS_MAX: u64 = 2_000;
+/// Seeds of a job in turn.
+const TURN: u64 = 50;
+/// Faults of a run, at the most.
+const FAULTS_MAX: usize = 6;
+
+/// Defects that need so many things at once that thousands of seeds may miss them; played step by step in
+/// `simulation_schedules`. Tried only where `HEDDLE_MUTATION` names one.
+const RARE: [Mutation; 3] = [
+    Mutation::BarrierByNumber,
+    Mutation::AnyHandOut,
+    Mutation::HeardOnReplacedConnection,
+];
+
+/// Faults that a rare defect needs; all for the others.
+fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
+    match mutation {
+        // A barrier that waits for its connection while another attempt orders a cut of the same number.
+        Mutation::BarrierByNumber => &[
+            Fault::KillAm,
+            Fault::LagData,
+            Fault::LagControl,
+            Fault::BreakData,
+            Fault::CutOffData,
+            Fault::Cut,
+        ],
+        // A lane that moves while its old trainer has not heard of it.
+        Mutation::AnyHandOut => &[
+            Fault::Scale,
+            Fault::LagControl,
+            Fault::LagData,
+            Fault::LoseTrainer,
+            Fault::CutOffControl,
+        ],
+        // Lines that are still on the old connection when the new one registers.
+        Mutation::HeardOnReplacedConnection => &[
+            Fault::BreakControl,
+            Fault::LagControl,
+            Fault::CutOffControl,
+            Fault::Cut,
+        ],
+        _ => &Fault::ALL,
+    }
+}
+
+/// How the names of the jobs begin in which a defect can show.
+fn kind_of_jobs(mutation: Mutation) -> &'static str {
+    match mutation {
+        // Barriers and tasks are ASP's.
+        Mutation::BarrierByNumber | Mutation::ProgressPassesBarrier | Mutation::SentIsReached => {
+            "asp"
+        }
+        // Lanes are BSP's.
+        Mutation::AnyHandOut => "bsp",
+        // The job that stops early.
+        Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
+        Mutation::NoOnceOnlyMemory
+        | Mutation::CommandsBeforeJournal
+        | Mutation::NoLease
+        | Mutation::AnyEpoch
+        | Mutation::TornSnapshot
+        | Mutation::HeardOnReplacedConnection
+        | Mutation::LateMemoryExitIsCrash
+        | Mutation::AllocationTimeoutRunsOn => "",
+    }
+}
+
+/// The first failure with a defect, and how many runs it took; nothing if there is none.
+fn find(explorers: &[Explorer], kinds: &[Fault]) -> (u64, Option<Box<Failure>>) {
+    let mut runs = 0;
+    for from in (0..SEEDS_MAX).step_by(TURN as usize) {
+        for explorer in explorers {
+            match explorer.explore(from..from + TURN, kinds, FAULTS_MAX) {
+                Ok(summary) => runs += summary.runs,
+                Err(failure) => return (runs + failure.seed - from + 1, Some(failure)),
+            }
+        }
+    }
+    (runs, None)
+}
+
+#[test]
+fn every_defect_that_is_put_back_is_found() {
+    let only = std::env::var("HEDDLE_MUTATION").ok();
+    let mut missed = Vec::new();
+    println!("{:<28} {:>7} {:>6}  how", "defect", "seeds", "s");
+    for mutation in Mutation::ALL {
+        let name = format!("{mutation:?}");
+        let wanted = match &only {
+            Some(only) => *only == name,
+            None => !RARE.contains(&mutation),
+        };
+        if !wanted {
+            continue;
+        }
+        // Anew for each, since an explorer remembers which checkpoints a job was continued from.
+        let explorers: Vec<Explorer> = Job::NAMES
+            .iter()
+            .filter(|name| name.starts_with(kind_of_jobs(mutation)))
+            .map(|name| Explorer::new(name).unwrap_or_else(|failure| panic!("{failure}")))
+            .collect();
+        let started = Instant::now();
+        put_back(Some(mutation));
+        let (runs, found) = find(&explorers, kinds_of_faults(mutation));
+        put_back(None);
+        let seconds = started.elapsed().as_secs();
+        match found {
+            Some(failure) if only.is_none() => {
+                let Failure {
+                    job,
+                    seed,
+                    faults,
+                    what,
+                    ..
+                } = *failure;
+                let what: String = what
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .chars()
+                    .take(120)
+                    .collect();
+                println!(
+                    "{name:<28} {runs:>7} {seconds:>6}  {job} {seed}, faults {faults}: {what}"
+                );
+            }
+            Some(failure) => println!("{failure}"),
+            None => {
+                println!("{name:<28} {runs:>7} {seconds:>6}  NOT FOUND");
+                missed.push(mutation);
+            }
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
