@@ -2,6 +2,7 @@
 
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{Algorithm, BadRecords, PhaseKind, phase_kind};
 use heddle_protocol::view::{self, EvaluationView};
 
@@ -82,6 +83,7 @@ impl Core {
         };
         match self.config.spec.training.early_stop {
             0 => self.out.journal(record),
+            _ if Mutation::ScoreNotDurable.is_on() => self.out.journal(record),
             // When training ends follows from it: a successor that lacks it would train another number of passes.
             _ => self.out.decide(record),
         };
@@ -97,7 +99,7 @@ impl Core {
             no.0.checked_sub(1)
                 .and_then(|before| phase_kind(spec, PhaseNo(before)));
         let follows_evaluation = matches!(follows, Some(PhaseKind::Evaluate { .. }));
-        phase_kind(spec, no).is_none() || (follows_evaluation && self.has_stopped_improving())
+        phase_kind(spec, no).is_none() || (follows_evaluation && self.has_stopped_improving(no))
     }
 
     /// Why training ends before its last pass: for people, once, when an evaluation has decided it.
@@ -119,13 +121,16 @@ impl Core {
         ));
     }
 
-    pub(crate) fn has_stopped_improving(&self) -> bool {
+    /// Whether the evaluations before this phase show no better loss. A later one says nothing of the state at its
+    /// beginning: a checkpoint of that state may be committed after it.
+    fn has_stopped_improving(&self, before: PhaseNo) -> bool {
         let patience = self.config.spec.training.early_stop as usize;
-        let losses: Vec<f64> = self
+        let all = Mutation::LaterScoreEndsTraining.is_on();
+        let earlier = self
             .evaluations
             .iter()
-            .map(|(_, scores)| scores.log_loss)
-            .collect();
+            .filter(|(of, _)| *of < before || all);
+        let losses: Vec<f64> = earlier.map(|(_, scores)| scores.log_loss).collect();
         if patience == 0 || losses.len() <= patience {
             return false;
         }

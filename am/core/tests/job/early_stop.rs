@@ -1,7 +1,7 @@
 //! Early stop is decided from all evaluations, whatever happens to the ApplicationMaster and to its journal.
 
-use heddle_am_core::{Event, RecordId};
-use heddle_protocol::control::{Command, Up};
+use heddle_am_core::{Event, RecordId, Stored};
+use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::ids::PhaseNo;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{Consistency, Every};
@@ -90,6 +90,32 @@ fn a_job_that_stops_early_says_why_and_which_pass_its_model_is_of() {
     ] {
         assert!(job.warned(words), "{words}: {:?}", job.notices);
     }
+}
+
+/// A checkpoint of the state before the last pass becomes durable after the evaluation that ends training: it is not the
+/// final one.
+#[test]
+fn a_checkpoint_committed_after_the_last_score_is_not_the_final_one() {
+    let mut job = evaluated_job(1);
+    job.end_phase(3);
+    job.auto.store = false;
+    job.operate(1, Operation::Checkpoint);
+    evaluate(&mut job, 0.5);
+    job.answer_store(Stored::Staged("file:///staging".to_owned()));
+    job.end_phase(3);
+    evaluate(&mut job, 0.6);
+    assert!(job.warned("training stops early"), "{:?}", job.notices);
+    job.auto.store = true;
+    let (commit, _) = job.calls.last().expect("its commit waits").clone();
+    job.store(commit);
+    job.pass(1_000);
+    let phases: Vec<PhaseNo> = job
+        .checkpoints
+        .iter()
+        .map(|checkpoint| checkpoint.manifest.phase)
+        .collect();
+    assert_eq!(phases, [0, 1, 2, 4].map(PhaseNo));
+    assert!(job.outcome.is_some());
 }
 
 #[test]
