@@ -47,6 +47,8 @@ pub(super) struct Seen {
     /// How many are to be done.
     target: usize,
     done: BTreeSet<TaskId>,
+    /// The same when the ApplicationMaster was killed, for all pservers to name.
+    done_before: TaskSet,
     shards: BTreeMap<Slot, Vec<ShardId>>,
     tasks: BTreeMap<Slot, Vec<TaskGrant>>,
     members: BTreeMap<Slot, (String, Member)>,
@@ -241,6 +243,7 @@ impl Containers {
         {
             let mut seen = look(&self.world);
             seen.welcomed = 0;
+            seen.done_before = seen.done.iter().copied().collect();
             seen.ready = false;
             seen.working.clear();
         }
@@ -390,7 +393,7 @@ fn held(seen: &Seen, member: Member) -> Option<Held> {
     Some(Held {
         epoch: seen.epoch,
         cut: CutId::default(),
-        done: seen.done.iter().copied().collect(),
+        done: seen.done_before.clone(),
         shards: shards.iter().map(state).collect(),
     })
 }
