@@ -4,8 +4,9 @@
 //! processes live and send heartbeats, so silence never decides, and no step is taken while it lasts.
 //!
 //! **Rule.** Trainers name the pservers that they cannot reach in every heartbeat. After [`WARN_MS`] people are told of
-//! both ends. After `dead_ms`, if more than half of the trainers report the same pserver, the pserver is given up; else
-//! the trainer that has reported it longest, since its replacement costs no rollback. A pserver that a replaced trainer
+//! both ends. After `dead_ms`, if more than half of the trainers report the same pserver, each for [`WARN_MS`], the pserver
+//! is given up; else the trainer that has reported it longest, since its replacement costs no rollback. (Trainers that
+//! start at different times report at different times: each for `dead_ms` would blame the first one.) A pserver that a replaced trainer
 //! had reported is given up when another trainer reports it for as long. One decision at a time, the next one
 //! `dead_ms` later: the first one may cure the rest.
 //!
@@ -130,20 +131,21 @@ impl Core {
     fn decide_outage(&mut self, reports: &Reports) {
         let (now, dead_ms) = (self.now.mono, self.config.limits.dead_ms);
         let joined = self.joined().len();
-        let long = |trainers: &[(Mono, Member)]| {
-            let long = |(since, _): &&(Mono, Member)| now.since(*since) >= dead_ms;
-            trainers.iter().filter(long).count()
+        let for_ms = |trainers: &[(Mono, Member)], ms: u64| {
+            let lasts = |(since, _): &&(Mono, Member)| now.since(*since) >= ms;
+            trainers.iter().filter(lasts).count()
         };
+        let lasting = |trainers: &[(Mono, Member)]| for_ms(trainers, WARN_MS.min(dead_ms));
         // The pserver that most trainers miss, and among equals the one that was missed first.
         let worst = reports
             .iter()
-            .filter(|(_, trainers)| long(trainers) > 0)
-            .max_by_key(|(_, trainers)| (long(trainers), std::cmp::Reverse(trainers.first())));
+            .filter(|(_, trainers)| for_ms(trainers, dead_ms) > 0)
+            .max_by_key(|(_, trainers)| (lasting(trainers), std::cmp::Reverse(trainers.first())));
         let Some((&pserver, trainers)) = worst else {
             return;
         };
         let words = self.words_of_outage(pserver, trainers);
-        let count = long(trainers);
+        let count = lasting(trainers);
         self.outages.decided = Some(now);
         let is_pserver =
             (count > 1 && 2 * count > joined) || self.outages.suspects.contains(&pserver.slot);

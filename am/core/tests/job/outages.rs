@@ -64,6 +64,16 @@ fn an_outage_is_told_after_seconds_with_both_ends_and_once() {
 }
 
 #[test]
+fn trainers_that_started_at_different_times_blame_the_pserver() {
+    let mut job = job(2);
+    let (pserver, trainers) = (job.pserver(0), job.trainers());
+    hold(&mut job, 10, &[0], Slot::pserver(0));
+    hold(&mut job, 54, &[0, 1], Slot::pserver(0));
+    assert!(job.pserver(0).incarnation > pserver.incarnation);
+    assert_eq!(job.trainers(), trainers, "they are not at fault");
+}
+
+#[test]
 fn a_pserver_that_most_trainers_cannot_reach_is_replaced() {
     let mut job = job(3);
     let (pserver, trainers) = (job.pserver(0), job.trainers());

@@ -49,6 +49,8 @@ pub fn kind_of(start: &[u8]) -> Option<&'static str> {
 pub struct TaskBytes {
     storage: Arc<dyn Storage>,
     path: StorePath,
+    /// On this machine.
+    local: bool,
     reader: Box<dyn Reader>,
     gzip: Option<Unpacking>,
     /// Offsets of the file below which lines of the task start; unpacked files have no such limit.
@@ -127,6 +129,7 @@ impl TaskBytes {
             }
         };
         Ok(Self {
+            local: matches!(location, Location::Local(_)),
             storage,
             path,
             reader,
@@ -222,6 +225,12 @@ impl TaskBytes {
     #[must_use]
     pub fn file(&self) -> String {
         self.storage.show(&self.path)
+    }
+
+    /// Whether the file is on this machine.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.local
     }
 
     /// Whether the task's first line is the file's; in a packed file it always is.

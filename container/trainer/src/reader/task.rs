@@ -29,6 +29,9 @@ pub enum BadPolicy {
     Quarantine(PathBuf),
 }
 
+/// Lines before the place of a label are counted if no more bytes lie before it.
+const LABEL_LINES_BYTES_MAX: u64 = 1 << 20;
+
 /// Malformed records left out so far, and what else is odd about the records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BadCount {
@@ -126,7 +129,7 @@ impl TaskReader {
                 Lines::Some => match self.parse(rows_max, batch) {
                     Parsed::Good => {}
                     Parsed::Bad(error, line) => self.bad(error, &line).await?,
-                    Parsed::FirstOf(negatives) => self.first_of(negatives),
+                    Parsed::FirstOf(negatives) => self.first_of(negatives).await?,
                 },
             }
         }
@@ -184,18 +187,24 @@ impl TaskReader {
         parsed
     }
 
-    /// Notes the place of the line just left behind. Every task has such a line, so that nothing is read for it: the
-    /// line's number is known where the task begins its file, else the byte has to do.
-    fn first_of(&mut self, negatives: Negatives) {
-        let file = self.bytes.file();
-        let before = self.lines_before.or(self.bytes.begins_file().then_some(0));
-        let place = match before {
-            Some(before) => format!("{file}:{}", before + self.lines),
-            None => format!("{file} (before byte {})", self.bytes.position()),
+    /// Notes the place of the line just left behind. Every task has such a line. So lines before the task are counted
+    /// in small files of this machine alone: elsewhere that would open each file of each pass once more, at the NameNode
+    /// too, which training does without.
+    async fn first_of(&mut self, negatives: Negatives) -> Result<(), ReadError> {
+        let (file, byte) = (self.bytes.file(), self.bytes.position());
+        let counts = self.lines_before.is_some()
+            || self.bytes.begins_file()
+            || self.bytes.is_local() && byte <= LABEL_LINES_BYTES_MAX;
+        let place = if counts {
+            let before = self.lines_before().await?;
+            format!("{file}:{}", before + self.lines)
+        } else {
+            format!("{file} (before byte {byte})")
         };
         self.bad
             .negatives
             .insert(negatives.word().to_owned(), place);
+        Ok(())
     }
 
     async fn lines_before(&mut self) -> Result<u64, ReadError> {
@@ -417,13 +426,7 @@ mod tests {
             .map(|(label, line)| (label.to_owned(), format!("{}:{line}", file.display())))
             .into();
         assert_eq!(bad.negatives, expected);
-        // Lines before a task are not counted for it.
-        let expected: BTreeMap<_, _> = [("0", 12), ("-1", 25)]
-            .map(|(label, byte)| {
-                let place = format!("{} (before byte {byte})", file.display());
-                (label.to_owned(), place)
-            })
-            .into();
+        // Whatever the tasks are.
         let (_, bad) = names(&case, TaskLength::Bytes(6), BadPolicy::Fail).expect("read");
         assert_eq!(bad.negatives, expected);
     }
