@@ -331,6 +331,18 @@ impl Site {
             Err(error) => Err(storage_failure(&format!("{place} cannot be read"), &error)),
         }
     }
+
+    /// Looks whether the user has a home directory, where the files of each submission lie.
+    ///
+    /// # Errors
+    /// Exit 5 when it is missing. What else is wrong is said where it is used.
+    pub async fn has_home(&self) -> Result<(), Failure> {
+        let home = self.home()?;
+        match waiting::on(HDFS, self.storage.stat(&path_of(&home)?)).await {
+            Err(error) if error.is_not_found() => Err(no_home(&home)),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
 }
 
 fn no_home(home: &Location) -> Failure {

@@ -172,8 +172,8 @@ impl<'c> YarnJob<'c> {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn submit_as(&self, user: &str) -> Result<Ended> {
-        let mut command = self.submit_command(&[])?;
+    pub fn submit_as(&self, user: &str, arguments: &[&str]) -> Result<Ended> {
+        let mut command = self.submit_command(arguments)?;
         command.env("HADOOP_USER_NAME", user);
         ended(command)
     }

@@ -165,6 +165,7 @@ async fn ready(
     args: &Args,
     trying: &mut Option<Trying>,
 ) -> Result<Ready, Failure> {
+    site.has_home().await?;
     let run = RunId(Uuid::new_v4());
     let outputs = site.home()?.join("heddle");
     let mut job_args = args.job.clone();
