@@ -182,6 +182,7 @@ impl Core {
         }
         let mut sends = Vec::new();
         let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
+        let known = self.near.knows(training);
         for &member in members {
             let host = self
                 .slots
@@ -190,7 +191,7 @@ impl Core {
             let near = host.map_or(&[][..], |host| self.near.tasks(training, host));
             let tasks = queue.grant(member, workers, near, now, &config.limits);
             if !tasks.is_empty() {
-                if self.near.knows(training) {
+                if known {
                     let first = tasks
                         .iter()
                         .filter(|grant| !queue.is_speculative(grant.task));

@@ -19,10 +19,7 @@ fn a_model_that_takes_longer_to_write_than_allocation_may_is_written() {
     job.auto.export = false;
     job.end_phase(5);
     // The ApplicationMaster dies in the export; the next one finds the final checkpoint.
-    let mut next = Job::with(job.config.clone());
-    next.records = job.records.clone();
-    next.durable = job.durable;
-    next.checkpoints = job.checkpoints.clone();
+    let mut next = job.successor();
     next.auto.export = false;
     next.recover(2, 2, Vec::new());
     assert_eq!(next.core.view().state, JobState::Finishing);
@@ -35,10 +32,7 @@ fn a_model_that_no_container_comes_for_is_not_waited_for_without_end() {
     let mut job = Job::bsp();
     job.auto.export = false;
     job.end_phase(5);
-    let mut next = Job::with(job.config.clone());
-    next.records = job.records.clone();
-    next.durable = job.durable;
-    next.checkpoints = job.checkpoints.clone();
+    let mut next = job.successor();
     next.auto.cluster = false;
     next.recover(2, 2, Vec::new());
     wait(&mut next);

@@ -532,10 +532,7 @@ fn kept_containers_of_a_run_that_left_no_state_or_is_over_are_given_back() {
     );
 
     job.end_phase(9);
-    let mut next = Job::with(job.config.clone());
-    next.records = job.records.clone();
-    next.durable = job.durable;
-    next.checkpoints = job.checkpoints.clone();
+    let mut next = job.successor();
     next.recover(3, 3, kept.clone());
     assert_eq!(next.outcome, job.outcome);
     assert_eq!(next.released, kept);

@@ -256,6 +256,15 @@ impl Job {
         }
     }
 
+    /// The same job in a new ApplicationMaster, with the journal and the checkpoints of this one. It has not begun.
+    pub fn successor(&self) -> Self {
+        let mut next = Self::with(self.config.clone());
+        next.records = self.records.clone();
+        next.durable = self.durable;
+        next.checkpoints = self.checkpoints.clone();
+        next
+    }
+
     /// BSP, started, all trainers at work.
     pub fn bsp() -> Self {
         Self::started(spec(Consistency::Bsp), 4, 0)

@@ -534,10 +534,7 @@ fn a_second_run_goes_on_from_the_newest_checkpoint() {
     job.snap_all(cut, 5);
     job.save_all(cut);
     assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Stopped);
-    let mut next = Job::with(job.config.clone());
-    next.records = job.records.clone();
-    next.durable = job.durable;
-    next.checkpoints = job.checkpoints.clone();
+    let mut next = job.successor();
     next.recover(1, 2, Vec::new());
     let Some((
         _,
@@ -572,10 +569,7 @@ fn a_run_whose_training_was_over_only_writes_its_model() {
     job.auto.export = false;
     job.end_phase(9);
     assert_eq!(job.core.view().state, JobState::Finishing);
-    let mut next = Job::with(job.config.clone());
-    next.records = job.records.clone();
-    next.durable = job.durable;
-    next.checkpoints = job.checkpoints.clone();
+    let mut next = job.successor();
     next.recover(1, 2, Vec::new());
     assert_eq!(next.outcome.as_ref().unwrap().state, JobState::Finished);
     assert!(
@@ -590,10 +584,7 @@ fn a_job_that_has_finished_is_never_run_again() {
     let mut job = Job::bsp();
     job.end_phase(9);
     let outcome = job.outcome.clone().unwrap();
-    let mut next = Job::with(job.config.clone());
-    next.records = job.records.clone();
-    next.durable = job.durable;
-    next.checkpoints = job.checkpoints.clone();
+    let mut next = job.successor();
     next.recover(2, 2, Vec::new());
     assert_eq!(next.outcome, Some(outcome));
     assert!(next.processes.is_empty());
