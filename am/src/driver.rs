@@ -368,7 +368,11 @@ impl<C: Cluster> Driver<C> {
                     let _ending = events.send(Event::Probed { member, outcome });
                 });
             }
-            Action::Notice(event) => {
+            Action::Notice(mut event) => {
+                if let view::Event::Ended { view, .. } = &mut *event {
+                    // The core's view lacks the history and what the cluster knows.
+                    **view = self.view();
+                }
                 let cluster = &self.cluster;
                 self.history.note(&event, wall_ms(), |slot, incarnation| {
                     cluster.placement(Member { slot, incarnation })

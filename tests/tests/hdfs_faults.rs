@@ -97,6 +97,13 @@ fn trains_on(run: &mut Run) -> Result<JobView> {
     Ok(after)
 }
 
+fn given_up(event: &Event) -> Option<&str> {
+    match event {
+        Event::CheckpointGivenUp { reason, .. } => Some(reason),
+        _ => None,
+    }
+}
+
 fn warnings(run: &Run) -> Vec<String> {
     run.events()
         .iter()
@@ -168,14 +175,21 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
     let Some(Event::Ended { view, .. }) = events.last() else {
         bail!("{events:?}");
     };
-    let given_up = view.history.checkpoints_late.len();
+    let given_up: Vec<&str> = events.iter().filter_map(given_up).collect();
+    ensure!(
+        view.history.checkpoints_late_total == given_up.len() as u64,
+        "{:#?} and {given_up:#?}",
+        view.history
+    );
     let slow = events.iter().any(|event| match event {
         Event::CheckpointCommitted(taken) => taken.took_ms >= OUTAGE.as_millis() as u64,
         _ => false,
     });
     ensure!(
-        given_up > 0 || slow,
-        "a checkpoint is said to have been given up, or to have taken its time"
+        slow || given_up
+            .iter()
+            .any(|reason| reason.contains("could not be saved")),
+        "the outage neither delayed a checkpoint nor ended one: {events:#?}"
     );
     let kept = job.verify()?;
     let run = job.start(&[], "")?;
