@@ -420,8 +420,10 @@ impl Manifest {
     /// `plan_bytes`: length of the plan's JSON, `shards`: how many shards the job has.
     #[must_use]
     pub fn bytes_at_most(plan: &InputPlan, plan_bytes: u64, shards: u32) -> u64 {
+        // The queue is of the training data, or of an evaluation.
+        let tasks = plan.train.len().max(plan.test.len());
         plan_bytes
-            .saturating_add(TASK_BYTES * plan.train.len() as u64)
+            .saturating_add(TASK_BYTES * tasks as u64)
             .saturating_add(SHARD_BYTES * u64::from(shards))
             .saturating_add(REST_BYTES)
     }
@@ -600,6 +602,50 @@ mod tests {
             let bytes = manifest.to_json().expect("written");
             assert_eq!(Manifest::from_json(&bytes).expect("read"), manifest);
         }
+    }
+
+    /// What refuses a job at its start relies on it: see `plan_file::check_size`.
+    #[test]
+    fn the_longest_tasks_and_shards_take_no_more_than_is_reckoned() {
+        const COUNT: u32 = 1000;
+        let length = |manifest: &Manifest| serde_json::to_vec(manifest).expect("JSON").len() as u64;
+        let empty = Manifest {
+            work: Work::Queue { tasks: Vec::new() },
+            task_steps: BTreeMap::new(),
+            shards: Vec::new(),
+            ..manifest()
+        };
+        let ids = || (0..COUNT).map(|n| TaskId(999_999 - n));
+        let with_tasks = Manifest {
+            work: Work::Queue {
+                tasks: ids()
+                    .rev()
+                    .map(|task| QueuedTask {
+                        task,
+                        state: TaskState::Open {
+                            step: Step(u64::MAX),
+                            attempt: TaskAttempt(u32::MAX),
+                        },
+                    })
+                    .collect(),
+            },
+            task_steps: ids().map(|task| (task, u64::MAX)).collect(),
+            ..empty.clone()
+        };
+        let tasks = length(&with_tasks) - length(&empty);
+        assert!(tasks <= TASK_BYTES * u64::from(COUNT), "{tasks} bytes");
+        let with_shards = Manifest {
+            shards: (0..COUNT)
+                .map(|n| ShardFile {
+                    bytes: u64::MAX,
+                    at_ms: u64::MAX,
+                    ..shard(u32::MAX - n)
+                })
+                .collect(),
+            ..empty.clone()
+        };
+        let shards = length(&with_shards) - length(&empty);
+        assert!(shards <= SHARD_BYTES * u64::from(COUNT), "{shards} bytes");
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub enum PlanFileError {
     /// A checkpoint's manifest, which holds the plan too, could become longer than one that is read.
     #[error(
         "the manifest of a checkpoint could take {bytes} bytes for {files} files, {tasks} tasks and {shards} shards, at \
-         most {MANIFEST_BYTES_MAX} are possible: use fewer and larger input files, or a larger data.task-size"
+         most {bytes_max} are possible: use fewer and larger input files, or a larger data.task-size"
     )]
     Manifest {
         /// Input files.
@@ -55,6 +55,8 @@ pub enum PlanFileError {
         shards: u32,
         /// Length that the manifest may reach.
         bytes: u64,
+        /// Length of the longest that is read.
+        bytes_max: u64,
     },
     /// Other bytes than the ApplicationMaster wrote.
     #[error("{url} has {found_bytes} bytes with SHA-256 {found}, expected {bytes} with {expected}")]
@@ -104,14 +106,20 @@ struct Read {
 /// # Errors
 /// [`PlanFileError::TooLong`], [`PlanFileError::Manifest`].
 pub fn check_size(plan: &InputPlan, shards: u32) -> Result<(), PlanFileError> {
+    check_size_within(plan, shards, MANIFEST_BYTES_MAX as u64)
+}
+
+/// [`check_size`] with another longest manifest: a plan of hundreds of megabytes is too slow for a test.
+fn check_size_within(plan: &InputPlan, shards: u32, bytes_max: u64) -> Result<(), PlanFileError> {
     let (file, _) = PlanFile::of(plan, "")?;
     let bytes = Manifest::bytes_at_most(plan, file.bytes, shards);
-    if bytes > MANIFEST_BYTES_MAX as u64 {
+    if bytes > bytes_max {
         return Err(PlanFileError::Manifest {
             files: plan.files.len(),
             tasks: plan.train.len() + plan.test.len(),
             shards,
             bytes,
+            bytes_max,
         });
     }
     Ok(())
@@ -234,23 +242,29 @@ mod tests {
 
     #[test]
     fn a_job_whose_manifest_could_not_be_read_back_is_refused_with_its_sizes() {
+        const BYTES_MAX: u64 = 6 << 20;
         check_size(&plan(50_000_000), 100).expect("a hundred thousand tasks are fine");
         let mut wide = plan(1000);
         let name = "x".repeat(4000);
-        wide.files = (0..60_000)
+        wide.files = (0..400)
             .map(|_| InputFile {
                 url: name.clone(),
                 ..wide.files[0].clone()
             })
             .collect();
-        check_size(&wide, 1).expect("names of 240 MB alone are fine");
-        let error = check_size(&wide, 90_000)
-            .expect_err("with shards")
-            .to_string();
-        assert!(error.contains("90000 shards"), "{error}");
-        wide.files.extend_from_within(..10_000);
-        let error = check_size(&wide, 1).expect_err("too long").to_string();
-        assert!(error.contains("70000 files"), "{error}");
+        check_size_within(&wide, 1, BYTES_MAX).expect("names of 1.6 MB alone are fine");
+        let error = check_size_within(&wide, 2000, BYTES_MAX).expect_err("with shards");
+        let error = error.to_string();
+        assert!(error.contains("2000 shards, at most 6291456"), "{error}");
+        wide.files.extend_from_within(..150);
+        let error = check_size_within(&wide, 1, BYTES_MAX).expect_err("too long");
+        let error = error.to_string();
+        assert!(error.contains("550 files"), "{error}");
+        // The limit of the reader is the one that counts: shards alone go beyond it.
+        let error = check_size(&plan(1000), 1_000_000).expect_err("too many shards");
+        let error = error.to_string();
+        let most = format!("at most {MANIFEST_BYTES_MAX} ");
+        assert!(error.contains(&most), "{error}");
     }
 
     #[test]
