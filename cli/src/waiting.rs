@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::pin::pin;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,22 @@ pub async fn on<T>(what: impl Display, future: impl Future<Output = T>) -> T {
     }
     say(&format!("waiting for {what}"));
     future.await
+}
+
+/// As [`on`], for work that blocks its thread.
+pub fn while_blocked<T>(what: impl Display, work: impl FnOnce() -> T) -> T {
+    let text = format!("waiting for {what}");
+    let (done, is_done) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if is_done.recv_timeout(SAID_AFTER) == Err(RecvTimeoutError::Timeout) {
+                say(&text);
+            }
+        });
+        // Dropped at the end of the work, also of one that panics.
+        let _done = done;
+        work()
+    })
 }
 
 /// Says on stderr what is waited for, once per process and text.

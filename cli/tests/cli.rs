@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -23,17 +25,21 @@ impl Bench {
         self.0.path()
     }
 
-    fn heddle(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_heddle"))
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        command
             .args(arguments)
             .current_dir(self.path())
             .env_remove("RUST_LOG")
             .env_remove("HADOOP_CONF_DIR")
             .env_remove("YARN_CONF_DIR")
             .env_remove("HADOOP_HOME")
-            .env("XDG_STATE_HOME", self.path().join("state"))
-            .output()
-            .unwrap()
+            .env("XDG_STATE_HOME", self.path().join("state"));
+        command
+    }
+
+    fn heddle(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
     }
 
     /// The command fails with that exit code; nothing on stdout; stderr.
@@ -120,6 +126,95 @@ fn without_a_cluster_commands_that_need_one_name_the_next_step() {
     ] {
         let stderr = bench.refused(command, 7);
         assert!(stderr.contains("HADOOP_CONF_DIR"), "{stderr}");
+    }
+}
+
+/// Servers of a cluster that hangs: connections come about, and nothing is answered.
+struct SilentCluster {
+    namenode: TcpListener,
+    resourcemanager: TcpListener,
+}
+
+impl SilentCluster {
+    /// Written as Hadoop's configuration into `dir`.
+    fn start(dir: &Path) -> Self {
+        let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let cluster = Self {
+            namenode: listen(),
+            resourcemanager: listen(),
+        };
+        let rm = cluster.resourcemanager.local_addr().unwrap();
+        let file = |name: &str, properties: &[(&str, String)]| {
+            let mut xml = "<configuration>".to_owned();
+            for (key, value) in properties {
+                xml.push_str(&format!(
+                    "<property><name>{key}</name><value>{value}</value></property>"
+                ));
+            }
+            std::fs::write(dir.join(name), xml + "</configuration>").unwrap();
+        };
+        file("core-site.xml", &[("fs.defaultFS", cluster.url(""))]);
+        let addresses = ["address", "webapp.address"]
+            .map(|key| (format!("yarn.resourcemanager.{key}"), rm.to_string()));
+        let addresses: Vec<_> = addresses
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.clone()))
+            .collect();
+        file("yarn-site.xml", &addresses);
+        cluster
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("hdfs://{}{path}", self.namenode.local_addr().unwrap())
+    }
+}
+
+#[test]
+fn no_command_waits_in_silence() {
+    let bench = Bench::new(JOB);
+    std::fs::write(bench.path().join("train.libsvm"), "1 1:1\n").unwrap();
+    let cluster = SilentCluster::start(bench.path());
+    let [dir, checkpoint] = ["/ckpt", "/ckpt/g1-c1"].map(|path| cluster.url(path));
+    let app = "application_1700000000000_0001";
+    let commands = [
+        &["submit", "job.toml"][..],
+        &["submit", "job.toml", "--dry-run"],
+        &["attach", app],
+        &["status", app],
+        &["status", app, "--json"],
+        &["report", app],
+        &["kill", app],
+        &["logs", app],
+        &["scale", app, "trainers", "3"],
+        &["checkpoint", "now", app],
+        &["checkpoint", "ls", app],
+        &["list", "--yarn"],
+        &["prune", "--yarn"],
+        &["checkpoint", "ls", &dir],
+        &["checkpoint", "verify", &dir],
+        &["checkpoint", "rm", &checkpoint],
+        &["export", &dir, "out"],
+        &["export", &checkpoint, "out"],
+        &["predict", &dir, "train.libsvm"],
+    ];
+    // All at once: each takes some seconds to say something.
+    let started: Vec<_> = commands
+        .iter()
+        .map(|arguments| {
+            let mut command = bench.command(arguments);
+            command.env("HADOOP_CONF_DIR", bench.path());
+            let child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
+            (arguments, child.unwrap())
+        })
+        .collect();
+    for (arguments, mut child) in started {
+        let mut first = String::new();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        // A command that says nothing ends with an error after its longest wait, which is not this line.
+        stderr.read_line(&mut first).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(first.starts_with("waiting for "), "{arguments:?}: {first}");
     }
 }
 

@@ -29,6 +29,27 @@ const WAIT_TOLD_AFTER: Duration = Duration::from_secs(3);
 /// Slots that a line names; the rest is a number.
 const MISSING_MAX: usize = 4;
 
+/// Which containers a job that starts waits for; nothing where it has all.
+fn missing_containers(view: &JobView) -> Option<String> {
+    let asked = |slot: &&SlotView| slot.state == SlotState::Asked;
+    let there = |slot: &&SlotView| slot.state != SlotState::Empty && slot.state != SlotState::Asked;
+    let missing: Vec<String> = view
+        .slots
+        .iter()
+        .filter(asked)
+        .map(|slot| slot.slot.to_string())
+        .take(MISSING_MAX)
+        .collect();
+    (view.state == JobState::Starting && !missing.is_empty()).then(|| {
+        format!(
+            "{} of {} containers are there; not yet: {}",
+            view.slots.iter().filter(there).count(),
+            view.slots.len(),
+            missing.join(", ")
+        )
+    })
+}
+
 /// Why waiting ended before the application did.
 enum Stop {
     Signalled(Exit),
@@ -250,27 +271,9 @@ impl Follower {
 
     /// While the job waits for containers: how many it has, and once in a while the same on a line that stays.
     fn wait_for_containers(&mut self, view: &JobView) {
-        if view.state != JobState::Starting || view.slots.is_empty() {
+        let Some(line) = missing_containers(view) else {
             return;
-        }
-        let there =
-            |slot: &&SlotView| slot.state != SlotState::Empty && slot.state != SlotState::Asked;
-        let missing: Vec<String> = view
-            .slots
-            .iter()
-            .filter(|slot| slot.state == SlotState::Asked)
-            .map(|slot| slot.slot.to_string())
-            .take(MISSING_MAX)
-            .collect();
-        if missing.is_empty() {
-            return;
-        }
-        let line = format!(
-            "{} of {} containers are there; not yet: {}",
-            view.slots.iter().filter(there).count(),
-            view.slots.len(),
-            missing.join(", ")
-        );
+        };
         let waited = *self.waits_since.get_or_insert_with(Instant::now);
         self.teller
             .show(&format!("{} s  {line}", waited.elapsed().as_secs()));
@@ -386,5 +389,56 @@ impl Follower {
             model: None,
             view: Box::new(view),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::ids::{Incarnation, Slot};
+
+    use super::*;
+
+    fn view(state: JobState, slots: &[(Slot, SlotState)]) -> JobView {
+        let slot = |&(slot, state): &(Slot, SlotState)| SlotView {
+            slot,
+            incarnation: Incarnation(1),
+            state,
+            host: String::new(),
+            pid: 0,
+            per_second: 0.0,
+            rss_bytes: 0,
+            total: 0,
+            placement: None,
+        };
+        JobView {
+            state,
+            slots: slots.iter().map(slot).collect(),
+            ..JobView::starting(RunId(Uuid::nil()), "ctr", Attempt(1), 1000)
+        }
+    }
+
+    #[test]
+    fn a_start_names_the_containers_that_it_waits_for() {
+        use SlotState::{Asked, Running};
+        let slots = [
+            (Slot::pserver(0), Running),
+            (Slot::trainer(0), Running),
+            (Slot::trainer(1), Asked),
+        ];
+        let text = missing_containers(&view(JobState::Starting, &slots));
+        let expected = "2 of 3 containers are there; not yet: trainer-1";
+        assert_eq!(text.as_deref(), Some(expected));
+        // A container that is asked for later holds nobody up.
+        assert_eq!(missing_containers(&view(JobState::Running, &slots)), None);
+        assert_eq!(
+            missing_containers(&view(JobState::Starting, &slots[..2])),
+            None
+        );
+        let many: Vec<_> = (0..9).map(|n| (Slot::trainer(n), Asked)).collect();
+        let text = missing_containers(&view(JobState::Starting, &many)).expect("a line");
+        assert!(
+            text.starts_with("0 of 9 ") && text.ends_with("trainer-3"),
+            "{text}"
+        );
     }
 }

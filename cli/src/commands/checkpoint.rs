@@ -19,6 +19,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, not_yet};
 use crate::output;
 use crate::runs::{self, Standing};
+use crate::waiting;
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -135,9 +136,12 @@ impl Where {
     pub async fn open(&self) -> Result<CheckpointDir, Failure> {
         let location = self.location().await?;
         let storage = reached(&location).await?;
-        CheckpointDir::open(storage, location.path().clone())
-            .await
-            .map_err(|error| failure("the folder cannot be opened", &error))
+        waiting::on(
+            &location,
+            CheckpointDir::open(storage, location.path().clone()),
+        )
+        .await
+        .map_err(|error| failure("the folder cannot be opened", &error))
     }
 }
 
@@ -151,7 +155,7 @@ pub async fn reached(location: &Location) -> Result<Arc<dyn Storage>, Failure> {
         storage.reach().await?;
         Ok(storage)
     };
-    found
+    waiting::on(location, found)
         .await
         .map_err(|error| unusable(&format!("{location} cannot be used"), &error))
 }
@@ -225,8 +229,7 @@ struct Content {
 
 async fn list(dir: &Where, depth: Depth, json: bool) -> Outcome {
     let dir = dir.open().await?;
-    let found = dir
-        .listing(depth)
+    let found = waiting::on(dir.show(dir.root()), dir.listing(depth))
         .await
         .map_err(|error| failure("the checkpoints cannot be listed", &error))?;
     let mut rows = vec![
@@ -353,7 +356,7 @@ async fn remove(remove: &Remove, json: bool) -> Outcome {
         .next("it removes old checkpoints by itself, see checkpoint.keep"));
     }
     let dir = remove.open().await?;
-    dir.remove(cut)
+    waiting::on(dir.show(dir.root()), dir.remove(cut))
         .await
         .map_err(|error| failure("the checkpoint was not removed", &error))?;
     if json {

@@ -14,6 +14,7 @@ use crate::am_client;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::waiting;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -55,7 +56,10 @@ pub fn export(args: &Args, json: bool) -> Outcome {
         reached(&from).await?;
         reached(&out).await
     })?;
-    let exported = write(&from, &formats, &out, wall_ms()).map_err(|error| refused(&error))?;
+    let exported = waiting::while_blocked(format!("{from} and {out}"), || {
+        write(&from, &formats, &out, wall_ms())
+    });
+    let exported = exported.map_err(|error| refused(&error))?;
     for file in &exported.files {
         if json {
             output::json(file)?;
@@ -80,7 +84,7 @@ async fn newest(what: &Where) -> Result<Location, Failure> {
         let newest = dir.newest(&lineage, Depth::Shallow, OnCorrupt::Fail);
         Ok::<_, CheckpointError>(newest.await?.checkpoint)
     };
-    match find.await {
+    match waiting::on(&place, find).await {
         Ok(Some(checkpoint)) => Ok(place.with_path(checkpoint.dir)),
         Ok(None) => Err(Failure::new(
             Exit::Input,

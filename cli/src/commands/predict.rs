@@ -14,6 +14,7 @@ use crate::am_client;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::waiting;
 
 mod sink;
 
@@ -57,7 +58,8 @@ pub fn predict(args: &Args, json: bool) -> Outcome {
             None => Ok(()),
         }
     })?;
-    let model = LinearModel::open(&place).map_err(|error| {
+    let opened = waiting::while_blocked(&place, || LinearModel::open(&place));
+    let model = opened.map_err(|error| {
         let fact = format!("{} is no model to score with", args.model);
         match &error {
             ModelError::Storage(error) if !error.is_not_found() => unusable(&fact, error),

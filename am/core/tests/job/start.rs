@@ -38,6 +38,15 @@ fn a_checkpoint_that_was_found_damaged_is_reported_at_the_start() {
     assert!(job.warned("/ckpt/damaged/g1-c5-0"));
 }
 
+#[test]
+fn without_trainers_the_speed_is_zero_and_not_minus_zero() {
+    let mut job = job();
+    job.auto.cluster = false;
+    job.start();
+    let speed = job.core.view().rows_per_second;
+    assert_eq!(serde_json::to_string(&speed).unwrap(), "0.0");
+}
+
 fn allocated(name: &str, slot: Slot, incarnation: u32) -> Event {
     Event::Allocated {
         container: ContainerId(name.to_owned()),

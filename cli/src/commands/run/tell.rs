@@ -147,18 +147,27 @@ impl Teller {
         if self.ended.is_some() {
             return Ok(());
         }
-        if matches!(event, Event::Progress { .. }) {
-            let soon = |at: Instant| at.elapsed() < PROGRESS_EVERY;
-            if self.progress_at.is_some_and(soon) {
-                return Ok(());
-            }
-            self.progress_at = Some(Instant::now());
+        if !self.is_due(&event, Instant::now()) {
+            return Ok(());
         }
         output::json(&event)?;
         if let Event::Ended { exit_code, .. } = event {
             self.ended = Some(Exit::from_code(exit_code));
         }
         Ok(())
+    }
+
+    /// Whether an event is worth a line of JSON: all are, but of progress one each [`PROGRESS_EVERY`].
+    fn is_due(&mut self, event: &Event, now: Instant) -> bool {
+        if !matches!(event, Event::Progress { .. }) {
+            return true;
+        }
+        let soon = |at: Instant| now.saturating_duration_since(at) < PROGRESS_EVERY;
+        if self.progress_at.is_some_and(soon) {
+            return false;
+        }
+        self.progress_at = Some(now);
+        true
     }
 
     /// Shows a text that the next one replaces; on a terminal alone.
@@ -392,6 +401,39 @@ fn parse_event(line: &str) -> Option<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_get_progress_every_ten_seconds_and_all_else_at_once() {
+        let facts = Facts {
+            passes: None,
+            checkpoint_dir: String::new(),
+            model: String::new(),
+            quarantine: false,
+            data: None,
+            logs: String::new(),
+            status: String::new(),
+            seconds: None,
+        };
+        let mut teller = Teller::with(true, facts);
+        let progress = Event::Progress {
+            text: "pass 1 of 2".to_owned(),
+            rows: 1,
+            rows_per_second: 1.0,
+            training_loss: None,
+        };
+        let warning = Event::Warning {
+            text: "late".to_owned(),
+        };
+        let begun = Instant::now();
+        // An hour of looks, two a second.
+        let (mut lines, mut warnings) = (0, 0);
+        for look in 0..7200 {
+            let now = begun + Duration::from_millis(500) * look;
+            lines += u32::from(teller.is_due(&progress, now));
+            warnings += u32::from(teller.is_due(&warning, now));
+        }
+        assert_eq!((lines, warnings), (360, 7200));
+    }
 
     #[test]
     fn an_early_stop_is_told() {

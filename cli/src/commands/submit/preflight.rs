@@ -406,6 +406,29 @@ mod tests {
         assert_eq!(notes("ml", queue("ml", QStopped), true), None);
     }
 
+    #[test]
+    fn only_queues_that_take_jobs_are_proposed() {
+        let acl = |queue: &str, submit| QueueAcls {
+            queue: queue.to_owned(),
+            submit,
+            administer: false,
+        };
+        let known = [
+            acl("root", true),
+            acl("root.default", true),
+            acl("root.users", true),
+            acl("root.users.alice", true),
+            acl("root.usersown", true),
+            acl("root.private", false),
+        ];
+        let mut notes = Vec::new();
+        let found = queue_view("nosuch", None, &known, "alice", &mut notes);
+        assert!(found.is_ok(), "{found:?}");
+        let proposed =
+            "(queues that take your jobs: root.default, root.users.alice, root.usersown)";
+        assert!(notes[0].contains(proposed), "{notes:?}");
+    }
+
     fn node(mib: i64) -> NodeReport {
         let message = proto::NodeReportProto {
             node_id: Some(proto::NodeIdProto {
