@@ -76,9 +76,7 @@ impl Followed {
     /// The generation that it would be.
     #[must_use]
     pub fn next(&self) -> Generation {
-        self.claimed
-            .last()
-            .map_or(Generation(1), |highest| highest.next())
+        self.claimed.last().map_or(Generation(1), |highest| highest.next())
     }
 }
 
@@ -217,9 +215,7 @@ pub async fn claim(
             predecessor: followed.predecessor,
         });
     }
-    Err(ClaimError::Contended {
-        dir: dir.show(dir.root()),
-    })
+    Err(ClaimError::Contended { dir: dir.show(dir.root()) })
 }
 
 /// Finds out what [`claim`] would follow now, and claims nothing: whoever is refused for what it finds here has fenced
@@ -245,9 +241,8 @@ pub async fn look(
     if let Some(before) = &predecessor {
         may_follow(dir, before, request, judge).await?;
     }
-    let continues = predecessor
-        .as_ref()
-        .is_some_and(|before| same_application(&before.owner, &request.owner));
+    let continues =
+        predecessor.as_ref().is_some_and(|before| same_application(&before.owner, &request.owner));
     let mut followed = Followed {
         predecessor,
         base: None,
@@ -269,13 +264,9 @@ async fn newest(
     if followed.fresh {
         return Ok(Newest::default());
     }
-    let from = followed
-        .predecessor
-        .as_ref()
-        .map(|before| before.generation);
+    let from = followed.predecessor.as_ref().map(|before| before.generation);
     let lineage = dir.lineage_from(from, &followed.claimed).await?;
-    dir.newest(&lineage, Depth::Shallow, request.on_corrupt)
-        .await
+    dir.newest(&lineage, Depth::Shallow, request.on_corrupt).await
 }
 
 /// Whether both are attempts of one application.
@@ -283,12 +274,8 @@ async fn newest(
 pub fn same_application(one: &Owner, other: &Owner) -> bool {
     match (one, other) {
         (
-            Owner::Application {
-                application: one, ..
-            },
-            Owner::Application {
-                application: other, ..
-            },
+            Owner::Application { application: one, .. },
+            Owner::Application { application: other, .. },
         ) => one == other,
         _ => false,
     }
@@ -303,14 +290,8 @@ async fn may_follow(
 ) -> Result<(), ClaimError> {
     let (shown, owner, run) = (dir.show(dir.root()), before.owner.clone(), before.run);
     if let (
-        Owner::Application {
-            application: theirs,
-            attempt: other,
-        },
-        Owner::Application {
-            application: ours,
-            attempt: own,
-        },
+        Owner::Application { application: theirs, attempt: other },
+        Owner::Application { application: ours, attempt: own },
     ) = (&before.owner, &request.owner)
         && theirs == ours
     {
@@ -324,21 +305,9 @@ async fn may_follow(
     match judge.lives(&before.owner).await {
         Liveness::Gone => Ok(()),
         _ if request.take_over => Ok(()),
-        Liveness::NoAnswer => Err(ClaimError::NoAnswer {
-            dir: shown,
-            run,
-            owner,
-        }),
-        Liveness::Alive => Err(ClaimError::Held {
-            dir: shown,
-            run,
-            owner,
-        }),
-        Liveness::Unknown => Err(ClaimError::Unclear {
-            dir: shown,
-            run,
-            owner,
-        }),
+        Liveness::NoAnswer => Err(ClaimError::NoAnswer { dir: shown, run, owner }),
+        Liveness::Alive => Err(ClaimError::Held { dir: shown, run, owner }),
+        Liveness::Unknown => Err(ClaimError::Unclear { dir: shown, run, owner }),
     }
 }
 
@@ -350,24 +319,13 @@ pub fn local_owner() -> std::io::Result<Owner> {
     let pid = std::process::id();
     let start_ticks = start_ticks(pid)
         .ok_or_else(|| std::io::Error::other("/proc does not tell when this process started"))?;
-    Ok(Owner::Local {
-        host: host()?,
-        pid,
-        start_ticks,
-        boot: boot()?,
-    })
+    Ok(Owner::Local { host: host()?, pid, start_ticks, boot: boot()? })
 }
 
 /// Whether the owner of a claim lives, as far as this machine can tell.
 #[must_use]
 pub fn liveness(owner: &Owner) -> Liveness {
-    let Owner::Local {
-        host: theirs,
-        pid,
-        start_ticks: started,
-        boot: their_boot,
-    } = owner
-    else {
+    let Owner::Local { host: theirs, pid, start_ticks: started, boot: their_boot } = owner else {
         return Liveness::Unknown;
     };
     let (Ok(here), Ok(boot)) = (host(), boot()) else {
@@ -392,9 +350,7 @@ fn host() -> std::io::Result<String> {
 }
 
 fn boot() -> std::io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
-        .trim()
-        .to_owned())
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
 /// When a process started, in ticks since boot; `None` when it is gone or a zombie.
@@ -425,17 +381,13 @@ mod tests {
     async fn place() -> (tempfile::TempDir, CheckpointDir) {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let root = StorePath::parse(temp.path().to_str().expect("UTF-8")).expect("absolute");
-        let dir = CheckpointDir::open_or_create(Arc::new(LocalStorage), root)
-            .await
-            .expect("opened");
+        let dir =
+            CheckpointDir::open_or_create(Arc::new(LocalStorage), root).await.expect("opened");
         (temp, dir)
     }
 
     fn application(name: &str, attempt: u32) -> Owner {
-        Owner::Application {
-            application: name.to_owned(),
-            attempt: Attempt(attempt),
-        }
+        Owner::Application { application: name.to_owned(), attempt: Attempt(attempt) }
     }
 
     fn request(owner: Owner) -> Request {
@@ -455,9 +407,7 @@ mod tests {
         request: &Request,
         lives: Liveness,
     ) -> Result<u32, ClaimError> {
-        claim(dir, request, &|_: &Owner| lives)
-            .await
-            .map(|claimed| claimed.generation.0)
+        claim(dir, request, &|_: &Owner| lives).await.map(|claimed| claimed.generation.0)
     }
 
     #[tokio::test]
@@ -465,10 +415,7 @@ mod tests {
         let (_temp, dir) = place().await;
         for expected in 1..4 {
             let request = request(local_owner().expect("an owner"));
-            assert_eq!(
-                made(&dir, &request, Liveness::Gone).await.expect("claimed"),
-                expected
-            );
+            assert_eq!(made(&dir, &request, Liveness::Gone).await.expect("claimed"), expected);
         }
     }
 
@@ -476,9 +423,7 @@ mod tests {
     async fn a_living_owner_is_left_alone_and_named_unless_taken_over() {
         let (_temp, dir) = place().await;
         let mine = request(local_owner().expect("an owner"));
-        claim(&dir, &mine, &liveness)
-            .await
-            .expect("nobody was there");
+        claim(&dir, &mine, &liveness).await.expect("nobody was there");
         // This process lives, as anybody can see.
         let error = claim(&dir, &request(application("application_1_1", 1)), &liveness)
             .await
@@ -488,15 +433,9 @@ mod tests {
             matches!(error, ClaimError::Held { .. }) && error.to_string().contains(&named),
             "{error}"
         );
-        let over = Request {
-            take_over: true,
-            ..request(application("application_1_1", 1))
-        };
+        let over = Request { take_over: true, ..request(application("application_1_1", 1)) };
         assert_eq!(
-            claim(&dir, &over, &liveness)
-                .await
-                .expect("taken over")
-                .generation,
+            claim(&dir, &over, &liveness).await.expect("taken over").generation,
             Generation(2)
         );
     }
@@ -504,13 +443,9 @@ mod tests {
     #[tokio::test]
     async fn an_owner_elsewhere_is_not_judged() {
         let (_temp, dir) = place().await;
-        made(
-            &dir,
-            &request(application("application_1_1", 1)),
-            Liveness::Gone,
-        )
-        .await
-        .expect("claimed");
+        made(&dir, &request(application("application_1_1", 1)), Liveness::Gone)
+            .await
+            .expect("claimed");
         let error = claim(&dir, &request(local_owner().expect("an owner")), &liveness).await;
         assert!(matches!(error, Err(ClaimError::Unclear { .. })));
     }
@@ -519,28 +454,12 @@ mod tests {
     async fn attempts_of_one_application_follow_each_other_and_never_go_back() {
         let (_temp, dir) = place().await;
         let attempt = |n| request(application("application_1_1", n));
-        assert_eq!(
-            made(&dir, &attempt(1), Liveness::Alive)
-                .await
-                .expect("claimed"),
-            1
-        );
-        assert_eq!(
-            made(&dir, &attempt(3), Liveness::Alive)
-                .await
-                .expect("claimed"),
-            2
-        );
+        assert_eq!(made(&dir, &attempt(1), Liveness::Alive).await.expect("claimed"), 1);
+        assert_eq!(made(&dir, &attempt(3), Liveness::Alive).await.expect("claimed"), 2);
         for late in [2, 3] {
-            let late = Request {
-                take_over: true,
-                ..attempt(late)
-            };
+            let late = Request { take_over: true, ..attempt(late) };
             let error = made(&dir, &late, Liveness::Gone).await;
-            assert!(
-                matches!(error, Err(ClaimError::Superseded { .. })),
-                "no flag changes that"
-            );
+            assert!(matches!(error, Err(ClaimError::Superseded { .. })), "no flag changes that");
         }
     }
 
@@ -550,12 +469,7 @@ mod tests {
         let claims = (0..8).map(|_| {
             let dir = dir.clone();
             tokio::spawn(async move {
-                made(
-                    &dir,
-                    &request(local_owner().expect("an owner")),
-                    Liveness::Gone,
-                )
-                .await
+                made(&dir, &request(local_owner().expect("an owner")), Liveness::Gone).await
             })
         });
         let mut got = Vec::new();
@@ -570,15 +484,7 @@ mod tests {
     fn a_process_is_known_by_its_start_time_too() {
         let owner = local_owner().expect("an owner");
         assert_eq!(liveness(&owner), Liveness::Alive);
-        let Owner::Local {
-            host,
-            pid,
-            start_ticks,
-            boot,
-        } = owner
-        else {
-            panic!("local")
-        };
+        let Owner::Local { host, pid, start_ticks, boot } = owner else { panic!("local") };
         let other = |start_ticks, boot: &str, host: &str| {
             liveness(&Owner::Local {
                 host: host.to_owned(),
@@ -589,10 +495,7 @@ mod tests {
         };
         assert_eq!(other(start_ticks + 1, &boot, &host), Liveness::Gone);
         assert_eq!(other(start_ticks, "another boot", &host), Liveness::Gone);
-        assert_eq!(
-            other(start_ticks, "another boot", "elsewhere"),
-            Liveness::Unknown
-        );
+        assert_eq!(other(start_ticks, "another boot", "elsewhere"), Liveness::Unknown);
     }
 
     #[test]

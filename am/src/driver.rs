@@ -124,9 +124,7 @@ impl<C: Cluster> Driver<C> {
     }
 
     fn now(&self) -> Now {
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now {
             mono: Mono(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)),
             wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
@@ -174,10 +172,8 @@ impl<C: Cluster> Driver<C> {
         view.history.clone_from(&self.history);
         self.about.past.precede(&mut view);
         for slot in &mut view.slots {
-            slot.placement = self.cluster.placement(Member {
-                slot: slot.slot,
-                incarnation: slot.incarnation,
-            });
+            slot.placement =
+                self.cluster.placement(Member { slot: slot.slot, incarnation: slot.incarnation });
         }
         view
     }
@@ -191,23 +187,11 @@ impl<C: Cluster> Driver<C> {
 
     fn input(&mut self, input: Input) {
         match input {
-            Input::SessionOpened {
-                connection,
-                member,
-                lines,
-            } => {
-                let session = Session {
-                    member,
-                    lines,
-                    registered: false,
-                };
+            Input::SessionOpened { connection, member, lines } => {
+                let session = Session { member, lines, registered: false };
                 self.sessions.insert(core_id(connection), session);
             }
-            Input::SessionLine {
-                connection,
-                member,
-                line,
-            } => {
+            Input::SessionLine { connection, member, line } => {
                 self.line(core_id(connection), member, *line);
             }
             Input::SessionClosed { connection, .. } => self.closed(core_id(connection)),
@@ -233,15 +217,7 @@ impl<C: Cluster> Driver<C> {
             return;
         };
         match line.report {
-            Up::Register {
-                member: named,
-                pid,
-                host,
-                container,
-                endpoints,
-                held,
-                busy,
-            } => {
+            Up::Register { member: named, pid, host, container, endpoints, held, busy } => {
                 if named != member {
                     tracing::warn!(%member, %named, "a container registered under another name");
                     self.closed(connection);
@@ -274,10 +250,7 @@ impl<C: Cluster> Driver<C> {
                     return;
                 }
                 let confirm = matches!(report, Up::Heartbeat(_));
-                self.on(Event::Report {
-                    connection,
-                    report: Box::new(report),
-                });
+                self.on(Event::Report { connection, report: Box::new(report) });
                 if confirm {
                     self.send(connection, None);
                 }
@@ -299,15 +272,8 @@ impl<C: Cluster> Driver<C> {
             return;
         };
         let heard = self.heard.highest(session.member);
-        let head = Down {
-            attempt: self.about.attempt,
-            heard,
-            command: None,
-        };
-        let command = match command
-            .map(|command| self.encoded.get(&command))
-            .transpose()
-        {
+        let head = Down { attempt: self.about.attempt, heard, command: None };
+        let command = match command.map(|command| self.encoded.get(&command)).transpose() {
             Ok(command) => command,
             Err(error) => {
                 tracing::error!(member = %session.member, %error, "a command cannot be sent");
@@ -323,32 +289,14 @@ impl<C: Cluster> Driver<C> {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Ask {
-                slot,
-                incarnation,
-                avoid,
-                prefer,
-                memory,
-            } => self.cluster.ask(Ask {
-                slot,
-                incarnation,
-                avoid,
-                prefer,
-                memory,
-            }),
+            Action::Ask { slot, incarnation, avoid, prefer, memory } => {
+                self.cluster.ask(Ask { slot, incarnation, avoid, prefer, memory })
+            }
             Action::CancelAsk { slot, incarnation } => self.cluster.cancel(slot, incarnation),
             Action::Release { container } => self.cluster.release(&container),
             Action::Launch { container, member } => self.cluster.launch(&container, member),
-            Action::Stop {
-                container,
-                grace_ms,
-                ..
-            } => self.cluster.stop(&container, grace_ms),
-            Action::Send {
-                connection,
-                command,
-                ..
-            } => self.send(connection, Some(command)),
+            Action::Stop { container, grace_ms, .. } => self.cluster.stop(&container, grace_ms),
+            Action::Send { connection, command, .. } => self.send(connection, Some(command)),
             Action::Disconnect { connection } => {
                 if let Some(session) = self.sessions.get_mut(&connection) {
                     session.lines.close();
@@ -395,9 +343,7 @@ impl<C: Cluster> Driver<C> {
 /// Milliseconds since 1970, for records and reports; nothing is decided by it.
 #[must_use]
 pub fn wall_ms() -> u64 {
-    let wall = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -437,12 +383,7 @@ pub fn log(event: &view::Event) {
         view::Event::CheckpointDamaged { cut, dir, error } => {
             tracing::error!(%cut, dir, error, "checkpoint_damaged");
         }
-        view::Event::Ended {
-            state,
-            exit_code,
-            message,
-            ..
-        } => {
+        view::Event::Ended { state, exit_code, message, .. } => {
             tracing::info!(?state, exit_code, message, "ended");
         }
         other => tracing::info!(event = ?other, "happened"),

@@ -34,11 +34,7 @@ pub(crate) struct Encoded {
 impl Encoded {
     /// The command as JSON.
     pub(crate) fn get(&mut self, command: &Arc<Command>) -> Result<Bytes, EncodeError> {
-        if let Some((_, bytes)) = self
-            .kept
-            .iter()
-            .find(|(kept, _)| Arc::ptr_eq(kept, command))
-        {
+        if let Some((_, bytes)) = self.kept.iter().find(|(kept, _)| Arc::ptr_eq(kept, command)) {
             return Ok(bytes.clone());
         }
         let bytes = Bytes::from(serde_json::to_vec(&**command)?);
@@ -70,16 +66,10 @@ mod tests {
         let mut encoded = Encoded::default();
         let command = refused();
         let copies = [Arc::clone(&command), Arc::clone(&command)];
-        let bytes = copies
-            .each_ref()
-            .map(|copy| encoded.get(copy).expect("JSON"));
+        let bytes = copies.each_ref().map(|copy| encoded.get(copy).expect("JSON"));
         assert_eq!(bytes[0].as_ptr(), bytes[1].as_ptr());
         let _other = encoded.get(&refused()).expect("JSON");
-        assert_eq!(
-            encoded.kept.len(),
-            1,
-            "what only one container gets is not kept"
-        );
+        assert_eq!(encoded.kept.len(), 1, "what only one container gets is not kept");
     }
 
     #[test]
@@ -95,9 +85,8 @@ mod tests {
     #[test]
     fn a_command_beyond_the_limit_of_a_line_is_an_error() {
         let reason = "x".repeat(LINE_BYTES_MAX);
-        let error = Encoded::default()
-            .get(&Arc::new(Command::Refused { reason }))
-            .expect_err("too long");
+        let error =
+            Encoded::default().get(&Arc::new(Command::Refused { reason })).expect_err("too long");
         assert!(error.to_string().contains("control line"), "{error}");
     }
 }

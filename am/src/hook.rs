@@ -114,19 +114,10 @@ mod tests {
 
     #[test]
     fn the_first_generation_obeys_at_the_point_of_the_cut() {
-        let cut = |generation, number| CutId {
-            generation: Generation(generation),
-            number,
-        };
+        let cut = |generation, number| CutId { generation: Generation(generation), number };
         let text = "pause:20,die:staged:step=3,stop:before-rename:cut=4,die:after-rename:cut=5";
-        assert_eq!(
-            ordered(text, Point::BeforeRename, cut(1, 4)),
-            Some(What::Stop)
-        );
-        assert_eq!(
-            ordered(text, Point::AfterRename, cut(1, 5)),
-            Some(What::Die)
-        );
+        assert_eq!(ordered(text, Point::BeforeRename, cut(1, 4)), Some(What::Stop));
+        assert_eq!(ordered(text, Point::AfterRename, cut(1, 5)), Some(What::Die));
         assert_eq!(ordered(text, Point::AfterRename, cut(1, 4)), None);
         assert_eq!(ordered(text, Point::BeforeDelete, cut(1, 4)), None);
         assert_eq!(ordered(text, Point::AfterRename, cut(2, 5)), None);
@@ -140,9 +131,6 @@ mod tests {
         assert_eq!(at(text, Goodbye::After, 1), Some(What::Die));
         assert_eq!(at(text, Goodbye::Before, 1), None);
         assert_eq!(at(text, Goodbye::After, 2), None);
-        assert_eq!(
-            at("stop:before-goodbye", Goodbye::Before, 1),
-            Some(What::Stop)
-        );
+        assert_eq!(at("stop:before-goodbye", Goodbye::Before, 1), Some(What::Stop));
     }
 }

@@ -111,9 +111,7 @@ pub async fn locality(plan: &InputPlan) -> Locality {
         })
     };
     let mut hosts_of = |task: &TaskRange| {
-        let blocks = blocks
-            .get(task.file as usize)
-            .map_or(&[][..], Vec::as_slice);
+        let blocks = blocks.get(task.file as usize).map_or(&[][..], Vec::as_slice);
         let hosts = hosts_of(task, blocks);
         hosts.into_iter().map(&mut number).collect()
     };
@@ -133,11 +131,7 @@ async fn blocks_of(url: &str) -> Vec<BlockPlace> {
         Err(error) => Err(error),
     };
     found.unwrap_or_else(|error| {
-        warn!(
-            url,
-            error = chain(&error),
-            "where a file's blocks are is not known"
-        );
+        warn!(url, error = chain(&error), "where a file's blocks are is not known");
         Vec::new()
     })
 }
@@ -157,11 +151,7 @@ fn hosts_of<'b>(task: &TaskRange, blocks: &'b [BlockPlace]) -> Vec<&'b str> {
     }
     let mut hosts: Vec<_> = held.into_iter().collect();
     hosts.sort_by_key(|(_, bytes)| Reverse(*bytes));
-    hosts
-        .into_iter()
-        .take(HOSTS_OF_A_TASK)
-        .map(|(host, _)| host)
-        .collect()
+    hosts.into_iter().take(HOSTS_OF_A_TASK).map(|(host, _)| host).collect()
 }
 
 fn length_of(spec: &JobSpec) -> TaskLength {
@@ -180,23 +170,11 @@ async fn files(key: &'static str, places: &[Location]) -> Result<Vec<InputFile>,
     let mut found = Vec::new();
     for place in places {
         let shown = place.to_string();
-        let location = heddle_storage::Location::parse(&place.url()).map_err(|source| {
-            InputError::Location {
-                key,
-                location: shown.clone(),
-                source,
-            }
-        })?;
-        let failed = |source| InputError::Storage {
-            key,
-            location: shown.clone(),
-            source,
-        };
+        let location = heddle_storage::Location::parse(&place.url())
+            .map_err(|source| InputError::Location { key, location: shown.clone(), source })?;
+        let failed = |source| InputError::Storage { key, location: shown.clone(), source };
         let storage = connect(&location).map_err(failed)?;
-        for entry in find_files(&*storage, location.path())
-            .await
-            .map_err(failed)?
-        {
+        for entry in find_files(&*storage, location.path()).await.map_err(failed)? {
             let name = entry.name().to_owned();
             found.push(InputFile {
                 url: location.with_path(entry.path).to_string(),
@@ -217,26 +195,13 @@ mod tests {
     use super::*;
 
     fn block(offset: u64, bytes: u64, hosts: &[&str]) -> BlockPlace {
-        BlockPlace {
-            offset,
-            bytes,
-            hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
-        }
+        BlockPlace { offset, bytes, hosts: hosts.iter().map(|&host| host.to_owned()).collect() }
     }
 
     #[test]
     fn who_holds_most_of_a_task_comes_first() {
         let blocks = [block(0, 100, &["a", "b"]), block(100, 100, &["c", "b"])];
-        let hosts = |start, end| {
-            hosts_of(
-                &TaskRange {
-                    file: 0,
-                    start,
-                    end,
-                },
-                &blocks,
-            )
-        };
+        let hosts = |start, end| hosts_of(&TaskRange { file: 0, start, end }, &blocks);
         assert_eq!(hosts(0, 100), ["a", "b"]);
         assert_eq!(hosts(90, 130), ["b", "c", "a"]);
         assert_eq!(hosts(300, 400), Vec::<&str>::new());

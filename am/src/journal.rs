@@ -175,13 +175,7 @@ pub struct Journal {
 /// # Errors
 /// A gap, a damaged segment or a broken chain, naming file and offset.
 pub async fn read(dir: &CheckpointDir, below: Generation) -> Result<Vec<Record>, JournalError> {
-    for generation in dir
-        .journals()
-        .await?
-        .into_iter()
-        .rev()
-        .filter(|one| *one < below)
-    {
+    for generation in dir.journals().await?.into_iter().rev().filter(|one| *one < below) {
         let path = dir.journal_dir(generation)?;
         if let Some(payloads) = read_one(dir, generation, &path).await? {
             return payloads
@@ -240,25 +234,14 @@ async fn read_one(
     generation: Generation,
     path: &StorePath,
 ) -> Result<Option<Vec<Vec<u8>>>, JournalError> {
-    let mut seqs: Vec<u64> = dir
-        .storage()
-        .list(path)
-        .await?
-        .iter()
-        .filter_map(|entry| seq_of(entry.name()))
-        .collect();
+    let mut seqs: Vec<u64> =
+        dir.storage().list(path).await?.iter().filter_map(|entry| seq_of(entry.name())).collect();
     seqs.sort_unstable();
     let mut found = Vec::new();
     // From the newest back to the nearest snapshot. Segments before it may be half deleted.
     for (index, &seq) in seqs.iter().enumerate().rev() {
-        if found
-            .last()
-            .is_some_and(|(later, _): &(u64, _)| *later != seq + 1)
-        {
-            return Err(JournalError::Gap {
-                dir: dir.show(path),
-                missing: seq + 1,
-            });
+        if found.last().is_some_and(|(later, _): &(u64, _)| *later != seq + 1) {
+            return Err(JournalError::Gap { dir: dir.show(path), missing: seq + 1 });
         }
         let file = path.join(&segment_name(seq)).map_err(StorageError::from)?;
         let bytes = read_small(&**dir.storage(), &file, SEGMENT_BYTES_MAX).await?;
@@ -274,10 +257,7 @@ async fn read_one(
                 warn!(file = %dir.show(&file), "a torn last journal segment is dropped");
             }
             Err(source) => {
-                return Err(JournalError::Segment {
-                    file: dir.show(&file),
-                    source,
-                });
+                return Err(JournalError::Segment { file: dir.show(&file), source });
             }
         }
     }
@@ -285,23 +265,14 @@ async fn read_one(
         return Ok(None);
     };
     if first.kind != Kind::Snapshot {
-        return Err(JournalError::Gap {
-            dir: dir.show(path),
-            missing: lowest - 1,
-        });
+        return Err(JournalError::Gap { dir: dir.show(path), missing: lowest - 1 });
     }
     let (mut payloads, mut tip) = (Vec::new(), START);
     for (seq, segment) in found.into_iter().rev() {
         if segment.after.is_some_and(|after| after != tip) {
             let file = path.join(&segment_name(seq)).map_err(StorageError::from)?;
-            let source = SegmentError {
-                offset: 32,
-                what: Flaw::Chain,
-            };
-            return Err(JournalError::Segment {
-                file: dir.show(&file),
-                source,
-            });
+            let source = SegmentError { offset: 32, what: Flaw::Chain };
+            return Err(JournalError::Segment { file: dir.show(&file), source });
         }
         if !segment.payloads.is_empty() {
             tip = segment.last;
@@ -334,18 +305,13 @@ impl Journal {
                     .iter()
                     .any(|entry| seq_of(entry.name()).is_some())
                 {
-                    return Err(JournalError::Taken {
-                        dir: dir.show(&path),
-                    });
+                    return Err(JournalError::Taken { dir: dir.show(&path) });
                 }
             }
             Err(WriteError::NotDone(error)) => return Err(error.into()),
             Err(WriteError::Unknown(source)) => {
                 if dir.storage().stat(&path).await.is_err() {
-                    return Err(JournalError::Unknown {
-                        file: dir.show(&path),
-                        source,
-                    });
+                    return Err(JournalError::Unknown { file: dir.show(&path), source });
                 }
             }
         }
@@ -374,13 +340,8 @@ impl Journal {
         }
         self.dir.check_highest(self.generation).await?;
         let payloads = payloads_of(records);
-        let (bytes, tip) = segment::encode(
-            self.generation,
-            self.seq + 1,
-            Kind::Records,
-            self.tip,
-            &payloads,
-        )?;
+        let (bytes, tip) =
+            segment::encode(self.generation, self.seq + 1, Kind::Records, self.tip, &payloads)?;
         self.put(self.seq + 1, bytes).await?;
         self.seq += 1;
         self.tip = tip;
@@ -407,10 +368,7 @@ impl Journal {
         // Down to the snapshot before, newest first: whatever stops this, what is left has no reader
         // and the segments from the new snapshot on are without a gap.
         for old in (before.max(1)..seq).rev() {
-            let file = self
-                .path
-                .join(&segment_name(old))
-                .map_err(StorageError::from)?;
+            let file = self.path.join(&segment_name(old)).map_err(StorageError::from)?;
             if let Err(error) = self.dir.storage().delete_file(&file).await {
                 debug!(%error, "an old journal segment is left");
             }
@@ -419,21 +377,17 @@ impl Journal {
     }
 
     async fn put(&self, seq: u64, bytes: Vec<u8>) -> Result<(), JournalError> {
-        let file = self
-            .path
-            .join(&segment_name(seq))
-            .map_err(StorageError::from)?;
+        let file = self.path.join(&segment_name(seq)).map_err(StorageError::from)?;
         match publish_small(&**self.dir.storage(), &file, Bytes::from(bytes)).await {
             Ok(()) => Ok(()),
             // Other bytes under our number, in a directory that only we write.
-            Err(WriteError::NotDone(error)) if error.is_exists() => Err(JournalError::Taken {
-                dir: self.dir.show(&self.path),
-            }),
+            Err(WriteError::NotDone(error)) if error.is_exists() => {
+                Err(JournalError::Taken { dir: self.dir.show(&self.path) })
+            }
             Err(WriteError::NotDone(error)) => Err(error.into()),
-            Err(WriteError::Unknown(source)) => Err(JournalError::Unknown {
-                file: self.dir.show(&file),
-                source,
-            }),
+            Err(WriteError::Unknown(source)) => {
+                Err(JournalError::Unknown { file: self.dir.show(&file), source })
+            }
         }
     }
 

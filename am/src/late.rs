@@ -23,11 +23,7 @@ impl Late {
     /// Nothing is late yet.
     #[must_use]
     pub fn new(what: &'static str) -> Self {
-        Self {
-            what,
-            since: None,
-            told: None,
-        }
+        Self { what, since: None, told: None }
     }
 
     /// Another try failed; what people should be told, if anything.
@@ -40,11 +36,7 @@ impl Late {
         };
         due.then(|| {
             self.told = Some(now);
-            format!(
-                "{} is {} s late and tried again: {error}",
-                self.what,
-                late.as_secs()
-            )
+            format!("{} is {} s late and tried again: {error}", self.what, late.as_secs())
         })
     }
 
@@ -74,10 +66,7 @@ mod tests {
         assert_eq!(seconds, [5, 65, 125]);
         assert!(told[1].1.contains("65 s") && told[1].1.ends_with("safe mode"));
         let end = begin + Duration::from_secs(150);
-        assert_eq!(
-            late.over(end).as_deref(),
-            Some("the journal was 150 s late")
-        );
+        assert_eq!(late.over(end).as_deref(), Some("the journal was 150 s late"));
         assert_eq!(late.over(end), None);
     }
 

@@ -24,10 +24,7 @@ impl Lease {
     /// One that lasts so long from each question that is answered, and from now.
     #[must_use]
     pub fn new(lasts: Duration) -> Self {
-        Self(Some(Held {
-            lasts,
-            asked: Arc::new(Mutex::new(Instant::now())),
-        }))
+        Self(Some(Held { lasts, asked: Arc::new(Mutex::new(Instant::now())) }))
     }
 
     /// A question that was sent at `asked` was answered.

@@ -59,19 +59,14 @@ fn is_loopback_name(host: &str) -> bool {
 pub fn of_node(host: &str, servers: &[String]) -> io::Result<IpAddr> {
     let found: Vec<IpAddr> = match host.parse() {
         Ok(address) => vec![address],
-        Err(_) => (host, 0)
-            .to_socket_addrs()?
-            .map(|address| address.ip())
-            .collect(),
+        Err(_) => (host, 0).to_socket_addrs()?.map(|address| address.ip()).collect(),
     };
     match choose(host, &found) {
         Choice::Address(address) => Ok(address),
         Choice::None => Err(io::ErrorKind::NotFound.into()),
         Choice::Route(local) => {
-            let mut all = servers
-                .iter()
-                .filter_map(|server| server.to_socket_addrs().ok())
-                .flatten();
+            let mut all =
+                servers.iter().filter_map(|server| server.to_socket_addrs().ok()).flatten();
             let route = all.find_map(|server| calling_address(server).ok());
             let address = route.unwrap_or(local);
             tracing::warn!(
@@ -121,15 +116,9 @@ mod tests {
     fn loopback_counts_only_where_the_name_means_it() {
         let here = "127.0.1.1".parse().unwrap();
         assert_eq!(chosen("n1", &["127.0.1.1"]), Choice::Route(here));
-        assert_eq!(
-            chosen("n1", &["127.0.1.1", "10.0.0.7"]),
-            address("10.0.0.7")
-        );
+        assert_eq!(chosen("n1", &["127.0.1.1", "10.0.0.7"]), address("10.0.0.7"));
         assert_eq!(chosen("n1", &["127.0.1.1", "fd00::7"]), address("fd00::7"));
-        assert_eq!(
-            chosen("localhost", &["::1", "127.0.0.1"]),
-            address("127.0.0.1")
-        );
+        assert_eq!(chosen("localhost", &["::1", "127.0.0.1"]), address("127.0.0.1"));
         assert_eq!(chosen("127.77.0.11", &[]), address("127.77.0.11"));
         assert_eq!(chosen("n1", &[]), Choice::None);
     }

@@ -111,10 +111,7 @@ struct Notices {
 
 impl Notices {
     fn start(out: impl Write + Send + 'static) -> Arc<Self> {
-        let notices = Arc::new(Self {
-            queue: Mutex::default(),
-            changed: Condvar::new(),
-        });
+        let notices = Arc::new(Self { queue: Mutex::default(), changed: Condvar::new() });
         let writer = Arc::clone(&notices);
         let started = std::thread::Builder::new()
             .name("notices".into())
@@ -146,19 +143,13 @@ impl Notices {
                     break line;
                 }
                 self.changed.notify_all();
-                queue = self
-                    .changed
-                    .wait(queue)
-                    .unwrap_or_else(PoisonError::into_inner);
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
             };
             drop(queue);
             // The command line may be gone; the job is not.
             if let Err(error) = writeln!(out, "{line}").and_then(|()| out.flush()) {
                 tracing::debug!(%error, "standard output is not read any more");
-                *self.lock() = Queue {
-                    gone: true,
-                    ..Queue::default()
-                };
+                *self.lock() = Queue { gone: true, ..Queue::default() };
                 self.changed.notify_all();
                 return;
             }
@@ -174,10 +165,8 @@ impl Notices {
             if left.is_zero() {
                 return false;
             }
-            (queue, _) = self
-                .changed
-                .wait_timeout(queue, left)
-                .unwrap_or_else(PoisonError::into_inner);
+            (queue, _) =
+                self.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner);
         }
         true
     }
@@ -189,9 +178,9 @@ static STDOUT: OnceLock<Arc<Notices>> = OnceLock::new();
 /// Queues an event as a line for standard output. Never blocks.
 pub fn notice(event: &Event) {
     match serde_json::to_string(event) {
-        Ok(line) => STDOUT
-            .get_or_init(|| Notices::start(std::io::stdout()))
-            .push(weight(event), line),
+        Ok(line) => {
+            STDOUT.get_or_init(|| Notices::start(std::io::stdout())).push(weight(event), line)
+        }
         Err(error) => tracing::error!(%error, "an event cannot be written as JSON"),
     }
 }
@@ -240,11 +229,7 @@ mod tests {
         assert_eq!(lines.first().map(String::as_str), Some("started"));
         assert_eq!(lines.last().map(String::as_str), Some("ended"));
         assert_eq!(lines.len(), 1 + 1 + 1024 + 1);
-        assert!(
-            lines[1].contains("1976 events are not shown"),
-            "{}",
-            lines[1]
-        );
+        assert!(lines[1].contains("1976 events are not shown"), "{}", lines[1]);
         assert!(lines[2].starts_with("1976 "));
     }
 

@@ -48,20 +48,14 @@ impl Past {
             recoveries,
             checkpoints_taken: view.checkpoints_taken,
             // Speed is counted by each attempt anew.
-            history: History {
-                first_figures: None,
-                ..view.history.clone()
-            },
+            history: History { first_figures: None, ..view.history.clone() },
         }
     }
 
     /// Puts recoveries and checkpoints of earlier attempts before those of this one.
     pub fn precede(&self, view: &mut JobView) {
-        view.recoveries
-            .splice(0..0, self.recoveries.iter().cloned());
-        view.checkpoints_taken = view
-            .checkpoints_taken
-            .saturating_add(self.checkpoints_taken);
+        view.recoveries.splice(0..0, self.recoveries.iter().cloned());
+        view.checkpoints_taken = view.checkpoints_taken.saturating_add(self.checkpoints_taken);
     }
 }
 
@@ -80,10 +74,7 @@ impl Place {
         match tokio::time::timeout(READ_LIMIT, self.newest()).await {
             Ok(Ok(past)) => past.unwrap_or_default(),
             Ok(Err(error)) => {
-                tracing::warn!(
-                    error = chain(&error),
-                    "what earlier attempts saw is not known"
-                );
+                tracing::warn!(error = chain(&error), "what earlier attempts saw is not known");
                 Past::default()
             }
             Err(_) => {
@@ -184,10 +175,7 @@ mod tests {
     fn place(dir: &tempfile::TempDir) -> Place {
         Place {
             storage: Arc::new(LocalStorage),
-            dir: StorePath::parse(dir.path().to_str().unwrap())
-                .unwrap()
-                .join("past")
-                .unwrap(),
+            dir: StorePath::parse(dir.path().to_str().unwrap()).unwrap().join("past").unwrap(),
         }
     }
 

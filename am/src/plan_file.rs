@@ -69,10 +69,6 @@ mod tests {
         assert_eq!(first.parse(&bytes).expect("read"), plan(1000));
         let other = write(&plan(2000), url).await.expect("written");
         assert_ne!(first.url, other.url);
-        assert_eq!(
-            std::fs::read_dir(dir.path()).expect("a folder").count(),
-            2,
-            "drafts are gone"
-        );
+        assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 2, "drafts are gone");
     }
 }

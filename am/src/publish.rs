@@ -169,10 +169,7 @@ impl Publication<'_> {
 
     fn check_names(&self, model: &ModelFile) -> Result<(), PublishError> {
         let names = model.files.iter().map(|file| file.name.as_str());
-        match names
-            .chain([self.staged])
-            .find(|name| !is_plain_name(name) || *name == MODEL_FILE)
-        {
+        match names.chain([self.staged]).find(|name| !is_plain_name(name) || *name == MODEL_FILE) {
             Some(name) => Err(PublishError::Taken(format!(
                 "{name:?} is not a name that a file of a model may have"
             ))),
@@ -315,8 +312,7 @@ impl Publication<'_> {
         if let Ok(path) = self.at(self.staged) {
             let _absent = self.storage.delete_dir(&path).await;
         }
-        self.remove_dirs(|name| name.starts_with(self.staging_prefix))
-            .await;
+        self.remove_dirs(|name| name.starts_with(self.staging_prefix)).await;
         // Drafts of processes that died; another that is publishing just now writes its own again.
         let entries = self.storage.list(self.dir).await.unwrap_or_default();
         for entry in entries {
@@ -333,10 +329,7 @@ impl Publication<'_> {
                 && is_wanted(entry.name())
                 && let Err(error) = self.storage.delete_dir(&entry.path).await
             {
-                tracing::warn!(
-                    error = chain(error.error()),
-                    "a replaced model was not removed"
-                );
+                tracing::warn!(error = chain(error.error()), "a replaced model was not removed");
             }
         }
     }
@@ -345,9 +338,7 @@ impl Publication<'_> {
 /// `trainer-<index>.<incarnation>`, or that and `-<try>`: early versions left their exports under such names.
 fn is_dir_of_early_version(name: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let Some((index, rest)) = name
-        .strip_prefix("trainer-")
-        .and_then(|rest| rest.split_once('.'))
+    let Some((index, rest)) = name.strip_prefix("trainer-").and_then(|rest| rest.split_once('.'))
     else {
         return false;
     };

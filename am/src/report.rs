@@ -142,9 +142,8 @@ impl Report {
     /// Containers that failed or were killed and whose log can be asked for, newest first.
     pub fn failed(&self) -> impl Iterator<Item = (&ContainerEnd, &Placement)> {
         let known = self.containers.iter().filter(|end| end.failed);
-        let mut known: Vec<_> = known
-            .filter_map(|end| Some((end, end.placement.as_ref()?)))
-            .collect();
+        let mut known: Vec<_> =
+            known.filter_map(|end| Some((end, end.placement.as_ref()?))).collect();
         known.sort_by_key(|(end, _)| std::cmp::Reverse(end.at_ms));
         known.into_iter()
     }
@@ -177,12 +176,8 @@ fn containers(view: &JobView, state: JobState) -> Vec<ContainerEnd> {
         failed: true,
         at_ms: Some(ended.at_ms),
     });
-    let told: std::collections::BTreeSet<_> = view
-        .history
-        .ended
-        .iter()
-        .map(|ended| (ended.slot, ended.incarnation))
-        .collect();
+    let told: std::collections::BTreeSet<_> =
+        view.history.ended.iter().map(|ended| (ended.slot, ended.incarnation)).collect();
     let last = view.slots.iter().filter_map(|slot| {
         let end = match slot.state {
             // A container that is gone already at the end still filled the slot last.
@@ -230,18 +225,10 @@ mod tests {
         let slot = |name: &str, n, failed| (name.to_owned(), n, failed);
         assert_eq!(
             told,
-            [
-                slot("pserver-0", 1, true),
-                slot("pserver-0", 2, false),
-                slot("trainer-0", 1, false)
-            ]
+            [slot("pserver-0", 1, true), slot("pserver-0", 2, false), slot("trainer-0", 1, false)]
         );
         let failed: Vec<_> = report.failed().map(|(_, at)| &at.container).collect();
-        assert_eq!(
-            failed,
-            [&lost_pserver().placement.unwrap().container],
-            "only what failed"
-        );
+        assert_eq!(failed, [&lost_pserver().placement.unwrap().container], "only what failed");
     }
 
     #[test]

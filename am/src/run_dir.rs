@@ -119,10 +119,7 @@ impl RunDir {
         if let Some(parent) = dir.path.parent() {
             builder.recursive(true).create(parent).map_err(io(parent))?;
         }
-        builder
-            .recursive(false)
-            .create(&dir.path)
-            .map_err(io(&dir.path))?;
+        builder.recursive(false).create(&dir.path).map_err(io(&dir.path))?;
         builder.create(dir.logs()).map_err(io(&dir.logs()))?;
         dir.write("run.json", file)?;
         dir.write("spec.json", spec)?;
@@ -141,10 +138,7 @@ impl RunDir {
     /// # Errors
     /// When it is not there or its path is not UTF-8.
     pub fn url(&self) -> Result<String, RunDirError> {
-        let io = |source| RunDirError::Io {
-            path: self.path.clone(),
-            source,
-        };
+        let io = |source| RunDirError::Io { path: self.path.clone(), source };
         let path = self.path.canonicalize().map_err(io)?;
         let text = path.to_str().ok_or_else(|| {
             let kind = std::io::ErrorKind::InvalidInput;
@@ -193,10 +187,8 @@ impl RunDir {
     /// When the file cannot be read.
     pub fn secret(&self) -> Result<Secret, RunDirError> {
         let path = self.secret_file();
-        let text = std::fs::read_to_string(&path).map_err(|source| RunDirError::Io {
-            path: path.clone(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(&path)
+            .map_err(|source| RunDirError::Io { path: path.clone(), source })?;
         Secret::from_hex(&text).map_err(|source| RunDirError::Secret { path, source })
     }
 
@@ -206,10 +198,8 @@ impl RunDir {
     /// When it cannot be read or has another form.
     pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, RunDirError> {
         let path = self.path.join(name);
-        let text = std::fs::read(&path).map_err(|source| RunDirError::Io {
-            path: path.clone(),
-            source,
-        })?;
+        let text = std::fs::read(&path)
+            .map_err(|source| RunDirError::Io { path: path.clone(), source })?;
         serde_json::from_slice(&text).map_err(|source| RunDirError::Form { path, source })
     }
 
@@ -218,10 +208,8 @@ impl RunDir {
     /// # Errors
     /// When it cannot be written.
     pub fn write<T: Serialize>(&self, name: &str, content: &T) -> Result<(), RunDirError> {
-        let bytes = serde_json::to_vec_pretty(content).map_err(|source| RunDirError::Form {
-            path: self.path.join(name),
-            source,
-        })?;
+        let bytes = serde_json::to_vec_pretty(content)
+            .map_err(|source| RunDirError::Form { path: self.path.join(name), source })?;
         self.write_bytes(name, &bytes)
     }
 
@@ -234,18 +222,12 @@ impl RunDir {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            let mut file = std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&new)?;
+            let mut file =
+                std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
             std::io::Write::write_all(&mut file, bytes)?;
             file.sync_all()?;
             std::fs::rename(&new, &path)
         };
-        write().map_err(|source| RunDirError::Io {
-            path: path.clone(),
-            source,
-        })
+        write().map_err(|source| RunDirError::Io { path: path.clone(), source })
     }
 }

@@ -52,11 +52,7 @@ const ARENAS: (&str, &str) = ("MALLOC_ARENA_MAX", "4");
 pub fn command(arguments: &[&str], env: &BTreeMap<String, String>) -> Vec<String> {
     let (name, default) = ARENAS;
     let arenas = env.get(name).map_or(default, String::as_str);
-    let first = [
-        "env".to_owned(),
-        format!("{name}={arenas}"),
-        format!("./{PROGRAM}"),
-    ];
+    let first = ["env".to_owned(), format!("{name}={arenas}"), format!("./{PROGRAM}")];
     let arguments = arguments.iter().map(|argument| (*argument).to_owned());
     first.into_iter().chain(arguments).collect()
 }

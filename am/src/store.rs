@@ -126,37 +126,26 @@ impl Store {
                         Stored::Committed(Box::new(self.checkpoint(checkpoint)))
                     }
                     Err(CommitError::Fenced(error)) => Stored::Fenced { error },
-                    Err(error @ CommitError::Unknown(_)) => Stored::Unknown {
-                        error: chain(&error),
-                    },
-                    Err(error) => Stored::NotDone {
-                        error: chain(&error),
-                    },
+                    Err(error @ CommitError::Unknown(_)) => {
+                        Stored::Unknown { error: chain(&error) }
+                    }
+                    Err(error) => Stored::NotDone { error: chain(&error) },
                 }
             }
             StoreCall::Discard { cut, .. } => done(self.dir.discard(cut, self.salt).await),
-            StoreCall::Retain {
-                keep,
-                generation,
-                base,
-            } => {
+            StoreCall::Retain { keep, generation, base } => {
                 strike(Point::BeforeDelete, base);
                 done(self.dir.retain(keep as usize, generation, Some(base)).await)
             }
             StoreCall::OlderBase { below, .. } => self.older_base(below).await,
-            StoreCall::PublishModel {
-                dir,
-                model: staged,
-                files,
-                checkpoint,
-            } => match self.publish(&dir, staged, files, checkpoint).await {
-                Ok(url) => Stored::Published(url),
-                Err(PublishError::Storage(error)) => Stored::NotDone {
-                    error: chain(&error),
-                },
-                Err(PublishError::Taken(error)) => Stored::Taken { error },
-                Err(PublishError::Fenced(error)) => Stored::Fenced { error },
-            },
+            StoreCall::PublishModel { dir, model: staged, files, checkpoint } => {
+                match self.publish(&dir, staged, files, checkpoint).await {
+                    Ok(url) => Stored::Published(url),
+                    Err(PublishError::Storage(error)) => Stored::NotDone { error: chain(&error) },
+                    Err(PublishError::Taken(error)) => Stored::Taken { error },
+                    Err(PublishError::Fenced(error)) => Stored::Fenced { error },
+                }
+            }
         }
     }
 
@@ -199,14 +188,9 @@ impl Store {
             Ok(lineage) => lineage,
             Err(error) => return failed(&error),
         };
-        let found = self
-            .dir
-            .newest_below(&lineage, Some(below), Depth::Full, OnCorrupt::Previous)
-            .await;
-        let Newest {
-            checkpoint,
-            damaged,
-        } = match found {
+        let found =
+            self.dir.newest_below(&lineage, Some(below), Depth::Full, OnCorrupt::Previous).await;
+        let Newest { checkpoint, damaged } = match found {
             Ok(found) => found,
             Err(CheckpointError::NoneUsable { .. } | CheckpointError::Lost { .. }) => {
                 Newest::default()
@@ -280,12 +264,8 @@ fn done<T>(result: Result<T, CheckpointError>) -> Stored {
 
 fn failed(error: &CheckpointError) -> Stored {
     if error.is_fenced() {
-        Stored::Fenced {
-            error: chain(error),
-        }
+        Stored::Fenced { error: chain(error) }
     } else {
-        Stored::NotDone {
-            error: chain(error),
-        }
+        Stored::NotDone { error: chain(error) }
     }
 }

@@ -31,26 +31,14 @@ struct Server {
 async fn server(gate: Option<Arc<Gate>>) -> Server {
     let run = RunId(uuid::Uuid::from_u128(7));
     let secret = Secret::random().unwrap();
-    let listener = api::bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &[])
-        .await
-        .unwrap();
+    let listener = api::bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &[]).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (inputs, _) = mpsc::channel(1);
     let view = JobView::starting(run, "<img src=x onerror=alert(1)>", Attempt(1), 0);
     let (sender, view) = watch::channel(Arc::new(view));
-    let shared = Arc::new(Shared {
-        run,
-        secret: secret.clone(),
-        inputs,
-        pages: Pages::new(view),
-    });
+    let shared = Arc::new(Shared { run, secret: secret.clone(), inputs, pages: Pages::new(view) });
     tokio::spawn(api::serve(listener, shared, gate, Capacity::default()));
-    Server {
-        address,
-        run,
-        secret,
-        _view: sender,
-    }
+    Server { address, run, secret, _view: sender }
 }
 
 fn proxy(host: &str) -> Proxy {
@@ -73,10 +61,7 @@ impl Server {
             format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{lines}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        tokio::time::timeout(LIMIT, stream.read_to_string(&mut answer))
-            .await
-            .unwrap()
-            .unwrap();
+        tokio::time::timeout(LIMIT, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, head.to_ascii_lowercase(), body.to_owned())
@@ -86,37 +71,19 @@ impl Server {
 #[tokio::test]
 async fn every_page_is_escaped_uncached_and_runs_nothing() {
     let server = server(None).await;
-    for path in [
-        "/",
-        "/?x=1",
-        "/metrics",
-        "/api/v1/job",
-        "/api/v1/status",
-        "/api/v1/slots",
-    ] {
+    for path in ["/", "/?x=1", "/metrics", "/api/v1/job", "/api/v1/status", "/api/v1/slots"] {
         let (status, head, body) = server.ask("GET", path).await;
         assert_eq!(status, 200, "{path}");
-        for header in [
-            "cache-control: no-store",
-            "x-content-type-options: nosniff",
-            "default-src 'none'",
-        ] {
+        for header in
+            ["cache-control: no-store", "x-content-type-options: nosniff", "default-src 'none'"]
+        {
             assert!(head.contains(header), "{path} lacks {header}:\n{head}");
         }
-        assert!(
-            !body.is_empty() && (path.len() > 4 || !body.contains("<img")),
-            "{path}: {body}"
-        );
+        assert!(!body.is_empty() && (path.len() > 4 || !body.contains("<img")), "{path}: {body}");
     }
     let (_, _, page) = server.ask("GET", "/").await;
-    assert!(
-        page.contains("<h1>&lt;img src=x onerror=alert(1)&gt;</h1>"),
-        "{page}"
-    );
-    assert!(
-        page.contains("<p>starting ·"),
-        "it has not begun, and has not failed: {page}"
-    );
+    assert!(page.contains("<h1>&lt;img src=x onerror=alert(1)&gt;</h1>"), "{page}");
+    assert!(page.contains("<p>starting ·"), "it has not begun, and has not failed: {page}");
 }
 
 #[tokio::test]
@@ -170,16 +137,8 @@ async fn behind_a_proxy_others_are_sent_to_it_and_the_secret_still_opens() {
         "{head}"
     );
     assert!(!body.contains("img"), "{body}");
-    assert_eq!(
-        server.ask("GET", "/metrics").await.0,
-        200,
-        "scrapers know no proxy"
-    );
-    assert_eq!(
-        server.ask("POST", "/v1/operator").await.0,
-        401,
-        "no redirect for commands"
-    );
+    assert_eq!(server.ask("GET", "/metrics").await.0, 200, "scrapers know no proxy");
+    assert_eq!(server.ask("POST", "/v1/operator").await.0, 401, "no redirect for commands");
 
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let hello = Hello::new(server.run, None).unwrap();
@@ -193,25 +152,18 @@ async fn behind_a_proxy_others_are_sent_to_it_and_the_secret_still_opens() {
         head.push(stream.read_u8().await.unwrap());
     }
     let head = String::from_utf8(head).unwrap();
-    let line = head
-        .lines()
-        .find_map(|line| line.strip_prefix(&format!("{HEADER_ANSWER}: ")))
-        .unwrap();
+    let line =
+        head.lines().find_map(|line| line.strip_prefix(&format!("{HEADER_ANSWER}: "))).unwrap();
     let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
     hex::decode_to_slice(line.trim(), &mut answer).unwrap();
-    let proof = hello
-        .client_proof(&server.secret, Channel::Operator, &answer)
-        .unwrap();
+    let proof = hello.client_proof(&server.secret, Channel::Operator, &answer).unwrap();
     let asked = format!(
         "GET /v1/status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{HEADER_PROOF}: {}\r\n\r\n",
         hex::encode(proof)
     );
     stream.write_all(asked.as_bytes()).await.unwrap();
     let mut told = String::new();
-    tokio::time::timeout(LIMIT, stream.read_to_string(&mut told))
-        .await
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(LIMIT, stream.read_to_string(&mut told)).await.unwrap().unwrap();
     let (head, body) = told.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     let view: JobView = serde_json::from_str(body).unwrap();

@@ -24,10 +24,7 @@ fn path(text: &str) -> StorePath {
 }
 
 fn cut(generation: u32, number: u32) -> CutId {
-    CutId {
-        generation: Generation(generation),
-        number,
-    }
+    CutId { generation: Generation(generation), number }
 }
 
 /// Which model: its run and what its files hold.
@@ -39,18 +36,9 @@ struct Which {
     names: &'static [&'static str],
 }
 
-const OLD: Which = Which {
-    run: 1,
-    cut: (1, 9),
-    content: "the old model",
-    names: &NAMES,
-};
-const NEW: Which = Which {
-    run: 2,
-    cut: (1, 4),
-    content: "the new and longer model",
-    names: &NAMES,
-};
+const OLD: Which = Which { run: 1, cut: (1, 9), content: "the old model", names: &NAMES };
+const NEW: Which =
+    Which { run: 2, cut: (1, 4), content: "the new and longer model", names: &NAMES };
 
 struct Rig {
     memory: MemoryStorage,
@@ -63,13 +51,9 @@ impl Rig {
         let memory = MemoryStorage::new();
         let storage: Arc<dyn Storage> = Arc::new(memory.clone());
         storage.mkdir(&path("/out"), Mode::DIR).await.expect("made");
-        let checkpoints = CheckpointDir::open_or_create(storage, path("/ckpt"))
-            .await
-            .expect("opened");
-        let rig = Self {
-            memory,
-            checkpoints,
-        };
+        let checkpoints =
+            CheckpointDir::open_or_create(storage, path("/ckpt")).await.expect("opened");
+        let rig = Self { memory, checkpoints };
         rig.claim(1).await;
         rig
     }
@@ -87,12 +71,7 @@ impl Rig {
             salt: Salt(Uuid::from_u128(u128::from(generation))),
             at_ms: 0,
         };
-        assert!(
-            self.checkpoints
-                .write_claim(&record)
-                .await
-                .expect("claimed")
-        );
+        assert!(self.checkpoints.write_claim(&record).await.expect("claimed"));
     }
 
     /// Exports as a trainer does; the directory's name and the files.
@@ -155,9 +134,7 @@ impl Rig {
     /// Exports and publishes without a fault.
     async fn put(&self, which: Which, overwrite: bool) {
         let exported = self.export(which, 0).await;
-        self.publish(which, &exported, overwrite, Faults::none())
-            .await
-            .expect("published");
+        self.publish(which, &exported, overwrite, Faults::none()).await.expect("published");
     }
 
     /// Files and directories of the output by name, with the content of files.
@@ -184,11 +161,7 @@ impl Rig {
         let names: Vec<_> = found.keys().cloned().collect();
         assert_eq!(names, expected, "{context}");
         for name in which.names {
-            assert_eq!(
-                found[*name],
-                format!("{} as {name}", which.content),
-                "{context}"
-            );
+            assert_eq!(found[*name], format!("{} as {name}", which.content), "{context}");
             assert!(found[&format!("{name}.md5")].ends_with(&format!("*{name}\n")));
         }
         let model = ModelFile::from_json(found[MODEL_FILE].as_bytes()).expect("a model file");
@@ -229,9 +202,7 @@ async fn an_interruption_at_any_call_leaves_whole_files_and_the_next_attempt_pub
                 let exported = rig.export(NEW, 0).await;
                 let faults = Faults::at([(at, fault)]);
                 let overwrite = old.is_some();
-                let first = rig
-                    .publish(NEW, &exported, overwrite, Arc::clone(&faults))
-                    .await;
+                let first = rig.publish(NEW, &exported, overwrite, Arc::clone(&faults)).await;
                 let context = format!("after {fault:?} at call {at}: {:?}", faults.log());
                 is_whole(&rig.found().await, old, NEW, &context);
                 if !fault.is_crash() && first.is_err() {
@@ -261,13 +232,9 @@ async fn overwriting_leaves_exactly_one_model_under_the_same_names() {
     let rig = Rig::new().await;
     rig.put(OLD, false).await;
     rig.holds_only(OLD, "first").await;
-    let text = Which {
-        names: &NAMES[..1],
-        ..NEW
-    };
+    let text = Which { names: &NAMES[..1], ..NEW };
     rig.put(text, true).await;
-    rig.holds_only(text, "the text format is not asked for any more")
-        .await;
+    rig.holds_only(text, "the text format is not asked for any more").await;
     for _ in 0..3 {
         rig.put(NEW, true).await;
         rig.holds_only(NEW, "again").await;
@@ -287,9 +254,7 @@ async fn directories_of_early_versions_go_with_the_model_that_replaces_them() {
         Uuid::from_u128(7)
     );
     let at = path("/out").join(MODEL_FILE).expect("a name");
-    write_whole(&rig.memory, &at, Mode::FILE, Bytes::from(early))
-        .await
-        .expect("written");
+    write_whole(&rig.memory, &at, Mode::FILE, Bytes::from(early)).await.expect("written");
     rig.put(NEW, true).await;
     let names: Vec<_> = rig.found().await.into_keys().collect();
     assert!(names.contains(&"trainer-mine".to_owned()), "{names:?}");
@@ -311,15 +276,10 @@ async fn another_model_is_not_replaced_unless_it_is_asked_for() {
     // A file of somebody else, without MODEL.json.
     let rig = Rig::new().await;
     let own = path("/out").join("model.txt").expect("a name");
-    write_whole(&rig.memory, &own, Mode::FILE, Bytes::from_static(b"mine"))
-        .await
-        .expect("written");
+    write_whole(&rig.memory, &own, Mode::FILE, Bytes::from_static(b"mine")).await.expect("written");
     let exported = rig.export(NEW, 0).await;
     let refused = rig.publish(NEW, &exported, false, Faults::none()).await;
-    assert!(
-        matches!(refused, Err(PublishError::Taken(_))),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(PublishError::Taken(_))), "{refused:?}");
     let found = rig.found().await;
     assert_eq!(found.keys().collect::<Vec<_>>(), ["model.txt"]);
     assert_eq!(found["model.txt"], "mine");
@@ -339,11 +299,7 @@ async fn a_stale_application_master_replaces_nothing() {
     // The same run has published a later checkpoint.
     let rig = Rig::new().await;
     rig.put(OLD, false).await;
-    let earlier = Which {
-        run: OLD.run,
-        cut: (1, 8),
-        ..NEW
-    };
+    let earlier = Which { run: OLD.run, cut: (1, 8), ..NEW };
     let exported = rig.export(earlier, 0).await;
     let fenced = rig.publish(earlier, &exported, true, Faults::none()).await;
     assert!(matches!(fenced, Err(PublishError::Fenced(_))), "{fenced:?}");

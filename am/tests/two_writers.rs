@@ -37,10 +37,7 @@ fn cut(generation: Generation, number: u32) -> CutId {
 }
 
 fn owner(attempt: u32) -> Owner {
-    Owner::Application {
-        application: "application_1_1".to_owned(),
-        attempt: Attempt(attempt),
-    }
+    Owner::Application { application: "application_1_1".to_owned(), attempt: Attempt(attempt) }
 }
 
 fn root() -> StorePath {
@@ -110,9 +107,7 @@ struct Start {
 async fn start() -> Start {
     let memory = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(memory.clone());
-    let dir = CheckpointDir::open_or_create(storage, root())
-        .await
-        .expect("opened");
+    let dir = CheckpointDir::open_or_create(storage, root()).await.expect("opened");
     let generation = Generation(1);
     let record = ClaimRecord {
         format_version: 1,
@@ -127,17 +122,12 @@ async fn start() -> Start {
     let mut manifests = Vec::new();
     for number in 1..=4 {
         let parent = (number > 1).then(|| cut(generation, number - 1));
-        manifests.push(
-            prepare(&dir, cut(generation, number), parent, ZOMBIE)
-                .await
-                .expect("saved"),
-        );
+        manifests
+            .push(prepare(&dir, cut(generation, number), parent, ZOMBIE).await.expect("saved"));
     }
     let pending = manifests.split_off(2);
     for manifest in manifests {
-        dir.commit(manifest, ZOMBIE, &|| Ok(()))
-            .await
-            .expect("committed");
+        dir.commit(manifest, ZOMBIE, &|| Ok(())).await.expect("committed");
     }
     Start { memory, pending }
 }
@@ -173,17 +163,13 @@ async fn successor(dir: CheckpointDir) -> (Claimed, Vec<CutId>) {
         fresh: false,
         on_corrupt: OnCorrupt::Fail,
     };
-    let claimed = claim(&dir, &request, &|_: &Owner| Liveness::Unknown)
-        .await
-        .expect("claimed");
+    let claimed = claim(&dir, &request, &|_: &Owner| Liveness::Unknown).await.expect("claimed");
     let mut parent = claimed.base.as_ref().map(|base| base.manifest.cut);
     let mut taken = Vec::new();
     for number in 1..=2 {
         let cut = cut(claimed.generation, number);
         let manifest = prepare(&dir, cut, parent, SUCCESSOR).await.expect("saved");
-        dir.commit(manifest, SUCCESSOR, &|| Ok(()))
-            .await
-            .expect("nobody is above it");
+        dir.commit(manifest, SUCCESSOR, &|| Ok(())).await.expect("nobody is above it");
         let _leaks = dir.retain(2, cut.generation, Some(cut)).await;
         parent = Some(cut);
         taken.push(cut);
@@ -199,16 +185,9 @@ fn interleave(start: &Start, choose: impl FnMut() -> bool) {
         choose,
     );
 
-    let base = claimed
-        .base
-        .expect("never from initial values")
-        .manifest
-        .cut;
+    let base = claimed.base.expect("never from initial values").manifest.cut;
     let newest = confirmed.last().copied().unwrap_or(cut(Generation(1), 2));
-    assert!(
-        base >= newest,
-        "{newest} was confirmed, {base} is continued"
-    );
+    assert!(base >= newest, "{newest} was confirmed, {base} is continued");
 
     let storage: Arc<dyn Storage> = Arc::new(memory);
     let dir = CheckpointDir::existing(storage, root());
@@ -322,10 +301,8 @@ async fn told(start: &Start, lease: Lease, call: StoreCall) -> Stored {
 async fn one_whose_lease_is_over_publishes_nothing() {
     let start = start().await;
     let manifest = &start.pending[0];
-    let commit = || StoreCall::Commit {
-        staging: String::new(),
-        manifest: Box::new(manifest.clone()),
-    };
+    let commit =
+        || StoreCall::Commit { staging: String::new(), manifest: Box::new(manifest.clone()) };
     let output = tempfile::tempdir().expect("a temporary directory");
     let publish = || StoreCall::PublishModel {
         dir: output.path().display().to_string(),
@@ -336,9 +313,7 @@ async fn one_whose_lease_is_over_publishes_nothing() {
     let over = || Lease::new(Duration::ZERO);
     for call in [commit(), publish()] {
         let told = told(&start, over(), call).await;
-        let Stored::NotDone { error } = &told else {
-            panic!("{told:?}")
-        };
+        let Stored::NotDone { error } = &told else { panic!("{told:?}") };
         assert!(error.contains("another attempt may lead"), "{error}");
     }
     let storage: Arc<dyn Storage> = Arc::new(start.memory.clone());

@@ -157,22 +157,16 @@ impl Am {
             Ok(Err(Trouble::Refused(StatusCode::UNAUTHORIZED, text))) => {
                 Err(Failure::new(Exit::Denied, format!("{who}: {text}")))
             }
-            Ok(Err(Trouble::Refused(StatusCode::CONFLICT, text))) => Err(Failure::new(
-                Exit::JobFailed,
-                format!("{who} refuses: {text}"),
-            )),
+            Ok(Err(Trouble::Refused(StatusCode::CONFLICT, text))) => {
+                Err(Failure::new(Exit::JobFailed, format!("{who} refuses: {text}")))
+            }
             Ok(Err(Trouble::Refused(status, text))) => {
                 Err(unreachable(&format!("answered {status}: {text}")))
             }
-            Ok(Err(Trouble::Other(error))) => Err(Failure::caused(
-                Exit::Unreachable,
-                format!("{who} does not answer"),
-                &*error,
-            )),
-            Err(_) => Err(unreachable(&format!(
-                "gives no answer within {} s",
-                limit.as_secs()
-            ))),
+            Ok(Err(Trouble::Other(error))) => {
+                Err(Failure::caused(Exit::Unreachable, format!("{who} does not answer"), &*error))
+            }
+            Err(_) => Err(unreachable(&format!("gives no answer within {} s", limit.as_secs()))),
         }
     }
 }
@@ -193,9 +187,7 @@ pub async fn operate(run: &Run, operation: &Operation) -> Result<(), Failure> {
     let secret = run.dir.secret().map_err(|error| {
         Failure::caused(Exit::Denied, "the run's secret cannot be read", &error)
     })?;
-    Am::of_run(run)
-        .operate(run.file.run, &secret, operation)
-        .await
+    Am::of_run(run).operate(run.file.run, &secret, operation).await
 }
 
 type Sender = SendRequest<Full<Bytes>>;
@@ -253,9 +245,7 @@ async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<Strin
     let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
     let header = response.headers().get(HEADER_ANSWER).cloned();
     let status = response.status();
-    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
-        .collect()
-        .await?;
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?;
     let Some(header) = header else {
         let text = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
         return Err(Trouble::Refused(status, text));
@@ -283,16 +273,10 @@ async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Byte
     if let (true, Some(url)) = (status.is_redirection(), response.headers().get(LOCATION)) {
         return Err(Trouble::Elsewhere(url.to_str()?.to_owned()));
     }
-    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
-        .collect()
-        .await?
-        .to_bytes();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?.to_bytes();
     match status {
         StatusCode::OK => Ok(body),
-        _ => Err(Trouble::Refused(
-            status,
-            String::from_utf8_lossy(&body).trim().to_owned(),
-        )),
+        _ => Err(Trouble::Refused(status, String::from_utf8_lossy(&body).trim().to_owned())),
     }
 }
 
@@ -328,10 +312,7 @@ mod tests {
             let both = vec![closed, listens.local_addr().expect("bound")];
             assert!(am(both).connect().await.is_ok());
             assert!(am(vec![closed]).connect().await.is_err());
-            assert!(matches!(
-                am(Vec::new()).connect().await,
-                Err(Trouble::NoAddress)
-            ));
+            assert!(matches!(am(Vec::new()).connect().await, Err(Trouble::NoAddress)));
         });
     }
 

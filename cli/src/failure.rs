@@ -25,12 +25,7 @@ pub type Outcome = Result<Exit, Failure>;
 impl Failure {
     /// A fact that needs no cause.
     pub fn new(exit: Exit, fact: impl Display) -> Self {
-        Self {
-            exit,
-            fact: fact.to_string(),
-            causes: Vec::new(),
-            next: String::new(),
-        }
+        Self { exit, fact: fact.to_string(), causes: Vec::new(), next: String::new() }
     }
 
     /// A fact and the whole chain of its cause.

@@ -79,11 +79,7 @@ impl JobArgs {
 }
 
 fn text_lines(bytes: &[u8], end: usize) -> usize {
-    bytes
-        .iter()
-        .take(end)
-        .filter(|&&byte| byte == b'\n')
-        .count()
+    bytes.iter().take(end).filter(|&&byte| byte == b'\n').count()
 }
 
 /// The working directory.

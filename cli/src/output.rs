@@ -74,9 +74,7 @@ pub fn log_text(text: &str) -> Result<(), Failure> {
 
 fn raw(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")
-        .and_then(|()| out.flush())
-        .map_err(|error| broken(&error))
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| broken(&error))
 }
 
 /// The same JSON, with the characters that [`words::plain`] replaces written as `\u…`. Such characters stand within
@@ -117,17 +115,11 @@ pub fn columns(rows: &[Vec<String>]) -> String {
     };
     let mut out = String::new();
     let widths: Vec<usize> = (0..count)
-        .map(|n| {
-            rows.iter()
-                .map(|row| cell(row, n).chars().count())
-                .max()
-                .unwrap_or(0)
-        })
+        .map(|n| rows.iter().map(|row| cell(row, n).chars().count()).max().unwrap_or(0))
         .collect();
     for row in rows {
-        let cells: Vec<String> = (0..count)
-            .map(|n| format!("{:<width$}", cell(row, n), width = widths[n]))
-            .collect();
+        let cells: Vec<String> =
+            (0..count).map(|n| format!("{:<width$}", cell(row, n), width = widths[n])).collect();
         out.push_str(cells.join("  ").trim_end());
         out.push('\n');
     }
@@ -147,10 +139,7 @@ impl ProgressLine {
     /// One that shows itself only on a terminal.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            terminal: io::stderr().is_terminal(),
-            shown: None,
-        }
+        Self { terminal: io::stderr().is_terminal(), shown: None }
     }
 
     /// Shows a text in place of the last one.
@@ -183,10 +172,7 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [
-            vec!["a".to_owned(), "bb".to_owned()],
-            vec!["ccc".to_owned(), "d".to_owned()],
-        ];
+        let rows = [vec!["a".to_owned(), "bb".to_owned()], vec!["ccc".to_owned(), "d".to_owned()]];
         assert_eq!(columns(&rows), "a    bb\nccc  d");
     }
     #[test]

@@ -35,11 +35,8 @@ pub fn work_dir(given: Option<&Path>) -> Result<PathBuf, Failure> {
         return std::path::absolute(given)
             .map_err(|error| Failure::caused(Exit::Input, "--work-dir is no path", &error));
     }
-    let absolute = |name: &str| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
+    let absolute =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     // The XDG base directory specification: a relative path in the variable is to be ignored.
     match (absolute("XDG_STATE_HOME"), absolute("HOME")) {
         (Some(state), _) => Ok(state.join("heddle")),
@@ -193,15 +190,13 @@ pub fn find(work_dir: &Path, id: &str) -> Result<Run, Failure> {
         .collect();
     match (found.pop(), found.len()) {
         (Some(run), 0) => Ok(run),
-        (None, _) => Err(Failure::new(
-            Exit::Input,
-            format!("no run {id:?} in {}", work_dir.display()),
-        )
-        .next("`heddle list` shows all runs")),
-        (Some(_), more) => Err(Failure::new(
-            Exit::Usage,
-            format!("{} runs begin with {id:?}", more + 1),
-        )
-        .next("give more digits; `heddle list` shows all runs")),
+        (None, _) => {
+            Err(Failure::new(Exit::Input, format!("no run {id:?} in {}", work_dir.display()))
+                .next("`heddle list` shows all runs"))
+        }
+        (Some(_), more) => {
+            Err(Failure::new(Exit::Usage, format!("{} runs begin with {id:?}", more + 1))
+                .next("give more digits; `heddle list` shows all runs"))
+        }
     }
 }

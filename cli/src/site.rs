@@ -75,17 +75,12 @@ fn cluster_of(
         Some(given) => *given,
         None => stated_rm_wait(configuration)?.unwrap_or(RM_WAIT),
     };
-    let limits = Limits {
-        call: wait,
-        ..Limits::of(configuration)?
-    };
+    let limits = Limits { call: wait, ..Limits::of(configuration)? };
     let options = rpc_options(configuration)?.with_caller_context(configuration, context)?;
     let cluster = Cluster::with(configuration, user.clone(), options, limits)?;
-    Ok(
-        cluster.telling_slow_calls(Arc::new(|servers: &[HostPort], wait: Duration| {
-            waiting::say(&slow_call_text(servers, wait));
-        })),
-    )
+    Ok(cluster.telling_slow_calls(Arc::new(|servers: &[HostPort], wait: Duration| {
+        waiting::say(&slow_call_text(servers, wait));
+    })))
 }
 
 /// That a call takes long, in one line.
@@ -152,20 +147,14 @@ impl Site {
     /// # Errors
     /// As [`Site::load`].
     pub fn client_naming(&self, application: ApplicationId) -> Result<Option<Client>, Failure> {
-        let enabled = self
-            .configuration
-            .boolean("hadoop.caller.context.enabled", false);
+        let enabled = self.configuration.boolean("hadoop.caller.context.enabled", false);
         if !enabled.unwrap_or(false) {
             return Ok(None);
         }
         let context = format!("heddle_{application}");
         let cluster = cluster_of(&self.configuration, &self.user, &context);
         let cluster = cluster.map_err(|error| {
-            Failure::caused(
-                Exit::Input,
-                "Hadoop's configuration does not name a cluster",
-                &error,
-            )
+            Failure::caused(Exit::Input, "Hadoop's configuration does not name a cluster", &error)
         })?;
         Ok(Some(Client::new(&cluster)))
     }
@@ -295,10 +284,7 @@ impl Site {
         match self.storage.delete_dir(&path_of(dir)?).await {
             Ok(()) => Ok(()),
             Err(error) if error.error().is_not_found() => Ok(()),
-            Err(error) => Err(storage_failure(
-                &format!("{dir} cannot be removed"),
-                error.error(),
-            )),
+            Err(error) => Err(storage_failure(&format!("{dir} cannot be removed"), error.error())),
         }
     }
 
@@ -460,14 +446,8 @@ mod tests {
             (AuthError::Sasl(no_common_qop), "hadoop.rpc.protection"),
             (AuthError::Sasl(SaslError::SimpleRefused), "is not"),
             (refused("InvalidToken", "expired"), "delegation token"),
-            (
-                refused("AccessControlException", no_simple),
-                "hadoop.security.authentication",
-            ),
-            (
-                refused("AuthorizationException", "not authorized"),
-                "hadoop-policy.xml",
-            ),
+            (refused("AccessControlException", no_simple), "hadoop.security.authentication"),
+            (refused("AuthorizationException", "not authorized"), "hadoop-policy.xml"),
         ] {
             let failure = auth(source);
             assert_eq!(failure.exit, Exit::Denied, "{failure:?}");

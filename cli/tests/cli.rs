@@ -82,16 +82,10 @@ fn help_names_every_command_and_hides_the_containers() {
         "doctor",
         "completions",
     ] {
-        assert!(
-            help.contains(&format!("\n  {command} ")),
-            "{command} in {help}"
-        );
+        assert!(help.contains(&format!("\n  {command} ")), "{command} in {help}");
     }
     for hidden in ["am", "pserver", "trainer"] {
-        assert!(
-            !help.contains(&format!("\n  {hidden} ")),
-            "{hidden} in {help}"
-        );
+        assert!(!help.contains(&format!("\n  {hidden} ")), "{hidden} in {help}");
     }
 }
 
@@ -139,10 +133,7 @@ impl SilentCluster {
     /// Written as Hadoop's configuration into `dir`.
     fn start(dir: &Path) -> Self {
         let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
-        let cluster = Self {
-            namenode: listen(),
-            resourcemanager: listen(),
-        };
+        let cluster = Self { namenode: listen(), resourcemanager: listen() };
         let rm = cluster.resourcemanager.local_addr().unwrap();
         let file = |name: &str, properties: &[(&str, String)]| {
             let mut xml = "<configuration>".to_owned();
@@ -156,10 +147,8 @@ impl SilentCluster {
         file("core-site.xml", &[("fs.defaultFS", cluster.url(""))]);
         let addresses = ["address", "webapp.address"]
             .map(|key| (format!("yarn.resourcemanager.{key}"), rm.to_string()));
-        let addresses: Vec<_> = addresses
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.clone()))
-            .collect();
+        let addresses: Vec<_> =
+            addresses.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
         file("yarn-site.xml", &addresses);
         cluster
     }
@@ -247,12 +236,8 @@ fn config_show_gives_value_origin_and_what_it_comes_to() {
     let bench = Bench::new(JOB);
     let shown = bench.ok(&["config", "show", "job.toml", "--set", "training.lanes=8"]);
     let line = |key: &str| {
-        let found = shown
-            .lines()
-            .find(|line| line.starts_with(&format!("{key} ")));
-        found
-            .unwrap_or_else(|| panic!("{key} in {shown}"))
-            .to_owned()
+        let found = shown.lines().find(|line| line.starts_with(&format!("{key} ")));
+        found.unwrap_or_else(|| panic!("{key} in {shown}")).to_owned()
     };
     assert!(line("data.train").contains("→ /"), "{shown}");
     assert!(line("data.train").ends_with("(job.toml:4)"), "{shown}");
@@ -266,15 +251,9 @@ fn config_show_gives_value_origin_and_what_it_comes_to() {
 fn config_show_as_json_is_an_object_a_line() {
     let bench = Bench::new(JOB);
     let shown = bench.ok(&["config", "show", "job.toml", "--json"]);
-    let lines: Vec<serde_json::Value> = shown
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert!(
-        lines
-            .iter()
-            .any(|line| line["key"] == "name" && line["origin"] == "job.toml:1")
-    );
+    let lines: Vec<serde_json::Value> =
+        shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["key"] == "name" && line["origin"] == "job.toml:1"));
     assert_eq!(lines.last().unwrap()["effective_batch"], 1024);
 }
 
@@ -323,10 +302,7 @@ fn a_bad_job_file_is_exit_7_with_every_fault_in_its_place() {
             let stderr = bench.refused(command, 7);
             assert!(stderr.contains(message), "{message} in {stderr}");
         }
-        assert!(
-            !bench.path().join("state").exists(),
-            "nothing partial is left"
-        );
+        assert!(!bench.path().join("state").exists(), "nothing partial is left");
     }
 }
 
@@ -338,10 +314,7 @@ fn impossible_combinations_are_exit_7_with_both_numbers() {
             &["trainers.min=5"][..],
             "--set trainers.min=5: trainers.min = 5: is 5, must not be above trainers.max = 2",
         ),
-        (
-            &["pservers.vcores=8"],
-            "must be at least pservers.count × pservers.vcores = 16",
-        ),
+        (&["pservers.vcores=8"], "must be at least pservers.count × pservers.vcores = 16"),
         (&["training.early-stop=2"], "data.test is not set"),
         (&["model.features=1000000000"], "pservers.memory"),
     ] {
@@ -363,11 +336,7 @@ fn a_job_file_that_is_not_there_or_not_text_is_exit_7() {
         "{stderr}"
     );
     std::fs::write(bench.path().join("job.toml"), b"name = \"a\"\n\xff\n").unwrap();
-    assert!(
-        bench
-            .refused(&["run", "job.toml"], 7)
-            .contains("job.toml:2: not valid UTF-8")
-    );
+    assert!(bench.refused(&["run", "job.toml"], 7).contains("job.toml:2: not valid UTF-8"));
 }
 
 #[test]
@@ -376,12 +345,7 @@ fn an_error_as_json_has_the_same_content() {
     let stderr = bench.refused(&["run", "job.toml", "--json"], 7);
     let error: serde_json::Value = serde_json::from_str(stderr.trim()).unwrap();
     assert_eq!(error["exit_code"], 7);
-    assert!(
-        error["error"]
-            .as_str()
-            .unwrap()
-            .contains("job.toml:1: name = 1")
-    );
+    assert!(error["error"].as_str().unwrap().contains("job.toml:1: name = 1"));
 }
 
 #[test]
@@ -390,10 +354,7 @@ fn an_unwritable_work_dir_is_exit_7_and_named() {
     std::fs::write(bench.path().join("train.libsvm"), "1 1:1\n").unwrap();
     std::fs::write(bench.path().join("file"), "").unwrap();
     let stderr = bench.refused(&["run", "job.toml", "--work-dir", "file"], 7);
-    assert!(
-        stderr.contains("/file/runs/") && stderr.contains("--work-dir"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("/file/runs/") && stderr.contains("--work-dir"), "{stderr}");
 }
 
 #[test]
@@ -406,29 +367,14 @@ fn what_can_be_known_beforehand_is_refused_before_anything_is_made() {
     for (set, message) in [
         ("data.train=nothing.libsvm", "data.train = "),
         ("data.train=*.parquet", "data.train = "),
-        (
-            "data.train=empty.libsvm",
-            "data.train: the files have no byte of data",
-        ),
+        ("data.train=empty.libsvm", "data.train: the files have no byte of data"),
         ("data.test=nothing.libsvm", "data.test = "),
-        (
-            "checkpoint.dir=train.libsvm/ck",
-            "train.libsvm is not a folder",
-        ),
+        ("checkpoint.dir=train.libsvm/ck", "train.libsvm is not a folder"),
         ("output.model=train.libsvm", "output.model = "),
         ("output.model=old", "holds a model already"),
-        (
-            "trainers.command=[\"./none\"]",
-            "none is not there or not executable",
-        ),
-        (
-            "trainers.command=[\"no-such-program-anywhere\"]",
-            "not there or not executable",
-        ),
-        (
-            "network.ports=7000-7001",
-            "network.ports: 2 ports, at least 3 are needed",
-        ),
+        ("trainers.command=[\"./none\"]", "none is not there or not executable"),
+        ("trainers.command=[\"no-such-program-anywhere\"]", "not there or not executable"),
+        ("network.ports=7000-7001", "network.ports: 2 ports, at least 3 are needed"),
     ] {
         let stderr = bench.refused(&["run", "job.toml", "--set", set], 7);
         assert!(stderr.contains(message), "{set}: {stderr}");
@@ -442,11 +388,7 @@ fn without_runs_list_is_empty_and_names_lead_nowhere() {
     assert_eq!(bench.ok(&["list"]), "");
     assert_eq!(bench.ok(&["list", "--json"]), "");
     assert!(bench.refused(&["status"], 7).contains("no runs in"));
-    assert!(
-        bench
-            .refused(&["kill", "1a2b"], 7)
-            .contains("no run \"1a2b\"")
-    );
+    assert!(bench.refused(&["kill", "1a2b"], 7).contains("no run \"1a2b\""));
     assert!(bench.refused(&["logs", "1a2b"], 7).contains("heddle list"));
 }
 
@@ -455,10 +397,7 @@ fn a_folder_without_checkpoints_of_ours_is_exit_7() {
     let bench = Bench::new(JOB);
     std::fs::create_dir(bench.path().join("dir")).unwrap();
     std::fs::write(bench.path().join("dir/precious"), "x").unwrap();
-    for command in [
-        &["checkpoint", "ls", "./dir"][..],
-        &["checkpoint", "rm", "./dir", "g1-c1"],
-    ] {
+    for command in [&["checkpoint", "ls", "./dir"][..], &["checkpoint", "rm", "./dir", "g1-c1"]] {
         bench.refused(command, 7);
     }
     assert!(bench.path().join("dir/precious").exists());
@@ -470,18 +409,11 @@ fn containers_are_not_started_by_hand() {
     let bench = Bench::new(JOB);
     for container in ["pserver", "trainer"] {
         let stderr = bench.refused(&[container], 2);
-        assert!(
-            stderr.contains("started by a Heddle job, not by hand"),
-            "{stderr}"
-        );
+        assert!(stderr.contains("started by a Heddle job, not by hand"), "{stderr}");
     }
 }
 
 #[test]
 fn completions_are_printed_for_a_shell() {
-    assert!(
-        Bench::new(JOB)
-            .ok(&["completions", "bash"])
-            .contains("_heddle")
-    );
+    assert!(Bench::new(JOB).ok(&["completions", "bash"]).contains("_heddle"));
 }

@@ -48,21 +48,14 @@ impl Bench {
         }
         let output = self.heddle(&arguments);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (
-            output.status.code(),
-            text(&output.stdout),
-            text(&output.stderr),
-        )
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
     }
 }
 
 #[test]
 fn a_record_that_cannot_be_read_is_exit_7_with_file_line_and_column() {
     for (record, message) in [
-        (
-            "1 1:x",
-            "train.libsvm:3:5: expected a finite number, found \"x\"",
-        ),
+        ("1 1:x", "train.libsvm:3:5: expected a finite number, found \"x\""),
         ("1 3:1", "train.libsvm:3:3: index 3 is above the highest, 2"),
         ("7 1:1", "train.libsvm:3:1: label 7"),
     ] {
@@ -71,15 +64,8 @@ fn a_record_that_cannot_be_read_is_exit_7_with_file_line_and_column() {
         assert_eq!(exit, Some(7), "{stderr}");
         assert!(stderr.contains(message), "{message} in {stderr}");
         assert_eq!(stdout, "");
-        let out = std::fs::read_dir(bench.path().join("out"))
-            .unwrap()
-            .next()
-            .unwrap()
-            .unwrap();
-        assert!(
-            !out.path().join("model").exists(),
-            "no part of a model is left behind"
-        );
+        let out = std::fs::read_dir(bench.path().join("out")).unwrap().next().unwrap().unwrap();
+        assert!(!out.path().join("model").exists(), "no part of a model is left behind");
     }
 }
 
@@ -88,10 +74,7 @@ fn bad_records_may_be_left_out_up_to_a_number() {
     let bench = Bench::new(Some("1 1:x"));
     let (exit, stdout, stderr) = bench.run(&["data.bad-records=skip:1"]);
     assert_eq!(exit, Some(0), "{stderr}");
-    assert!(
-        stdout.contains("bad records  1\n") && stdout.contains(" 39 in "),
-        "{stdout}"
-    );
+    assert!(stdout.contains("bad records  1\n") && stdout.contains(" 39 in "), "{stdout}");
     let (exit, _, stderr) = bench.run(&["data.bad-records=skip:0"]);
     assert_eq!(exit, Some(7), "{stderr}");
 }
@@ -101,39 +84,19 @@ fn the_scores_are_told_once_on_stdout_and_the_model_scores_in_input_order() {
     let bench = Bench::new(None);
     let (exit, stdout, stderr) = bench.run(&["data.test=train.libsvm", "data.passes=2"]);
     assert_eq!(exit, Some(0), "{stderr}");
-    let told: Vec<_> = stdout
-        .lines()
-        .filter(|line| line.starts_with("test  log-loss "))
-        .collect();
+    let told: Vec<_> = stdout.lines().filter(|line| line.starts_with("test  log-loss ")).collect();
     assert_eq!(told.len(), 1, "{stdout}");
     assert_eq!(stdout.lines().next(), Some(told[0]));
-    for row in [
-        "passes  ",
-        "rows  ",
-        "checkpoints  ",
-        "model  ",
-        "logs  ",
-        "next  ",
-    ] {
-        assert!(
-            stdout.lines().any(|line| line.starts_with(row)),
-            "{row} in {stdout}"
-        );
+    for row in ["passes  ", "rows  ", "checkpoints  ", "model  ", "logs  ", "next  "] {
+        assert!(stdout.lines().any(|line| line.starts_with(row)), "{row} in {stdout}");
     }
-    let next = stdout
-        .lines()
-        .find_map(|line| line.strip_prefix("next"))
-        .unwrap();
+    let next = stdout.lines().find_map(|line| line.strip_prefix("next")).unwrap();
     let next: Vec<_> = next.split_whitespace().skip(1).collect();
     let scores = bench.heddle(&next);
     assert_eq!(scores.status.code(), Some(0));
     let scores = String::from_utf8(scores.stdout).unwrap();
     assert_eq!(scores.lines().count(), 40);
-    assert!(
-        scores
-            .lines()
-            .all(|score| (0.0..=1.0).contains(&score.parse::<f64>().unwrap()))
-    );
+    assert!(scores.lines().all(|score| (0.0..=1.0).contains(&score.parse::<f64>().unwrap())));
 }
 
 /// Names in a folder, sorted.
@@ -189,10 +152,7 @@ fn a_finished_job_with_folders_of_its_own_trains_anew_only_when_told() {
         }
         arguments.extend(more);
         let output = bench.heddle(&arguments);
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (exit, stderr) = again(&[]);
     assert_eq!(exit, Some(0), "{stderr}");
@@ -251,10 +211,7 @@ fn a_model_has_the_same_names_however_often_it_is_replaced() {
     let run = run["run"].as_str().unwrap();
     let output = bench.heddle(&["export", run, "exported"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(
-        names(&bench.path().join("exported")),
-        names(&bench.path().join("model"))
-    );
+    assert_eq!(names(&bench.path().join("exported")), names(&bench.path().join("model")));
     let exported = std::fs::read(bench.path().join("exported/model.safetensors"));
     assert_eq!(exported.unwrap(), found[2]);
 }
@@ -266,15 +223,9 @@ fn a_foreign_file_under_the_name_of_a_model_is_refused_before_training() {
     std::fs::write(bench.path().join("model/model.txt"), "mine").unwrap();
     let (exit, _, stderr) = bench.run(&["output.model=model"]);
     assert_eq!(exit, Some(7), "{stderr}");
-    assert!(
-        stderr.contains("model.txt") && stderr.contains("--overwrite"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("model.txt") && stderr.contains("--overwrite"), "{stderr}");
     assert!(!bench.path().join("out").exists(), "nothing was trained");
-    assert_eq!(
-        std::fs::read(bench.path().join("model/model.txt")).unwrap(),
-        b"mine"
-    );
+    assert_eq!(std::fs::read(bench.path().join("model/model.txt")).unwrap(), b"mine");
 }
 
 #[test]
@@ -302,9 +253,7 @@ fn a_mended_data_file_is_trained_on_by_the_same_command() {
     assert_eq!(exit, Some(7), "{stderr}");
     assert!(stderr.contains("data.bad-records"), "{stderr}");
     let path = bench.path().join("train.libsvm");
-    let mended = std::fs::read_to_string(&path)
-        .unwrap()
-        .replace("1:x", "1:0.25");
+    let mended = std::fs::read_to_string(&path).unwrap().replace("1:x", "1:0.25");
     std::fs::write(&path, mended).unwrap();
     let (exit, _, stderr) = bench.run(&[]);
     assert_eq!(exit, Some(0), "{stderr}");
@@ -323,9 +272,7 @@ fn three_label_values_are_refused_with_file_and_line() {
         "{stderr}"
     );
     // Two labels are two classes, whichever they are.
-    let text: String = (0..40)
-        .map(|n| format!("{} 1:1\n", n % 2 * 2 - 1))
-        .collect();
+    let text: String = (0..40).map(|n| format!("{} 1:1\n", n % 2 * 2 - 1)).collect();
     std::fs::write(bench.path().join("train.libsvm"), text).unwrap();
     let (exit, _, stderr) = bench.run(&["trainers.max=2"]);
     assert_eq!(exit, Some(0), "{stderr}");
@@ -386,11 +333,7 @@ fn packed_files_that_leave_lanes_idle_are_warned_about() {
 #[test]
 fn predict_takes_rows_without_labels_and_writes_a_file() {
     let bench = Bench::new(None);
-    let sets = [
-        "output.model=model",
-        "data.test=train.libsvm",
-        "data.passes=3",
-    ];
+    let sets = ["output.model=model", "data.test=train.libsvm", "data.passes=3"];
     let (exit, stdout, stderr) = bench.run(&sets);
     assert_eq!(exit, Some(0), "{stderr}");
     let told = stdout.lines().next().unwrap().replace("test  ", "");
@@ -406,10 +349,8 @@ fn predict_takes_rows_without_labels_and_writes_a_file() {
 
     // The same rows without labels: the same scores, and nothing to compare them with.
     let text = std::fs::read_to_string(bench.path().join("train.libsvm")).unwrap();
-    let bare: String = text
-        .lines()
-        .map(|line| format!("{}\n", line.split_once(' ').unwrap().1))
-        .collect();
+    let bare: String =
+        text.lines().map(|line| format!("{}\n", line.split_once(' ').unwrap().1)).collect();
     std::fs::write(bench.path().join("bare.libsvm"), bare).unwrap();
     let output = bench.heddle(&["predict", "model", "bare.libsvm", "--output", "scores.txt"]);
     assert_eq!(output.status.code(), Some(0));
@@ -429,11 +370,7 @@ fn predict_takes_rows_without_labels_and_writes_a_file() {
     std::fs::write(bench.path().join("bad.libsvm"), "1:1\n1:x\n").unwrap();
     let output = bench.heddle(&["predict", "model", "bad.libsvm", "--output", "bad.txt"]);
     assert_eq!(output.status.code(), Some(7));
-    assert!(
-        !names(bench.path())
-            .iter()
-            .any(|name| name.contains("bad.txt"))
-    );
+    assert!(!names(bench.path()).iter().any(|name| name.contains("bad.txt")));
 }
 
 #[test]
@@ -481,12 +418,7 @@ fn old_runs_are_left_out_of_the_list_and_pruned() {
     for _ in 0..2 {
         assert_eq!(bench.run(&[]).0, Some(0));
     }
-    assert_eq!(
-        bench
-            .run(&["data.bad-records=skip:1", "data.train=nothing"])
-            .0,
-        Some(7)
-    );
+    assert_eq!(bench.run(&["data.bad-records=skip:1", "data.train=nothing"]).0, Some(7));
     let list = |more: &[&str]| {
         let output = bench.heddle(&[&["list", "--json"], more].concat());
         assert_eq!(output.status.code(), Some(0));
@@ -497,10 +429,7 @@ fn old_runs_are_left_out_of_the_list_and_pruned() {
     assert_eq!(list(&["--state", "failed"]), 0);
     assert_eq!(list(&["--state", "finished", "--name", "small"]), 2);
     assert_eq!(list(&["--name", "other"]), 0);
-    assert_eq!(
-        bench.heddle(&["list", "--state", "odd"]).status.code(),
-        Some(2)
-    );
+    assert_eq!(bench.heddle(&["list", "--state", "odd"]).status.code(), Some(2));
 
     let prune = |more: &[&str]| {
         let output = bench.heddle(&[&["prune"], more].concat());

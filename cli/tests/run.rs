@@ -75,17 +75,13 @@ impl Bench {
     fn list(&self) -> Vec<Value> {
         let output = self.heddle(&["list", "--json"]);
         let text = String::from_utf8(output.stdout).unwrap();
-        text.lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
 fn events(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap();
-    text.lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect()
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 struct Running<'b> {
@@ -98,16 +94,8 @@ impl Running<'_> {
         let begun = Instant::now();
         while !condition(&self.bench.events()) {
             let ended = self.child.try_wait().unwrap();
-            assert!(
-                ended.is_none(),
-                "ended {ended:?}: {:?}",
-                self.bench.events()
-            );
-            assert!(
-                begun.elapsed() < LIMIT,
-                "waited in vain: {:?}",
-                self.bench.events()
-            );
+            assert!(ended.is_none(), "ended {ended:?}: {:?}", self.bench.events());
+            assert!(begun.elapsed() < LIMIT, "waited in vain: {:?}", self.bench.events());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -123,11 +111,7 @@ impl Running<'_> {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
             }
-            assert!(
-                begun.elapsed() < LIMIT,
-                "does not end: {:?}",
-                self.bench.events()
-            );
+            assert!(begun.elapsed() < LIMIT, "does not end: {:?}", self.bench.events());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -150,18 +134,11 @@ fn ctrl_c_ends_a_run_in_order_and_the_next_one_continues_it() {
     assert_eq!(bench.list()[0]["state"], "stopped");
 
     let running = bench.start(&[]);
-    assert_eq!(
-        bench.events()[0]["resumed_from"]["generation"],
-        1,
-        "{:?}",
-        bench.events()[0]
-    );
+    assert_eq!(bench.events()[0]["resumed_from"]["generation"], 1, "{:?}", bench.events()[0]);
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(143));
     assert_eq!(bench.list().len(), 2);
-    let outs = std::fs::read_dir(bench.0.path().join("out"))
-        .unwrap()
-        .count();
+    let outs = std::fs::read_dir(bench.0.path().join("out")).unwrap().count();
     assert_eq!(outs, 1, "a continued run writes where the first one did");
 }
 
@@ -185,16 +162,10 @@ fn another_job_in_the_same_file_is_refused_with_the_keys_until_it_is_allowed() {
         String::from_utf8(output.stderr).unwrap()
     };
     let stderr = refused(&["run", "job.toml", "--set", "training.seed=1", "--resume"]);
-    assert!(
-        stderr.contains("training.seed: 42 before, 1 now\n"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("training.seed: 42 before, 1 now\n"), "{stderr}");
     assert!(stderr.contains("--fresh trains anew"), "{stderr}");
     let stderr = refused(&["run", "job.toml", "--set", "trainers.max=3"]);
-    assert!(
-        stderr.contains("trainers.max: 2 before, 3 now (--resume allows it)"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("trainers.max: 2 before, 3 now (--resume allows it)"), "{stderr}");
 
     let running = bench.start(&["--set", "trainers.max=3", "--resume"]);
     running.signal(Signal::SIGINT);
@@ -224,11 +195,7 @@ fn status_logs_and_kill_take_the_first_digits_of_the_run() {
     let checkpoint: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(checkpoint["good"], true, "{checkpoint}");
     let removal = bench.heddle(&["checkpoint", "rm", short, "g1-c1"]);
-    assert_eq!(
-        removal.status.code(),
-        Some(9),
-        "a living run owns its checkpoints"
-    );
+    assert_eq!(removal.status.code(), Some(9), "a living run owns its checkpoints");
 
     assert_eq!(bench.heddle(&["kill", short]).status.code(), Some(0));
     assert_eq!(running.end(), Some(3));
@@ -285,10 +252,7 @@ fn a_killed_application_master_takes_its_processes_along_and_the_next_run_contin
     assert_eq!(bench.list()[0]["state"], "died");
     let begun = Instant::now();
     while pservers.iter().any(|&pid| alive(pid)) {
-        assert!(
-            begun.elapsed() < LIMIT,
-            "parameter servers outlive their ApplicationMaster"
-        );
+        assert!(begun.elapsed() < LIMIT, "parameter servers outlive their ApplicationMaster");
         std::thread::sleep(Duration::from_millis(20));
     }
 
@@ -304,10 +268,7 @@ fn pserver_pids(bench: &Bench) -> Vec<i64> {
     loop {
         let output = bench.heddle(&["status", "--json"]);
         let status: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let slots = status["view"]["slots"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
+        let slots = status["view"]["slots"].as_array().cloned().unwrap_or_default();
         let pids: Vec<i64> = slots
             .iter()
             .filter(|slot| slot["slot"].as_str().unwrap().starts_with("pserver"))
@@ -339,10 +300,7 @@ fn the_processes_of_a_run_end_with_its_command_line() {
     running.child.wait().unwrap();
     let begun = Instant::now();
     while bench.list()[0]["state"] == "running" {
-        assert!(
-            begun.elapsed() < LIMIT,
-            "the ApplicationMaster goes on alone"
-        );
+        assert!(begun.elapsed() < LIMIT, "the ApplicationMaster goes on alone");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

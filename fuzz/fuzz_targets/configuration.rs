@@ -23,7 +23,8 @@ impl Files for Two<'_> {
 fuzz_target!(|bytes: &[u8]| {
     let split = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let (first, second) = bytes.split_at(split);
-    let environment = Environment::empty().with_variable("SET", "value").with_property("user.name", "u");
+    let environment =
+        Environment::empty().with_variable("SET", "value").with_property("user.name", "u");
     let mut configuration = Configuration::with_defaults(environment);
     if configuration.add_file_of(&Two(first, second), Path::new("/a.xml")).is_err() {
         return;

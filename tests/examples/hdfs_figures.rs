@@ -37,20 +37,13 @@ const CHECKPOINT_LIMIT: Duration = Duration::from_secs(300);
 type Times = BTreeMap<String, Vec<f64>>;
 
 fn main() -> Result<()> {
-    let rounds = std::env::var("HEDDLE_ROUNDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let rounds = std::env::var("HEDDLE_ROUNDS").ok().and_then(|text| text.parse().ok());
     let rounds: usize = rounds.unwrap_or(3);
-    let cluster = Cluster::start(Options {
-        datanodes: 1,
-        ..Options::hdfs()
-    })?;
+    let cluster = Cluster::start(Options { datanodes: 1, ..Options::hdfs() })?;
     let local = tempfile::tempdir_in("/dev/shm")?;
     let mut times = Times::new();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     for files in [1, 8] {
         let sources = sources(local.path(), files)?;
         for round in 0..=rounds {
@@ -59,10 +52,7 @@ fn main() -> Result<()> {
             for (what, seconds) in ours.into_iter().chain(java) {
                 eprintln!("{round} {files} {what} {seconds:.2} s");
                 if round > 0 {
-                    times
-                        .entry(format!("{files} {what}"))
-                        .or_default()
-                        .push(seconds);
+                    times.entry(format!("{files} {what}")).or_default().push(seconds);
                 }
             }
         }
@@ -74,10 +64,7 @@ fn main() -> Result<()> {
         let seconds = checkpoint(&cluster, round)?;
         eprintln!("{round} checkpoint {seconds:.2} s");
         if round > 0 {
-            times
-                .entry("checkpoint of 1 GB".to_owned())
-                .or_default()
-                .push(seconds);
+            times.entry("checkpoint of 1 GB".to_owned()).or_default().push(seconds);
         }
     }
     println!("| what | s, median of {rounds} (range) |\n| --- | --- |");
@@ -92,9 +79,7 @@ fn main() -> Result<()> {
 
 /// Files of [`TOTAL`] bytes together.
 fn sources(local: &Path, files: usize) -> Result<Vec<PathBuf>> {
-    let piece: Vec<u8> = (0..PIECE)
-        .map(|n| (n ^ (n >> 8) ^ (n >> 13)) as u8)
-        .collect();
+    let piece: Vec<u8> = (0..PIECE).map(|n| (n ^ (n >> 8) ^ (n >> 13)) as u8).collect();
     (0..files)
         .map(|number| {
             let path = local.join(format!("source-{files}-{number}"));
@@ -116,10 +101,7 @@ async fn ours(
     let storage: Arc<dyn Storage> = cluster.storage("alice")?;
     let dir = StorePath::parse("/user/alice/ours")?;
     make_dirs(&*storage, &dir, Mode::DIR).await?;
-    let shape = Shape {
-        shards: u32::try_from(sources.len())?,
-        bytes: TOTAL / sources.len(),
-    };
+    let shape = Shape { shards: u32::try_from(sources.len())?, bytes: TOTAL / sources.len() };
     let begin = Instant::now();
     let mut writing = JoinSet::new();
     for (shard, source) in (0..).zip(sources) {
@@ -162,11 +144,7 @@ async fn ours(
     }
     let read = begin.elapsed().as_secs_f64();
     for path in got {
-        ensure!(
-            path.metadata()?.len() == shape.bytes as u64,
-            "{}",
-            path.display()
-        );
+        ensure!(path.metadata()?.len() == shape.bytes as u64, "{}", path.display());
         fs::remove_file(path)?;
     }
     storage.delete_dir(&dir).await?;
@@ -185,19 +163,12 @@ fn java(cluster: &Cluster, local: &Path, sources: &[PathBuf]) -> Result<Vec<(&'s
         let begin = Instant::now();
         let output = command.output()?;
         let seconds = begin.elapsed().as_secs_f64();
-        ensure!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(seconds)
     };
     let start = timed(&["-mkdir", "-p", "/user/alice/java"])?;
     let threads = sources.len().to_string();
-    let names: Vec<String> = sources
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
+    let names: Vec<String> = sources.iter().map(|path| path.display().to_string()).collect();
     let mut put = vec!["-put", "-t", &threads];
     put.extend(names.iter().map(String::as_str));
     put.push("/user/alice/java");
@@ -218,20 +189,13 @@ fn java(cluster: &Cluster, local: &Path, sources: &[PathBuf]) -> Result<Vec<(&'s
     ensure!(fs::read_dir(&to)?.count() == sources.len(), "all came");
     fs::remove_dir_all(to)?;
     cluster.webhdfs("DELETE", "/user/alice/java", "DELETE&recursive=true")?;
-    Ok(vec![
-        ("java, start", start),
-        ("java, -put", wrote),
-        ("java, -get", read),
-    ])
+    Ok(vec![("java, start", start), ("java, -put", wrote), ("java, -get", read)])
 }
 
 /// The first checkpoint of a job with 250 million f32 parameters, from the order to the commit, in seconds.
 fn checkpoint(cluster: &Cluster, round: usize) -> Result<f64> {
     let dir = tempfile::tempdir()?;
-    fs::write(
-        dir.path().join("train.libsvm"),
-        "1 1:1 7:0.5\n0 2:1 9:2\n".repeat(64),
-    )?;
+    fs::write(dir.path().join("train.libsvm"), "1 1:1 7:0.5\n0 2:1 9:2\n".repeat(64))?;
     let place = format!("hdfs:///user/alice/job-{round}");
     let text = format!(
         "name = \"figures\"\n\
@@ -245,10 +209,7 @@ fn checkpoint(cluster: &Cluster, round: usize) -> Result<f64> {
     );
     fs::write(dir.path().join("job.toml"), text)?;
     let conf = cluster.conf_dir().display().to_string();
-    let variables = [
-        ("HADOOP_CONF_DIR", conf.as_str()),
-        ("HADOOP_USER_NAME", "alice"),
-    ];
+    let variables = [("HADOOP_CONF_DIR", conf.as_str()), ("HADOOP_USER_NAME", "alice")];
     let run = Run::start_with(dir.path(), "job.toml", &[], &variables)?;
     let taken = run.wait_event("a checkpoint", CHECKPOINT_LIMIT, |event| match event {
         Event::CheckpointCommitted(taken) => Some(taken.clone()),
@@ -257,8 +218,6 @@ fn checkpoint(cluster: &Cluster, round: usize) -> Result<f64> {
     drop(run);
     ensure!(taken.bytes >= 1_000_000_000, "{taken:?}");
     let parent = format!("/user/alice/job-{round}");
-    cluster
-        .webhdfs("DELETE", &parent, "DELETE&recursive=true")
-        .context("remove the checkpoint")?;
+    cluster.webhdfs("DELETE", &parent, "DELETE&recursive=true").context("remove the checkpoint")?;
     Ok(taken.took_ms as f64 / 1e3)
 }

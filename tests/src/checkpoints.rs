@@ -30,10 +30,7 @@ pub struct Shape {
 /// Checkpoint `number` of a generation.
 #[must_use]
 pub fn cut(generation: u32, number: u32) -> CutId {
-    CutId {
-        generation: Generation(generation),
-        number,
-    }
+    CutId { generation: Generation(generation), number }
 }
 
 /// The salt of a process.
@@ -63,9 +60,7 @@ pub fn claim(generation: u32, base: Option<CutId>) -> ClaimRecord {
 #[must_use]
 pub fn content(cut: CutId, shard: u32, bytes: usize) -> Vec<u8> {
     let seed = cut.generation.0 as usize * 101 + cut.number as usize * 11 + shard as usize;
-    (seed..seed + bytes)
-        .map(|n| (n ^ (n >> 8) ^ (n >> 16)) as u8)
-        .collect()
+    (seed..seed + bytes).map(|n| (n ^ (n >> 8) ^ (n >> 16)) as u8).collect()
 }
 
 /// What a shard's file begins with: one section of bytes.
@@ -103,9 +98,7 @@ pub async fn save(
     let header = header(cut, shard, shape);
     let storage = &**dir.storage();
     let mut writer = ShardWriter::create(storage, staging, header).await?;
-    writer
-        .write(Bytes::from(content(cut, shard, shape.bytes)))
-        .await?;
+    writer.write(Bytes::from(content(cut, shard, shape.bytes))).await?;
     writer.finish(storage).await
 }
 
@@ -126,9 +119,7 @@ pub fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Ma
         plan: InputPlan::default(),
         shards,
         phase: PhaseNo(0),
-        work: Work::Lanes {
-            step: Step(cut.number.into()),
-        },
+        work: Work::Lanes { step: Step(cut.number.into()) },
         task_steps: BTreeMap::new(),
         evaluations: Vec::new(),
         progress: Progress::default(),
@@ -187,11 +178,7 @@ pub async fn check_whole(dir: &CheckpointDir, cut: CutId, bytes: usize) -> Resul
         while let Some(piece) = reader.next().await? {
             all.extend_from_slice(&piece.data);
         }
-        ensure!(
-            all == content(cut, file.shard.0, bytes),
-            "{} of {cut} has other bytes",
-            file.file
-        );
+        ensure!(all == content(cut, file.shard.0, bytes), "{} of {cut} has other bytes", file.file);
     }
     Ok(())
 }

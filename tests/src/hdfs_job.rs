@@ -40,11 +40,7 @@ impl Shape {
     /// A job of so many passes with a checkpoint every 20 steps, all on HDFS.
     #[must_use]
     pub fn passes(passes: u32) -> Self {
-        Self {
-            passes,
-            every: "20 steps",
-            local_data: false,
-        }
+        Self { passes, every: "20 steps", local_data: false }
     }
 }
 
@@ -106,12 +102,7 @@ impl<'c> HdfsJob<'c> {
         let file = ModelFile::from_json(&std::fs::read(root.join(MODEL_FILE))?)?;
         file.files
             .iter()
-            .map(|of| {
-                Ok((
-                    of.name.clone(),
-                    std::fs::read(root.join(&file.dir).join(&of.name))?,
-                ))
-            })
+            .map(|of| Ok((of.name.clone(), std::fs::read(root.join(&file.dir).join(&of.name))?)))
             .collect()
     }
 
@@ -171,10 +162,7 @@ impl<'c> HdfsJob<'c> {
     /// It cannot be started.
     pub fn heddle(&self, arguments: &[&str]) -> Result<Ended> {
         let conf = self.cluster.conf_dir().display().to_string();
-        let variables = [
-            ("HADOOP_CONF_DIR", conf.as_str()),
-            ("HADOOP_USER_NAME", self.user),
-        ];
+        let variables = [("HADOOP_CONF_DIR", conf.as_str()), ("HADOOP_USER_NAME", self.user)];
         heddle_with(self.path(), arguments, &variables)
     }
 
@@ -191,9 +179,7 @@ impl<'c> HdfsJob<'c> {
                 let entry = entry?;
                 let path = root.join(&entry.file_name().to_string_lossy())?;
                 let mut writer = storage.create(&path, Mode::FILE).await?;
-                writer
-                    .write(Bytes::from(std::fs::read(entry.path())?))
-                    .await?;
+                writer.write(Bytes::from(std::fs::read(entry.path())?)).await?;
                 writer.close().await?;
             }
             Ok(())
@@ -227,12 +213,7 @@ impl<'c> HdfsJob<'c> {
     /// They differ, or as [`model`](Self::model) and [`local_model`](Self::local_model).
     pub fn same_as_local(&self, shape: Shape) -> Result<()> {
         let (model, expected) = (self.model()?, self.local_model(shape)?);
-        ensure!(
-            model == expected,
-            "{:?} and not {:?}",
-            sums(&model),
-            sums(&expected)
-        );
+        ensure!(model == expected, "{:?} and not {:?}", sums(&model), sums(&expected));
         Ok(())
     }
 
@@ -245,10 +226,7 @@ impl<'c> HdfsJob<'c> {
         let path = StorePath::parse(&format!("{}/{dir}", self.root))?;
         runtime()?.block_on(async {
             match storage.list(&path).await {
-                Ok(entries) => Ok(entries
-                    .iter()
-                    .map(|entry| entry.name().to_owned())
-                    .collect()),
+                Ok(entries) => Ok(entries.iter().map(|entry| entry.name().to_owned()).collect()),
                 Err(error) if error.is_not_found() => Ok(Vec::new()),
                 Err(error) => Err(error.into()),
             }
@@ -299,10 +277,8 @@ impl<'c> HdfsJob<'c> {
         let to = self.path().join("downloaded");
         std::fs::create_dir_all(&to)?;
         let names = self.committed()?;
-        let from: Vec<String> = names
-            .iter()
-            .map(|name| format!("{}/ckpt/{name}", self.root))
-            .collect();
+        let from: Vec<String> =
+            names.iter().map(|name| format!("{}/ckpt/{name}", self.root)).collect();
         let mut arguments = vec!["-get"];
         arguments.extend(from.iter().map(String::as_str));
         let target = to.display().to_string();
@@ -330,10 +306,7 @@ pub fn sums(files: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, String> {
         .iter()
         .map(|(name, bytes)| {
             let sum = Md5::digest(bytes);
-            (
-                name.clone(),
-                sum.iter().map(|byte| format!("{byte:02x}")).collect(),
-            )
+            (name.clone(), sum.iter().map(|byte| format!("{byte:02x}")).collect())
         })
         .collect()
 }
@@ -341,10 +314,7 @@ pub fn sums(files: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, String> {
 /// Checkpoints that were committed, by the events of a run.
 #[must_use]
 pub fn commits(events: &[Event]) -> usize {
-    events
-        .iter()
-        .filter(|event| matches!(event, Event::CheckpointCommitted(_)))
-        .count()
+    events.iter().filter(|event| matches!(event, Event::CheckpointCommitted(_))).count()
 }
 
 /// Waits for the end of a run that ends well.
@@ -359,7 +329,5 @@ pub fn ends_well(run: Run, limit: std::time::Duration) -> Result<Vec<Event>> {
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?)
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }

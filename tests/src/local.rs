@@ -60,10 +60,7 @@ pub fn heddle(dir: &Path, arguments: &[&str]) -> Result<Ended> {
 /// # Errors
 /// When it cannot be started.
 pub fn heddle_with(dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Ended> {
-    let output = command(dir)?
-        .args(arguments)
-        .envs(variables.iter().copied())
-        .output()?;
+    let output = command(dir)?.args(arguments).envs(variables.iter().copied()).output()?;
     Ok(Ended {
         code: output.status.code(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -126,15 +123,8 @@ impl Run {
     /// When it cannot be started.
     pub fn start_limited(dir: &Path, job: &str, arguments: &[&str], files: u32) -> Result<Self> {
         let mut shell = Command::new("sh");
-        shell
-            .args(["-c", "ulimit -n \"$0\" && exec \"$@\""])
-            .arg(files.to_string());
-        Self::watch(
-            in_state_of(shell, dir, Some(program("heddle")?)),
-            job,
-            arguments,
-            &[],
-        )
+        shell.args(["-c", "ulimit -n \"$0\" && exec \"$@\""]).arg(files.to_string());
+        Self::watch(in_state_of(shell, dir, Some(program("heddle")?)), job, arguments, &[])
     }
 
     fn watch(
@@ -157,9 +147,7 @@ impl Run {
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Ok(event) = serde_json::from_str::<Event>(&line) {
-                    into.lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(event);
+                    into.lock().unwrap_or_else(PoisonError::into_inner).push(event);
                 }
             }
         });
@@ -176,29 +164,19 @@ impl Run {
                     .push_str(&String::from_utf8_lossy(&chunk[..read]));
             }
         });
-        Ok(Self {
-            child,
-            events,
-            stderr,
-        })
+        Ok(Self { child, events, stderr })
     }
 
     /// What has happened so far.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
-        self.events
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What it said on standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
-        self.stderr
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Process id of the command line.
@@ -223,11 +201,7 @@ impl Run {
             .trim_start_matches("http://")
             .trim_end_matches('/')
             .parse()?;
-        Ok(serde_json::from_str(&request_ok(
-            address,
-            "GET",
-            "/api/v1/status",
-        )?)?)
+        Ok(serde_json::from_str(&request_ok(address, "GET", "/api/v1/status")?)?)
     }
 
     /// Waits until the job is in a state.
@@ -253,10 +227,7 @@ impl Run {
                 bail!("{what}: the run ended ({status}) before; {}", self.stderr());
             }
             if Instant::now() >= end {
-                bail!(
-                    "{what}: not within {limit:?}; last seen {last:#?}; {}",
-                    self.stderr()
-                );
+                bail!("{what}: not within {limit:?}; last seen {last:#?}; {}", self.stderr());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -292,10 +263,7 @@ impl Run {
             }
             if Instant::now() >= end {
                 let view = self.view();
-                bail!(
-                    "the run did not end within {limit:?}: {view:#?}; {}",
-                    self.stderr()
-                );
+                bail!("the run did not end within {limit:?}: {view:#?}; {}", self.stderr());
             }
             std::thread::sleep(Duration::from_millis(10));
         };
@@ -338,8 +306,7 @@ pub fn kill9(pid: Pid) -> Result<()> {
 #[must_use]
 pub fn is_alive(pid: Pid) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        stat.rsplit_once(')')
-            .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
     })
 }
 
@@ -378,15 +345,12 @@ pub fn write_libsvm(
         let mut lot = Lot(seed.wrapping_mul(1_000_003).wrapping_add(u64::from(file)));
         let mut text = String::new();
         for _ in 0..rows {
-            let mut indices: Vec<u64> = (0..nonzero)
-                .map(|_| lot.below(u64::from(features)) + 1)
-                .collect();
+            let mut indices: Vec<u64> =
+                (0..nonzero).map(|_| lot.below(u64::from(features)) + 1).collect();
             indices.sort_unstable();
             indices.dedup();
-            let score: i64 = indices
-                .iter()
-                .map(|index| if Lot(*index).below(2) == 0 { 1 } else { -1 })
-                .sum();
+            let score: i64 =
+                indices.iter().map(|index| if Lot(*index).below(2) == 0 { 1 } else { -1 }).sum();
             let noise = lot.below(100) < 10;
             let label = u8::from((score > 0) != noise);
             write!(text, "{label}")?;

@@ -66,25 +66,19 @@ impl Strangers {
         let stop = Arc::new(AtomicBool::new(false));
         let opened = Arc::new(AtomicU64::new(held.len() as u64));
         let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&opened));
-        let thread = std::thread::Builder::new()
-            .name("strangers".into())
-            .spawn(move || {
-                while !stopped.load(Ordering::Relaxed) {
-                    held.retain_mut(is_open);
-                    for _ in 0..(count - held.len()).min(AGAIN_MAX) {
-                        if let Ok(stream) = open(address, &kind) {
-                            counted.fetch_add(1, Ordering::Relaxed);
-                            held.push(stream);
-                        }
+        let thread = std::thread::Builder::new().name("strangers".into()).spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                held.retain_mut(is_open);
+                for _ in 0..(count - held.len()).min(AGAIN_MAX) {
+                    if let Ok(stream) = open(address, &kind) {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                        held.push(stream);
                     }
-                    std::thread::sleep(Duration::from_millis(100));
                 }
-            })?;
-        Ok(Self {
-            stop,
-            opened,
-            thread: Some(thread),
-        })
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        })?;
+        Ok(Self { stop, opened, thread: Some(thread) })
     }
 
     /// Connections opened so far.

@@ -22,10 +22,7 @@ use tokio::sync::{mpsc, watch};
 const LIMIT: Duration = Duration::from_secs(10);
 
 fn view(run: RunId) -> JobView {
-    JobView {
-        state: JobState::Running,
-        ..JobView::starting(run, "<b>job</b>", Attempt(1), 0)
-    }
+    JobView { state: JobState::Running, ..JobView::starting(run, "<b>job</b>", Attempt(1), 0) }
 }
 
 struct Server {
@@ -41,52 +38,22 @@ struct Server {
 async fn server() -> Server {
     let run = RunId(uuid::Uuid::from_u128(7));
     let secret = Secret::random().expect("random numbers");
-    let listener = api::bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &[])
-        .await
-        .expect("a free port");
+    let listener = api::bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &[]).await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     let (inputs, receiver) = mpsc::channel(64);
     let (_keep, view) = watch::channel(Arc::new(view(run)));
-    let shared = Shared {
-        run,
-        secret: secret.clone(),
-        inputs,
-        pages: Pages::new(view),
-    };
-    tokio::spawn(api::serve(
-        listener,
-        Arc::new(shared),
-        None,
-        Capacity::default(),
-    ));
+    let shared = Shared { run, secret: secret.clone(), inputs, pages: Pages::new(view) };
+    tokio::spawn(api::serve(listener, Arc::new(shared), None, Capacity::default()));
     let dir = tempfile::tempdir().expect("a folder");
-    let am = AmAddress {
-        address,
-        attempt: Attempt(1),
-        pid: 1,
-    };
-    std::fs::write(
-        dir.path().join("am.json"),
-        serde_json::to_vec(&am).expect("JSON"),
-    )
-    .expect("written");
-    Server {
-        address,
-        inputs: receiver,
-        dir,
-        run,
-        secret,
-        beats: Arc::default(),
-    }
+    let am = AmAddress { address, attempt: Attempt(1), pid: 1 };
+    std::fs::write(dir.path().join("am.json"), serde_json::to_vec(&am).expect("JSON"))
+        .expect("written");
+    Server { address, inputs: receiver, dir, run, secret, beats: Arc::default() }
 }
 
 /// Sends a command; whether it was queued.
 fn drain(lines: &mut api::Lines) -> bool {
-    let head = Down {
-        attempt: Attempt(1),
-        heard: 0,
-        command: None,
-    };
+    let head = Down { attempt: Attempt(1), heard: 0, command: None };
     let command = serde_json::to_vec(&Command::Drain).expect("JSON");
     lines.send(&head, Some(command.into()))
 }
@@ -97,10 +64,7 @@ impl Server {
         secret: Secret,
     ) -> (Agent, std_mpsc::Receiver<Command>, std_mpsc::Receiver<Exit>) {
         let am_file: PathBuf = self.dir.path().join("am.json");
-        let member = Member {
-            slot: Slot::trainer(0),
-            incarnation: Incarnation(1),
-        };
+        let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
         let environment = Environment {
             run: self.run,
             member,
@@ -136,11 +100,7 @@ impl Server {
             }),
             read_highest: None,
         };
-        (
-            Agent::start(environment, hooks).expect("a thread"),
-            commanded,
-            exited,
-        )
+        (Agent::start(environment, hooks).expect("a thread"), commanded, exited)
     }
 
     /// What comes next besides heartbeats, which come when they like.
@@ -162,29 +122,17 @@ impl Server {
 async fn a_container_registers_reports_and_is_commanded_at_once() {
     let mut server = server().await;
     let (agent, commanded, _exited) = server.agent(server.secret.clone());
-    let Input::SessionOpened {
-        member, mut lines, ..
-    } = server.next().await
-    else {
+    let Input::SessionOpened { member, mut lines, .. } = server.next().await else {
         panic!("a session opens first")
     };
-    let Input::SessionLine { line, .. } = server.next().await else {
-        panic!("then a line")
-    };
-    assert!(
-        matches!(line.report, Up::Register { pid: 42, .. }),
-        "{line:?}"
-    );
+    let Input::SessionLine { line, .. } = server.next().await else { panic!("then a line") };
+    assert!(matches!(line.report, Up::Register { pid: 42, .. }), "{line:?}");
     assert_eq!(member.slot, Slot::trainer(0));
     assert!(drain(&mut lines));
     let command = commanded.recv_timeout(LIMIT).expect("the command arrives");
     assert!(matches!(command, Command::Drain));
-    agent.reporter().send(Up::Stepping {
-        epoch: Epoch::default(),
-    });
-    let Input::SessionLine { line, .. } = server.next().await else {
-        panic!("the report arrives")
-    };
+    agent.reporter().send(Up::Stepping { epoch: Epoch::default() });
+    let Input::SessionLine { line, .. } = server.next().await else { panic!("the report arrives") };
     assert_eq!(line.seq, 1);
 
     // The stream ends; the container comes back by itself and repeats what was not confirmed.
@@ -196,13 +144,9 @@ async fn a_container_registers_reports_and_is_commanded_at_once() {
             other => panic!("{other:?}"),
         }
     }
-    let Input::SessionLine { line, .. } = server.next().await else {
-        panic!("registers again")
-    };
+    let Input::SessionLine { line, .. } = server.next().await else { panic!("registers again") };
     assert!(matches!(line.report, Up::Register { .. }));
-    let Input::SessionLine { line, .. } = server.next().await else {
-        panic!("repeats")
-    };
+    let Input::SessionLine { line, .. } = server.next().await else { panic!("repeats") };
     assert_eq!(line.seq, 1);
     assert!(matches!(line.report, Up::Stepping { .. }));
 }
@@ -217,10 +161,7 @@ async fn a_master_that_reads_nothing_stops_no_timer_of_a_container() {
     // Nothing is taken from the server's queue from here on: queues and socket buffers fill up, some 10 MB.
     for _ in 0..50_000 {
         agent.reporter().send(Up::SaveFailed {
-            cut: CutId {
-                generation: Generation(1),
-                number: 1,
-            },
+            cut: CutId { generation: Generation(1), number: 1 },
             epoch: Epoch::default(),
             shard: ShardId(0),
             error: "x".repeat(400),
@@ -230,10 +171,7 @@ async fn a_master_that_reads_nothing_stops_no_timer_of_a_container() {
     let before = beats();
     let end = std::time::Instant::now() + LIMIT;
     while beats() < before + 4 {
-        assert!(
-            std::time::Instant::now() < end,
-            "no heartbeat is made any more"
-        );
+        assert!(std::time::Instant::now() < end, "no heartbeat is made any more");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // Commands arrive all the same.
@@ -249,10 +187,7 @@ async fn a_container_without_the_secret_is_refused_and_ends_with_22() {
     let (_agent, _commanded, exited) = server.agent(other);
     let exit = exited.recv_timeout(LIMIT).expect("the agent gives up");
     assert_eq!(exit.code(), 22);
-    assert!(
-        server.inputs.try_recv().is_err(),
-        "nothing reached the driver"
-    );
+    assert!(server.inputs.try_recv().is_err(), "nothing reached the driver");
 }
 
 fn exchange(address: SocketAddr, request: &[u8]) -> String {
@@ -287,10 +222,7 @@ async fn what_is_not_proved_changes_nothing() {
     .await
     .expect("the exchanges end");
     assert_eq!(statuses, ["401", "401", "400", "405", "404", "400", "431"]);
-    assert!(
-        server.inputs.try_recv().is_err(),
-        "nothing reached the driver"
-    );
+    assert!(server.inputs.try_recv().is_err(), "nothing reached the driver");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -299,10 +231,7 @@ async fn people_read_the_job_without_a_secret_and_names_are_escaped() {
     let address = server.address;
     let (page, json, metrics) = tokio::task::spawn_blocking(move || {
         let get = |path: &str| {
-            exchange(
-                address,
-                format!("GET {path} HTTP/1.0\r\nhost: x\r\n\r\n").as_bytes(),
-            )
+            exchange(address, format!("GET {path} HTTP/1.0\r\nhost: x\r\n\r\n").as_bytes())
         };
         (get("/"), get("/api/v1/status"), get("/metrics"))
     })

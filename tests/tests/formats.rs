@@ -14,20 +14,14 @@ use heddle_protocol::ids::{
 fn table(after: &str) -> Vec<Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats.md");
     let text = std::fs::read_to_string(path).expect("docs/formats.md is there");
-    let (_, below) = text
-        .split_once(after)
-        .unwrap_or_else(|| panic!("docs/formats.md has no {after:?}"));
+    let (_, below) =
+        text.split_once(after).unwrap_or_else(|| panic!("docs/formats.md has no {after:?}"));
     let rows: Vec<Vec<String>> = below
         .lines()
         .skip_while(|line| !line.starts_with('|'))
         .take_while(|line| line.starts_with('|'))
         .skip(2)
-        .map(|line| {
-            line.trim_matches('|')
-                .split('|')
-                .map(|cell| cell.trim().to_owned())
-                .collect()
-        })
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
         .collect();
     assert!(!rows.is_empty(), "no table after {after:?}");
     rows
@@ -36,17 +30,11 @@ fn table(after: &str) -> Vec<Vec<String>> {
 /// Reads a little-endian number where the table says it lies.
 fn number(bytes: &[u8], row: &[String]) -> u64 {
     let (at, len) = place(row);
-    bytes[at..at + len]
-        .iter()
-        .rev()
-        .fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+    bytes[at..at + len].iter().rev().fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
 }
 
 fn place(row: &[String]) -> (usize, usize) {
-    (
-        row[0].parse().expect("an offset"),
-        row[1].parse().expect("a length"),
-    )
+    (row[0].parse().expect("an offset"), row[1].parse().expect("a length"))
 }
 
 fn is_contiguous(rows: &[Vec<String>], end: usize) {
@@ -63,10 +51,7 @@ fn is_contiguous(rows: &[Vec<String>], end: usize) {
 fn the_frame_header_lies_as_documented() {
     let header = Header {
         kind: Kind::Push,
-        epoch: Epoch {
-            generation: Generation(0x11),
-            count: 0x12,
-        },
+        epoch: Epoch { generation: Generation(0x11), count: 0x12 },
         request: 0x13,
         phase: PhaseNo(0x14),
         unit: 0x15,
@@ -83,10 +68,7 @@ fn the_frame_header_lies_as_documented() {
         function: 0x1f,
         key_bytes: 0x20,
         value_bytes: 0x24,
-        hand_out: HandOut {
-            generation: Generation(0x25),
-            count: 0x26,
-        },
+        hand_out: HandOut { generation: Generation(0x25), count: 0x26 },
     };
     let bytes = header.encode();
     let expected = BTreeMap::from([
@@ -129,10 +111,7 @@ fn the_frame_header_lies_as_documented() {
 fn the_hello_lies_as_documented() {
     let hello = Hello {
         run: RunId(uuid::Uuid::from_bytes([0xaa; 16])),
-        member: Some(Member {
-            slot: Slot::trainer(0x21),
-            incarnation: Incarnation(0x22),
-        }),
+        member: Some(Member { slot: Slot::trainer(0x21), incarnation: Incarnation(0x22) }),
         nonce: [0xbb; 32],
     };
     let bytes = hello.encode();
@@ -140,9 +119,7 @@ fn the_hello_lies_as_documented() {
     is_contiguous(&rows, HELLO_BYTES);
     assert_eq!(&bytes[..4], b"HDLH");
     let at = |field: &str| {
-        rows.iter()
-            .find(|row| row[2].starts_with(field))
-            .unwrap_or_else(|| panic!("no {field}"))
+        rows.iter().find(|row| row[2].starts_with(field)).unwrap_or_else(|| panic!("no {field}"))
     };
     assert_eq!(number(&bytes, at("version")), 1);
     assert_eq!(number(&bytes, at("role")), 2);
@@ -150,10 +127,7 @@ fn the_hello_lies_as_documented() {
     assert_eq!(number(&bytes, at("incarnation")), 0x22);
     for (field, byte) in [("run", 0xaa), ("nonce", 0xbb)] {
         let (from, len) = place(at(field));
-        assert!(
-            bytes[from..from + len].iter().all(|found| *found == byte),
-            "{field}"
-        );
+        assert!(bytes[from..from + len].iter().all(|found| *found == byte), "{field}");
     }
 }
 
@@ -179,11 +153,7 @@ fn kinds_flags_and_statuses_have_their_documented_numbers() {
     assert_eq!(rows.len(), known.len());
     for (row, (name, bit)) in rows.iter().zip(known) {
         assert_eq!(row[0], name);
-        assert_eq!(
-            1u16 << row[1].parse::<u32>().expect("a bit"),
-            bit,
-            "{row:?}"
-        );
+        assert_eq!(1u16 << row[1].parse::<u32>().expect("a bit"), bit, "{row:?}");
     }
     let rows = table("| EMPTY | 7 |");
     for (expected, row) in rows.iter().enumerate() {
@@ -193,9 +163,5 @@ fn kinds_flags_and_statuses_have_their_documented_numbers() {
             Status::from_u16(number).unwrap_or_else(|| panic!("{row:?} is not known to the code"));
         assert_eq!(format!("{status:?}"), row[0]);
     }
-    assert_eq!(
-        Status::from_u16(rows.len() as u16),
-        None,
-        "a status is not documented"
-    );
+    assert_eq!(Status::from_u16(rows.len() as u16), None, "a status is not documented");
 }

@@ -13,10 +13,7 @@ use heddle_tests::checkpoints::{Shape, check_whole, checkpoint, claim, cut, salt
 use heddle_tests::hadoop::{Cluster, Options};
 use tokio::task::JoinSet;
 
-const SHAPE: Shape = Shape {
-    shards: 2,
-    bytes: 40_000,
-};
+const SHAPE: Shape = Shape { shards: 2, bytes: 40_000 };
 /// The checkpoint that is disturbed: two complete ones come before it, and one that was given up.
 const NEWEST: u32 = 4;
 /// Samples that are played at a time.
@@ -86,9 +83,7 @@ async fn play(storage: Arc<dyn Storage>, call: usize, fault: Fault) -> Result<()
         "one lost reply must not cost a checkpoint; {}",
         context()
     );
-    after(&storage, &root, confirmed)
-        .await
-        .with_context(context)?;
+    after(&storage, &root, confirmed).await.with_context(context)?;
     storage.delete_dir(&root).await?;
     Ok(())
 }
@@ -109,9 +104,8 @@ async fn a_fault_at_any_call_of_a_checkpoint_costs_nothing_that_was_committed() 
     ensure!(log.len() > 20, "only {} calls: {log:#?}", log.len());
 
     // Every call with one of the faults in turn, the rename with all of them.
-    let mut samples: Vec<_> = (0..log.len())
-        .map(|call| (call, Fault::ALL[call % Fault::ALL.len()]))
-        .collect();
+    let mut samples: Vec<_> =
+        (0..log.len()).map(|call| (call, Fault::ALL[call % Fault::ALL.len()])).collect();
     samples.extend(Fault::ALL.map(|fault| (rename, fault)));
     samples.sort_by_key(|(call, fault)| (*call, format!("{fault:?}")));
     samples.dedup();

@@ -14,20 +14,14 @@ use heddle_tests::local::{Ended, kill9, pid_of};
 
 /// Longest wait for one thing; other builds may keep all cores busy.
 const LIMIT: Duration = Duration::from_secs(300);
-const DATANODES: [Daemon; 3] = [
-    Daemon::DataNode(1),
-    Daemon::DataNode(2),
-    Daemon::DataNode(3),
-];
+const DATANODES: [Daemon; 3] = [Daemon::DataNode(1), Daemon::DataNode(2), Daemon::DataNode(3)];
 
 /// The one cluster of this file, for one test at a time and in health.
 fn cluster() -> Result<MutexGuard<'static, Cluster>> {
     static CLUSTER: OnceLock<Result<Mutex<Cluster>, String>> = OnceLock::new();
     let cluster = CLUSTER
         .get_or_init(|| {
-            Cluster::start(Options::hdfs())
-                .map(Mutex::new)
-                .map_err(|error| format!("{error:#}"))
+            Cluster::start(Options::hdfs()).map(Mutex::new).map_err(|error| format!("{error:#}"))
         })
         .as_ref()
         .map_err(|error| anyhow::anyhow!(error.clone()))?;
@@ -60,20 +54,14 @@ struct Finished<'c> {
 }
 
 fn finished<'c>(cluster: &'c Cluster, name: &str) -> Result<Finished<'c>> {
-    let shape = Shape {
-        every: "1 pass",
-        ..Shape::passes(3)
-    };
+    let shape = Shape { every: "1 pass", ..Shape::passes(3) };
     let job = HdfsJob::new(cluster, name, shape)?;
     ends_well(job.start(&[], "pause:20")?, LIMIT)?;
     let checkpoints = job.verify()?;
     ensure!(checkpoints.len() >= 2, "{checkpoints:?}");
     let newest = checkpoints.last().context("two at least")?;
     let files = job.names(&format!("ckpt/{newest}"))?;
-    let file = files
-        .into_iter()
-        .find(|name| name.ends_with(".ckpt"))
-        .context("a shard's file")?;
+    let file = files.into_iter().find(|name| name.ends_with(".ckpt")).context("a shard's file")?;
     let path = format!("{}/ckpt/{newest}/{file}", job.root);
     // A file is complete with its first copy on a disk; the others may still be on their way.
     let copies = wait_until("three copies", LIMIT, || {
@@ -84,12 +72,7 @@ fn finished<'c>(cluster: &'c Cluster, name: &str) -> Result<Finished<'c>> {
         ensure!(copies.len() == 3 && copies.iter().all(ended), "{copies:?}");
         Ok(copies)
     })?;
-    Ok(Finished {
-        job,
-        checkpoints,
-        file,
-        copies,
-    })
+    Ok(Finished { job, checkpoints, file, copies })
 }
 
 impl Finished<'_> {
@@ -105,22 +88,14 @@ impl Finished<'_> {
     }
 
     fn verify(&self) -> Result<Ended> {
-        self.job
-            .heddle(&["checkpoint", "verify", &self.job.checkpoints()])
+        self.job.heddle(&["checkpoint", "verify", &self.job.checkpoints()])
     }
 
     /// Goes on for a pass more.
     fn go_on(&self, more: &[&str]) -> Result<Ended> {
         let set = ["--set", "data.passes=4"];
         let arguments = ["run", "job.toml", "--resume", "--overwrite"];
-        self.job.heddle(
-            &arguments
-                .iter()
-                .chain(&set)
-                .chain(more)
-                .copied()
-                .collect::<Vec<_>>(),
-        )
+        self.job.heddle(&arguments.iter().chain(&set).chain(more).copied().collect::<Vec<_>>())
     }
 }
 
@@ -162,10 +137,7 @@ fn copies_that_all_lie_are_found_by_our_sums_and_lead_to_an_older_checkpoint_lou
 
     let ended = done.go_on(&[])?;
     ensure!(ended.code == Some(0), "{ended:?}");
-    ensure!(
-        ended.stderr.contains(&done.file),
-        "the file is named: {ended:?}"
-    );
+    ensure!(ended.stderr.contains(&done.file), "the file is named: {ended:?}");
     ensure!(ended.stderr.contains("DAMAGED"), "in loud words: {ended:?}");
     let names = done.job.verify()?;
     ensure!(!names.iter().any(|name| name == done.newest()), "{names:?}");
@@ -181,10 +153,7 @@ fn copies_that_cannot_be_read_are_no_reason_for_an_older_checkpoint() -> Result<
     }
     let verified = done.verify()?;
     ensure!(verified.code == Some(6), "not proven damaged: {verified:?}");
-    ensure!(
-        done.job.committed()? == done.checkpoints,
-        "nothing is set aside"
-    );
+    ensure!(done.job.committed()? == done.checkpoints, "nothing is set aside");
     // The disks come back to their senses.
     for copy in &done.copies {
         copy.damage(done.offset()?)?;
@@ -199,10 +168,7 @@ fn copies_that_cannot_be_read_are_no_reason_for_an_older_checkpoint() -> Result<
 #[test]
 fn datanodes_that_are_away_during_a_recovery_do_not_cost_the_newest_checkpoint() -> Result<()> {
     let cluster = cluster()?;
-    let shape = Shape {
-        local_data: true,
-        ..Shape::passes(30)
-    };
+    let shape = Shape { local_data: true, ..Shape::passes(30) };
     let job = HdfsJob::new(&cluster, "away", shape)?;
     let mut run = job.start(&[], "pause:20")?;
     run.wait_for("checkpoints", LIMIT, |view| view.checkpoints_taken >= 3)?;
@@ -212,9 +178,7 @@ fn datanodes_that_are_away_during_a_recovery_do_not_cost_the_newest_checkpoint()
     let view = run.view()?;
     let newest = view.checkpoints.last().context("three")?.cut;
     kill9(pid_of(&view, Slot::pserver(0))?)?;
-    run.wait_for("the loss is noticed", LIMIT, |view| {
-        !view.recoveries.is_empty()
-    })?;
+    run.wait_for("the loss is noticed", LIMIT, |view| !view.recoveries.is_empty())?;
     // As long as a rack may be away that is plugged in again.
     sleep(Duration::from_secs(5));
     start_datanodes(&cluster)?;
@@ -228,9 +192,7 @@ fn datanodes_that_are_away_during_a_recovery_do_not_cost_the_newest_checkpoint()
         recovery.base
     );
     run.wait_for("checkpoints go on", LIMIT, |view| {
-        view.checkpoints
-            .last()
-            .is_some_and(|last| last.cut > newest)
+        view.checkpoints.last().is_some_and(|last| last.cut > newest)
     })?;
     nix::sys::signal::kill(run.pid(), nix::sys::signal::Signal::SIGINT)?;
     let (code, ..) = run.finish(LIMIT)?;

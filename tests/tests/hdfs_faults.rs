@@ -20,11 +20,7 @@ use nix::sys::signal::{Signal, kill};
 const LIMIT: Duration = Duration::from_secs(300);
 /// How long all DataNodes are away.
 const OUTAGE: Duration = Duration::from_secs(20);
-const DATANODES: [Daemon; 3] = [
-    Daemon::DataNode(1),
-    Daemon::DataNode(2),
-    Daemon::DataNode(3),
-];
+const DATANODES: [Daemon; 3] = [Daemon::DataNode(1), Daemon::DataNode(2), Daemon::DataNode(3)];
 
 /// The one cluster of this file, for one test at a time and in health.
 fn cluster() -> Result<MutexGuard<'static, Cluster>> {
@@ -37,13 +33,8 @@ fn cluster() -> Result<MutexGuard<'static, Cluster>> {
                 "hadoop.security.key.provider.path".to_owned(),
                 "jceks://file@DIR@/keys.jceks".to_owned(),
             );
-            let options = Options {
-                properties: vec![keys],
-                ..Options::hdfs()
-            };
-            Cluster::start(options)
-                .map(Mutex::new)
-                .map_err(|error| format!("{error:#}"))
+            let options = Options { properties: vec![keys], ..Options::hdfs() };
+            Cluster::start(options).map(Mutex::new).map_err(|error| format!("{error:#}"))
         })
         .as_ref()
         .map_err(|error| anyhow::anyhow!(error.clone()))?;
@@ -63,9 +54,7 @@ fn cluster() -> Result<MutexGuard<'static, Cluster>> {
 /// Waits until `more` checkpoints were committed from now on; the view then.
 fn checkpoints(run: &mut Run, more: u32) -> Result<JobView> {
     let before = run.view().map_or(0, |view| view.checkpoints_taken);
-    run.wait_for("more checkpoints", LIMIT, |view| {
-        view.checkpoints_taken >= before + more
-    })
+    run.wait_for("more checkpoints", LIMIT, |view| view.checkpoints_taken >= before + more)
 }
 
 /// Waits until a checkpoint's first file is there, and no later file of it is known to be.
@@ -90,10 +79,7 @@ fn in_a_checkpoint(job: &HdfsJob<'_>) -> Result<String> {
 fn trains_on(run: &mut Run) -> Result<JobView> {
     let before = run.view()?;
     let after = run.wait_for("more rows", LIMIT, |view| view.rows >= before.rows + 200)?;
-    ensure!(
-        after.recoveries.len() == before.recoveries.len(),
-        "{after:#?}"
-    );
+    ensure!(after.recoveries.len() == before.recoveries.len(), "{after:#?}");
     Ok(after)
 }
 
@@ -118,10 +104,7 @@ fn warnings(run: &Run) -> Vec<String> {
 #[test]
 fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> {
     let cluster = cluster()?;
-    let shape = Shape {
-        local_data: true,
-        ..Shape::passes(60)
-    };
+    let shape = Shape { local_data: true, ..Shape::passes(60) };
     let job = HdfsJob::new(&cluster, "daemons", shape)?;
     let mut run = job.start(&[], "pause:30")?;
     checkpoints(&mut run, 2)?;
@@ -142,10 +125,7 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
     let before = trains_on(&mut run)?;
     sleep(OUTAGE);
     let after = trains_on(&mut run)?;
-    ensure!(
-        after.checkpoints_taken == before.checkpoints_taken,
-        "where to?"
-    );
+    ensure!(after.checkpoints_taken == before.checkpoints_taken, "where to?");
     for datanode in DATANODES {
         cluster.restart(datanode)?;
     }
@@ -163,10 +143,7 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
     let view = run.view()?;
     kill9(pid_of(&view, Slot::pserver(1))?)?;
     let after = checkpoints(&mut run, 2)?;
-    ensure!(
-        after.recoveries.len() == view.recoveries.len() + 1,
-        "{after:#?}"
-    );
+    ensure!(after.recoveries.len() == view.recoveries.len() + 1, "{after:#?}");
 
     // A stop takes a last checkpoint, and the next run ends with the bytes of one that saw none of this.
     kill(run.pid(), Signal::SIGINT)?;
@@ -186,9 +163,7 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
         _ => false,
     });
     ensure!(
-        slow || given_up
-            .iter()
-            .any(|reason| reason.contains("could not be saved")),
+        slow || given_up.iter().any(|reason| reason.contains("could not be saved")),
         "the outage neither delayed a checkpoint nor ended one: {events:#?}"
     );
     let kept = job.verify()?;
@@ -199,10 +174,7 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
         _ => None,
     });
     let from = from.context("it continues")?.to_string();
-    ensure!(
-        kept.last() == Some(&from),
-        "from {from}, and there were {kept:?}"
-    );
+    ensure!(kept.last() == Some(&from), "from {from}, and there were {kept:?}");
     job.verify()?;
     job.same_as_local(shape)?;
     Ok(())
@@ -252,10 +224,7 @@ fn the_applicationmaster_dies_inside_a_commit_and_the_next_run_knows_what_was_do
             false => told.context("a checkpoint before that")?,
         };
         let left = job.verify()?;
-        ensure!(
-            left.last() == Some(&newest),
-            "{point}: {newest} in {left:?}"
-        );
+        ensure!(left.last() == Some(&newest), "{point}: {newest} in {left:?}");
 
         let events = ends_well(job.start(&[], "")?, LIMIT).context(point)?;
         let from = events.iter().find_map(|event| match event {
@@ -265,21 +234,13 @@ fn the_applicationmaster_dies_inside_a_commit_and_the_next_run_knows_what_was_do
         let from = from.context("it continues")?.to_string();
         ensure!(from == newest, "{point}: from {from}");
         job.verify()?;
-        ensure!(
-            job.names("ckpt/.staging/g1")?.is_empty(),
-            "{point}: its orphans are swept"
-        );
+        ensure!(job.names("ckpt/.staging/g1")?.is_empty(), "{point}: its orphans are swept");
         let expected = match &expected {
             Some(expected) => expected,
             None => expected.insert(job.local_model(shape)?),
         };
         let model = job.model()?;
-        ensure!(
-            model == *expected,
-            "{point}: {:?} and not {:?}",
-            sums(&model),
-            sums(expected)
-        );
+        ensure!(model == *expected, "{point}: {:?} and not {:?}", sums(&model), sums(expected));
     }
     Ok(())
 }
@@ -297,17 +258,11 @@ fn quotas_delay_checkpoints_and_keep_the_old_ones() -> Result<()> {
         let before = run.view()?;
         let said = warnings(&run).len();
         run.wait_event("a refusal that names the quota", LIMIT, |_| {
-            warnings(&run)[said..]
-                .iter()
-                .find(|text| text.contains("quota"))
-                .cloned()
+            warnings(&run)[said..].iter().find(|text| text.contains("quota")).cloned()
         })?;
         let kept = job.verify()?;
         let after = trains_on(&mut run)?;
-        ensure!(
-            after.checkpoints_taken == before.checkpoints_taken,
-            "{what}: into what?"
-        );
+        ensure!(after.checkpoints_taken == before.checkpoints_taken, "{what}: into what?");
         ensure!(job.verify()? == kept, "{what}: those that exist stay");
         cluster.set_quota(&job.root, None, None)?;
         checkpoints(&mut run, 1)?;
@@ -320,10 +275,7 @@ fn quotas_delay_checkpoints_and_keep_the_old_ones() -> Result<()> {
     let kept = job.verify()?;
     let ended = job.heddle(&["run", "job.toml"])?;
     ensure!(ended.code == Some(5), "{ended:?}");
-    ensure!(
-        ended.stderr.contains("NameSpace quota"),
-        "in the NameNode's words: {ended:?}"
-    );
+    ensure!(ended.stderr.contains("NameSpace quota"), "in the NameNode's words: {ended:?}");
     ensure!(job.verify()? == kept);
     cluster.set_quota(&job.root, None, None)?;
     Ok(())
@@ -339,20 +291,10 @@ fn safe_mode_delays_checkpoints_and_refuses_beginnings() -> Result<()> {
     cluster.dfsadmin(&["-safemode", "enter"])?;
     let said = warnings(&run).len();
     run.wait_event("a warning that names safe mode", LIMIT, |_| {
-        warnings(&run)[said..]
-            .iter()
-            .find(|text| text.contains("safe mode"))
-            .cloned()
+        warnings(&run)[said..].iter().find(|text| text.contains("safe mode")).cloned()
     })?;
     trains_on(&mut run)?;
-    let other = HdfsJob::local_only(
-        &cluster,
-        "beginning",
-        Shape {
-            local_data: true,
-            ..shape
-        },
-    )?;
+    let other = HdfsJob::local_only(&cluster, "beginning", Shape { local_data: true, ..shape })?;
     let ended = other.heddle(&["run", "job.toml"])?;
     ensure!(ended.code == Some(6), "{ended:?}");
     ensure!(ended.stderr.contains("safe mode"), "{ended:?}");
@@ -368,10 +310,7 @@ fn safe_mode_delays_checkpoints_and_refuses_beginnings() -> Result<()> {
 #[test]
 fn who_may_not_write_there_is_told_so_before_anything_is_trained() -> Result<()> {
     let cluster = cluster()?;
-    let shape = Shape {
-        local_data: true,
-        ..Shape::passes(1)
-    };
+    let shape = Shape { local_data: true, ..Shape::passes(1) };
     let mut job = HdfsJob::new(&cluster, "denied", shape)?;
     job.user = "mallory";
     let ended = job.heddle(&["run", "job.toml"])?;
@@ -389,9 +328,7 @@ fn an_output_that_another_is_writing_is_refused_before_anything_is_trained() -> 
     let runtime = tokio::runtime::Runtime::new()?;
     let open = runtime.block_on(async {
         storage.mkdir(&path, Mode::DIR).await?;
-        let mut writer = storage
-            .create(&path.join("MODEL.json")?, Mode::FILE)
-            .await?;
+        let mut writer = storage.create(&path.join("MODEL.json")?, Mode::FILE).await?;
         writer.write(Bytes::from_static(b"{")).await?;
         writer.sync().await?;
         anyhow::Ok(writer)
@@ -414,16 +351,12 @@ fn a_pipeline_whose_first_datanode_dies_costs_one_try_of_a_file() -> Result<()> 
     runtime.block_on(async {
         // Connections for reading live on for some seconds after their use.
         let mut writer = storage.create(&place(0)?, Mode::FILE).await?;
-        writer
-            .write(Bytes::copy_from_slice(&data[..1 << 20]))
-            .await?;
+        writer.write(Bytes::copy_from_slice(&data[..1 << 20])).await?;
         writer.sync().await?;
         let head = wait_until("one data connection", LIMIT, || cluster.pipeline_head())?;
         cluster.kill(Daemon::DataNode(head))?;
         let mut ended = async {
-            writer
-                .write(Bytes::copy_from_slice(&data[1 << 20..]))
-                .await?;
+            writer.write(Bytes::copy_from_slice(&data[1 << 20..])).await?;
             writer.sync().await?;
             writer.close().await
         }
@@ -457,20 +390,14 @@ async fn put(storage: &dyn Storage, path: &StorePath, data: &[u8]) -> Result<(),
 #[test]
 fn encryption_zone_is_named_before_anything_is_written() -> Result<()> {
     let cluster = cluster()?;
-    let shape = Shape {
-        local_data: true,
-        ..Shape::passes(1)
-    };
+    let shape = Shape { local_data: true, ..Shape::passes(1) };
     let job = HdfsJob::new(&cluster, "zone", shape)?;
     let tool = |class: &str, arguments: &[&str]| -> Result<()> {
         let output = cluster.java(class).args(arguments).output()?;
         ensure!(output.status.success(), "{class} {arguments:?}: {output:?}");
         Ok(())
     };
-    tool(
-        "org.apache.hadoop.crypto.key.KeyShell",
-        &["create", "of-the-zone"],
-    )?;
+    tool("org.apache.hadoop.crypto.key.KeyShell", &["create", "of-the-zone"])?;
     // A NameNode reads the file of keys when it starts.
     let namenode = Daemon::NameNode(1);
     cluster.kill(namenode)?;
@@ -491,20 +418,14 @@ fn encryption_zone_is_named_before_anything_is_written() -> Result<()> {
         "{ended:?}"
     );
     let left = cluster.dfs("alice", &["-ls", "/zone"])?;
-    ensure!(
-        !String::from_utf8_lossy(&left).contains("ckpt"),
-        "{}",
-        String::from_utf8_lossy(&left)
-    );
+    ensure!(!String::from_utf8_lossy(&left).contains("ckpt"), "{}", String::from_utf8_lossy(&left));
     // A file that others put there is named as well.
     let storage = cluster.storage("alice")?;
     let file = job.path().join("secret.libsvm");
     std::fs::write(&file, "1 1:1\n")?;
     let local = file.display().to_string();
     cluster.dfs("alice", &["-put", &local, "/zone/secret.libsvm"])?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let path = StorePath::parse("/zone/secret.libsvm")?;
     let opened = runtime.block_on(storage.open(&path, 0));
     let error = format!("{:#}", anyhow::Error::from(opened.err().context("opened")?));

@@ -92,10 +92,7 @@ async fn hadoop_reads_what_we_wrote_and_we_read_what_it_wrote() -> Result<()> {
         let more = more.iter().map(String::as_str);
         let arguments: Vec<&str> = arguments.iter().copied().chain(more).collect();
         let last = (!last.is_empty()).then_some(last);
-        cluster.dfs(
-            "alice",
-            &arguments.into_iter().chain(last).collect::<Vec<_>>(),
-        )
+        cluster.dfs("alice", &arguments.into_iter().chain(last).collect::<Vec<_>>())
     };
     let block = format!("dfs.blocksize={BLOCK}");
     run(&["-D", &block, "-put"], &puts, theirs.root.as_str())?;
@@ -108,19 +105,10 @@ async fn hadoop_reads_what_we_wrote_and_we_read_what_it_wrote() -> Result<()> {
     run(&["-get"], &all(&ours), &got.to_string_lossy())?;
     for len in LENGTHS {
         let name = len.to_string();
-        ensure!(
-            fs::read(got.join(&name))? == bytes(len),
-            "-get of {len} bytes"
-        );
+        ensure!(fs::read(got.join(&name))? == bytes(len), "-get of {len} bytes");
         let status = theirs.storage.stat(&theirs.at(&name)?).await?;
-        ensure!(
-            status.bytes == len as u64 && status.kind == Kind::File,
-            "{status:?}"
-        );
-        ensure!(
-            theirs.get(&name, 0).await? == bytes(len),
-            "we read {len} bytes of -put"
-        );
+        ensure!(status.bytes == len as u64 && status.kind == Kind::File, "{status:?}");
+        ensure!(theirs.get(&name, 0).await? == bytes(len), "we read {len} bytes of -put");
         let from = len / 3;
         ensure!(theirs.get(&name, from as u64).await? == bytes(len)[from..]);
     }
@@ -156,18 +144,9 @@ async fn files_of_any_length_read_back_as_written() -> Result<()> {
         ensure!(place.storage.stat(&path).await?.bytes == len as u64);
         ensure!(place.get(&name, 0).await? == data, "{len} bytes");
         let from = len / 3;
-        ensure!(
-            place.get(&name, from as u64).await? == data[from..],
-            "{len} bytes from {from}"
-        );
-        ensure!(
-            place.get(&name, len as u64 + 10).await?.is_empty(),
-            "beyond the end of {len}"
-        );
-        let some = place
-            .storage
-            .read_range(&path, from as u64, len / 2)
-            .await?;
+        ensure!(place.get(&name, from as u64).await? == data[from..], "{len} bytes from {from}");
+        ensure!(place.get(&name, len as u64 + 10).await?.is_empty(), "beyond the end of {len}");
+        let some = place.storage.read_range(&path, from as u64, len / 2).await?;
         ensure!(some == data[from..from + len / 2]);
         let error = place.storage.read_range(&path, from as u64, len).await;
         ensure!(
@@ -214,10 +193,7 @@ async fn reasons_are_told_apart() -> Result<()> {
     let opened = storage.open(&none, 0).await.map(drop).map_err(reason);
     ensure!(opened == Err(Reason::NotFound), "{opened:?}");
     let opened = storage.open(&dir, 0).await.map(drop);
-    ensure!(
-        opened.as_ref().is_err_and(|error| !error.is_retryable()),
-        "{opened:?}"
-    );
+    ensure!(opened.as_ref().is_err_and(|error| !error.is_retryable()), "{opened:?}");
     Ok(())
 }
 
@@ -304,21 +280,15 @@ async fn a_file_is_replaced_by_another_whole_one() -> Result<()> {
     place.put("model", b"the old one").await?;
     for (draft, target) in [("draft", "model"), ("other-draft", "other")] {
         place.put(draft, b"new").await?;
-        storage
-            .replace(&place.at(draft)?, &place.at(target)?)
-            .await?;
+        storage.replace(&place.at(draft)?, &place.at(target)?).await?;
         ensure!(place.get(target, 0).await? == b"new", "{target}");
         let gone = storage.stat(&place.at(draft)?).await;
         ensure!(gone.is_err_and(|error| error.is_not_found()), "{draft}");
     }
     storage.mkdir(&place.at("dir")?, Mode::DIR).await?;
-    let onto_a_directory = storage
-        .replace(&place.at("other")?, &place.at("dir")?)
-        .await;
+    let onto_a_directory = storage.replace(&place.at("other")?, &place.at("dir")?).await;
     ensure!(onto_a_directory.is_err(), "a directory was replaced");
-    let missing = storage
-        .replace(&place.at("none")?, &place.at("other")?)
-        .await;
+    let missing = storage.replace(&place.at("none")?, &place.at("other")?).await;
     ensure!(missing.is_err_and(|error| error.error().is_not_found()));
     ensure!(place.get("other", 0).await? == b"new");
     Ok(())

@@ -40,29 +40,20 @@ fn the_quick_start_runs_on_hdfs_and_ends_with_the_line_that_it_ends_with_locally
         ensure!(line.starts_with("test  log-loss 0."), "{line}");
         Ok(line.to_owned())
     };
-    let here = run(
-        &format!("{local}/place"),
-        &example.join("data").display().to_string(),
-    )?;
+    let here = run(&format!("{local}/place"), &example.join("data").display().to_string())?;
     let root = format!("hdfs://{}", job.root);
     let there = run(&root, &format!("{root}/quick"))?;
     ensure!(here == there, "{here} here, {there} on HDFS");
 
     ensure!(job.verify()?.len() == 3, "checkpoint.keep is 3");
     // 8 shards, a manifest, three checkpoints.
-    ensure!(
-        job.md5sum()? == 27,
-        "every file has a sidecar that md5sum takes"
-    );
+    ensure!(job.md5sum()? == 27, "every file has a sidecar that md5sum takes");
     Ok(())
 }
 
 #[test]
 fn a_failover_of_the_namenodes_during_the_run_costs_no_checkpoint_and_no_byte() -> Result<()> {
-    let cluster = Cluster::start(Options {
-        namenodes: 2,
-        ..Options::hdfs()
-    })?;
+    let cluster = Cluster::start(Options { namenodes: 2, ..Options::hdfs() })?;
     let shape = Shape::passes(8);
     let job = HdfsJob::new(&cluster, "failover", shape)?;
     let mut run = job.start(&[], "pause:30")?;
@@ -73,10 +64,7 @@ fn a_failover_of_the_namenodes_during_the_run_costs_no_checkpoint_and_no_byte() 
     let after = run.wait_for("checkpoints by the other NameNode", LIMIT, |view| {
         view.checkpoints_taken >= before.checkpoints_taken + 3
     })?;
-    ensure!(
-        after.rows > before.rows && after.recoveries.is_empty(),
-        "{after:#?}"
-    );
+    ensure!(after.rows > before.rows && after.recoveries.is_empty(), "{after:#?}");
     let events = ends_well(run, LIMIT)?;
     ensure!(commits(&events) >= 5);
     ensure!(job.verify()?.len() == 3);

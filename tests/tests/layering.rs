@@ -83,21 +83,15 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
 #[test]
 fn dependencies_point_one_way() {
     let metadata = metadata();
-    let ours: BTreeSet<_> = metadata
-        .workspace_packages()
-        .iter()
-        .map(|package| package.name.to_string())
-        .collect();
+    let ours: BTreeSet<_> =
+        metadata.workspace_packages().iter().map(|package| package.name.to_string()).collect();
     let arrows = arrows();
     for package in metadata.workspace_packages() {
         if package.name == "heddle-tests" {
             continue;
         }
         let allowed = arrows.get(package.name.as_str()).unwrap_or_else(|| {
-            panic!(
-                "{} has no place in the layering; give it one here",
-                package.name
-            )
+            panic!("{} has no place in the layering; give it one here", package.name)
         });
         for dependency in &package.dependencies {
             let outside_tests = dependency.kind != DependencyKind::Development;
@@ -118,30 +112,16 @@ fn the_pure_crates_have_no_runtime_below_them() {
     let metadata = metadata();
     for name in ["heddle-am-core", "heddle-shard", "heddle-protocol"] {
         let below = everything_below(&metadata, name);
-        for runtime in [
-            "tokio",
-            "hyper",
-            "mio",
-            "socket2",
-            "async-std",
-            "smol",
-            "rayon",
-        ] {
+        for runtime in ["tokio", "hyper", "mio", "socket2", "async-std", "smol", "rayon"] {
             assert!(!below.contains(runtime), "{name} has {runtime} below it");
         }
     }
 }
 
 fn everything_below(metadata: &Metadata, name: &str) -> BTreeSet<String> {
-    let resolve = metadata
-        .resolve
-        .as_ref()
-        .expect("metadata was asked for with dependencies");
-    let name_of: BTreeMap<_, _> = metadata
-        .packages
-        .iter()
-        .map(|package| (&package.id, package.name.to_string()))
-        .collect();
+    let resolve = metadata.resolve.as_ref().expect("metadata was asked for with dependencies");
+    let name_of: BTreeMap<_, _> =
+        metadata.packages.iter().map(|package| (&package.id, package.name.to_string())).collect();
     let root = metadata
         .packages
         .iter()
@@ -150,16 +130,11 @@ fn everything_below(metadata: &Metadata, name: &str) -> BTreeSet<String> {
     let mut below = BTreeSet::new();
     let mut open = vec![&root.id];
     while let Some(id) = open.pop() {
-        let node = resolve
-            .nodes
-            .iter()
-            .find(|node| &node.id == id)
-            .expect("every package is resolved");
+        let node =
+            resolve.nodes.iter().find(|node| &node.id == id).expect("every package is resolved");
         for dependency in &node.deps {
-            let real = dependency
-                .dep_kinds
-                .iter()
-                .any(|kind| kind.kind != DependencyKind::Development);
+            let real =
+                dependency.dep_kinds.iter().any(|kind| kind.kind != DependencyKind::Development);
             if real && below.insert(name_of[&dependency.pkg].clone()) {
                 open.push(&dependency.pkg);
             }
@@ -177,9 +152,7 @@ fn the_machines_of_client_and_agent_name_no_runtime_socket_or_clock() {
         let machines: Vec<_> = rust_files(&root.join(folder))
             .into_iter()
             .filter(|file| {
-                !file
-                    .components()
-                    .any(|part| shells.iter().any(|shell| part.as_os_str() == *shell))
+                !file.components().any(|part| shells.iter().any(|shell| part.as_os_str() == *shell))
             })
             .collect();
         assert!(!machines.is_empty(), "{folder} has no machine");
@@ -240,11 +213,8 @@ fn the_promised_crates_are_direct_dependencies_and_used() {
         assert!(!users.is_empty(), "no package depends on {name}");
         let module = name.replace('-', "_").replace("md_5", "md5");
         let used = users.iter().any(|package| {
-            let folder = package
-                .manifest_path
-                .parent()
-                .expect("a manifest lies in a folder")
-                .join("src");
+            let folder =
+                package.manifest_path.parent().expect("a manifest lies in a folder").join("src");
             rust_files(folder.as_std_path()).iter().any(|file| {
                 std::fs::read_to_string(file)
                     .is_ok_and(|text| text.contains(&format!("{module}::")))

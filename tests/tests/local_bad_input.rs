@@ -36,17 +36,10 @@ fn run(dir: &Path, arguments: &[&str]) -> Ended {
 fn refused(dir: &Path, ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.code, Some(code), "{ended:?}");
     for word in words {
-        assert!(
-            ended.stderr.contains(word),
-            "{word:?} is not said: {}",
-            ended.stderr
-        );
+        assert!(ended.stderr.contains(word), "{word:?} is not said: {}", ended.stderr);
     }
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
-    assert!(
-        !dir.join("model/MODEL.json").exists(),
-        "something was published"
-    );
+    assert!(!dir.join("model/MODEL.json").exists(), "something was published");
 }
 
 /// Committed checkpoints of a directory.
@@ -103,16 +96,9 @@ fn bad_records_may_be_skipped_or_set_aside_and_are_counted() {
         let path = dir.path().join("data/train-000.libsvm");
         let text = std::fs::read_to_string(&path).expect("readable") + "what is this\n";
         std::fs::write(&path, text).expect("written");
-        let ended = run(
-            dir.path(),
-            &["--set", &format!("data.bad-records={policy}")],
-        );
+        let ended = run(dir.path(), &["--set", &format!("data.bad-records={policy}")]);
         assert_eq!(ended.code, Some(0), "{policy}: {ended:?}");
-        assert!(
-            ended.stderr.contains("train-000.libsvm:51"),
-            "{policy}: {}",
-            ended.stderr
-        );
+        assert!(ended.stderr.contains("train-000.libsvm:51"), "{policy}: {}", ended.stderr);
     }
     let dir = good();
     let path = dir.path().join("data/train-000.libsvm");
@@ -166,16 +152,10 @@ fn an_existing_model_is_kept_unless_told_otherwise() {
     let ended = run(dir.path(), &["--fresh"]);
     assert_eq!(ended.code, Some(7), "{ended:?}");
     assert!(ended.stderr.contains("--overwrite"), "{}", ended.stderr);
-    assert_eq!(
-        std::fs::read(dir.path().join("model/MODEL.json")).expect("kept"),
-        before
-    );
+    assert_eq!(std::fs::read(dir.path().join("model/MODEL.json")).expect("kept"), before);
     let ended = run(dir.path(), &["--fresh", "--overwrite"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_ne!(
-        std::fs::read(dir.path().join("model/MODEL.json")).expect("replaced"),
-        before
-    );
+    assert_ne!(std::fs::read(dir.path().join("model/MODEL.json")).expect("replaced"), before);
 }
 
 #[test]
@@ -185,11 +165,7 @@ fn a_finished_run_is_not_run_again_and_says_what_to_do() {
     let before = std::fs::read(dir.path().join("model/MODEL.json")).expect("published");
     let ended = run(dir.path(), &["--overwrite"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(
-        ended.stderr.contains("this job is finished"),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.stderr.contains("this job is finished"), "{}", ended.stderr);
     assert!(ended.stderr.contains("--fresh"), "{}", ended.stderr);
     let after = std::fs::read(dir.path().join("model/MODEL.json")).expect("kept");
     assert_eq!(before, after, "nothing is published again");
@@ -200,27 +176,18 @@ fn ports_that_are_taken_are_exit_7_and_named() {
     let dir = good();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("bound").port();
-    let ended = run(
-        dir.path(),
-        &["--set", &format!("network.ports={port}-{port}")],
-    );
+    let ended = run(dir.path(), &["--set", &format!("network.ports={port}-{port}")]);
     refused(dir.path(), &ended, 7, &["network.ports"]);
 }
 
 #[test]
 fn unwritable_places_are_named() {
     // Root may write everywhere, so the places are files where folders are needed.
-    for (key, file) in [
-        ("checkpoint.dir", "ckpt-file"),
-        ("output.model", "model-file"),
-    ] {
+    for (key, file) in [("checkpoint.dir", "ckpt-file"), ("output.model", "model-file")] {
         let dir = good();
         std::fs::write(dir.path().join(file), "in the way").expect("written");
         let ended = run(dir.path(), &["--set", &format!("{key}={file}/below")]);
         refused(dir.path(), &ended, 7, &[file]);
-        assert_eq!(
-            std::fs::read_to_string(dir.path().join(file)).expect("kept"),
-            "in the way"
-        );
+        assert_eq!(std::fs::read_to_string(dir.path().join(file)).expect("kept"), "in the way");
     }
 }

@@ -45,11 +45,8 @@ fn folder(consistency: &str) -> tempfile::TempDir {
 fn counts(dir: &Path) -> Vec<f32> {
     let published = std::fs::read(dir.join("model/MODEL.json")).expect("a published model");
     let published = heddle_protocol::model::ModelFile::from_json(&published).expect("a model file");
-    let file = published
-        .files
-        .iter()
-        .find(|file| file.name.ends_with(".safetensors"))
-        .expect("written");
+    let file =
+        published.files.iter().find(|file| file.name.ends_with(".safetensors")).expect("written");
     let bytes =
         std::fs::read(dir.join("model").join(&published.dir).join(&file.name)).expect("a file");
     let header_bytes = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
@@ -96,10 +93,8 @@ fn count_with_kills(consistency: &str, kills: u32) -> (Vec<f32>, JobView) {
         };
         kill9(pid_of(&view, slot).expect("it runs")).expect("it was alive");
         let known = view.recoveries.len();
-        run.wait_for("the loss is noticed", LIMIT, |view| {
-            view.recoveries.len() > known
-        })
-        .expect("noticed");
+        run.wait_for("the loss is noticed", LIMIT, |view| view.recoveries.len() > known)
+            .expect("noticed");
         std::thread::sleep(Duration::from_millis(lot.below(100)));
     }
     let (code, events, stderr) = run.finish(LIMIT).expect("the run ends");
@@ -110,11 +105,8 @@ fn count_with_kills(consistency: &str, kills: u32) -> (Vec<f32>, JobView) {
 fn exact(consistency: &str) {
     let (rows, view) = count_with_kills(consistency, 12);
     assert_eq!(rows.len() as u64, FILES * SAMPLES);
-    let wrong: Vec<_> = rows
-        .iter()
-        .enumerate()
-        .filter(|(_, count)| **count != PASSES as f32)
-        .collect();
+    let wrong: Vec<_> =
+        rows.iter().enumerate().filter(|(_, count)| **count != PASSES as f32).collect();
     assert!(
         wrong.is_empty(),
         "{} rows are wrong: {:?}",
@@ -140,18 +132,11 @@ fn an_undisturbed_count_is_exact_and_its_checkpoints_pass_md5sum() {
     let dir = folder("asp");
     let ended = heddle(dir.path(), &["run", "job.toml"]).expect("heddle starts");
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(
-        counts(dir.path())
-            .iter()
-            .all(|count| *count == PASSES as f32)
-    );
+    assert!(counts(dir.path()).iter().all(|count| *count == PASSES as f32));
     let mut checked = 0;
     for entry in std::fs::read_dir(dir.path().join("ckpt")).expect("checkpoints") {
         let path = entry.expect("readable").path();
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if name.starts_with('g') {
             let output = std::process::Command::new("sh")
                 .args(["-c", "md5sum --strict -c *.md5"])

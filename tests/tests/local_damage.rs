@@ -25,11 +25,7 @@ fn newest(dir: &Path) -> PathBuf {
     let mut folders: Vec<(u32, PathBuf)> = entries
         .filter_map(|entry| {
             let path = entry.ok()?.path();
-            let (_, number) = path
-                .file_name()?
-                .to_str()?
-                .strip_prefix('g')?
-                .split_once("-c")?;
+            let (_, number) = path.file_name()?.to_str()?.strip_prefix('g')?.split_once("-c")?;
             Some((number.parse().ok()?, path))
         })
         .collect();
@@ -41,10 +37,7 @@ fn shard_file(folder: &Path) -> PathBuf {
     let entries = std::fs::read_dir(folder).expect("files");
     let mut files: Vec<_> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "ckpt")
-        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "ckpt"))
         .collect();
     files.sort();
     files.remove(0)
@@ -52,14 +45,8 @@ fn shard_file(folder: &Path) -> PathBuf {
 
 /// Goes on for two more passes.
 fn go_on(dir: &Path, more: &[&str]) -> Ended {
-    let mut arguments = vec![
-        "run",
-        "job.toml",
-        "--resume",
-        "--overwrite",
-        "--set",
-        "data.passes=5",
-    ];
+    let mut arguments =
+        vec!["run", "job.toml", "--resume", "--overwrite", "--set", "data.passes=5"];
     arguments.extend(more);
     heddle(dir, &arguments).expect("heddle starts")
 }
@@ -73,18 +60,10 @@ fn a_changed_byte_leads_to_an_older_checkpoint_loudly() {
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     std::fs::write(&file, bytes).expect("written");
-    let name = file
-        .file_name()
-        .and_then(|name| name.to_str())
-        .expect("a name")
-        .to_owned();
+    let name = file.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
     let ended = go_on(dir.path(), &[]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(
-        ended.stderr.contains(&name),
-        "the file is named: {}",
-        ended.stderr
-    );
+    assert!(ended.stderr.contains(&name), "the file is named: {}", ended.stderr);
     assert!(!folder.exists(), "the damaged checkpoint is out of the way");
     let verified = heddle(dir.path(), &["checkpoint", "verify", "ckpt"]).expect("heddle starts");
     assert_eq!(verified.code, Some(0), "{verified:?}");

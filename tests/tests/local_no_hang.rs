@@ -94,11 +94,7 @@ fn cuts_ordered_at_any_time_of_an_uneven_job_are_taken() {
         let view = ended(run);
         let rows = 2 * (900 + 18);
         // In ASP a second trainer may compute the long task's end too; what it pushes counts once.
-        assert!(
-            view.rows >= rows && (consistency == "asp" || view.rows == rows),
-            "{}",
-            view.rows
-        );
+        assert!(view.rows >= rows && (consistency == "asp" || view.rows == rows), "{}", view.rows);
     }
 }
 
@@ -111,18 +107,14 @@ fn a_trainer_that_dies_in_a_cut_and_its_successor_that_joins_hold_nobody_up() {
         checkpoint_now(dir.path(), &run);
         kill9(victim).expect("it was alive");
         run.wait_for("a successor", LIMIT, |view| {
-            view.recoveries
-                .iter()
-                .any(|recovery| recovery.slot == Some(Slot::trainer(1)))
+            view.recoveries.iter().any(|recovery| recovery.slot == Some(Slot::trainer(1)))
                 && pid_of(view, Slot::trainer(1)).is_ok_and(|pid| pid != victim)
         })
         .expect("it is replaced");
         let taken = run.view().expect("it runs").checkpoints_taken;
         checkpoint_now(dir.path(), &run);
-        run.wait_for("a checkpoint after it", LIMIT, |view| {
-            view.checkpoints_taken > taken
-        })
-        .expect("cuts are taken again");
+        run.wait_for("a checkpoint after it", LIMIT, |view| view.checkpoints_taken > taken)
+            .expect("cuts are taken again");
         ended(run);
     }
 }
@@ -132,26 +124,18 @@ fn the_recovery_of_a_pserver_is_told_in_five_rows() {
     let (dir, mut run) = uneven("bsp", 2);
     let view = training(&mut run, 1);
     checkpoint_now(dir.path(), &run);
-    run.wait_for("a checkpoint", LIMIT, |now| {
-        now.checkpoints_taken > view.checkpoints_taken
-    })
-    .expect("the cut becomes a checkpoint");
+    run.wait_for("a checkpoint", LIMIT, |now| now.checkpoints_taken > view.checkpoints_taken)
+        .expect("the cut becomes a checkpoint");
     let victim = pid_of(&view, Slot::pserver(0)).expect("it runs");
     let kill = Instant::now();
     kill9(victim).expect("it was alive");
-    run.wait_for("noticed", LIMIT, |view| !view.recoveries.is_empty())
-        .expect("noticed");
+    run.wait_for("noticed", LIMIT, |view| !view.recoveries.is_empty()).expect("noticed");
     let noticed = kill.elapsed();
     let view = run
-        .wait_for("recovered", LIMIT, |view| {
-            view.recoveries.iter().all(|recovery| recovery.done)
-        })
+        .wait_for("recovered", LIMIT, |view| view.recoveries.iter().all(|recovery| recovery.done))
         .expect("recovered");
     // The page is renewed five times a second, which both figures include.
-    println!(
-        "noticed after {noticed:?}, all training after {:?}",
-        kill.elapsed()
-    );
+    println!("noticed after {noticed:?}, all training after {:?}", kill.elapsed());
     let recovery = &view.recoveries[0];
     println!("{recovery:#?}");
     assert_eq!(recovery.epoch_after, recovery.epoch_before.next());

@@ -24,10 +24,7 @@ fn a_pserver_that_trainers_cannot_reach_is_reported_and_replaced() {
     std::fs::write(dir.path().join("job.toml"), text).expect("a job file");
     // Takes connections and answers none, as a firewall that drops packets looks from outside after a while.
     let wall = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    let hook = format!(
-        "detour:pserver-0.1:{}",
-        wall.local_addr().expect("an address")
-    );
+    let hook = format!("detour:pserver-0.1:{}", wall.local_addr().expect("an address"));
     let begun = Instant::now();
     let mut run = Run::start_with(dir.path(), "job.toml", &[], &[("HEDDLE_TEST_HOOK", &hook)])
         .expect("it starts");
@@ -43,10 +40,8 @@ fn a_pserver_that_trainers_cannot_reach_is_reported_and_replaced() {
     );
     let warned = begun.elapsed();
     // Views are made now and then, so the message comes a moment after the event.
-    run.wait_for("the outage in the status", LIMIT, |view| {
-        view.message.contains("pserver-0")
-    })
-    .expect("the status names the pserver");
+    run.wait_for("the outage in the status", LIMIT, |view| view.message.contains("pserver-0"))
+        .expect("the status names the pserver");
     let view = run
         .wait_for("replaced", LIMIT, |view| {
             view.slots
@@ -54,10 +49,7 @@ fn a_pserver_that_trainers_cannot_reach_is_reported_and_replaced() {
                 .any(|slot| slot.slot == Slot::pserver(0) && slot.incarnation > Incarnation(1))
         })
         .expect("the pserver is replaced");
-    assert!(
-        begun.elapsed() > warned + Duration::from_secs(30),
-        "after a limit"
-    );
+    assert!(begun.elapsed() > warned + Duration::from_secs(30), "after a limit");
     for slot in &view.slots {
         assert!(
             slot.slot == Slot::pserver(0) || slot.incarnation == Incarnation(1),
@@ -72,8 +64,5 @@ fn a_pserver_that_trainers_cannot_reach_is_reported_and_replaced() {
     });
     let (state, view) = ended.expect("it ended");
     assert_eq!(state, JobState::Finished);
-    assert!(
-        view.recoveries[0].cause.contains("cannot reach"),
-        "{view:?}"
-    );
+    assert!(view.recoveries[0].cause.contains("cannot reach"), "{view:?}");
 }

@@ -67,19 +67,9 @@ fn rest(mut child: Child) -> (Vec<Event>, Option<i32>) {
 }
 
 fn assert_finished(events: &[Event]) {
+    assert!(matches!(events.first(), Some(Event::Started { .. })), "{:?}", events.first());
     assert!(
-        matches!(events.first(), Some(Event::Started { .. })),
-        "{:?}",
-        events.first()
-    );
-    assert!(
-        matches!(
-            events.last(),
-            Some(Event::Ended {
-                state: JobState::Finished,
-                ..
-            })
-        ),
+        matches!(events.last(), Some(Event::Ended { state: JobState::Finished, .. })),
         "{:?}",
         events.last()
     );
@@ -131,10 +121,8 @@ fn a_run_ends_with_the_last_words_of_its_process() {
 fn a_killed_master_is_told_as_killed() {
     let dir = folder(1_000_000, "");
     let run = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
-    run.wait_event("a pass", LIMIT, |event| {
-        matches!(event, Event::Evaluated(_)).then_some(())
-    })
-    .expect("it trains");
+    run.wait_event("a pass", LIMIT, |event| matches!(event, Event::Evaluated(_)).then_some(()))
+        .expect("it trains");
     kill9(am_pid(dir.path()).expect("it runs")).expect("it was alive");
     let (code, _, stderr) = run.finish(LIMIT).expect("it ends");
     assert_eq!(code, Some(3), "{stderr}");
@@ -145,8 +133,6 @@ fn a_killed_master_is_told_as_killed() {
     // The same command at once: the one before is just going.
     let again = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
     again
-        .wait_event("it goes on", LIMIT, |event| {
-            matches!(event, Event::Evaluated(_)).then_some(())
-        })
+        .wait_event("it goes on", LIMIT, |event| matches!(event, Event::Evaluated(_)).then_some(()))
         .expect("it trains again");
 }

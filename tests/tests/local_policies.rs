@@ -42,12 +42,7 @@ fn job(dir: &Path, name: &str, more: &str) -> String {
 fn model(dir: &Path, name: &str) -> BTreeMap<String, Vec<u8>> {
     let root = dir.join(format!("model-{name}"));
     ["model.safetensors", "model.txt"]
-        .map(|file| {
-            (
-                file.to_owned(),
-                std::fs::read(root.join(file)).expect("published"),
-            )
-        })
+        .map(|file| (file.to_owned(), std::fs::read(root.join(file)).expect("published")))
         .into()
 }
 
@@ -97,10 +92,8 @@ fn two_pservers_and_then_all_of_them_die_at_once_and_no_byte_changes() {
     for losses in [vec![0, 2], vec![0, 1, 2]] {
         let view = training(&mut run, taken);
         let slots: Vec<Slot> = losses.into_iter().map(Slot::pserver).collect();
-        let pids: Vec<_> = slots
-            .iter()
-            .map(|slot| pid_of(&view, *slot).expect("it runs"))
-            .collect();
+        let pids: Vec<_> =
+            slots.iter().map(|slot| pid_of(&view, *slot).expect("it runs")).collect();
         for pid in &pids {
             kill9(*pid).expect("it was alive");
         }
@@ -116,10 +109,7 @@ fn two_pservers_and_then_all_of_them_die_at_once_and_no_byte_changes() {
             .expect("it recovers");
         let trainers = |view: &JobView| -> Vec<u32> {
             let places = view.slots.iter();
-            places
-                .filter(|place| place.slot.role == Role::Trainer)
-                .map(|place| place.pid)
-                .collect()
+            places.filter(|place| place.slot.role == Role::Trainer).map(|place| place.pid).collect()
         };
         assert_eq!(trainers(&after), trainers(&view), "trainers survive");
         taken = after.checkpoints_taken + 1;
@@ -178,10 +168,7 @@ fn checkpoints_are_written_no_faster_than_their_bandwidth() {
             taken.bytes,
             taken.took_ms
         );
-        println!(
-            "{} bytes in {} ms, at least {least_ms} ms",
-            taken.bytes, taken.took_ms
-        );
+        println!("{} bytes in {} ms, at least {least_ms} ms", taken.bytes, taken.took_ms);
     }
 }
 
@@ -207,15 +194,8 @@ fn a_run_goes_on_with_another_number_of_pservers_and_gives_the_same_bytes() {
         arguments.push("--resume");
         let mut run = Run::start_with(dir.path(), &file, &arguments, &SLOW).expect("it starts");
         let view = training(&mut run, 1);
-        let pservers = view
-            .slots
-            .iter()
-            .filter(|place| place.slot.role == Role::Pserver)
-            .count();
-        assert!(
-            count.ends_with(&pservers.to_string()),
-            "{pservers}, {count}"
-        );
+        let pservers = view.slots.iter().filter(|place| place.slot.role == Role::Pserver).count();
+        assert!(count.ends_with(&pservers.to_string()), "{pservers}, {count}");
         if count.ends_with('1') {
             nix::sys::signal::kill(run.pid(), nix::sys::signal::Signal::SIGINT).expect("it runs");
             let (code, ..) = run.finish(LIMIT).expect("it stops");
@@ -229,9 +209,8 @@ fn a_run_goes_on_with_another_number_of_pservers_and_gives_the_same_bytes() {
 
 /// Data on which a huge rate makes weights overflow in some steps.
 fn diverging(dir: &Path) -> String {
-    let rows: String = (0..400)
-        .map(|n| format!("{} 1:3e30 2:-3e30 {}:1\n", n % 2, 3 + n % 7))
-        .collect();
+    let rows: String =
+        (0..400).map(|n| format!("{} 1:3e30 2:-3e30 {}:1\n", n % 2, 3 + n % 7)).collect();
     std::fs::write(dir.join("data/train-000.libsvm"), rows).expect("written");
     job(dir, "nan", "")
 }
@@ -278,11 +257,7 @@ fn training_ends_early_when_the_test_loss_gets_no_better() {
         "model.optimizer={ kind = \"sgd\", rate = 30.0 }",
     ];
     let (view, _) = finished(Run::start(dir.path(), &file, &arguments).expect("it starts"));
-    let losses: Vec<f64> = view
-        .evaluations
-        .iter()
-        .map(|scores| scores.log_loss)
-        .collect();
+    let losses: Vec<f64> = view.evaluations.iter().map(|scores| scores.log_loss).collect();
     assert!(losses.len() < 60, "{losses:?}");
     let (before, lately) = losses.split_at(losses.len() - 2);
     let best = before.iter().copied().fold(f64::INFINITY, f64::min);
@@ -301,10 +276,7 @@ fn quarantined(dir: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.expect("listed").path();
         if path.is_dir() {
             quarantined(&path, found);
-        } else if path
-            .parent()
-            .is_some_and(|parent| parent.ends_with("bad-records"))
-        {
+        } else if path.parent().is_some_and(|parent| parent.ends_with("bad-records")) {
             found.push(path);
         }
     }
@@ -318,28 +290,16 @@ fn quarantined_records_lie_beside_the_logs_with_their_places() {
     text.push_str("1 7:oops\n0 8:1\nwhat is this\n");
     std::fs::write(&path, text).expect("written");
     let file = job(dir.path(), "bad", "");
-    let arguments = [
-        "run",
-        &file,
-        "--set",
-        "data.bad-records=quarantine",
-        "--set",
-        "data.passes=2",
-    ];
+    let arguments =
+        ["run", &file, "--set", "data.bad-records=quarantine", "--set", "data.passes=2"];
     let ended = heddle(dir.path(), &arguments).expect("heddle starts");
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let told = ended
-        .stdout
-        .lines()
-        .find(|line| line.starts_with("bad records "))
-        .expect("told");
+    let told = ended.stdout.lines().find(|line| line.starts_with("bad records ")).expect("told");
     assert!(told.contains(" 2, written to "), "{told}");
     let mut files = Vec::new();
     quarantined(&dir.path().join("state/heddle/runs"), &mut files);
-    let mut texts: Vec<String> = files
-        .iter()
-        .map(|file| std::fs::read_to_string(file).expect("readable"))
-        .collect();
+    let mut texts: Vec<String> =
+        files.iter().map(|file| std::fs::read_to_string(file).expect("readable")).collect();
     texts.sort();
     // Two passes; the task of both records, or the tasks of one each.
     let all = texts.concat();
@@ -347,8 +307,5 @@ fn quarantined_records_lie_beside_the_logs_with_their_places() {
         assert_eq!(all.matches(place).count(), 2, "{place} in {all}");
         assert_eq!(all.matches(record).count(), 2, "{record} in {all}");
     }
-    assert!(
-        all.contains("# ") && all.contains("train-001.libsvm:401:5"),
-        "{all}"
-    );
+    assert!(all.contains("# ") && all.contains("train-001.libsvm:401:5"), "{all}");
 }

@@ -96,11 +96,7 @@ fn one_two_and_three_trainers_give_the_same_bytes() {
 /// Kills one slot's process while steps are taken; returns once it is replaced and steps are taken again.
 fn kill_in_a_step(run: &mut Run, slot: Slot) -> (JobView, Duration) {
     let before = running(run);
-    let pids: Vec<_> = before
-        .slots
-        .iter()
-        .map(|place| (place.slot, place.pid))
-        .collect();
+    let pids: Vec<_> = before.slots.iter().map(|place| (place.slot, place.pid)).collect();
     let pid = pid_of(&before, slot).expect("it runs");
     let kill = Instant::now();
     kill9(pid).expect("it was alive");
@@ -117,27 +113,16 @@ fn kill_in_a_step(run: &mut Run, slot: Slot) -> (JobView, Duration) {
     let took = kill.elapsed();
     for (other, pid) in pids {
         if other != slot {
-            let now = after
-                .slots
-                .iter()
-                .find(|place| place.slot == other)
-                .expect("slots stay");
+            let now = after.slots.iter().find(|place| place.slot == other).expect("slots stay");
             assert_eq!(now.pid, pid, "{other} survives a kill of {slot}");
         }
     }
     let recovery = after.recoveries.last().expect("one more").clone();
     assert_eq!(recovery.slot, Some(slot));
     let raised = u32::from(slot.role == Role::Pserver);
-    assert_eq!(
-        recovery.epoch_after.count,
-        recovery.epoch_before.count + raised,
-        "{recovery:?}"
-    );
+    assert_eq!(recovery.epoch_after.count, recovery.epoch_before.count + raised, "{recovery:?}");
     if slot.role == Role::Pserver {
-        assert!(
-            recovery.base.is_some_and(|base| base.number > 0),
-            "{recovery:?}"
-        );
+        assert!(recovery.base.is_some_and(|base| base.number > 0), "{recovery:?}");
     }
     (after, took)
 }
@@ -175,27 +160,16 @@ fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
         };
         rollbacks += u32::from(slot.role == Role::Pserver);
         let (after, took) = kill_in_a_step(&mut run, slot);
-        println!(
-            "kill {kill} of {slot}: {took:?}, now phase {} step {}",
-            after.phase, after.step
-        );
+        println!("kill {kill} of {slot}: {took:?}, now phase {} step {}", after.phase, after.step);
         std::thread::sleep(Duration::from_millis(lot.below(200)));
     }
     let (view, _) = finished(run);
     assert_eq!(model(dir.path(), "killed"), expected);
-    assert_eq!(
-        view.epoch.count, rollbacks,
-        "the epoch counts rollbacks and nothing else"
-    );
+    assert_eq!(view.epoch.count, rollbacks, "the epoch counts rollbacks and nothing else");
     assert_eq!(view.recoveries.len(), 20);
     // A kill costs at most the rows since the last checkpoint (20 steps and what was under way meanwhile).
     let since_checkpoint = 3 * 20 * u64::from(LANES * BATCH);
-    assert!(
-        view.rows >= calm.rows,
-        "{} rows, undisturbed {}",
-        view.rows,
-        calm.rows
-    );
+    assert!(view.rows >= calm.rows, "{} rows, undisturbed {}", view.rows, calm.rows);
     assert!(
         view.rows <= calm.rows + 20 * since_checkpoint,
         "{} rows, undisturbed {}",
@@ -216,10 +190,7 @@ fn deaths_between_the_frames_of_a_step_change_no_byte() {
         let file = job(dir.path(), name, 2);
         let run = Run::start_with(dir.path(), &file, &[], &[("HEDDLE_TEST_HOOK", hook)]);
         let (view, _) = finished(run.expect("it starts"));
-        assert!(
-            !view.recoveries.is_empty(),
-            "{name}: the hook did not strike"
-        );
+        assert!(!view.recoveries.is_empty(), "{name}: the hook did not strike");
         assert_eq!(model(dir.path(), name), expected, "{name}");
     }
 }
@@ -248,9 +219,7 @@ fn both_roles_at_once_and_the_master_may_die() {
     kill9(am).expect("alive");
     heddle_tests::hadoop::wait::wait_until("children stop by themselves", LIMIT, || {
         anyhow::ensure!(
-            !children
-                .iter()
-                .any(|pid| heddle_tests::local::is_alive(*pid)),
+            !children.iter().any(|pid| heddle_tests::local::is_alive(*pid)),
             "some live"
         );
         Ok(())

@@ -63,10 +63,8 @@ fn committed(events: &[Event]) -> Vec<CutId> {
 /// Stops a run that trains, by `how` after `wait`. Returns what it started from and its last checkpoint.
 fn stop(dir: &Path, wait: Duration, how: &dyn Fn(&Run)) -> (Option<CutId>, CutId) {
     let mut run = Run::start(dir, "job.toml", &[]).expect("it starts");
-    run.wait_for("training", LIMIT, |view| {
-        view.state == JobState::Running && view.step.0 > 0
-    })
-    .expect("it trains");
+    run.wait_for("training", LIMIT, |view| view.state == JobState::Running && view.step.0 > 0)
+        .expect("it trains");
     // A moment by lot: the stop must work at all of them.
     std::thread::sleep(wait);
     let am = am_pid(dir).expect("it has an ApplicationMaster");
@@ -79,10 +77,7 @@ fn stop(dir: &Path, wait: Duration, how: &dyn Fn(&Run)) -> (Option<CutId>, CutId
     });
     let (state, message) = ended.unwrap_or_else(|| panic!("no end was told: {stderr}"));
     assert_eq!(state, JobState::Stopped, "{message}; {stderr}");
-    assert!(
-        committed(&events).len() > before,
-        "no last checkpoint: {message}; {stderr}"
-    );
+    assert!(committed(&events).len() > before, "no last checkpoint: {message}; {stderr}");
     assert!(!stderr.contains("without a new checkpoint"), "{stderr}");
     assert!(!is_alive(am), "its ApplicationMaster is gone");
     let from = events.iter().find_map(|event| match event {

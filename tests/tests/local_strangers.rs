@@ -31,10 +31,7 @@ fn folder() -> TempDir {
     // Thousands of connections have an end in this process each.
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limits");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("raised");
-    assert!(
-        hard >= 10_000,
-        "this test holds 6,000 connections: ulimit -Hn is {hard}"
-    );
+    assert!(hard >= 10_000, "this test holds 6,000 connections: ulimit -Hn is {hard}");
     dir
 }
 
@@ -64,16 +61,9 @@ fn training(run: &mut Run) -> JobView {
 /// A figure of `/proc/<pid>/status`, in MiB.
 fn memory_mib(pid: u32, key: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix(key))
-        .expect("a figure");
-    let kib: u64 = line
-        .trim_start_matches(':')
-        .trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .expect("a number");
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("a figure");
+    let kib: u64 =
+        line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().expect("a number");
     kib / 1024
 }
 
@@ -89,12 +79,7 @@ fn recovery(run: &mut Run, slot: Slot) -> Duration {
         .expect("it recovers");
     let last = after.recoveries.last().expect("one more");
     assert_eq!(last.slot, Some(slot));
-    let parts = [
-        last.notice_ms,
-        last.restart_ms,
-        last.load_ms,
-        last.resume_ms,
-    ];
+    let parts = [last.notice_ms, last.restart_ms, last.load_ms, last.resume_ms];
     Duration::from_millis(parts.into_iter().flatten().sum())
 }
 
@@ -137,10 +122,7 @@ fn strangers_hold_up_no_recovery_and_take_no_memory() {
         "recovery of a trainer, a pserver: {quiet:?} quiet, {disturbed:?} with strangers ({opened:?} connections); \
          the ApplicationMaster: {before} MiB before, {after} MiB at most"
     );
-    assert!(
-        after < before + 64,
-        "{before} MiB before, {after} MiB at most"
-    );
+    assert!(after < before + 64, "{before} MiB before, {after} MiB at most");
     for (quiet, disturbed) in quiet.into_iter().zip(disturbed) {
         // 1.5 times, and what a busy machine adds to three short processes' starts.
         let bound = quiet.mul_f64(1.5) + Duration::from_secs(2);

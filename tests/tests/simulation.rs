@@ -72,12 +72,7 @@ fn a_connection_may_break_before_any_event() {
 
 #[test]
 fn a_cluster_may_want_things_back_or_fall_silent_before_any_event() {
-    let faults = [
-        Fault::Preempt,
-        Fault::NodeLeaves,
-        Fault::Scale,
-        Fault::Silence,
-    ];
+    let faults = [Fault::Preempt, Fault::NodeLeaves, Fault::Scale, Fault::Silence];
     at_every_event(["bsp-uneven", "asp-evaluated"], &faults);
 }
 
@@ -91,15 +86,9 @@ fn explore_all_jobs() {
     }
     let per_minute = total.runs as f64 / started.elapsed().as_secs_f64() * 60.0;
     println!("{total}{per_minute:.0} runs a minute");
-    assert!(
-        total.rollbacks > total.runs / 10,
-        "too few of these faults cost anything"
-    );
+    assert!(total.rollbacks > total.runs / 10, "too few of these faults cost anything");
     let idle = total.coverage.idle(&Fault::ALL);
-    assert!(
-        idle.is_empty(),
-        "these faults never changed the course of a job: {idle:?}"
-    );
+    assert!(idle.is_empty(), "these faults never changed the course of a job: {idle:?}");
 }
 
 /// Hashes of the event logs of some seeds of each job.
@@ -124,10 +113,7 @@ fn a_seed_gives_the_same_event_log_in_another_process() {
         return print!("{own}");
     }
     let other = Command::new(std::env::current_exe().expect("this program has a file"))
-        .args([
-            "a_seed_gives_the_same_event_log_in_another_process",
-            "--exact",
-        ])
+        .args(["a_seed_gives_the_same_event_log_in_another_process", "--exact"])
         .args(["--nocapture", "--test-threads", "1"])
         .env("HEDDLE_LOG_HASHES", "1")
         .output()
@@ -151,11 +137,6 @@ fn replay() {
         Ok(faults) => faults.parse::<Schedule>().expect("HEDDLE_FAULTS"),
         Err(_) => explorer.faults(seed, &Fault::ALL, FAULTS_MAX),
     };
-    let report = explorer
-        .replay(seed, &faults)
-        .unwrap_or_else(|failure| panic!("{failure}"));
-    println!(
-        "faults {faults}: {} events, log {:016x}",
-        report.events, report.log_hash
-    );
+    let report = explorer.replay(seed, &faults).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("faults {faults}: {} events, log {:016x}", report.events, report.log_hash);
 }

@@ -18,11 +18,8 @@ const FAULTS_MAX: usize = 6;
 
 /// Defects that need so many things at once that thousands of seeds may miss them; played step by step in
 /// `simulation_schedules`. Tried only where `HEDDLE_MUTATION` names one.
-const RARE: [Mutation; 3] = [
-    Mutation::BarrierByNumber,
-    Mutation::AnyHandOut,
-    Mutation::HeardOnReplacedConnection,
-];
+const RARE: [Mutation; 3] =
+    [Mutation::BarrierByNumber, Mutation::AnyHandOut, Mutation::HeardOnReplacedConnection];
 
 /// Faults that a rare defect needs; all for the others.
 fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
@@ -45,12 +42,9 @@ fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
             Fault::CutOffControl,
         ],
         // Lines that are still on the old connection when the new one registers.
-        Mutation::HeardOnReplacedConnection => &[
-            Fault::BreakControl,
-            Fault::LagControl,
-            Fault::CutOffControl,
-            Fault::Cut,
-        ],
+        Mutation::HeardOnReplacedConnection => {
+            &[Fault::BreakControl, Fault::LagControl, Fault::CutOffControl, Fault::Cut]
+        }
         _ => &Fault::ALL,
     }
 }
@@ -118,20 +112,9 @@ fn every_defect_that_is_put_back_is_found() {
         let seconds = started.elapsed().as_secs();
         match found {
             Some(failure) if only.is_none() => {
-                let Failure {
-                    job,
-                    seed,
-                    faults,
-                    what,
-                    ..
-                } = *failure;
-                let what: String = what
-                    .lines()
-                    .next()
-                    .unwrap_or_default()
-                    .chars()
-                    .take(120)
-                    .collect();
+                let Failure { job, seed, faults, what, .. } = *failure;
+                let what: String =
+                    what.lines().next().unwrap_or_default().chars().take(120).collect();
                 println!(
                     "{name:<28} {runs:>7} {seconds:>6}  {job} {seed}, faults {faults}: {what}"
                 );

@@ -12,10 +12,7 @@ use heddle_tests::simulation::{A, B, Bits, Chance, Job, Scene};
 
 /// Two lanes of four steps, or four tasks of two steps.
 fn job(consistency: Consistency) -> Job {
-    Job {
-        tasks: vec![2, 2, 2, 2],
-        ..Job::small(consistency)
-    }
+    Job { tasks: vec![2, 2, 2, 2], ..Job::small(consistency) }
 }
 
 /// Trainer 1 runs lane 0, trainer 2 lane 1, both about to compute step 0.
@@ -61,10 +58,7 @@ fn whole_task(scene: &mut Scene, number: usize, task: u32, start: u64) {
     }
     scene.task_done(number, task);
     scene.settle(&[number]);
-    let finished = scene
-        .events(number)
-        .iter()
-        .any(|event| matches!(event, Event::Finished { .. }));
+    let finished = scene.events(number).iter().any(|event| matches!(event, Event::Finished { .. }));
     assert!(finished, "task {task} is acknowledged by every shard");
 }
 
@@ -78,16 +72,8 @@ fn a_death_between_the_pushes_to_two_shards_costs_no_bit() {
     scene.settle(&[1]);
     scene.send(2, A, usize::MAX);
     scene.kill(2);
-    assert_eq!(
-        [scene.applied(A), scene.applied(B)],
-        [0; 2],
-        "nobody left step 0"
-    );
-    assert_eq!(
-        scene.take_over(1, 1),
-        Some(0),
-        "so computing again is exact"
-    );
+    assert_eq!([scene.applied(A), scene.applied(B)], [0; 2], "nobody left step 0");
+    assert_eq!(scene.take_over(1, 1), Some(0), "so computing again is exact");
     assert!(scene.compute(1, 1, 0));
     scene.settle(&[1]);
     assert_eq!(scene.bits(), undisturbed(1));
@@ -105,16 +91,8 @@ fn a_death_between_the_dones_to_two_shards_leaves_only_the_missing_one_to_send()
     assert_eq!(scene.send(2, A, 1)[0].kind, Kind::Done);
     scene.kill(2);
     assert_eq!([scene.applied(A), scene.applied(B)], [1, 0]);
-    assert_eq!(
-        scene.take_over(1, 1),
-        Some(1),
-        "the successor does not compute step 0 again"
-    );
-    assert_eq!(
-        scene.bits(),
-        undisturbed(1),
-        "the mean is over the dead trainer's records too"
-    );
+    assert_eq!(scene.take_over(1, 1), Some(1), "the successor does not compute step 0 again");
+    assert_eq!(scene.bits(), undisturbed(1), "the mean is over the dead trainer's records too");
 }
 
 #[test]
@@ -126,14 +104,9 @@ fn a_lane_that_dies_between_staging_its_last_step_and_its_dones_is_ended_by_its_
         scene.send(1, shard, usize::MAX);
         scene.hear(1, shard);
     }
-    let reached = scene
-        .events(1)
-        .iter()
-        .any(|event| matches!(event, Event::Reached { step: Step(3), .. }));
-    assert!(
-        !reached,
-        "staged everywhere is not reached, else nobody would inherit the lane"
-    );
+    let reached =
+        scene.events(1).iter().any(|event| matches!(event, Event::Reached { step: Step(3), .. }));
+    assert!(!reached, "staged everywhere is not reached, else nobody would inherit the lane");
     scene.kill(1);
     scene.settle(&[2]);
     assert_eq!(scene.take_over(2, 0), Some(3));
@@ -155,17 +128,9 @@ fn a_zombie_that_finishes_a_step_beside_its_successor_tears_no_gradient() {
     scene.send(3, A, 1);
     scene.settle(&[1]);
     assert!(fenced(&mut scene, 1), "B was asked by the successor");
-    assert_eq!(
-        [scene.applied(A), scene.applied(B)],
-        [0; 2],
-        "the zombie could not finish"
-    );
+    assert_eq!([scene.applied(A), scene.applied(B)], [0; 2], "the zombie could not finish");
     scene.settle(&[3]);
-    assert_eq!(
-        scene.bits(),
-        undisturbed(1),
-        "the first copy of each part stays"
-    );
+    assert_eq!(scene.bits(), undisturbed(1), "the first copy of each part stays");
     assert!(scene.compute(3, 0, 1), "the successor goes on from there");
 }
 
@@ -178,10 +143,7 @@ fn a_successor_that_pulls_is_not_overtaken_by_the_trainer_before_it() {
     assert_eq!(scene.take_over(3, 0), Some(0));
     scene.settle(&[1]);
     assert!(fenced(&mut scene, 1));
-    assert!(
-        scene.compute(3, 0, 0),
-        "nobody left the values that it needs"
-    );
+    assert!(scene.compute(3, 0, 0), "nobody left the values that it needs");
     scene.settle(&[3]);
     assert_eq!(scene.bits(), undisturbed(1));
 }
@@ -189,9 +151,7 @@ fn a_successor_that_pulls_is_not_overtaken_by_the_trainer_before_it() {
 /// Whether a trainer dropped a lane because shards refused it.
 fn fenced(scene: &mut Scene, number: usize) -> bool {
     let events = scene.events(number);
-    events
-        .iter()
-        .any(|event| matches!(event, Event::LaneFenced { .. }))
+    events.iter().any(|event| matches!(event, Event::LaneFenced { .. }))
 }
 
 /// Lane 1 goes from trainer 2 to trainer 3 while trainer 2 finishes its step. Trainer 3 hears of A "not staged", then
@@ -257,12 +217,7 @@ impl LaneMoves {
         let mut scene = Scene::new(job(Consistency::Bsp));
         TRAINERS.iter().for_each(|number| scene.join(*number));
         (0..2).for_each(|lane| scene.hand_out(1 + lane as usize, lane));
-        Self {
-            scene,
-            chance: Chance::new(seed),
-            todo: BTreeMap::new(),
-            owners: [1, 2],
-        }
+        Self { scene, chance: Chance::new(seed), todo: BTreeMap::new(), owners: [1, 2] }
     }
 
     fn act(&mut self) {
@@ -316,11 +271,7 @@ impl LaneMoves {
                     Event::Compute { lane, step } => {
                         self.todo.insert((number, lane.0), step.0);
                     }
-                    Event::Reached {
-                        unit: Unit::Lane(lane),
-                        step,
-                        ..
-                    } if step.0 < 3 => {
+                    Event::Reached { unit: Unit::Lane(lane), step, .. } if step.0 < 3 => {
                         self.todo.insert((number, lane.0), step.0 + 1);
                     }
                     Event::LaneFenced { grant } => {
@@ -358,11 +309,7 @@ fn a_cut_at_a_job_step_holds_nothing_of_the_next_one() {
     assert!(scene.compute(1, 0, 1));
     scene.send(1, B, usize::MAX);
     scene.cut(B, 1, &CutAt::Steps(Step(1)));
-    assert_eq!(
-        scene.snapped(1),
-        [A, B],
-        "B stands exactly there and snaps at once"
-    );
+    assert_eq!(scene.snapped(1), [A, B], "B stands exactly there and snaps at once");
     scene.end_cut(1, true);
     scene.settle(&[1]);
     assert!(scene.compute(2, 1, 1));
@@ -377,11 +324,7 @@ fn a_cut_at_a_job_step_holds_nothing_of_the_next_one() {
         assert_eq!(scene.take_over(number, number as u32 - 1), Some(1));
     }
     whole_step(&mut scene, 1);
-    assert_eq!(
-        scene.bits(),
-        undisturbed(2),
-        "what was staged before is taken again"
-    );
+    assert_eq!(scene.bits(), undisturbed(2), "what was staged before is taken again");
 }
 
 #[test]
@@ -395,11 +338,7 @@ fn a_cut_beyond_the_end_of_the_phase_is_taken_at_its_end() {
     for shard in [A, B] {
         scene.cut(shard, 2, &CutAt::Steps(Step(4)));
     }
-    assert_eq!(
-        scene.snapped(2).len(),
-        2,
-        "the final cut finds everybody there already"
-    );
+    assert_eq!(scene.snapped(2).len(), 2, "the final cut finds everybody there already");
 }
 
 #[test]
@@ -470,11 +409,7 @@ fn a_step_torn_by_a_death_is_finished_and_every_part_counts_once() {
         scene.send(1, A, frames);
         scene.kill(1);
         whole_task(&mut scene, 2, 0, 0);
-        assert_eq!(
-            scene.counts()[..2],
-            [1.0, 1.0],
-            "killed behind frame {frames}"
-        );
+        assert_eq!(scene.counts()[..2], [1.0, 1.0], "killed behind frame {frames}");
     }
 }
 
@@ -535,23 +470,11 @@ fn a_task_is_done_only_when_every_shard_marks_it() {
     scene.task_done(1, 0);
     scene.send(1, B, usize::MAX);
     scene.hear(1, B);
-    assert!(
-        !scene
-            .events(1)
-            .iter()
-            .any(|event| matches!(event, Event::Finished { .. }))
-    );
+    assert!(!scene.events(1).iter().any(|event| matches!(event, Event::Finished { .. })));
     scene.kill(1);
-    assert_eq!(
-        [A, B].map(|shard| scene.task_on(shard, 0)),
-        [Some((2, false)), Some((0, true))]
-    );
+    assert_eq!([A, B].map(|shard| scene.task_on(shard, 0)), [Some((2, false)), Some((0, true))]);
     whole_task(&mut scene, 2, 0, 0);
-    assert_eq!(
-        scene.counts()[..2],
-        [1.0, 1.0],
-        "shards refuse what they have"
-    );
+    assert_eq!(scene.counts()[..2], [1.0, 1.0], "shards refuse what they have");
 }
 
 #[test]
@@ -568,20 +491,12 @@ fn a_barrier_holds_back_pushes_behind_it_and_no_pull() {
     // A pull behind the barrier is answered while the other trainer has not heard of the cut.
     scene.compute_task(1, 0, 1);
     scene.settle(&[1]);
-    assert_eq!(
-        scene.counts()[..2],
-        [1.0, 0.0],
-        "step 1 is behind the barrier"
-    );
+    assert_eq!(scene.counts()[..2], [1.0, 0.0], "step 1 is behind the barrier");
     assert_eq!(scene.snapped(1), [] as [usize; 0]);
     scene.barrier(2, 1);
     scene.settle(&[1, 2]);
     assert_eq!(scene.snapped(1).len(), 2);
-    assert_eq!(
-        scene.counts()[..2],
-        [1.0, 1.0],
-        "held frames follow the snapshot"
-    );
+    assert_eq!(scene.counts()[..2], [1.0, 1.0], "held frames follow the snapshot");
     scene.end_cut(1, true);
     let cut = scene.cut_id(1);
     scene.roll_back(Some((cut, Step(0))));
@@ -613,11 +528,7 @@ fn a_trainer_that_dies_in_a_cut_counts_with_what_every_shard_had_and_the_cut_goe
     scene.roll_back(Some((cut, Step(0))));
     scene.tell_work(2);
     whole_task(&mut scene, 2, 0, 1);
-    assert_eq!(
-        scene.counts()[..2],
-        [1.0, 1.0],
-        "A refuses what its snapshot has, B takes it"
-    );
+    assert_eq!(scene.counts()[..2], [1.0, 1.0], "A refuses what its snapshot has, B takes it");
 }
 
 /// Schedules 33 and 44 on the data line. The ApplicationMaster dies with cut g1-c1 open, while trainer 1 has no connection to B.

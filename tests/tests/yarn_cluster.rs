@@ -13,10 +13,7 @@ use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 const VICTIM: &str = "HEDDLE_CLUSTER_VICTIM";
 
 fn small() -> Options {
-    Options {
-        nodemanagers: 1,
-        ..Options::default()
-    }
+    Options { nodemanagers: 1, ..Options::default() }
 }
 
 /// Not a test by itself: the process that [`daemons_end_when_the_test_is_killed`] kills.
@@ -38,10 +35,7 @@ fn processes(dir: &Path) -> Result<usize> {
     let mut found = 0;
     for entry in fs::read_dir("/proc")? {
         let line = fs::read(entry?.path().join("cmdline")).unwrap_or_default();
-        found += usize::from(
-            line.windows(mark.len())
-                .any(|window| window == mark.as_bytes()),
-        );
+        found += usize::from(line.windows(mark.len()).any(|window| window == mark.as_bytes()));
     }
     Ok(found)
 }
@@ -57,31 +51,21 @@ fn daemons_end_when_the_test_is_killed() -> Result<()> {
     let dir = output
         .lines()
         .map_while(Result::ok)
-        .find_map(|line| {
-            line.split_once("victim-dir ")
-                .map(|(_, dir)| dir.to_owned())
-        })
+        .find_map(|line| line.split_once("victim-dir ").map(|(_, dir)| dir.to_owned()))
         .context("the victim did not start a cluster")?;
     let dir = Path::new(&dir);
-    ensure!(
-        processes(dir)? == 4,
-        "NameNode, DataNode, ResourceManager, NodeManager"
-    );
+    ensure!(processes(dir)? == 4, "NameNode, DataNode, ResourceManager, NodeManager");
     victim.kill()?;
     victim.wait()?;
-    wait_until(
-        "all processes and the directory are gone",
-        Duration::from_secs(20),
-        || {
-            let left = processes(dir)?;
-            ensure!(
-                left == 0 && !dir.exists(),
-                "{left} processes left, directory there: {}",
-                dir.exists()
-            );
-            Ok(())
-        },
-    )
+    wait_until("all processes and the directory are gone", Duration::from_secs(20), || {
+        let left = processes(dir)?;
+        ensure!(
+            left == 0 && !dir.exists(),
+            "{left} processes left, directory there: {}",
+            dir.exists()
+        );
+        Ok(())
+    })
 }
 
 #[test]
@@ -95,19 +79,13 @@ fn a_killed_daemon_starts_again_and_a_paused_one_goes_on() -> Result<()> {
     cluster.pause(Daemon::DataNode(1))?;
     cluster.resume(Daemon::DataNode(1))?;
     cluster.wait_ready()?;
-    ensure!(
-        cluster.pid(nm).is_some() && cluster.pid(nm) != before,
-        "another process"
-    );
+    ensure!(cluster.pid(nm).is_some() && cluster.pid(nm) != before, "another process");
     ensure!(
         cluster.rm_get("/ws/v1/cluster/nodes")?["nodes"]["node"][0]["nodeHostName"]
             == cluster.host(nm)
     );
     let dir = cluster.dir().to_owned();
     cluster.stop()?;
-    ensure!(
-        processes(&dir)? == 0 && !dir.exists(),
-        "stopping leaves nothing"
-    );
+    ensure!(processes(&dir)? == 0 && !dir.exists(), "stopping leaves nothing");
     Ok(())
 }

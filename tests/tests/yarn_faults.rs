@@ -11,10 +11,7 @@ fn submit<'c>(cluster: &'c Cluster, gate: &Path) -> Result<Hello<'c>> {
     // 1500 MiB each: no node of 4096 takes all of them.
     let options = ["--containers", "4", "--memory", "1500", "--"].map(str::to_owned);
     let command: Vec<String> = options.into_iter().chain(Hello::until(gate)).collect();
-    Hello::submit(
-        cluster,
-        &command.iter().map(String::as_str).collect::<Vec<_>>(),
-    )
+    Hello::submit(cluster, &command.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Waits until the ResourceManager counts four workers and the ApplicationMaster.
@@ -51,10 +48,7 @@ async fn a_job_outlives_restarts_of_the_resourcemanager_a_new_key_and_a_lost_nod
     cluster.wait_ready()?;
     hello.wait_log(1, "Resynchronised", 1)?;
     five_containers(&cluster, &hello).await?;
-    ensure!(
-        hello.workers() == workers,
-        "the same processes after the restart, and no others"
-    );
+    ensure!(hello.workers() == workers, "the same processes after the restart, and no others");
 
     // With the old key a new connection would be refused; the next restart makes one.
     hello.wait_log(1, "TokenRolled", 1)?;
@@ -74,21 +68,12 @@ async fn a_job_outlives_restarts_of_the_resourcemanager_a_new_key_and_a_lost_nod
     );
 
     // A node with workers and without the ApplicationMaster.
-    let am = hello
-        .logs()
-        .into_iter()
-        .find(|(name, _)| Hello::is_am(name))
-        .context("the AM's logs")?
-        .1;
+    let am =
+        hello.logs().into_iter().find(|(name, _)| Hello::is_am(name)).context("the AM's logs")?.1;
     let of_node = |n: u8| cluster.dir().join(format!("nm{n}"));
     let node = (1..=3)
         .filter(|n| !am.starts_with(of_node(*n)))
-        .find(|n| {
-            hello
-                .logs()
-                .values()
-                .any(|path| path.starts_with(of_node(*n)))
-        })
+        .find(|n| hello.logs().values().any(|path| path.starts_with(of_node(*n))))
         .context("a node with workers alone")?;
     let lost: Vec<String> = hello
         .logs()
@@ -109,10 +94,7 @@ async fn a_job_outlives_restarts_of_the_resourcemanager_a_new_key_and_a_lost_nod
                 && all.contains_key(*name)
         })
         .count();
-    ensure!(
-        elsewhere == lost.len(),
-        "{elsewhere} replacements for {lost:?}"
-    );
+    ensure!(elsewhere == lost.len(), "{elsewhere} replacements for {lost:?}");
 
     fs::write(&gate, "")?;
     hello.succeed()?;
@@ -121,11 +103,8 @@ async fn a_job_outlives_restarts_of_the_resourcemanager_a_new_key_and_a_lost_nod
 
 #[tokio::test]
 async fn a_job_and_its_client_follow_a_failover_to_the_other_resourcemanager() -> Result<()> {
-    let cluster = Cluster::start(Options {
-        nodemanagers: 2,
-        resourcemanagers: 2,
-        ..Options::default()
-    })?;
+    let cluster =
+        Cluster::start(Options { nodemanagers: 2, resourcemanagers: 2, ..Options::default() })?;
     let gate = cluster.dir().join("gate");
     let hello = submit(&cluster, &gate)?;
     let workers = hello.wait_workers(4)?;
@@ -146,15 +125,9 @@ async fn a_job_and_its_client_follow_a_failover_to_the_other_resourcemanager() -
     cluster.activate(2)?;
     hello.wait_log(1, "Resynchronised", 1)?;
     five_containers(&cluster, &hello).await?;
-    ensure!(
-        hello.workers() == workers,
-        "the same processes under the other ResourceManager"
-    );
+    ensure!(hello.workers() == workers, "the same processes under the other ResourceManager");
     fs::write(&gate, "")?;
     let client = hello.succeed()?;
-    ensure!(
-        client.contains("Finished"),
-        "the client saw the end: {client}"
-    );
+    ensure!(client.contains("Finished"), "the client saw the end: {client}");
     Ok(())
 }

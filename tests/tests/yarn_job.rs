@@ -14,11 +14,7 @@ use heddle_yarn::ApplicationState;
 use heddle_yarn::client::FinalApplicationStatus;
 
 const LIMIT: Duration = Duration::from_secs(180);
-const SHAPE: Shape = Shape {
-    passes: 2,
-    every: "20 steps",
-    local_data: false,
-};
+const SHAPE: Shape = Shape { passes: 2, every: "20 steps", local_data: false };
 
 fn cluster() -> Result<&'static Cluster> {
     static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
@@ -31,10 +27,7 @@ fn cluster() -> Result<&'static Cluster> {
         };
         Cluster::start(options).map_err(|error| format!("{error:#}"))
     };
-    CLUSTER
-        .get_or_init(start)
-        .as_ref()
-        .map_err(|error| anyhow::anyhow!(error.clone()))
+    CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))
 }
 
 #[test]
@@ -71,10 +64,7 @@ fn the_quick_start_ends_with_the_line_that_it_ends_with_locally() -> Result<()> 
     // checkpoint.keep is 3; a periodic one that is open when training ends gives way to the final one.
     let kept = job.verify()?;
     ensure!((2..=3).contains(&kept.len()), "{kept:?}");
-    ensure!(
-        ended.stderr.contains("application_"),
-        "the id is told: {ended:?}"
-    );
+    ensure!(ended.stderr.contains("application_"), "the id is told: {ended:?}");
     Ok(())
 }
 
@@ -84,30 +74,16 @@ fn a_bsp_job_has_the_bytes_of_a_local_run_and_leaves_a_report_and_no_staging() -
     let mut submitted = job.submit(&[], "")?;
     let id = submitted.id.clone();
     let view = submitted.ends_well(LIMIT)?;
-    ensure!(
-        view.epoch.count == 0 && view.recoveries.is_empty(),
-        "{view:#?}"
-    );
+    ensure!(view.epoch.count == 0 && view.recoveries.is_empty(), "{view:#?}");
     job.same_as_local(SHAPE)?;
 
     let report = format!("/user/alice/.heddle/reports/{id}/report.json");
     let report = cluster()?.dfs("alice", &["-cat", &report])?;
     let report: serde_json::Value = serde_json::from_slice(&report)?;
-    ensure!(
-        report["state"] == "finished" && report["exit_code"] == 0,
-        "{report:#}"
-    );
+    ensure!(report["state"] == "finished" && report["exit_code"] == 0, "{report:#}");
     ensure!(report["application"]["id"] == id.as_str(), "{report:#}");
-    ensure!(
-        report["containers"]
-            .as_array()
-            .is_some_and(|all| all.len() == 4),
-        "{report:#}"
-    );
-    ensure!(
-        !job.heddle_names("staging")?.contains(&id),
-        "staging is gone"
-    );
+    ensure!(report["containers"].as_array().is_some_and(|all| all.len() == 4), "{report:#}");
+    ensure!(!job.heddle_names("staging")?.contains(&id), "staging is gone");
     Ok(())
 }
 
@@ -126,28 +102,17 @@ fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "detached", SHAPE)?;
     let mut command =
         job.submit_command(&["--detach", "--name", "my-job", "--queue", "default"])?;
-    command.args([
-        "--tags",
-        "Red,blue",
-        "--priority",
-        "3",
-        "--app-id-file",
-        "id",
-    ]);
+    command.args(["--tags", "Red,blue", "--priority", "3", "--app-id-file", "id"]);
     command.args(job.shell("pause:60", "")?);
     command.args(["--set", "data.passes=8"]);
     let output = command.output()?;
     ensure!(output.status.success(), "{output:?}");
     let id = String::from_utf8(output.stdout)?.trim().to_owned();
-    ensure!(
-        std::fs::read_to_string(job.path().join("id"))?.trim() == id,
-        "{id}"
-    );
+    ensure!(std::fs::read_to_string(job.path().join("id"))?.trim() == id, "{id}");
 
     let mut attached = job.attach(&id)?;
-    let view = attached.wait_for("it trains", LIMIT, |view| {
-        view.state == JobState::Running && view.rows > 0
-    })?;
+    let view = attached
+        .wait_for("it trains", LIMIT, |view| view.state == JobState::Running && view.rows > 0)?;
     ensure!(view.name == "my-job", "{view:#?}");
     let report = attached.report()?;
     ensure!(
@@ -161,10 +126,7 @@ fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
         serde_json::from_str(&shown.stdout).with_context(|| format!("{shown:?}"))?;
     ensure!(status["view"]["name"] == "my-job", "{status:#}");
     let listed = job.heddle(&["list", "--yarn"])?;
-    ensure!(
-        listed.code == Some(0) && listed.stdout.contains(&id),
-        "{listed:?}"
-    );
+    ensure!(listed.code == Some(0) && listed.stdout.contains(&id), "{listed:?}");
     let logs = job.heddle(&["logs", &id])?;
     ensure!(
         logs.code == Some(0) && logs.stdout.contains("trainer"),
@@ -176,13 +138,7 @@ fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
     let (code, events, stderr) = attached.finish(LIMIT)?;
     ensure!(code == Some(3), "{code:?}: {stderr}");
     ensure!(
-        matches!(
-            events.last(),
-            Some(Event::Ended {
-                state: JobState::Stopped,
-                ..
-            })
-        ),
+        matches!(events.last(), Some(Event::Ended { state: JobState::Stopped, .. })),
         "{:?}",
         events.last()
     );
@@ -193,10 +149,7 @@ fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
             && report.final_status == FinalApplicationStatus::Killed,
         "{report:?}"
     );
-    ensure!(
-        !job.heddle_names("staging")?.contains(&id),
-        "staging is gone"
-    );
+    ensure!(!job.heddle_names("staging")?.contains(&id), "staging is gone");
     Ok(())
 }
 
@@ -216,14 +169,8 @@ fn pages_stand_behind_the_proxy_and_lead_to_the_report_afterwards() -> Result<()
         "links are relative and nothing needs a script: {page}"
     );
     let view: JobView = serde_json::from_str(&submitted.proxied("/api/v1/status")?)?;
-    ensure!(
-        view.slots.iter().all(|place| place.placement.is_some()),
-        "{view:#?}"
-    );
-    ensure!(
-        submitted.proxied("/metrics")?.contains("heddle_"),
-        "Prometheus text"
-    );
+    ensure!(view.slots.iter().all(|place| place.placement.is_some()), "{view:#?}");
+    ensure!(submitted.proxied("/metrics")?.contains("heddle_"), "Prometheus text");
     submitted.ends_well(LIMIT)?;
     // The same link that led to the page: the ResourceManager sends on to the logs.
     let report = submitted.report()?;
@@ -240,9 +187,7 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "continued", SHAPE)?;
     let long = ["--set", "data.passes=8"];
     let mut first = job.submit(&long, "pause:40")?;
-    first.wait_for("checkpoints", LIMIT, |view| {
-        settled(view) && view.checkpoints_taken >= 3
-    })?;
+    first.wait_for("checkpoints", LIMIT, |view| settled(view) && view.checkpoints_taken >= 3)?;
     first.kill()?;
     first.wait_gone(LIMIT)?;
     let (_, events, _) = first.finish(LIMIT)?;
@@ -260,10 +205,7 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
         _ => None,
     });
     let from = resumed.flatten().context("it says from where it goes on")?;
-    ensure!(
-        from.to_string() == newest,
-        "{from}, and the newest was {newest}"
-    );
+    ensure!(from.to_string() == newest, "{from}, and the newest was {newest}");
     ensure!(view.epoch.generation.0 == 2, "{view:#?}");
     let whole = Shape { passes: 8, ..SHAPE };
     job.same_as_local(whole)?;
@@ -279,19 +221,13 @@ fn two_jobs_run_side_by_side_and_one_of_them_shrinks_and_grows() -> Result<()> {
     let large = ["--set", "pservers.count=3", "--set", "trainers.max=6"];
     let mut submitted = counting.job.submit(&large, "pause:40:{slow}")?;
     let trainers = |view: &JobView| {
-        let all = view
-            .slots
-            .iter()
-            .filter(|place| place.slot.role == Role::Trainer);
-        all.filter(|place| place.state == SlotState::Running)
-            .count()
+        let all = view.slots.iter().filter(|place| place.slot.role == Role::Trainer);
+        all.filter(|place| place.state == SlotState::Running).count()
     };
     for count in [6, 2, 5] {
         if count != 6 {
             let number = count.to_string();
-            let scaled = counting
-                .job
-                .heddle(&["scale", &submitted.id, "trainers", &number])?;
+            let scaled = counting.job.heddle(&["scale", &submitted.id, "trainers", &number])?;
             ensure!(scaled.code == Some(0), "{scaled:?}");
         }
         let view = submitted.wait_for(&format!("{count} trainers"), LIMIT, |view| {

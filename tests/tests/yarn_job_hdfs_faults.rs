@@ -18,11 +18,7 @@ const LATE_MS: u64 = 20_000;
 /// How long a page may take to be answered meanwhile: it has nothing to do with HDFS.
 const PAGE: Duration = Duration::from_secs(5);
 /// Enough steps for both faults, whatever the machine: a test that has done its part lets the job run out.
-const SHAPE: Shape = Shape {
-    passes: 60,
-    every: "20 steps",
-    local_data: false,
-};
+const SHAPE: Shape = Shape { passes: 60, every: "20 steps", local_data: false };
 const NAMENODE: Daemon = Daemon::NameNode(1);
 
 /// A BSP job, whose bytes are known, beside a counting job in ASP.
@@ -75,13 +71,8 @@ fn watched(jobs: &Jobs<'_>, submitted: &mut [Submitted<'_>; 2]) -> Result<[Watch
 /// The job goes on as if nothing had been, and a later checkpoint than all before is committed.
 fn is_untouched(job: &mut Submitted<'_>, watch: &Watch) -> Result<()> {
     let view = watch.untouched(job)?;
-    let later = job.wait_for("a later checkpoint", LIMIT, |now| {
-        newest(now) > newest(&view)
-    })?;
-    ensure!(
-        later.attempt == watch.view.attempt && later.epoch == watch.view.epoch,
-        "{later:#?}"
-    );
+    let later = job.wait_for("a later checkpoint", LIMIT, |now| newest(now) > newest(&view))?;
+    ensure!(later.attempt == watch.view.attempt && later.epoch == watch.view.epoch, "{later:#?}");
     Ok(())
 }
 
@@ -94,9 +85,7 @@ fn namenode_hangs(
     cluster.pause(NAMENODE)?;
     let paused = Instant::now();
     for (job, watch) in submitted.iter_mut().zip(&watches) {
-        job.wait_for("steps without a NameNode", LIMIT, |view| {
-            view.rows > watch.view.rows
-        })?;
+        job.wait_for("steps without a NameNode", LIMIT, |view| view.rows > watch.view.rows)?;
     }
     while paused.elapsed() < OUTAGE {
         for job in submitted.iter_mut() {
@@ -107,9 +96,8 @@ fn namenode_hangs(
     // Passes go on: what was opened before is opened again without the NameNode.
     let bytes = &mut submitted[0];
     let now = bytes.wait_for("it answers", PAGE, |_| true)?;
-    let later = bytes.wait_for("passes without a NameNode", PAGE * 12, |view| {
-        view.phase > now.phase
-    })?;
+    let later =
+        bytes.wait_for("passes without a NameNode", PAGE * 12, |view| view.phase > now.phase)?;
     ensure!(later.storage_wait.is_none(), "{:?}", later.storage_wait);
     cluster.resume(NAMENODE)?;
     for (job, watch) in submitted.iter_mut().zip(&watches) {
@@ -146,23 +134,12 @@ fn datanodes_hang(
         cluster.pause(daemon)?;
     }
     let [bytes, _] = submitted;
-    let view = bytes.wait_for("it waits for HDFS", LIMIT, |view| {
-        view.storage_wait.is_some()
-    })?;
+    let view = bytes.wait_for("it waits for HDFS", LIMIT, |view| view.storage_wait.is_some())?;
     let wait = view.storage_wait.context("waited for")?;
-    ensure!(
-        wait.storage() == "HDFS" && wait.file.contains("/data/"),
-        "{wait:?}"
-    );
+    ensure!(wait.storage() == "HDFS" && wait.file.contains("/data/"), "{wait:?}");
     let status = jobs.bytes.heddle(&["status", &bytes.id])?;
-    ensure!(
-        status.stdout.contains("waiting for HDFS since 2"),
-        "{status:?}"
-    );
-    ensure!(
-        bytes.proxied("/")?.contains("waiting for HDFS since 2"),
-        "the page"
-    );
+    ensure!(status.stdout.contains("waiting for HDFS since 2"), "{status:?}");
+    ensure!(bytes.proxied("/")?.contains("waiting for HDFS since 2"), "the page");
     let metrics = bytes.proxied("/metrics")?;
     let seconds = metrics
         .lines()
@@ -173,11 +150,7 @@ fn datanodes_hang(
         cluster.resume(daemon)?;
     }
     let after = bytes.wait_for("it reads again", LIMIT, |view| view.storage_wait.is_none())?;
-    ensure!(
-        after.history.storage_waits_total >= 1,
-        "{:?}",
-        after.history
-    );
+    ensure!(after.history.storage_waits_total >= 1, "{:?}", after.history);
     let events = bytes.events();
     let told = |over: bool| {
         let mut waits = events.iter().filter_map(|event| match event {
@@ -193,10 +166,7 @@ fn datanodes_hang(
 #[test]
 fn a_namenode_that_hangs_and_a_dead_datanode_cost_checkpoints_their_punctuality_alone() -> Result<()>
 {
-    let cluster = Cluster::start(Options {
-        datanodes: 3,
-        ..Options::default()
-    })?;
+    let cluster = Cluster::start(Options { datanodes: 3, ..Options::default() })?;
     let jobs = Jobs::new(&cluster)?;
     let [bytes, counts] = jobs.all().map(|job| job.submit(&[], "pause:60:{slow}"));
     let mut submitted = [bytes?, counts?];

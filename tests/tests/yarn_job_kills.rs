@@ -18,11 +18,7 @@ use nix::sys::signal::{Signal, kill};
 
 const LIMIT: Duration = Duration::from_secs(180);
 /// Enough steps for every kill, whatever the machine: a test that has done its part lets the job run out.
-const SHAPE: Shape = Shape {
-    passes: 40,
-    every: "20 steps",
-    local_data: false,
-};
+const SHAPE: Shape = Shape { passes: 40, every: "20 steps", local_data: false };
 /// A loss costs at most the steps since the last checkpoint, and those of the one that was under way.
 const REWORK_STEPS: u64 = 60;
 /// What a container ends with that the ApplicationMaster has replaced.
@@ -61,10 +57,7 @@ impl<'c> Job<'c> {
             }
             Self::Counts(counting) => counting.check()?,
         }
-        ensure!(
-            !self.job().heddle_names("staging")?.contains(&id),
-            "staging is gone"
-        );
+        ensure!(!self.job().heddle_names("staging")?.contains(&id), "staging is gone");
         Ok(view)
     }
 }
@@ -79,9 +72,7 @@ fn cluster() -> Result<MutexGuard<'static, Cluster>> {
             nm_expiry_ms: 8_000,
             ..Options::default()
         });
-        started
-            .map(Mutex::new)
-            .map_err(|error| format!("{error:#}"))
+        started.map(Mutex::new).map_err(|error| format!("{error:#}"))
     });
     let cluster = started.as_ref().map_err(|error| anyhow!("{error}"))?;
     let cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,9 +91,7 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
     // The shell that is to become the second ApplicationMaster reads this file first: until it goes on there is none.
     // There are several shells, one in another, and the first one sleeps for all.
     let delay = "case \"$CONTAINER_ID$SLEPT\" in *_02_000001) export SLEPT=yes; sleep 10;; esac";
-    let mut submitted = job
-        .job()
-        .submit_with_shell(&[], "pause:25:{slow},tell:pushes", delay)?;
+    let mut submitted = job.job().submit_with_shell(&[], "pause:25:{slow},tell:pushes", delay)?;
     for slot in [Slot::trainer(1), Slot::pserver(0)] {
         let watch = Watch::in_a_step(&mut submitted, 2)?;
         kill9(watch.process(slot)?.pid)?;
@@ -113,9 +102,8 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
     let before = watch.view.clone();
     let am = submitted.am(1)?;
     // What is left of a pass is what there is to push without an ApplicationMaster.
-    submitted.wait_for("a pass begins", LIMIT, |view| {
-        settled(view) && view.phase > before.phase
-    })?;
+    submitted
+        .wait_for("a pass begins", LIMIT, |view| settled(view) && view.phase > before.phase)?;
     kill9(am.pid)?;
     let killed = Instant::now();
     let mut pushes = Vec::new();
@@ -139,11 +127,7 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
         );
         Ok(())
     })?;
-    ensure!(
-        killed.elapsed() >= Duration::from_secs(9),
-        "{:?}",
-        killed.elapsed()
-    );
+    ensure!(killed.elapsed() >= Duration::from_secs(9), "{:?}", killed.elapsed());
     // How many is a matter of how far the pass is: its end needs an ApplicationMaster.
     ensure!(
         pushes.len() >= 2,
@@ -153,25 +137,13 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
         view.attempt.0 == 2 && settled(view) && view.rows > 0
     })?;
     println!("led again after {:.1?}", killed.elapsed());
-    ensure!(
-        after.epoch == before.epoch,
-        "{:?}, then {:?}",
-        before.epoch,
-        after.epoch
-    );
+    ensure!(after.epoch == before.epoch, "{:?}, then {:?}", before.epoch, after.epoch);
     let alive = submitted.processes();
-    for process in watch
-        .processes
-        .iter()
-        .filter(|process| process.slot.is_some())
-    {
+    for process in watch.processes.iter().filter(|process| process.slot.is_some()) {
         ensure!(alive.contains(process), "{process:?} is gone: {alive:?}");
     }
     let slots: BTreeSet<_> = alive.iter().filter_map(|process| process.slot).collect();
-    ensure!(
-        slots.len() + 1 == alive.len(),
-        "nobody is there twice: {alive:?}"
-    );
+    ensure!(slots.len() + 1 == alive.len(), "nobody is there twice: {alive:?}");
     job.is_right(submitted).map(drop)
 }
 
@@ -214,12 +186,8 @@ const SPREAD: [&str; 10] = [
 /// A node without the ApplicationMaster that has trainers, and a pserver or none; and what runs there.
 fn node(watch: &Watch, pserver: bool) -> Option<(Daemon, Vec<Process>)> {
     (1..=3).map(Daemon::NodeManager).find_map(|node| {
-        let there: Vec<Process> = watch
-            .processes
-            .iter()
-            .filter(|process| process.node == node)
-            .cloned()
-            .collect();
+        let there: Vec<Process> =
+            watch.processes.iter().filter(|process| process.node == node).cloned().collect();
         let has = |role| slots(&there).iter().any(|slot| slot.role == role);
         let leads = there.iter().any(|process| process.slot.is_none());
         (has(Role::Pserver) == pserver && has(Role::Trainer) && !leads).then_some((node, there))
@@ -261,10 +229,7 @@ fn lose_node(
 }
 
 fn slots(processes: &[Process]) -> BTreeSet<Slot> {
-    processes
-        .iter()
-        .filter_map(|process| process.slot)
-        .collect()
+    processes.iter().filter_map(|process| process.slot).collect()
 }
 
 /// A node with its containers, a NodeManager alone, the ResourceManager. Containers whose NodeManager died live on
@@ -279,9 +244,7 @@ fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
     cluster.kill(manager)?;
     // One of each role sleeps, so that it is there beside its replacement for certain; the others work on.
     let asleep = [Role::Pserver, Role::Trainer].map(|role| {
-        zombies
-            .iter()
-            .find(|zombie| zombie.slot.is_some_and(|slot| slot.role == role))
+        zombies.iter().find(|zombie| zombie.slot.is_some_and(|slot| slot.role == role))
     });
     for zombie in asleep.into_iter().flatten() {
         kill(zombie.pid, Signal::SIGSTOP)?;
@@ -293,10 +256,7 @@ fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
         let replaced = beside
             .iter()
             .any(|other| other.slot == zombie.slot && other.incarnation > zombie.incarnation);
-        ensure!(
-            beside.contains(zombie) && replaced,
-            "{zombie:?} of {beside:?}"
-        );
+        ensure!(beside.contains(zombie) && replaced, "{zombie:?} of {beside:?}");
         kill(zombie.pid, Signal::SIGCONT)?;
     }
     for zombie in &zombies {
@@ -327,10 +287,7 @@ fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
     let now = submitted.processes();
     ensure!(now.len() == 8, "nothing is allocated twice: {now:?}");
     let report = submitted.report()?;
-    ensure!(
-        report.attempt.is_some_and(|attempt| attempt.attempt == 1),
-        "{report:?}"
-    );
+    ensure!(report.attempt.is_some_and(|attempt| attempt.attempt == 1), "{report:?}");
 
     leader_dies_with_its_node(cluster, &mut submitted)?;
     job.is_right(submitted).map(drop)
@@ -341,11 +298,8 @@ fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
 fn leader_dies_with_its_node(cluster: &Cluster, submitted: &mut Submitted<'_>) -> Result<()> {
     let watch = Watch::in_a_step(submitted, 2)?;
     let manager = submitted.am(1)?.node;
-    let (lost, left): (Vec<Process>, Vec<Process>) = watch
-        .processes
-        .iter()
-        .cloned()
-        .partition(|process| process.node == manager);
+    let (lost, left): (Vec<Process>, Vec<Process>) =
+        watch.processes.iter().cloned().partition(|process| process.node == manager);
     cluster.kill(manager)?;
     for process in &lost {
         kill9(process.pid)?;
@@ -360,10 +314,7 @@ fn leader_dies_with_its_node(cluster: &Cluster, submitted: &mut Submitted<'_>) -
     );
     let pserver = |slot: &Slot| slot.role == Role::Pserver;
     let rolled_back = after.epoch.generation > watch.view.epoch.generation;
-    ensure!(
-        rolled_back == slots(&lost).iter().any(pserver),
-        "{lost:?} lost: {after:#?}"
-    );
+    ensure!(rolled_back == slots(&lost).iter().any(pserver), "{lost:?} lost: {after:#?}");
     let alive = submitted.processes();
     ensure!(
         left.iter().all(|process| alive.contains(process)),

@@ -21,16 +21,10 @@ const LIMIT: Duration = Duration::from_secs(180);
 fn cluster() -> Result<&'static Cluster> {
     static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
     let start = || {
-        let options = Options {
-            am_expiry_ms: 60_000,
-            ..Options::default()
-        };
+        let options = Options { am_expiry_ms: 60_000, ..Options::default() };
         Cluster::start(options).map_err(|error| format!("{error:#}"))
     };
-    CLUSTER
-        .get_or_init(start)
-        .as_ref()
-        .map_err(|error| anyhow!(error.clone()))
+    CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow!(error.clone()))
 }
 
 /// All regular files below a folder, by name.
@@ -57,11 +51,7 @@ fn after_two_passes(view: &JobView) -> Option<&CheckpointView> {
 
 #[test]
 fn a_killed_jobs_checkpoint_exports_the_model_of_a_run_that_ended_there() -> Result<()> {
-    let shape = |passes| Shape {
-        passes,
-        every: "1 pass",
-        local_data: false,
-    };
+    let shape = |passes| Shape { passes, every: "1 pass", local_data: false };
     let job = YarnJob::bsp(cluster()?, "exported", shape(40))?;
     let mut submitted = job.submit(&[], "pause:40:{slow}")?;
     let view = submitted.wait_for("a checkpoint after two passes", LIMIT, |view| {
@@ -80,22 +70,14 @@ fn a_killed_jobs_checkpoint_exports_the_model_of_a_run_that_ended_there() -> Res
     let expected = job.local_model(shape(2))?;
     ensure!(!expected.is_empty(), "a local model");
     for (name, bytes) in &expected {
-        ensure!(
-            found.get(name) == Some(bytes),
-            "{name} differs; exported: {:?}",
-            found.keys()
-        );
+        ensure!(found.get(name) == Some(bytes), "{name} differs; exported: {:?}", found.keys());
     }
     Ok(())
 }
 
 #[test]
 fn data_and_model_on_hdfs_are_predicted_with_as_here() -> Result<()> {
-    let shape = Shape {
-        passes: 2,
-        every: "20 steps",
-        local_data: false,
-    };
+    let shape = Shape { passes: 2, every: "20 steps", local_data: false };
     let job = YarnJob::bsp(cluster()?, "predicted", shape)?;
     job.submit(&[], "")?.ends_well(LIMIT)?;
     let here = job.local_model(shape)?;
@@ -121,10 +103,7 @@ fn followed(
 ) -> Result<std::thread::JoinHandle<Result<(bool, String)>>> {
     let mut command = job.command()?;
     command.args(["logs", id, "trainer", "-f"]);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn()?;
     let mut stdout = child.stdout.take().context("piped above")?;
     Ok(std::thread::spawn(move || {
@@ -136,11 +115,7 @@ fn followed(
 
 #[test]
 fn a_job_is_left_saved_looked_into_and_stopped_with_a_checkpoint() -> Result<()> {
-    let shape = Shape {
-        passes: 400,
-        every: "10min",
-        local_data: false,
-    };
+    let shape = Shape { passes: 400, every: "10min", local_data: false };
     let job = YarnJob::bsp(cluster()?, "operated", shape)?;
     let hook = job.shell("pause:40:{slow}", "")?;
     let begun = Instant::now();
@@ -172,23 +147,15 @@ fn a_job_is_left_saved_looked_into_and_stopped_with_a_checkpoint() -> Result<()>
     let killed = job.heddle(&["kill", &id, "--checkpoint"])?;
     ensure!(killed.code == Some(0), "{killed:?}");
     let (code, events, stderr) = attached.finish(LIMIT)?;
-    let Some(Event::Ended {
-        state, exit_code, ..
-    }) = events.last()
-    else {
+    let Some(Event::Ended { state, exit_code, .. }) = events.last() else {
         return Err(anyhow!("{events:?}"));
     };
     ensure!(*state == JobState::Stopped, "{events:?}");
     ensure!(code == Some(3), "{code:?} and {exit_code}: {stderr}");
     let newest = job.committed()?.pop().context("a final checkpoint")?;
-    ensure!(
-        newest != saved.to_string(),
-        "{newest} was there before the order"
-    );
+    ensure!(newest != saved.to_string(), "{newest} was there before the order");
 
-    let (ended_well, text) = follower
-        .join()
-        .map_err(|_| anyhow!("the reader panicked"))??;
+    let (ended_well, text) = follower.join().map_err(|_| anyhow!("the reader panicked"))??;
     ensure!(ended_well && text.contains("==> trainer-"), "{text}");
     let report = job.heddle(&["report", &id])?;
     ensure!(
@@ -206,10 +173,7 @@ fn a_job_is_left_saved_looked_into_and_stopped_with_a_checkpoint() -> Result<()>
         "{logs:?}"
     );
     let status = job.heddle(&["status", &id])?;
-    ensure!(
-        status.code == Some(0) && status.stdout.contains("stopped"),
-        "{status:?}"
-    );
+    ensure!(status.code == Some(0) && status.stdout.contains("stopped"), "{status:?}");
     Ok(())
 }
 
@@ -226,21 +190,14 @@ fn am_recovered(view: &JobView) -> bool {
 fn written_down(job: &YarnJob<'_>, submitted: &Submitted<'_>) -> Result<()> {
     wait_until("history is written down", LIMIT, || {
         let names = job.heddle_names(&format!("staging/{}/past", submitted.id))?;
-        ensure!(
-            names.iter().any(|name| name.ends_with(".json")),
-            "{names:?}"
-        );
+        ensure!(names.iter().any(|name| name.ends_with(".json")), "{names:?}");
         Ok(())
     })
 }
 
 #[test]
 fn the_loss_of_an_applicationmaster_keeps_history_and_is_a_recovery() -> Result<()> {
-    let shape = Shape {
-        passes: 400,
-        every: "20 steps",
-        local_data: false,
-    };
+    let shape = Shape { passes: 400, every: "20 steps", local_data: false };
     let job = YarnJob::bsp(cluster()?, "history", shape)?;
     let mut submitted = job.submit(&[], "pause:40:{slow}")?;
     submitted.wait_for("it trains", LIMIT, |view| {
@@ -264,11 +221,7 @@ fn the_loss_of_an_applicationmaster_keeps_history_and_is_a_recovery() -> Result<
     let after = submitted.wait_for("the next attempt leads", LIMIT, |view| {
         view.attempt.0 == 2 && settled(view) && am_recovered(view)
     })?;
-    ensure!(
-        after.recoveries.first() == before.recoveries.first(),
-        "{:#?}",
-        after.recoveries
-    );
+    ensure!(after.recoveries.first() == before.recoveries.first(), "{:#?}", after.recoveries);
     ensure!(after.recoveries.len() == 2, "{:#?}", after.recoveries);
     ensure!(after.history.ended.contains(&lost), "{:#?}", after.history);
     ensure!(
@@ -281,31 +234,20 @@ fn the_loss_of_an_applicationmaster_keeps_history_and_is_a_recovery() -> Result<
     ensure!(metrics.contains("heddle_recoveries_total 2\n"), "{metrics}");
     // Logs of the attempt that is gone, and of a container that it lost.
     let gone = format!("{}-{}", lost.slot, lost.incarnation);
-    for (wanted, file) in [
-        ("am-1", "am-1/am.log"),
-        (gone.as_str(), &*format!("{gone}/")),
-    ] {
+    for (wanted, file) in [("am-1", "am-1/am.log"), (gone.as_str(), &*format!("{gone}/"))] {
         let logs = job.heddle(&["logs", &submitted.id, wanted])?;
-        ensure!(
-            logs.stdout.contains(&format!("==> {file}")),
-            "{wanted}: {logs:?}"
-        );
+        ensure!(logs.stdout.contains(&format!("==> {file}")), "{wanted}: {logs:?}");
     }
     job.heddle(&["kill", &submitted.id])?;
     submitted.finish(LIMIT)?;
     let report = job.heddle(&["report", &submitted.id])?;
     ensure!(
-        report
-            .stdout
-            .contains("the ApplicationMaster was lost; attempt 2 took over"),
+        report.stdout.contains("the ApplicationMaster was lost; attempt 2 took over"),
         "{report:?}"
     );
     let logs = job.heddle(&["logs", &submitted.id, "am"])?;
     for file in ["am-1/am.log", "am-2/am.log"] {
-        ensure!(
-            logs.stdout.contains(&format!("==> {file} <==")),
-            "no {file}: {logs:?}"
-        );
+        ensure!(logs.stdout.contains(&format!("==> {file} <==")), "no {file}: {logs:?}");
     }
     Ok(())
 }

@@ -42,11 +42,7 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
                 queue("other.capacity", "50"),
                 queue("other.maximum-capacity", "100"),
                 queue("other.user-limit-factor", "100"),
-                property(
-                    "yarn-site",
-                    "yarn.resourcemanager.scheduler.monitor.enable",
-                    "true",
-                ),
+                property("yarn-site", "yarn.resourcemanager.scheduler.monitor.enable", "true"),
                 preemption("monitoring_interval", "300"),
                 preemption("max_wait_before_kill", "500"),
                 // All that is due at once, not a tenth of the cluster and a fifth of that in each round.
@@ -61,10 +57,8 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
         })
         .map_err(|error| format!("{error:#}"))
     };
-    let cluster = CLUSTER
-        .get_or_init(start)
-        .as_ref()
-        .map_err(|error| anyhow::anyhow!(error.clone()))?;
+    let cluster =
+        CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))?;
     Ok((cluster, turn))
 }
 
@@ -83,9 +77,7 @@ fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
     let counting = Counting::new(cluster, "gives-way", "asp", 10)?;
     // A pass has four tasks of two such steps for each trainer: whoever is taken is in the middle of one, and mostly
     // cannot hand it back in the half second that is left.
-    let mut first = counting
-        .job
-        .submit(&["--set", "trainers.max=15"], "pause:8000:{slow}")?;
+    let mut first = counting.job.submit(&["--set", "trainers.max=15"], "pause:8000:{slow}")?;
     first.wait_for("it has the whole cluster", LIMIT, |view| {
         settled(view) && trainers(view) == ALL
     })?;
@@ -95,9 +87,7 @@ fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
     let mut second = job.submit(&["--queue", "other"], "pause:500:{slow}")?;
     second.wait_for("the other queue's job has its containers", LIMIT, settled)?;
     // Its five containers, its ApplicationMaster's among them, are trainers of the first job, which asks for them again.
-    let shrunk = first.wait_for("it has what is left", LIMIT, |view| {
-        trainers(view) == ALL - 5
-    })?;
+    let shrunk = first.wait_for("it has what is left", LIMIT, |view| trainers(view) == ALL - 5)?;
     ensure!(
         shrunk.epoch.count == 0 && shrunk.state == JobState::Running,
         "nothing is rolled back: {shrunk:#?}"
@@ -118,10 +108,7 @@ fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
     let is_taken = |cause: &&str| {
         *cause == "was preempted" || cause.contains("Container Killed by ResourceManager")
     };
-    ensure!(
-        !causes.is_empty() && causes.iter().all(is_taken),
-        "{view:#?}"
-    );
+    ensure!(!causes.is_empty() && causes.iter().all(is_taken), "{view:#?}");
     ensure!(view.epoch.count == 0, "only trainers were taken: {view:#?}");
     counting.check()
 }
@@ -163,10 +150,7 @@ fn a_renewed_token_opens_new_connections_and_the_old_one_is_not_needed() -> Resu
     job.hurry()?;
     submitted.ends_well(LIMIT)?;
     let report = submitted.report()?;
-    ensure!(
-        report.attempt.is_some_and(|attempt| attempt.attempt == 1),
-        "{report:?}"
-    );
+    ensure!(report.attempt.is_some_and(|attempt| attempt.attempt == 1), "{report:?}");
     job.same_as_local(shape)
 }
 
@@ -183,9 +167,7 @@ fn an_attempt_after_a_lost_goodbye_trains_nothing() -> Result<()> {
         let report = submitted.report()?;
         ensure!(
             report.final_status == FinalApplicationStatus::Succeeded
-                && report
-                    .attempt
-                    .is_some_and(|attempt| attempt.attempt == attempts),
+                && report.attempt.is_some_and(|attempt| attempt.attempt == attempts),
             "{hook}: {report:?}"
         );
         let logs = submitted.logs("stderr");
@@ -195,10 +177,7 @@ fn an_attempt_after_a_lost_goodbye_trains_nothing() -> Result<()> {
             "{hook}: an ApplicationMaster and nothing else: {later:?}"
         );
         job.same_as_local(shape)?;
-        ensure!(
-            !job.heddle_names("staging")?.contains(&submitted.id),
-            "{hook}: staging is gone"
-        );
+        ensure!(!job.heddle_names("staging")?.contains(&submitted.id), "{hook}: staging is gone");
         submitted.wait_gone(LIMIT).context("nobody is left")?;
     }
     Ok(())

@@ -18,16 +18,8 @@ use heddle_yarn::client::ApplicationFilter;
 use sha2::{Digest, Sha256};
 
 const LIMIT: Duration = Duration::from_secs(180);
-const SHAPE: Shape = Shape {
-    passes: 2,
-    every: "20 steps",
-    local_data: false,
-};
-const LONG: Shape = Shape {
-    passes: 20,
-    every: "20 steps",
-    local_data: false,
-};
+const SHAPE: Shape = Shape { passes: 2, every: "20 steps", local_data: false };
+const LONG: Shape = Shape { passes: 20, every: "20 steps", local_data: false };
 /// What the client's configuration hides, and what the job must not carry around.
 const CANARY: &str = "canary-of-a-password";
 
@@ -43,13 +35,7 @@ fn cluster() -> Result<&'static Cluster> {
             let file = "client-yarn-site.xml".to_owned();
             (file, key.to_owned(), value.to_owned())
         };
-        let core = |key: &str| {
-            (
-                "core-site.xml".to_owned(),
-                key.to_owned(),
-                CANARY.to_owned(),
-            )
-        };
+        let core = |key: &str| ("core-site.xml".to_owned(), key.to_owned(), CANARY.to_owned());
         Cluster::start(Options {
             properties: vec![
                 // Credentials of cloud stores, as sites have them beside HDFS.
@@ -79,31 +65,20 @@ fn cluster() -> Result<&'static Cluster> {
         })
         .map_err(|error| format!("{error:#}"))
     };
-    CLUSTER
-        .get_or_init(start)
-        .as_ref()
-        .map_err(|error| anyhow::anyhow!(error.clone()))
+    CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))
 }
 
 /// Applications that the ResourceManager has heard of.
 fn applications(cluster: &Cluster) -> Result<BTreeSet<String>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let all = cluster
-            .yarn("alice")?
-            .applications(&ApplicationFilter::default())
-            .await?;
+        let all = cluster.yarn("alice")?.applications(&ApplicationFilter::default()).await?;
         Ok(all.iter().map(|report| report.id.to_string()).collect())
     })
 }
 
 fn says(ended: &Ended, code: i32, words: &[&str]) -> Result<()> {
-    ensure!(
-        ended.code == Some(code),
-        "expected exit code {code}: {ended:?}"
-    );
+    ensure!(ended.code == Some(code), "expected exit code {code}: {ended:?}");
     for word in words {
         ensure!(ended.stderr.contains(word), "expected {word:?}: {ended:?}");
     }
@@ -137,11 +112,7 @@ fn what_cannot_run_is_refused_before_it_is_submitted() -> Result<()> {
         &format!("{}/model/train-000.libsvm", job.root),
         &format!("RENAME&destination={}/model/MODEL.json", job.root),
     )?;
-    says(
-        &job.submit_and_wait(&[])?,
-        7,
-        &["output.model", "--overwrite"],
-    )?;
+    says(&job.submit_and_wait(&[])?, 7, &["output.model", "--overwrite"])?;
     let own = [
         "--set",
         "data.train=data/train-*.libsvm",
@@ -151,25 +122,14 @@ fn what_cannot_run_is_refused_before_it_is_submitted() -> Result<()> {
         "output.model=",
     ];
     let homeless = job.submit_as("newcomer", &own)?;
-    says(
-        &homeless,
-        5,
-        &["home directory", "/user/newcomer", "administrator"],
-    )?;
+    says(&homeless, 5, &["home directory", "/user/newcomer", "administrator"])?;
 
     let known = applications(cluster)?;
     for id in job.heddle_names("staging")? {
-        ensure!(
-            known.contains(&id),
-            "{id} was not submitted and left things on HDFS"
-        );
+        ensure!(known.contains(&id), "{id} was not submitted and left things on HDFS");
     }
     let left = job.names("")?;
-    ensure!(
-        left.iter()
-            .all(|name| ["data", "model"].contains(&name.as_str())),
-        "{left:?}"
-    );
+    ensure!(left.iter().all(|name| ["data", "model"].contains(&name.as_str())), "{left:?}");
     Ok(())
 }
 
@@ -181,10 +141,7 @@ fn a_dry_run_writes_nothing_and_prints_the_plan() -> Result<()> {
     let plan: serde_json::Value = serde_json::from_str(&ended.stdout)?;
     // 160 MiB and a tenth, in steps of 64 MiB: two pservers, two trainers and the ApplicationMaster.
     ensure!(plan["total_max"]["memory_mib"] == 5 * 192, "{plan:#}");
-    ensure!(
-        plan["train_tasks"].as_u64().is_some_and(|tasks| tasks >= 4),
-        "{plan:#}"
-    );
+    ensure!(plan["train_tasks"].as_u64().is_some_and(|tasks| tasks >= 4), "{plan:#}");
     let many = [
         "--dry-run",
         "--set",
@@ -196,10 +153,7 @@ fn a_dry_run_writes_nothing_and_prints_the_plan() -> Result<()> {
     ];
     let large = job.submit_and_wait(&many)?;
     let note = "the job cannot begin on this cluster";
-    ensure!(
-        large.code == Some(0) && large.stdout.contains(note),
-        "{large:?}"
-    );
+    ensure!(large.code == Some(0) && large.stdout.contains(note), "{large:?}");
     ensure!(job.names("")? == ["data"], "{:?}", job.names("")?);
     Ok(())
 }
@@ -208,10 +162,8 @@ fn a_dry_run_writes_nothing_and_prints_the_plan() -> Result<()> {
 fn a_queue_without_room_ends_the_job_after_its_patience_and_gives_all_back() -> Result<()> {
     let cluster = cluster()?;
     let job = YarnJob::bsp(cluster, "full", SHAPE)?;
-    let mut submitted = job.submit(
-        &["--queue", "tiny", "--set", "yarn.allocation-timeout=5s"],
-        "",
-    )?;
+    let mut submitted =
+        job.submit(&["--queue", "tiny", "--set", "yarn.allocation-timeout=5s"], "")?;
     let (code, events, stderr) = submitted.finish(LIMIT)?;
     ensure!(code == Some(4), "{code:?}: {stderr}; {}", submitted.story());
     let told = events.iter().rev().find_map(|event| match event {
@@ -219,15 +171,9 @@ fn a_queue_without_room_ends_the_job_after_its_patience_and_gives_all_back() -> 
         _ => None,
     });
     let told = told.context("its end is told")?;
-    ensure!(
-        told.contains("tiny") || told.contains("queue"),
-        "who holds the queue: {told}"
-    );
+    ensure!(told.contains("tiny") || told.contains("queue"), "who holds the queue: {told}");
     submitted.wait_gone(LIMIT)?;
-    ensure!(
-        !job.heddle_names("staging")?.contains(&submitted.id),
-        "staging is gone"
-    );
+    ensure!(!job.heddle_names("staging")?.contains(&submitted.id), "staging is gone");
     ensure!(job.committed()?.is_empty(), "nothing was trained");
     Ok(())
 }
@@ -245,10 +191,7 @@ fn a_second_job_with_the_same_places_is_refused_and_names_the_first() -> Result<
     let second = job.submit_and_wait(&[])?;
     says(&second, 9, &[&first.id])?;
     let view = first.view()?;
-    ensure!(
-        view.recoveries.is_empty() && view.epoch.count == 0,
-        "{view:#?}"
-    );
+    ensure!(view.recoveries.is_empty() && view.epoch.count == 0, "{view:#?}");
     first.kill()?;
     first.wait_gone(LIMIT)
 }
@@ -274,10 +217,7 @@ fn of_two_jobs_with_one_output_the_first_has_it_and_the_other_says_so() -> Resul
         _ => None,
     });
     let told = told.context("its end is told")?;
-    ensure!(
-        told.contains("MODEL.json exists already") && told.contains("--overwrite"),
-        "{told}"
-    );
+    ensure!(told.contains("MODEL.json exists already") && told.contains("--overwrite"), "{told}");
     let report = late.report()?;
     ensure!(
         report.attempt.is_some_and(|attempt| attempt.attempt == 1),
@@ -298,14 +238,11 @@ fn of_two_jobs_with_one_output_the_first_has_it_and_the_other_says_so() -> Resul
         _ => None,
     });
     ensure!(
-        resumed
-            .flatten()
-            .is_some_and(|from| from.to_string() == last),
+        resumed.flatten().is_some_and(|from| from.to_string() == last),
         "{resumed:?} and not {last}"
     );
     ensure!(
-        job.names("model-of-the-other")?
-            .contains(&"MODEL.json".to_owned()),
+        job.names("model-of-the-other")?.contains(&"MODEL.json".to_owned()),
         "its model is there"
     );
     late.wait_gone(LIMIT)
@@ -319,10 +256,7 @@ fn what_a_killed_application_left_goes_with_the_next_submission() -> Result<()> 
     kill9(first.client_pid())?;
     first.kill()?;
     first.wait_gone(LIMIT)?;
-    ensure!(
-        job.heddle_names("staging")?.contains(&first.id),
-        "nobody has removed it"
-    );
+    ensure!(job.heddle_names("staging")?.contains(&first.id), "nobody has removed it");
     let second = job.submit_and_wait(&["--detach"])?;
     ensure!(second.code == Some(0), "{second:?}");
     let id = second.stdout.trim();
@@ -353,22 +287,13 @@ fn a_submit_token_makes_one_application_and_a_client_that_dies_is_no_loss() -> R
     let (code, events, stderr) = attached.finish(LIMIT)?;
     ensure!(code == Some(0), "{code:?}: {stderr}; {}", attached.story());
     ensure!(
-        matches!(
-            events.last(),
-            Some(Event::Ended {
-                state: JobState::Finished,
-                ..
-            })
-        ),
+        matches!(events.last(), Some(Event::Ended { state: JobState::Finished, .. })),
         "{:?}",
         events.last()
     );
     job.same_as_local(SHAPE)?;
     let late = job.heddle(&["attach", &id])?;
-    ensure!(
-        late.code == Some(0),
-        "the end is told afterwards too: {late:?}"
-    );
+    ensure!(late.code == Some(0), "the end is told afterwards too: {late:?}");
     Ok(())
 }
 
@@ -386,21 +311,12 @@ fn a_container_over_its_memory_is_told_with_both_figures_and_asked_for_again_wit
     let slot = Slot::trainer(1);
     let ended = view.history.ended.iter().find(|ended| ended.slot == slot);
     let cause = &ended.with_context(|| format!("{view:#?}"))?.cause;
-    ensure!(
-        cause.contains("of 192 MB physical"),
-        "both figures: {cause}"
-    );
+    ensure!(cause.contains("of 192 MB physical"), "both figures: {cause}");
     let said: String = submitted.logs("am.log").into_values().collect();
-    ensure!(
-        said.contains("instead of trainers.memory"),
-        "the key to change: {said}"
-    );
+    ensure!(said.contains("instead of trainers.memory"), "the key to change: {said}");
     let place = view.slots.iter().find(|place| place.slot == slot);
     let placement = place.and_then(|place| place.placement.clone());
-    let container = placement
-        .context("the replacement is known")?
-        .container
-        .parse()?;
+    let container = placement.context("the replacement is known")?.container.parse()?;
     let report = submitted.container(container)?;
     // Half as much again: 240 MiB and a tenth, in steps of 64 MiB.
     ensure!(report.resources.memory == Memory::mib(320), "{report:?}");
@@ -431,9 +347,7 @@ fn holders(dir: &Path, texts: &[String], besides: &[&str]) -> Vec<String> {
 }
 
 fn contains(bytes: &[u8], text: &str) -> bool {
-    bytes
-        .windows(text.len())
-        .any(|window| window == text.as_bytes())
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
 #[test]
@@ -443,10 +357,8 @@ fn secrets_are_in_credentials_and_nowhere_else() -> Result<()> {
     let mut submitted = job.submit(&[], "pause:60")?;
     submitted.wait_for("it trains", LIMIT, settled)?;
     let id = submitted.id.clone();
-    let secret = cluster.dfs(
-        "alice",
-        &["-cat", &format!("/user/alice/.heddle/staging/{id}/secret")],
-    )?;
+    let secret =
+        cluster.dfs("alice", &["-cat", &format!("/user/alice/.heddle/staging/{id}/secret")])?;
     let secret = String::from_utf8(secret)?.trim().to_owned();
     ensure!(secret.len() == 64, "64 digits, of {}", secret.len());
     let texts = [secret, CANARY.to_owned()];
@@ -483,9 +395,7 @@ fn secrets_are_in_credentials_and_nowhere_else() -> Result<()> {
     for stranger in ["/", "/api/v1/job", "/?user.name=bob"] {
         let refused = submitted.proxied(stranger);
         ensure!(
-            refused
-                .as_ref()
-                .is_err_and(|error| format!("{error:#}").contains(": 403 ")),
+            refused.as_ref().is_err_and(|error| format!("{error:#}").contains(": 403 ")),
             "{stranger}: {refused:?}"
         );
     }
@@ -510,10 +420,7 @@ fn secrets_are_in_credentials_and_nowhere_else() -> Result<()> {
     let sums = texts.map(|text| (hex::encode(&Sha256::digest(&text)[..4]), text));
     let found: Vec<_> = found
         .iter()
-        .map(|place| {
-            sums.iter()
-                .fold(place.clone(), |place, (sum, text)| place.replace(text, sum))
-        })
+        .map(|place| sums.iter().fold(place.clone(), |place, (sum, text)| place.replace(text, sum)))
         .collect();
     ensure!(found.is_empty(), "{found:#?}");
     Ok(())

@@ -14,11 +14,7 @@ use heddle_tests::local::program;
 use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob, settled};
 
 const LIMIT: Duration = Duration::from_secs(180);
-const SHAPE: Shape = Shape {
-    passes: 2,
-    every: "20 steps",
-    local_data: false,
-};
+const SHAPE: Shape = Shape { passes: 2, every: "20 steps", local_data: false };
 
 /// The cluster of this file, for one test at a time. As on CDP, `root.default` takes no jobs, and users are mapped to leaves below
 /// `root.users` that do not exist until their first job.
@@ -82,10 +78,8 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
         })
         .map_err(|error| format!("{error:#}"))
     };
-    let cluster = CLUSTER
-        .get_or_init(start)
-        .as_ref()
-        .map_err(|error| anyhow::anyhow!(error.clone()))?;
+    let cluster =
+        CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))?;
     Ok((cluster, turn))
 }
 
@@ -107,10 +101,7 @@ fn job_runs_in_the_queue_that_mapping_rules_create() -> Result<()> {
     let mut submitted = job.submit(&[], "")?;
     submitted.ends_well(LIMIT)?;
     let report = submitted.report()?;
-    ensure!(
-        report.queue.rsplit('.').next() == Some("alice"),
-        "{report:?}"
-    );
+    ensure!(report.queue.rsplit('.').next() == Some("alice"), "{report:?}");
     job.same_as_local(SHAPE)?;
     // The audit log names the job: its submission, and its ApplicationMaster where that is logged.
     let context = format!("CALLERCONTEXT=heddle_{}", submitted.id);
@@ -143,10 +134,7 @@ fn queues_are_refused_by_the_resourcemanager_in_its_words() -> Result<()> {
 #[test]
 fn job_and_commands_follow_a_failover_of_the_resourcemanager() -> Result<()> {
     let (cluster, _turn) = cluster()?;
-    let shape = Shape {
-        passes: 18,
-        ..SHAPE
-    };
+    let shape = Shape { passes: 18, ..SHAPE };
     let job = YarnJob::bsp(cluster, "failover", shape)?;
     let mut submitted = job.submit(&[], "pause:250:{slow}")?;
     let watch = Watch::in_a_step(&mut submitted, 1)?;
@@ -170,37 +158,25 @@ fn job_and_commands_follow_a_failover_of_the_resourcemanager() -> Result<()> {
     std::thread::sleep(Duration::from_secs(3));
     cluster.activate(other)?;
     let listed = list.wait_with_output()?;
-    let (out, err) = (
-        String::from_utf8_lossy(&listed.stdout),
-        String::from_utf8_lossy(&listed.stderr),
-    );
-    ensure!(
-        listed.status.success() && out.contains(&submitted.id),
-        "{out}{err}"
-    );
+    let (out, err) =
+        (String::from_utf8_lossy(&listed.stdout), String::from_utf8_lossy(&listed.stderr));
+    ensure!(listed.status.success() && out.contains(&submitted.id), "{out}{err}");
     ensure!(
         err.contains("waiting for the ResourceManager") && err.contains("at most 120 s"),
         "{err}"
     );
 
     watch.untouched(&mut submitted)?;
-    wait_until(
-        "the attempt is registered with the other one",
-        LIMIT,
-        || {
-            let report = submitted.report()?;
-            ensure!(report.port > 0, "{report:?}");
-            Ok(())
-        },
-    )?;
+    wait_until("the attempt is registered with the other one", LIMIT, || {
+        let report = submitted.report()?;
+        ensure!(report.port > 0, "{report:?}");
+        Ok(())
+    })?;
     ensure!(submitted.am(1)? == am, "the same ApplicationMaster");
     job.hurry()?;
     submitted.ends_well(LIMIT)?;
     let report = submitted.report()?;
-    ensure!(
-        report.attempt.is_some_and(|attempt| attempt.attempt == 1),
-        "{report:?}"
-    );
+    ensure!(report.attempt.is_some_and(|attempt| attempt.attempt == 1), "{report:?}");
     job.same_as_local(shape)?;
     submitted.wait_gone(LIMIT)?;
 
@@ -218,10 +194,7 @@ fn nodes(submitted: &Submitted<'_>) -> Vec<Daemon> {
 #[test]
 fn job_leaves_a_node_that_is_taken_out_of_service() -> Result<()> {
     let (cluster, _turn) = cluster()?;
-    let shape = Shape {
-        passes: 18,
-        ..SHAPE
-    };
+    let shape = Shape { passes: 18, ..SHAPE };
     let job = YarnJob::bsp(cluster, "decommissioned", shape)?;
     let mut submitted = job.submit(&[], "pause:250:{slow}")?;
     let watch = Watch::in_a_step(&mut submitted, 1)?;
@@ -248,12 +221,7 @@ fn job_leaves_a_node_that_is_taken_out_of_service() -> Result<()> {
         ensure!(!nodes.contains(&leaving), "{nodes:?}");
         Ok(())
     })?;
-    let causes: Vec<&str> = view
-        .history
-        .ended
-        .iter()
-        .map(|ended| ended.cause.as_str())
-        .collect();
+    let causes: Vec<&str> = view.history.ended.iter().map(|ended| ended.cause.as_str()).collect();
     ensure!(!causes.is_empty(), "{view:#?}");
     job.hurry()?;
     submitted.ends_well(LIMIT)?;
@@ -278,10 +246,7 @@ fn labelled_job_runs_on_the_nodes_with_its_label_alone() -> Result<()> {
     let mut submitted = job.submit(&arguments, "pause:60:{slow}")?;
     submitted.wait_for("it trains", LIMIT, settled)?;
     let nodes = nodes(&submitted);
-    ensure!(
-        nodes.len() == 5 && nodes.iter().all(|node| *node == gold),
-        "{nodes:?}"
-    );
+    ensure!(nodes.len() == 5 && nodes.iter().all(|node| *node == gold), "{nodes:?}");
     job.hurry()?;
     submitted.ends_well(LIMIT)?;
     job.same_as_local(SHAPE)?;
@@ -305,21 +270,14 @@ fn trainers_have_the_gpus_that_they_ask_for() -> Result<()> {
             Role::Trainer => 2,
             Role::Pserver => 0,
         };
-        ensure!(
-            has.map_or(0, |amount| amount.value) == expected,
-            "{}: {report:?}",
-            place.slot
-        );
+        ensure!(has.map_or(0, |amount| amount.value) == expected, "{}: {report:?}", place.slot);
         if place.slot.role == Role::Trainer {
             hosts.push(place.host.clone());
         }
     }
     hosts.sort();
     hosts.dedup();
-    ensure!(
-        hosts.len() == 2,
-        "a node has two, for one trainer: {hosts:?}"
-    );
+    ensure!(hosts.len() == 2, "a node has two, for one trainer: {hosts:?}");
     job.hurry()?;
     submitted.ends_well(LIMIT)?;
     job.same_as_local(SHAPE)
@@ -365,15 +323,10 @@ fn tasks_run_on_the_nodes_that_store_their_blocks() -> Result<()> {
         .find(|line| line.contains("tasks node-local"))
         .with_context(|| format!("no data locality: {report:?}"))?;
     println!("{line}");
-    let numbers: Vec<u64> = line
-        .split_whitespace()
-        .filter_map(|word| word.replace(',', "").parse().ok())
-        .collect();
+    let numbers: Vec<u64> =
+        line.split_whitespace().filter_map(|word| word.replace(',', "").parse().ok()).collect();
     // 8 files and 20 passes. HDFS draws the node of each block by lot, so that a node may have none; a trainer that
     // knew nothing would read one in four from its own node.
-    ensure!(
-        matches!(numbers[..], [local, all] if all >= 160 && local * 5 >= all * 2),
-        "{line}"
-    );
+    ensure!(matches!(numbers[..], [local, all] if all >= 160 && local * 5 >= all * 2), "{line}");
     Ok(())
 }

@@ -16,11 +16,7 @@ use heddle_tests::yarn_job::{Process, Submitted, YarnJob, exit_code_left, is_sto
 use nix::sys::signal::{Signal, kill};
 
 const LIMIT: Duration = Duration::from_secs(180);
-const SHAPE: Shape = Shape {
-    passes: 12,
-    every: "10 steps",
-    local_data: false,
-};
+const SHAPE: Shape = Shape { passes: 12, every: "10 steps", local_data: false };
 /// Looks at HDFS in a row that find the same when nothing is under way any more.
 const AT_REST: u32 = 5;
 /// What an ApplicationMaster ends with that another one has replaced.
@@ -95,21 +91,13 @@ fn members(submitted: &Submitted<'_>, view: &JobView) -> Vec<Process> {
 
 /// Lets a stopped ApplicationMaster go on and waits until it has ended by itself.
 fn wakes_and_ends(cluster: &Cluster, submitted: &Submitted<'_>, zombie: &Process) -> Result<()> {
-    ensure!(
-        is_alive(zombie.pid) && is_stopped(zombie.pid),
-        "{zombie:?} is not asleep"
-    );
+    ensure!(is_alive(zombie.pid) && is_stopped(zombie.pid), "{zombie:?} is not asleep");
     kill(zombie.pid, Signal::SIGCONT)?;
     ensure!(!is_stopped(zombie.pid), "{zombie:?} does not run");
     // No signal makes it end with that, so it has run.
-    let code = wait_until("the old one ends", LIMIT, || {
-        exit_code_left(cluster, &submitted.id, zombie)
-    })?;
-    ensure!(
-        code == SUPERSEDED,
-        "it ended with {code}: {}",
-        submitted.story()
-    );
+    let code =
+        wait_until("the old one ends", LIMIT, || exit_code_left(cluster, &submitted.id, zombie))?;
+    ensure!(code == SUPERSEDED, "it ended with {code}: {}", submitted.story());
     Ok(())
 }
 
@@ -167,24 +155,15 @@ fn wakes_beside_its_successor(
     let am = submitted.am(2)?;
     kill(am.pid, Signal::SIGSTOP)?;
     let (before, commanded) = (durable_at_rest(job)?, members(submitted, &second));
-    ensure!(
-        commanded.len() == second.slots.len(),
-        "{commanded:?} of {second:#?}"
-    );
+    ensure!(commanded.len() == second.slots.len(), "{commanded:?} of {second:#?}");
     wakes_and_ends(cluster, submitted, zombie)?;
     let after = durable(job)?;
     let still = members(submitted, &second);
     kill(am.pid, Signal::SIGCONT)?;
     // A write that was under way may end in its own staging directory, where no process reads it.
     let own = |name: &&String| name.starts_with("ckpt/.staging/g1/");
-    let added: Vec<_> = after
-        .difference(&before)
-        .filter(|name| !own(name))
-        .collect();
-    ensure!(
-        added.is_empty() && before.is_subset(&after),
-        "{before:#?}, then {after:#?}"
-    );
+    let added: Vec<_> = after.difference(&before).filter(|name| !own(name)).collect();
+    ensure!(added.is_empty() && before.is_subset(&after), "{before:#?}, then {after:#?}");
     ensure!(commanded == still, "{commanded:?}, then {still:?}");
     let on = submitted.wait_for("the second goes on", LIMIT, |view| {
         view.attempt.0 == 2 && view.rows > second.rows
@@ -198,27 +177,19 @@ fn wakes_beside_its_successor(
 fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Result<()> {
     let job = YarnJob::bsp(cluster, "again", SHAPE)?;
     let mut first = job.submit(&[], "pause:100:{slow}")?;
-    first.wait_for("checkpoints", LIMIT, |view| {
-        settled(view) && view.checkpoints_taken >= 2
-    })?;
+    first.wait_for("checkpoints", LIMIT, |view| settled(view) && view.checkpoints_taken >= 2)?;
     let zombie = first.am(1)?;
     kill(zombie.pid, Signal::SIGSTOP)?;
     cluster.kill(zombie.node)?;
 
     // The ResourceManager believes in it.
     let refused = job.submit_and_wait(&[])?;
-    ensure!(
-        refused.code == Some(SUPERSEDED) && refused.stderr.contains(&first.id),
-        "{refused:?}"
-    );
+    ensure!(refused.code == Some(SUPERSEDED) && refused.stderr.contains(&first.id), "{refused:?}");
 
     first.kill()?;
     wait_until("it is over", LIMIT, || {
         let report = first.report()?;
-        ensure!(
-            report.state.is_some_and(|state| state.is_final()),
-            "{report:?}"
-        );
+        ensure!(report.state.is_some_and(|state| state.is_final()), "{report:?}");
         Ok(())
     })?;
     let newest = job.committed()?.pop().context("checkpoints")?;
@@ -231,19 +202,13 @@ fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Resul
         _ => None,
     });
     let from = resumed.flatten().context("it says from where it goes on")?;
-    ensure!(
-        from.to_string() == newest,
-        "{from}, and the newest was {newest}"
-    );
+    ensure!(from.to_string() == newest, "{from}, and the newest was {newest}");
     wakes_and_ends(cluster, &first, &zombie)?;
     job.hurry()?;
     second.ends_well(LIMIT)?;
     ensure!(job.model()? == *expected, "another model");
     let names = job.verify()?;
-    ensure!(
-        names.iter().all(|name| !name.starts_with("g1-")),
-        "one lineage: {names:?}"
-    );
+    ensure!(names.iter().all(|name| !name.starts_with("g1-")), "one lineage: {names:?}");
     Ok(())
 }
 

@@ -17,16 +17,10 @@ use nix::unistd::Pid;
 fn cluster() -> Result<&'static Cluster> {
     static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
     let start = || {
-        let options = Options {
-            gpus_per_node: 2,
-            ..Options::default()
-        };
+        let options = Options { gpus_per_node: 2, ..Options::default() };
         Cluster::start(options).map_err(|error| format!("{error:#}"))
     };
-    CLUSTER
-        .get_or_init(start)
-        .as_ref()
-        .map_err(|error| anyhow::anyhow!(error.clone()))
+    CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))
 }
 
 /// 1500 MiB each, so that no node of 4096 takes more than two.
@@ -40,12 +34,7 @@ fn hello<'c>(
     let command = command.iter().map(AsRef::as_ref);
     Hello::submit(
         cluster,
-        &options
-            .iter()
-            .copied()
-            .chain(["--"])
-            .chain(command)
-            .collect::<Vec<_>>(),
+        &options.iter().copied().chain(["--"]).chain(command).collect::<Vec<_>>(),
     )
 }
 
@@ -61,18 +50,10 @@ fn arguments_arrive_byte_for_byte_in_containers_on_several_nodes() -> Result<()>
         "line\nbreak",
         "π 漢字",
     ];
-    let command = ["printf", "%s\\0"]
-        .iter()
-        .chain(&nasty)
-        .copied()
-        .collect::<Vec<_>>();
+    let command = ["printf", "%s\\0"].iter().chain(&nasty).copied().collect::<Vec<_>>();
     let hello = hello(cluster()?, &BIG, &command)?;
     wait_until("finished", std::time::Duration::from_secs(60), || {
-        ensure!(
-            hello.am_log(1).matches("ended with 0").count() == 4,
-            "{}",
-            hello.am_log(1)
-        );
+        ensure!(hello.am_log(1).matches("ended with 0").count() == 4, "{}", hello.am_log(1));
         Ok(())
     })?;
     let mut nodes = BTreeSet::new();
@@ -87,18 +68,11 @@ fn arguments_arrive_byte_for_byte_in_containers_on_several_nodes() -> Result<()>
             "{name} printed something else"
         );
         nodes.insert(
-            folder
-                .ancestors()
-                .nth(3)
-                .context("nmN/logs/application/container")?
-                .to_owned(),
+            folder.ancestors().nth(3).context("nmN/logs/application/container")?.to_owned(),
         );
         workers += 1;
     }
-    ensure!(
-        workers == 4 && nodes.len() >= 2,
-        "{workers} workers on {nodes:?}"
-    );
+    ensure!(workers == 4 && nodes.len() >= 2, "{workers} workers on {nodes:?}");
     hello.succeed()?;
     Ok(())
 }
@@ -113,14 +87,8 @@ fn a_killed_container_is_replaced_and_the_others_go_on() -> Result<()> {
     kill(Pid::from_raw(*pid), Signal::SIGKILL)?;
     hello.wait_log(1, "ended with 137 (signal 9)", 1)?;
     let after = hello.wait_workers(3)?;
-    let kept = before
-        .iter()
-        .filter(|(name, pid)| after.get(*name) == Some(*pid))
-        .count();
-    ensure!(
-        kept == 2 && !after.contains_key(victim),
-        "before {before:?}, after {after:?}"
-    );
+    let kept = before.iter().filter(|(name, pid)| after.get(*name) == Some(*pid)).count();
+    ensure!(kept == 2 && !after.contains_key(victim), "before {before:?}, after {after:?}");
     std::fs::write(&gate, "")?;
     hello.succeed()?;
     Ok(())
@@ -138,10 +106,7 @@ fn a_killed_applicationmaster_finds_its_containers_again() -> Result<()> {
     ensure!(hello.workers() == before, "the same processes");
     std::fs::write(&gate, "")?;
     let log = hello.am_log(2);
-    ensure!(
-        !log.contains("Accepted") && !log.contains("Excess"),
-        "nothing was asked for:\n{log}"
-    );
+    ensure!(!log.contains("Accepted") && !log.contains("Excess"), "nothing was asked for:\n{log}");
     hello.succeed()?;
     Ok(())
 }
@@ -150,11 +115,7 @@ fn a_killed_applicationmaster_finds_its_containers_again() -> Result<()> {
 async fn gpus_are_granted_and_counted() -> Result<()> {
     let cluster = cluster()?;
     let gate = cluster.dir().join("gpus");
-    let hello = hello(
-        cluster,
-        &["--containers", "3", "--gpus", "1"],
-        &Hello::until(&gate),
-    )?;
+    let hello = hello(cluster, &["--containers", "3", "--gpus", "1"], &Hello::until(&gate))?;
     hello.wait_workers(3)?;
     let client = cluster.yarn("alice")?;
     let id: ApplicationId = hello.id.parse()?;
@@ -174,23 +135,14 @@ async fn gpus_are_granted_and_counted() -> Result<()> {
 #[tokio::test]
 async fn what_the_cluster_cannot_grant_is_refused_before_it_is_submitted() -> Result<()> {
     let cluster = cluster()?;
-    let too_many = Hello::submit(cluster, &["--gpus", "3", "--", "true"])
-        .err()
-        .context("refused")?;
-    ensure!(
-        format!("{too_many:#}").contains("3 yarn.io/gpu is more than"),
-        "{too_many:#}"
-    );
-    let too_big = Hello::submit(cluster, &["--memory", "9999", "--", "true"])
-        .err()
-        .context("refused")?;
-    ensure!(
-        format!("{too_big:#}").contains("9999 MiB is more than the 4096 MiB"),
-        "{too_big:#}"
-    );
-    let no_queue = Hello::submit(cluster, &["--queue", "nowhere", "--", "true"])
-        .err()
-        .context("refused")?;
+    let too_many =
+        Hello::submit(cluster, &["--gpus", "3", "--", "true"]).err().context("refused")?;
+    ensure!(format!("{too_many:#}").contains("3 yarn.io/gpu is more than"), "{too_many:#}");
+    let too_big =
+        Hello::submit(cluster, &["--memory", "9999", "--", "true"]).err().context("refused")?;
+    ensure!(format!("{too_big:#}").contains("9999 MiB is more than the 4096 MiB"), "{too_big:#}");
+    let no_queue =
+        Hello::submit(cluster, &["--queue", "nowhere", "--", "true"]).err().context("refused")?;
     ensure!(format!("{no_queue:#}").contains("nowhere"), "{no_queue:#}");
     Ok(())
 }
@@ -207,10 +159,7 @@ async fn mallory_may_not_kill_and_alice_may() -> Result<()> {
         "{denied:?}"
     );
     let alice = cluster.yarn("alice")?;
-    ensure!(
-        alice.report(id).await?.state == Some(ApplicationState::Running),
-        "it runs on"
-    );
+    ensure!(alice.report(id).await?.state == Some(ApplicationState::Running), "it runs on");
     alice.kill(id, "enough").await?;
     let report = alice.report(id).await?;
     ensure!(report.state == Some(ApplicationState::Killed), "{report:?}");
@@ -230,31 +179,18 @@ async fn a_client_sees_nodes_queues_types_and_its_own_submission() -> Result<()>
     ensure!((metrics.nodes, metrics.active) == (3, 3), "{metrics:?}");
     let nodes = client.nodes(&[NodeState::Running]).await?;
     ensure!(
-        nodes.len() == 3
-            && nodes
-                .iter()
-                .all(|node| node.capability.memory == Memory::mib(4096)),
+        nodes.len() == 3 && nodes.iter().all(|node| node.capability.memory == Memory::mib(4096)),
         "{nodes:?}"
     );
+    ensure!(client.nodes(&[NodeState::Lost]).await?.is_empty(), "none is lost");
+    let queue = client.queue("root").await?.context("there is a root queue")?;
     ensure!(
-        client.nodes(&[NodeState::Lost]).await?.is_empty(),
-        "none is lost"
-    );
-    let queue = client
-        .queue("root")
-        .await?
-        .context("there is a root queue")?;
-    ensure!(
-        queue
-            .children
-            .iter()
-            .any(|child| child.name == "default" && child.capacity == 1.0),
+        queue.children.iter().any(|child| child.name == "default" && child.capacity == 1.0),
         "{queue:?}"
     );
     let acls = client.queue_acls().await?;
     ensure!(
-        acls.iter()
-            .any(|acl| acl.queue.ends_with("default") && acl.submit && !acl.administer),
+        acls.iter().any(|acl| acl.queue.ends_with("default") && acl.submit && !acl.administer),
         "{acls:?}"
     );
     ensure!(
@@ -269,24 +205,14 @@ async fn a_client_sees_nodes_queues_types_and_its_own_submission() -> Result<()>
     let context = LaunchContext::new(&["sleep", "600"])?;
     let submission = Submission {
         tags: vec!["Heddle-Test".into()],
-        ..Submission::new(
-            new.id,
-            "sleeper",
-            Resources::new(Memory::mib(64), VCores(1)),
-            context,
-        )
+        ..Submission::new(new.id, "sleeper", Resources::new(Memory::mib(64), VCores(1)), context)
     };
     client.submit(&submission).await?;
     client.submit(&submission).await?;
-    let filter = ApplicationFilter {
-        tags: vec!["HEDDLE-TEST".into()],
-        ..ApplicationFilter::default()
-    };
+    let filter =
+        ApplicationFilter { tags: vec!["HEDDLE-TEST".into()], ..ApplicationFilter::default() };
     let found = client.applications(&filter).await?;
-    ensure!(
-        found.len() == 1 && found[0].id == new.id && found[0].user == "alice",
-        "{found:?}"
-    );
+    ensure!(found.len() == 1 && found[0].id == new.id && found[0].user == "alice", "{found:?}");
     let attempts = client.attempts(new.id).await?;
     ensure!(attempts.len() == 1, "{attempts:?}");
     client.move_to_queue(new.id, "default").await?;
@@ -296,16 +222,10 @@ async fn a_client_sees_nodes_queues_types_and_its_own_submission() -> Result<()>
         matches!(client.report(unknown).await, Err(ClientError::NotFound(_))),
         "there is no such application"
     );
-    let container: ContainerId = format!(
-        "{}_01_000099",
-        new.id.to_string().replace("application", "container")
-    )
-    .parse()?;
+    let container: ContainerId =
+        format!("{}_01_000099", new.id.to_string().replace("application", "container")).parse()?;
     ensure!(
-        client
-            .signal(container, heddle_yarn::Signal::Term)
-            .await
-            .is_err(),
+        client.signal(container, heddle_yarn::Signal::Term).await.is_err(),
         "there is no such container"
     );
     Ok(())

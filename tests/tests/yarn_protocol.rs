@@ -23,17 +23,10 @@ fn cluster() -> Result<&'static Cluster> {
     let start = || {
         let key = "yarn.resourcemanager.rm.container-allocation.expiry-interval-ms";
         let properties = vec![("yarn-site.xml".into(), key.into(), "6000".into())];
-        let options = Options {
-            nodemanagers: 2,
-            properties,
-            ..Options::default()
-        };
+        let options = Options { nodemanagers: 2, properties, ..Options::default() };
         Cluster::start(options).map_err(|error| format!("{error:#}"))
     };
-    CLUSTER
-        .get_or_init(start)
-        .as_ref()
-        .map_err(|error| anyhow::anyhow!(error.clone()))
+    CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))
 }
 
 fn yarn() -> Result<heddle_yarn::Cluster> {
@@ -45,10 +38,7 @@ async fn app() -> Result<Unmanaged> {
 }
 
 fn small() -> Ask {
-    Ask {
-        resources: Resources::new(Memory::mib(64), VCores(1)),
-        ..Ask::default()
-    }
+    Ask { resources: Resources::new(Memory::mib(64), VCores(1)), ..Ask::default() }
 }
 
 fn host(n: u8) -> Result<String> {
@@ -82,21 +72,13 @@ async fn a_container_starts_once_is_signalled_and_stopped() -> Result<()> {
     app.am.want(A, small(), 2);
     let granted = app.grants(2).await?;
     let context = sleeper()?;
-    let starts: Vec<_> = granted
-        .iter()
-        .map(|container| (container, &context))
-        .collect();
+    let starts: Vec<_> = granted.iter().map(|container| (container, &context)).collect();
     for result in app.nodes.start_several(&starts).await {
         ensure!(result? == Started::Accepted, "the first start");
     }
-    let [first, second] = &granted[..] else {
-        bail!("two grants: {granted:?}")
-    };
+    let [first, second] = &granted[..] else { bail!("two grants: {granted:?}") };
     // The answer of the first call might have been lost.
-    ensure!(
-        app.nodes.start(first, &context).await? == Started::AlreadyRunning,
-        "the second start"
-    );
+    ensure!(app.nodes.start(first, &context).await? == Started::AlreadyRunning, "the second start");
     process_of(first).await?;
     let status = app.nodes.status(&first.node, first.id).await?;
     ensure!(
@@ -104,9 +86,7 @@ async fn a_container_starts_once_is_signalled_and_stopped() -> Result<()> {
         "{status:?}"
     );
     app.am.want(A, small(), 0);
-    app.nodes
-        .signal(&first.node, first.id, Signal::Term)
-        .await?;
+    app.nodes.signal(&first.node, first.id, Signal::Term).await?;
     let exit = app.end_of(first).await?;
     ensure!(exit == ExitStatus(143), "{exit}");
     app.nodes.stop(&second.node, second.id).await?;
@@ -125,28 +105,17 @@ async fn a_grant_that_is_not_used_in_time_expires() -> Result<()> {
     let exit = app.end_of(&container).await?;
     ensure!(exit == ExitStatus::ABORTED, "{exit}");
     let late = app.nodes.start(&container, &sleeper()?).await;
-    ensure!(
-        matches!(&late, Err(NodeError::GrantExpired { .. })),
-        "{late:?}"
-    );
+    ensure!(matches!(&late, Err(NodeError::GrantExpired { .. })), "{late:?}");
     app.finish().await
 }
 
 #[tokio::test]
 async fn bad_asks_are_taken_out_and_good_ones_served() -> Result<()> {
     let mut app = app().await?;
-    let too_big = Ask {
-        resources: Resources::new(Memory::mib(99_999), VCores(1)),
-        ..small()
-    };
-    let no_label = Ask {
-        label: Some("nowhere".into()),
-        ..small()
-    };
-    let tagged = Ask {
-        placement: Placement::Tagged(Constraint::at_most_per_node("ps", 1)),
-        ..small()
-    };
+    let too_big = Ask { resources: Resources::new(Memory::mib(99_999), VCores(1)), ..small() };
+    let no_label = Ask { label: Some("nowhere".into()), ..small() };
+    let tagged =
+        Ask { placement: Placement::Tagged(Constraint::at_most_per_node("ps", 1)), ..small() };
     app.am.want(A, small(), 1);
     app.am.want(B, too_big, 1);
     app.am.want(AskId(3), no_label, 1);
@@ -158,59 +127,39 @@ async fn bad_asks_are_taken_out_and_good_ones_served() -> Result<()> {
                 _ => None,
             });
             let refused: Vec<_> = refused.collect();
-            let granted = events
-                .iter()
-                .any(|event| matches!(event, Event::Allocated { ask: A, .. }));
+            let granted =
+                events.iter().any(|event| matches!(event, Event::Allocated { ask: A, .. }));
             (refused.len() == 3 && granted).then_some(refused)
         })
         .await?;
     let asks: BTreeSet<_> = refused.iter().map(|(ask, _)| *ask).collect();
     ensure!(asks == [B, AskId(3), AskId(4)].into(), "{refused:?}");
-    ensure!(
-        refused.iter().all(|(_, words)| !words.is_empty()),
-        "{refused:?}"
-    );
+    ensure!(refused.iter().all(|(_, words)| !words.is_empty()), "{refused:?}");
     app.finish().await
 }
 
 #[tokio::test]
 async fn nodes_are_hit_when_wanted_and_missed_when_excluded() -> Result<()> {
     let mut app = app().await?;
-    let nodes = vec![NodeName {
-        host: host(2)?,
-        rack: DEFAULT_RACK.into(),
-    }];
-    let there = Ask {
-        placement: Placement::Near {
-            nodes,
-            racks: vec![],
-            relax: false,
-        },
-        ..small()
-    };
+    let nodes = vec![NodeName { host: host(2)?, rack: DEFAULT_RACK.into() }];
+    let there =
+        Ask { placement: Placement::Near { nodes, racks: vec![], relax: false }, ..small() };
     app.am.want(A, there, 3);
     let granted = app.grants(3).await?;
-    let hosts: BTreeSet<_> = granted
-        .iter()
-        .map(|container| container.node.host.clone())
-        .collect();
+    let hosts: BTreeSet<_> = granted.iter().map(|container| container.node.host.clone()).collect();
     ensure!(hosts == [host(2)?].into(), "{hosts:?}");
     app.am.exclude([host(1)?].into());
     app.am.want(B, small(), 4);
     let granted = app.grants(4).await?;
     ensure!(
-        granted
-            .iter()
-            .all(|container| container.node.host == host(2).unwrap_or_default()),
+        granted.iter().all(|container| container.node.host == host(2).unwrap_or_default()),
         "{granted:?}"
     );
     app.am.exclude([host(2)?].into());
     app.am.want(B, small(), 6);
     let granted = app.grants(2).await?;
     ensure!(
-        granted
-            .iter()
-            .all(|container| container.node.host == host(1).unwrap_or_default()),
+        granted.iter().all(|container| container.node.host == host(1).unwrap_or_default()),
         "{granted:?}"
     );
     app.finish().await
@@ -233,17 +182,10 @@ async fn a_change_of_mind_leaves_nothing_behind() -> Result<()> {
         for id in held.iter().skip(1) {
             app.am.release(*id);
         }
-        calm = if held.len() == 1 && !app.am.has_news() {
-            calm + 1
-        } else {
-            0
-        };
+        calm = if held.len() == 1 && !app.am.has_news() { calm + 1 } else { 0 };
     }
     let usage = app.client.report(app.id).await?.usage;
-    ensure!(
-        usage.containers == 1,
-        "the ResourceManager counts what we hold: {usage:?}"
-    );
+    ensure!(usage.containers == 1, "the ResourceManager counts what we hold: {usage:?}");
     app.finish().await
 }
 
@@ -254,10 +196,7 @@ async fn a_second_speaker_of_one_attempt_finds_the_response_id() -> Result<()> {
     app.grants(1).await?;
     let mut other = ApplicationMaster::new(&yarn()?, app.token.clone());
     let registered = other.register(Place::default()).await?;
-    ensure!(
-        registered.is_none(),
-        "it is registered already: {registered:?}"
-    );
+    ensure!(registered.is_none(), "it is registered already: {registered:?}");
     other.want(B, small(), 1);
     for _ in 0..100 {
         other.allocate(0.5).await?;
@@ -304,10 +243,7 @@ async fn a_container_grows() -> Result<()> {
             _ => tries += 1,
         }
     };
-    ensure!(
-        grown.resources == more && grown.version == container.version + 1,
-        "{grown:?}"
-    );
+    ensure!(grown.resources == more && grown.version == container.version + 1, "{grown:?}");
     app.nodes.update(&grown).await?;
     app.finish().await
 }
@@ -317,10 +253,8 @@ async fn lost_replies_are_asked_for_again_and_nothing_is_doubled() -> Result<()>
     let scheduler = SocketAddr::new(cluster()?.host(Daemon::ResourceManager(1)).parse()?, 8030);
     let lossy = Lossy::before(scheduler)?;
     let address = lossy.address().to_string();
-    let yarn = cluster()?.yarn_with(
-        "alice",
-        &[("yarn.resourcemanager.scheduler.address", &address)],
-    )?;
+    let yarn =
+        cluster()?.yarn_with("alice", &[("yarn.resourcemanager.scheduler.address", &address)])?;
     let mut app = Unmanaged::unregistered(&yarn).await?;
     app.am.register(Place::default()).await?;
     let mut events = Vec::new();
@@ -341,22 +275,13 @@ async fn lost_replies_are_asked_for_again_and_nothing_is_doubled() -> Result<()>
         events.extend(app.am.allocate(0.5).await?);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let twice = events.iter().find(|event| {
-        matches!(
-            event,
-            Event::DuplicateGrant(_) | Event::UnknownCompletion(_)
-        )
-    });
+    let twice = events
+        .iter()
+        .find(|event| matches!(event, Event::DuplicateGrant(_) | Event::UnknownCompletion(_)));
     ensure!(twice.is_none(), "{twice:?}");
-    ensure!(
-        (app.am.counts(A), app.am.counts(B)) == (Some((5, 5)), Some((2, 2))),
-        "{events:?}"
-    );
+    ensure!((app.am.counts(A), app.am.counts(B)) == (Some((5, 5)), Some((2, 2))), "{events:?}");
     let usage = app.client.report(app.id).await?.usage;
-    ensure!(
-        usage.containers == 7,
-        "the ResourceManager counts what we hold: {usage:?}"
-    );
+    ensure!(usage.containers == 7, "the ResourceManager counts what we hold: {usage:?}");
     lossy.lose(1);
     app.finish().await
 }
@@ -365,18 +290,9 @@ async fn lost_replies_are_asked_for_again_and_nothing_is_doubled() -> Result<()>
 #[tokio::test]
 async fn tags_spread_containers_and_opportunistic_ones_are_promoted() -> Result<()> {
     let keys = [
-        (
-            "yarn.resourcemanager.placement-constraints.handler",
-            "scheduler",
-        ),
-        (
-            "yarn.resourcemanager.opportunistic-container-allocation.enabled",
-            "true",
-        ),
-        (
-            "yarn.nodemanager.opportunistic-containers-max-queue-length",
-            "10",
-        ),
+        ("yarn.resourcemanager.placement-constraints.handler", "scheduler"),
+        ("yarn.resourcemanager.opportunistic-container-allocation.enabled", "true"),
+        ("yarn.nodemanager.opportunistic-containers-max-queue-length", "10"),
     ];
     let cluster = Cluster::start(Options {
         nodemanagers: 2,
@@ -386,26 +302,15 @@ async fn tags_spread_containers_and_opportunistic_ones_are_promoted() -> Result<
         ..Options::default()
     })?;
     let mut app = Unmanaged::new(&cluster.yarn_with("alice", &[])?, Place::default()).await?;
-    let tagged = Ask {
-        placement: Placement::Tagged(Constraint::at_most_per_node("ps", 1)),
-        ..small()
-    };
+    let tagged =
+        Ask { placement: Placement::Tagged(Constraint::at_most_per_node("ps", 1)), ..small() };
     app.am.want(A, tagged, 3);
     let granted = app.grants(2).await?;
-    let hosts: BTreeSet<_> = granted
-        .iter()
-        .map(|container| container.node.host.clone())
-        .collect();
-    ensure!(
-        granted.len() == 2 && hosts.len() == 2,
-        "one for each node, and no third: {granted:?}"
-    );
+    let hosts: BTreeSet<_> = granted.iter().map(|container| container.node.host.clone()).collect();
+    ensure!(granted.len() == 2 && hosts.len() == 2, "one for each node, and no third: {granted:?}");
     app.am.want(A, small(), 2);
 
-    let opportunistic = Ask {
-        execution_type: ExecutionType::Opportunistic,
-        ..small()
-    };
+    let opportunistic = Ask { execution_type: ExecutionType::Opportunistic, ..small() };
     app.am.want(B, opportunistic, 1);
     let container = app.grants(1).await?.remove(0);
     ensure!(
@@ -413,19 +318,12 @@ async fn tags_spread_containers_and_opportunistic_ones_are_promoted() -> Result<
         "{container:?}"
     );
     app.nodes.start(&container, &sleeper()?).await?;
-    let update = Update {
-        kind: UpdateKind::Promote,
-        version: container.version,
-        resources: None,
-    };
+    let update = Update { kind: UpdateKind::Promote, version: container.version, resources: None };
     app.am.update(container.id, update);
     let promoted = app
         .until("the promotion", |events| {
             events.iter().find_map(|event| match event {
-                Event::Updated {
-                    kind: UpdateKind::Promote,
-                    container,
-                } => Some(container.clone()),
+                Event::Updated { kind: UpdateKind::Promote, container } => Some(container.clone()),
                 _ => None,
             })
         })

@@ -8,16 +8,8 @@ use heddle_tests::hadoop::Net;
 use heddle_tests::local::program;
 
 fn run(command: &mut Command) -> Result<String> {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output()?;
-    ensure!(
-        status.success(),
-        "{command:?}: {status}\n{}",
-        String::from_utf8_lossy(&stderr)
-    );
+    let Output { status, stdout, stderr } = command.output()?;
+    ensure!(status.success(), "{command:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
     Ok(String::from_utf8(stdout)?)
 }
 
@@ -39,10 +31,7 @@ fn start_prints_where_it_is_a_job_runs_and_stop_ends_it() -> Result<()> {
     let stop = Stop(&stop_script, dir.path());
     let start = |dir: &Path| {
         let mut command = Command::new(scripts.join("start.sh"));
-        command
-            .arg(dir)
-            .env("NET", &net.prefix)
-            .env("HADOOP_USER_NAME", "alice");
+        command.arg(dir).env("NET", &net.prefix).env("HADOOP_USER_NAME", "alice");
         command
     };
     let said = run(&mut start(dir.path()))?;
@@ -65,17 +54,11 @@ fn start_prints_where_it_is_a_job_runs_and_stop_ends_it() -> Result<()> {
         .args(["submit", "--containers", "2", "--", "true"])
         .env("HADOOP_CONF_DIR", conf)
         .env("HADOOP_USER_NAME", "alice");
-    ensure!(
-        run(&mut hello)?.starts_with("application_"),
-        "the application's id"
-    );
+    ensure!(run(&mut hello)?.starts_with("application_"), "the application's id");
 
     drop(stop);
     let said = run(&mut start(dir.path()))?;
-    ensure!(
-        said.contains("HADOOP_CONF_DIR="),
-        "it starts again on the same directory"
-    );
+    ensure!(said.contains("HADOOP_CONF_DIR="), "it starts again on the same directory");
     run(Command::new(&stop_script).arg(dir.path()))?;
     Ok(())
 }

@@ -8,10 +8,7 @@
 //! a cost does not grow, 1 if it grows as the size does, 1.1 for n log n at these sizes. Busy neighbours spoil a figure of the
 //! cheap rounds, and single exponents with it.
 
-#![expect(
-    clippy::disallowed_types,
-    reason = "what measures the core is not the core"
-)]
+#![expect(clippy::disallowed_types, reason = "what measures the core is not the core")]
 #![expect(clippy::print_stdout, reason = "figures are what it is for")]
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -143,10 +140,7 @@ impl Rig {
     /// Until no answer is under way.
     fn settle(&mut self) {
         while let Some(event) = self.events.pop_front() {
-            let now = Now {
-                mono: Mono(self.now),
-                wall_ms: self.now,
-            };
+            let now = Now { mono: Mono(self.now), wall_ms: self.now };
             let began = Instant::now();
             let actions = self.core.on(event, now);
             let took = began.elapsed();
@@ -160,9 +154,7 @@ impl Rig {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Ask {
-                slot, incarnation, ..
-            } => {
+            Action::Ask { slot, incarnation, .. } => {
                 self.next += 1;
                 let number = self.next;
                 self.events.push_back(Event::Allocated {
@@ -173,11 +165,9 @@ impl Rig {
                 });
             }
             Action::Launch { container, member } => self.register(container, member),
-            Action::Send {
-                member: Some(member),
-                command,
-                ..
-            } => self.obey(member, Arc::unwrap_or_clone(command)),
+            Action::Send { member: Some(member), command, .. } => {
+                self.obey(member, Arc::unwrap_or_clone(command))
+            }
             Action::Journal { id, record } => {
                 self.records.push(*record);
                 self.events.push_back(Event::RecordDurable { record: id });
@@ -242,30 +232,17 @@ impl Rig {
 
     fn say(&mut self, member: Member, report: Up) {
         let connection = self.containers[&member].connection;
-        self.events.push_back(Event::Report {
-            connection,
-            report: Box::new(report),
-        });
+        self.events.push_back(Event::Report { connection, report: Box::new(report) });
     }
 
     fn obey(&mut self, member: Member, command: Command) {
         match command {
-            Command::Hold {
-                epoch,
-                shards,
-                phase,
-                ..
-            } => {
+            Command::Hold { epoch, shards, phase, .. } => {
                 (self.epoch, self.phase) = (epoch, phase.no);
                 self.containers.get_mut(&member).unwrap().shards = shards;
                 self.say(
                     member,
-                    Up::Holding {
-                        epoch,
-                        from_memory: 0,
-                        from_storage: 1,
-                        load_ms: 1,
-                    },
+                    Up::Holding { epoch, from_memory: 0, from_storage: 1, load_ms: 1 },
                 );
             }
             Command::Begin { epoch, phase } => {
@@ -277,15 +254,7 @@ impl Rig {
                 self.say(member, Up::CutArmed { cut, epoch });
                 for shard in self.containers[&member].shards.clone() {
                     let step = Step(0);
-                    self.say(
-                        member,
-                        Up::Snapped {
-                            cut,
-                            epoch,
-                            shard,
-                            step,
-                        },
-                    );
+                    self.say(member, Up::Snapped { cut, epoch, shard, step });
                     let file = file(shard);
                     self.say(member, Up::Saved { cut, epoch, file });
                 }
@@ -303,11 +272,7 @@ impl Rig {
                 }
             }
             Command::Tasks { tasks, .. } => {
-                self.containers
-                    .get_mut(&member)
-                    .unwrap()
-                    .tasks
-                    .extend(tasks);
+                self.containers.get_mut(&member).unwrap().tasks.extend(tasks);
             }
             _ => {}
         }
@@ -437,11 +402,7 @@ impl Rig {
 
     fn lose(&mut self, member: Member) {
         let container = self.containers.remove(&member).unwrap().container;
-        self.on(Event::Exited {
-            container,
-            exit: Exit::NodeLost,
-            text: String::new(),
-        });
+        self.on(Event::Exited { container, exit: Exit::NodeLost, text: String::new() });
         self.now += 2_000;
         self.on(Event::Timer);
     }
@@ -502,10 +463,7 @@ impl Size {
     /// `<containers>x<tasks>`.
     fn parse(text: &str) -> Option<Self> {
         let (containers, tasks) = text.split_once('x')?;
-        Some(Self {
-            containers: containers.parse().ok()?,
-            tasks: tasks.parse().ok()?,
-        })
+        Some(Self { containers: containers.parse().ok()?, tasks: tasks.parse().ok()? })
     }
 
     fn along(self, of: Of) -> f64 {
@@ -524,9 +482,7 @@ impl Sweep {
     }
 
     fn all() -> Vec<Self> {
-        let sizes: Vec<Size> = std::env::args()
-            .filter_map(|arg| Size::parse(&arg))
-            .collect();
+        let sizes: Vec<Size> = std::env::args().filter_map(|arg| Size::parse(&arg)).collect();
         if !sizes.is_empty() {
             let of = Of::Containers;
             return vec![Self { of, sizes }];
@@ -543,10 +499,7 @@ impl Sweep {
                 [(10_000, 10_000), (10_000, 100_000), (10_000, 1_000_000)],
             )
         };
-        vec![
-            Self::new(Of::Containers, &containers),
-            Self::new(Of::Tasks, &tasks),
-        ]
+        vec![Self::new(Of::Containers, &containers), Self::new(Of::Tasks, &tasks)]
     }
 
     /// Measures and prints a table, with a column for each size.
@@ -558,20 +511,14 @@ impl Sweep {
                 figures.push(measure(*size));
             }
         }
-        let names = self
-            .sizes
-            .iter()
-            .map(|size| format!("{}x{}", size.containers, size.tasks));
+        let names = self.sizes.iter().map(|size| format!("{}x{}", size.containers, size.tasks));
         let names: Vec<String> = names.collect();
         println!("| total (worst event) | {} | exponent |", names.join(" | "));
         println!("| --- |{} --- |", " --- |".repeat(names.len()));
         for (row, figure) in measured[0][0].iter().enumerate() {
             let costs = measured.iter().map(|runs| {
                 let cost = |of: fn(&Figure) -> f64| median(runs.iter().map(|run| of(&run[row])));
-                (
-                    cost(|figure| figure.value),
-                    cost(|figure| figure.worst_ms.unwrap_or(0.0)),
-                )
+                (cost(|figure| figure.value), cost(|figure| figure.worst_ms.unwrap_or(0.0)))
             });
             let costs: Vec<(f64, f64)> = costs.collect();
             let cells: Vec<String> = costs
@@ -633,19 +580,11 @@ struct Figure {
 
 impl Figure {
     fn new(name: &'static str, unit: &'static str, value: f64) -> Self {
-        Self {
-            name,
-            unit,
-            value,
-            worst_ms: None,
-        }
+        Self { name, unit, value, worst_ms: None }
     }
 
     fn round(name: &'static str, (total, worst): (Duration, Duration)) -> Self {
-        Self {
-            worst_ms: Some(ms(worst)),
-            ..Self::new(name, "ms", ms(total))
-        }
+        Self { worst_ms: Some(ms(worst)), ..Self::new(name, "ms", ms(total)) }
     }
 
     /// Of so many tasks, each.
@@ -699,15 +638,9 @@ fn measure(size: Size) -> Vec<Figure> {
     });
     let mut rounds: Vec<_> = rounds.collect();
     rounds.sort();
-    figures.push(Figure::round(
-        "heartbeats of idle trainers",
-        rounds[rounds.len() / 2],
-    ));
+    figures.push(Figure::round("heartbeats of idle trainers", rounds[rounds.len() / 2]));
     let pserver = rig.measure(|rig| rig.lose(rig.members(Role::Pserver)[7]));
-    figures.push(Figure::round(
-        "a pserver lost, replaced, all at work",
-        pserver,
-    ));
+    figures.push(Figure::round("a pserver lost, replaced, all at work", pserver));
     let began = Instant::now();
     black_box(rig.core.view());
     figures.push(Figure::new("people's view", "ms", ms(began.elapsed())));
@@ -735,18 +668,12 @@ fn lanes(size: Size) -> Vec<Figure> {
 
 /// A manifest of a job of this size, with every second task done.
 fn manifest(size: Size, config: &Config) -> Vec<Figure> {
-    let done = |task: u32| QueuedTask {
-        task: TaskId(task),
-        state: TaskState::Done,
-    };
+    let done = |task: u32| QueuedTask { task: TaskId(task), state: TaskState::Done };
     let manifest = Manifest {
         format_version: FORMAT_VERSION,
         run: config.run,
         job: "job".to_owned(),
-        cut: CutId {
-            generation: Generation(1),
-            number: 1,
-        },
+        cut: CutId { generation: Generation(1), number: 1 },
         epoch: Epoch::first(Generation(1)),
         parent: None,
         salt: Salt(Uuid::nil()),
@@ -754,13 +681,9 @@ fn manifest(size: Size, config: &Config) -> Vec<Figure> {
         spec_digest: String::new(),
         spec: serde_json::Value::Null,
         plan: (*config.plan).clone(),
-        shards: (0..size.containers / 10)
-            .map(|id| file(ShardId(id)))
-            .collect(),
+        shards: (0..size.containers / 10).map(|id| file(ShardId(id))).collect(),
         phase: PhaseNo(0),
-        work: Work::Queue {
-            tasks: (0..size.tasks).step_by(2).map(done).collect(),
-        },
+        work: Work::Queue { tasks: (0..size.tasks).step_by(2).map(done).collect() },
         task_steps: (0..size.tasks).map(|id| (TaskId(id), 1_000)).collect(),
         evaluations: Vec::new(),
         progress: Progress::default(),
@@ -788,10 +711,7 @@ fn manifest(size: Size, config: &Config) -> Vec<Figure> {
 fn main() {
     for sweep in Sweep::all() {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        println!(
-            "a tenth of the containers are pservers with a shard each; load {}",
-            load.trim()
-        );
+        println!("a tenth of the containers are pservers with a shard each; load {}", load.trim());
         sweep.run();
         println!();
     }

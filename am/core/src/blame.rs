@@ -93,13 +93,8 @@ impl Cause {
             from += 1;
         }
         let tail = text.get(from..).unwrap_or_default();
-        let lines: Vec<&str> = tail
-            .lines()
-            .filter(|line| !line.trim().is_empty())
-            .collect();
-        let lines = lines
-            .get(lines.len().saturating_sub(LAST_LINES)..)
-            .unwrap_or_default();
+        let lines: Vec<&str> = tail.lines().filter(|line| !line.trim().is_empty()).collect();
+        let lines = lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default();
         let words = words(exit);
         let Some(last) = lines.last() else {
             return Self::plain(&words);
@@ -112,10 +107,7 @@ impl Cause {
 
     /// One without last words.
     pub(crate) fn plain(words: &str) -> Self {
-        Self {
-            words: words.to_owned(),
-            detail: words.to_owned(),
-        }
+        Self { words: words.to_owned(), detail: words.to_owned() }
     }
 }
 
@@ -164,21 +156,13 @@ impl Ledger {
     ) {
         if blame != Blame::None {
             let (node, error) = (node.to_owned(), error.to_owned());
-            self.failures.push_back(Failure {
-                at: now,
-                member,
-                node,
-                blame,
-                progress,
-                error,
-            });
+            self.failures.push_back(Failure { at: now, member, node, blame, progress, error });
         }
     }
 
     /// Removes the kill that was noted when a container's port refused: the cluster's report names another cause.
     pub(crate) fn take_back(&mut self, member: Member) {
-        self.failures
-            .retain(|failure| failure.member != member || failure.blame != Blame::Killed);
+        self.failures.retain(|failure| failure.member != member || failure.blame != Blame::Killed);
     }
 
     /// The cluster's report names the cause of a kill that was noted when a container's port refused.
@@ -191,11 +175,7 @@ impl Ledger {
 
     /// Drops what has left the window.
     fn forget(&mut self, now: Mono, window_ms: u64) {
-        while self
-            .failures
-            .front()
-            .is_some_and(|failure| now.since(failure.at) > window_ms)
-        {
+        while self.failures.front().is_some_and(|failure| now.since(failure.at) > window_ms) {
             self.failures.pop_front();
         }
     }
@@ -209,9 +189,7 @@ impl Ledger {
                 counts && now.since(failure.at) < PACE_MS
             })
         };
-        let own = recent()
-            .filter(|failure| failure.member.slot == slot)
-            .count();
+        let own = recent().filter(|failure| failure.member.slot == slot).count();
         let all = recent().count();
         let own_ms = match own {
             0 | 1 => 0,
@@ -249,16 +227,10 @@ impl Ledger {
         let slot_limit = limits.slot_failures as usize;
         let job_limit = (limits.job_failures as usize).max(2 * slots);
         if own >= 2 * slot_limit {
-            return Some(format!(
-                "{} failed too often: it last {}",
-                last.member.slot, last.error
-            ));
+            return Some(format!("{} failed too often: it last {}", last.member.slot, last.error));
         }
         (all >= 2 * job_limit).then(|| {
-            format!(
-                "containers failed too often: {} last {}",
-                last.member.slot, last.error
-            )
+            format!("containers failed too often: {} last {}", last.member.slot, last.error)
         })
     }
 
@@ -270,15 +242,10 @@ impl Ledger {
                 *counts.entry(&failure.node).or_default() += 1;
             }
         }
-        let mut bad: Vec<_> = counts
-            .into_iter()
-            .filter(|(_, count)| *count >= NODE_FAILURES)
-            .collect();
+        let mut bad: Vec<_> =
+            counts.into_iter().filter(|(_, count)| *count >= NODE_FAILURES).collect();
         bad.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));
-        bad.into_iter()
-            .take(nodes / 3)
-            .map(|(node, _)| node.to_owned())
-            .collect()
+        bad.into_iter().take(nodes / 3).map(|(node, _)| node.to_owned()).collect()
     }
 }
 
@@ -287,24 +254,11 @@ mod tests {
     use super::*;
     use heddle_protocol::ids::{Incarnation, Role};
 
-    const SLOT: Slot = Slot {
-        role: Role::Trainer,
-        index: 0,
-    };
-    const MEMBER: Member = Member {
-        slot: SLOT,
-        incarnation: Incarnation(1),
-    };
+    const SLOT: Slot = Slot { role: Role::Trainer, index: 0 };
+    const MEMBER: Member = Member { slot: SLOT, incarnation: Incarnation(1) };
 
     fn note(ledger: &mut Ledger, at: u64, exit: &Exit, progress: u64) {
-        ledger.note(
-            Mono(at),
-            MEMBER,
-            "node",
-            blame(exit),
-            progress,
-            &words(exit),
-        );
+        ledger.note(Mono(at), MEMBER, "node", blame(exit), progress, &words(exit));
     }
 
     #[test]
@@ -347,21 +301,14 @@ mod tests {
         let mut ledger = Ledger::default();
         for n in 0..40 {
             note(&mut ledger, n, &Exit::Signal(9), n / 4);
-            assert_eq!(
-                ledger.crash_loop(Mono(n), n / 4, 4, &Limits::default()),
-                None
-            );
+            assert_eq!(ledger.crash_loop(Mono(n), n / 4, 4, &Limits::default()), None);
         }
         for n in 40..47 {
             note(&mut ledger, n, &Exit::Signal(9), 99);
             assert_eq!(ledger.crash_loop(Mono(n), 99, 4, &Limits::default()), None);
         }
         note(&mut ledger, 47, &Exit::Signal(9), 99);
-        assert!(
-            ledger
-                .crash_loop(Mono(47), 99, 4, &Limits::default())
-                .is_some()
-        );
+        assert!(ledger.crash_loop(Mono(47), 99, 4, &Limits::default()).is_some());
     }
 
     #[test]
@@ -383,10 +330,7 @@ mod tests {
         for _ in 2..12 {
             note(&mut ledger, 0, &Exit::Code(1), 0);
         }
-        assert!(
-            ledger.delay_ms(Mono(0), 0, Slot::pserver(7)) >= 3_000,
-            "a storm paces everybody"
-        );
+        assert!(ledger.delay_ms(Mono(0), 0, Slot::pserver(7)) >= 3_000, "a storm paces everybody");
         assert!(ledger.delay_ms(Mono(0), 0, SLOT) <= 64_000);
         assert_eq!(ledger.delay_ms(Mono(60_000), 0, SLOT), 0);
     }
@@ -396,11 +340,7 @@ mod tests {
         let text = format!("{}\u{e4}\nfirst\n\ncannot open x  \n\n", "y".repeat(5_000));
         let cause = Cause::new(&Exit::Code(1), &text);
         assert_eq!(cause.words, "exited with code 1: cannot open x");
-        assert!(
-            cause.detail.contains("first\ncannot open x"),
-            "{}",
-            cause.detail
-        );
+        assert!(cause.detail.contains("first\ncannot open x"), "{}", cause.detail);
         assert!(cause.detail.len() < 2_200);
         let many = "line\n".repeat(100);
         let cause = Cause::new(&Exit::Code(1), &many);

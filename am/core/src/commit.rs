@@ -39,13 +39,8 @@ impl Core {
         let Some((staging, manifest)) = self.manifest() else {
             return false;
         };
-        let call = self.store(
-            CallFor::Commit,
-            StoreCall::Commit {
-                staging,
-                manifest: Box::new(manifest),
-            },
-        );
+        let call = self
+            .store(CallFor::Commit, StoreCall::Commit { staging, manifest: Box::new(manifest) });
         if let Some(cut) = &mut self.cuts.open {
             cut.progress = Progress::Committing(Some(call));
         }
@@ -54,11 +49,8 @@ impl Core {
 
     pub(crate) fn commit_answered(&mut self, call: CallId, outcome: Stored) {
         let tries = self.config.limits.store_tries;
-        let Some(cut) = self
-            .cuts
-            .open
-            .as_mut()
-            .filter(|cut| cut.progress == Progress::Committing(Some(call)))
+        let Some(cut) =
+            self.cuts.open.as_mut().filter(|cut| cut.progress == Progress::Committing(Some(call)))
         else {
             return;
         };
@@ -78,8 +70,7 @@ impl Core {
         }
         cut.commit_waits = true;
         let wait_ms = self.config.limits.retry_ms << cut.commit_tries.min(6);
-        self.deadlines
-            .at_latest(Purpose::Retry, self.now.mono + wait_ms);
+        self.deadlines.at_latest(Purpose::Retry, self.now.mono + wait_ms);
         self.warn(format!("a checkpoint's commit is tried again: {error}"));
     }
 
@@ -104,29 +95,16 @@ impl Core {
         self.cuts.late_tries = 0;
         self.cuts.failures = 0;
         for slot in self.registered_slots(Role::Pserver) {
-            self.send(
-                slot,
-                Command::CutEnd {
-                    cut: cut.id,
-                    committed: true,
-                },
-            );
+            self.send(slot, Command::CutEnd { cut: cut.id, committed: true });
         }
         let keep = self.config.spec.checkpoint.keep.max(2);
-        let retain = StoreCall::Retain {
-            keep,
-            generation: self.generation,
-            base: cut.id,
-        };
+        let retain = StoreCall::Retain { keep, generation: self.generation, base: cut.id };
         self.store(CallFor::Housekeeping, retain);
         self.checkpoints.push(view.clone());
         let surplus = self.checkpoints.len().saturating_sub(keep as usize);
         self.checkpoints.drain(..surplus);
         for id in cut.asked_by {
-            self.answer(
-                id,
-                Ok(format!("checkpoint {} committed in {}", cut.id, view.dir)),
-            );
+            self.answer(id, Ok(format!("checkpoint {} committed in {}", cut.id, view.dir)));
         }
         self.notice(view::Event::CheckpointCommitted(view));
         match cut.reason {

@@ -88,10 +88,7 @@ mod tests {
                 },
             }),
             (phase, 1u32..100).prop_map(|(phase, number)| Record::Commit {
-                cut: CutId {
-                    generation: Generation(1),
-                    number,
-                },
+                cut: CutId { generation: Generation(1), number },
                 dir: String::new(),
                 phase,
                 step: Step(0),
@@ -115,9 +112,7 @@ mod tests {
             match record {
                 Record::Claim { attempt, .. } if attempt.0 <= 1 => scaled = None,
                 Record::Scaled { trainers, .. } => scaled = Some(*trainers),
-                Record::Evaluated {
-                    phase, scores: of, ..
-                } => scores.push((*phase, of.rows)),
+                Record::Evaluated { phase, scores: of, .. } => scores.push((*phase, of.rows)),
                 Record::Restore { phase, .. } => scores.retain(|(of, _)| of < phase),
                 _ => {}
             }

@@ -196,9 +196,7 @@ impl Core {
             leaving: BTreeMap::new(),
             preempting: BTreeSet::new(),
             joins: Joins::default(),
-            members: Arc::new(Command::Members {
-                trainers: Vec::new(),
-            }),
+            members: Arc::new(Command::Members { trainers: Vec::new() }),
             near: Arc::new(Near::of(&config.locality)),
             data_locality: DataLocality::default(),
             outages: Outages::default(),
@@ -255,35 +253,22 @@ impl Core {
                 // But whether this attempt still leads, only hearing the ResourceManager tells.
             }
         }
-        self.now = Now {
-            mono,
-            wall_ms: now.wall_ms,
-        };
+        self.now = Now { mono, wall_ms: now.wall_ms };
     }
 
     fn take_in(&mut self, event: Event) {
         match event {
             Event::Recovered(recovered) => self.recovered(*recovered),
-            Event::Allocated {
-                container,
-                slot,
-                incarnation,
-                node,
-            } => {
+            Event::Allocated { container, slot, incarnation, node } => {
                 self.allocated(container, slot, incarnation, node);
             }
             // The registration says more; the cluster's word about the process alone changes nothing.
             Event::Started { container: _ } | Event::Timer => {}
-            Event::Exited {
-                container,
-                exit,
-                text,
-            } => self.exited(&container, &exit, &text),
+            Event::Exited { container, exit, text } => self.exited(&container, &exit, &text),
             Event::Vanished { container, cause } => self.vanished(&container, &cause),
-            Event::Preempting {
-                container,
-                deadline_ms,
-            } => self.preempting(&container, deadline_ms),
+            Event::Preempting { container, deadline_ms } => {
+                self.preempting(&container, deadline_ms)
+            }
             Event::NodeLeaving { node } => self.node_leaving(&node),
             Event::Registered {
                 connection,
@@ -302,17 +287,12 @@ impl Core {
             Event::Closed { connection } => self.closed(connection),
             Event::Probed { member, outcome } => self.probed(member, outcome),
             Event::RecordDurable { record } => self.out.durable(record),
-            Event::JournalFailed {
-                error,
-                fenced: true,
-                ..
+            Event::JournalFailed { error, fenced: true, .. } | Event::Fenced { reason: error } => {
+                self.fenced(&error)
             }
-            | Event::Fenced { reason: error } => self.fenced(&error),
-            Event::JournalFailed {
-                error,
-                fenced: false,
-                exit_code,
-            } => self.journal_failed(exit_code, &error),
+            Event::JournalFailed { error, fenced: false, exit_code } => {
+                self.journal_failed(exit_code, &error)
+            }
             Event::Stored { call, outcome } => self.stored(call, outcome),
             Event::ClusterHeard => self.cluster_heard = self.now.mono,
             Event::ClusterSays { text } => self.cluster_says = text,
@@ -386,10 +366,7 @@ impl Core {
                 }
             },
             Operation::Kill => {
-                self.end(
-                    self.stopped(3, "killed by an operator; run it again to continue"),
-                    0,
-                );
+                self.end(self.stopped(3, "killed by an operator; run it again to continue"), 0);
                 Ok("killed".to_owned())
             }
             Operation::Stop { checkpoint } => {
@@ -426,9 +403,7 @@ impl Core {
             CallFor::Publish => self.published(outcome),
             CallFor::Housekeeping => {
                 if let Stored::NotDone { error } | Stored::Unknown { error } = outcome {
-                    self.warn(format!(
-                        "old checkpoint files could not be removed: {error}"
-                    ));
+                    self.warn(format!("old checkpoint files could not be removed: {error}"));
                 }
             }
         }
@@ -461,39 +436,22 @@ impl Core {
             && let Some(connection) = holder.connection
         {
             let member = Some(holder.member);
-            self.out.push(Action::Send {
-                connection,
-                member,
-                command: command.into(),
-            });
+            self.out.push(Action::Send { connection, member, command: command.into() });
         }
     }
 
     /// Slots of the registered containers of a role.
     pub(crate) fn registered_slots(&self, role: Role) -> Vec<Slot> {
-        self.slots
-            .holders(role)
-            .map(|holder| holder.member.slot)
-            .collect()
+        self.slots.holders(role).map(|holder| holder.member.slot).collect()
     }
 
     pub(crate) fn stopped(&self, exit_code: u8, message: &str) -> Outcome {
-        Outcome {
-            state: JobState::Stopped,
-            exit_code,
-            message: message.to_owned(),
-            model: None,
-        }
+        Outcome { state: JobState::Stopped, exit_code, message: message.to_owned(), model: None }
     }
 
     /// Ends the job with an error.
     pub(crate) fn fail(&mut self, exit_code: u8, message: String) {
-        let outcome = Outcome {
-            state: JobState::Failed,
-            exit_code,
-            message,
-            model: None,
-        };
+        let outcome = Outcome { state: JobState::Failed, exit_code, message, model: None };
         self.end(outcome, self.config.limits.grace_ms);
     }
 }

@@ -218,13 +218,7 @@ impl Cut {
     /// The command that orders it.
     pub(crate) fn command(&self) -> Command {
         let (cut, epoch, phase) = (self.id, self.epoch, self.phase);
-        Command::Cut {
-            cut,
-            epoch,
-            phase,
-            at: self.at.clone(),
-            staging: self.staging.clone(),
-        }
+        Command::Cut { cut, epoch, phase, at: self.at.clone(), staging: self.staging.clone() }
     }
 }
 
@@ -232,10 +226,7 @@ impl Core {
     /// Whether a cut can be taken now or soon.
     pub(crate) fn can_cut(&self) -> bool {
         self.started
-            && matches!(
-                self.stage,
-                Stage::Between(_) | Stage::Beginning { .. } | Stage::Working
-            )
+            && matches!(self.stage, Stage::Between(_) | Stage::Beginning { .. } | Stage::Working)
     }
 
     pub(crate) fn settle_cut(&mut self) -> bool {
@@ -258,10 +249,8 @@ impl Core {
     }
 
     pub(crate) fn open_cut(&mut self) -> bool {
-        let possible = matches!(
-            self.stage,
-            Stage::Between(_) | Stage::Beginning { .. } | Stage::Working
-        );
+        let possible =
+            matches!(self.stage, Stage::Between(_) | Stage::Beginning { .. } | Stage::Working);
         let Some(reason) = self.cuts.wanted.filter(|_| possible) else {
             return false;
         };
@@ -270,10 +259,7 @@ impl Core {
         }
         self.cuts.wanted = None;
         self.cuts.last_number += 1;
-        let id = CutId {
-            generation: self.generation,
-            number: self.cuts.last_number,
-        };
+        let id = CutId { generation: self.generation, number: self.cuts.last_number };
         let call = self.store(CallFor::Stage(id), StoreCall::Stage { cut: id });
         self.deadlines.clear(Purpose::CutDue);
         let timeout = self.now.mono + self.config.spec.checkpoint.timeout.0;
@@ -282,8 +268,7 @@ impl Core {
             Reason::Due | Reason::Ordered | Reason::First | Reason::Final => timeout,
         };
         self.deadlines.set(Purpose::CutTimeout, timeout);
-        self.deadlines
-            .set(Purpose::CutStaging, self.now.mono + STAGING_HOLDS_MS);
+        self.deadlines.set(Purpose::CutStaging, self.now.mono + STAGING_HOLDS_MS);
         self.cuts.open = Some(Cut {
             id,
             reason,
@@ -311,11 +296,8 @@ impl Core {
     }
 
     pub(crate) fn staged(&mut self, call: CallId, cut: CutId, outcome: Stored) {
-        let wanted = self
-            .cuts
-            .open
-            .as_mut()
-            .filter(|open| open.progress == Progress::Staging(call));
+        let wanted =
+            self.cuts.open.as_mut().filter(|open| open.progress == Progress::Staging(call));
         match (outcome, wanted) {
             (Stored::Staged(dir), Some(open)) => {
                 open.staging = dir;
@@ -348,11 +330,7 @@ impl Core {
             }
             (Work::Queue(_), _, _) => CutAt::Barriers(Vec::new()),
         };
-        let evaluations = self
-            .evaluations
-            .iter()
-            .map(|(_, scores)| scores.clone())
-            .collect();
+        let evaluations = self.evaluations.iter().map(|(_, scores)| scores.clone()).collect();
         let Some(cut) = &mut self.cuts.open else {
             return false;
         };
@@ -379,9 +357,7 @@ impl Core {
 
     pub(crate) fn cut_timeout(&mut self) {
         let timeout = self.config.spec.checkpoint.timeout;
-        self.end_cut(&format!(
-            "it took longer than checkpoint.timeout ({timeout})"
-        ));
+        self.end_cut(&format!("it took longer than checkpoint.timeout ({timeout})"));
     }
 
     /// Gives the open cut up. Its files are swept, joins are free, the job goes on.
@@ -391,15 +367,9 @@ impl Core {
         };
         self.cuts.late_tries = 0;
         for id in cut.asked_by {
-            self.answer(
-                id,
-                Err(format!("checkpoint {} was given up: {reason}", cut.id)),
-            );
+            self.answer(id, Err(format!("checkpoint {} was given up: {reason}", cut.id)));
         }
-        self.notice(view::Event::CheckpointGivenUp {
-            cut: cut.id,
-            reason: reason.to_owned(),
-        });
+        self.notice(view::Event::CheckpointGivenUp { cut: cut.id, reason: reason.to_owned() });
         match cut.reason {
             Reason::Due | Reason::Ordered | Reason::First => self.plan_next_cut(true),
             Reason::Stop => self.stop_cut_failed(reason),
@@ -423,32 +393,20 @@ impl Core {
         self.deadlines.clear(Purpose::CutTimeout);
         if cut.is_ordered() {
             for slot in self.registered_slots(Role::Pserver) {
-                self.send(
-                    slot,
-                    Command::CutEnd {
-                        cut: cut.id,
-                        committed: false,
-                    },
-                );
+                self.send(slot, Command::CutEnd { cut: cut.id, committed: false });
             }
         }
         // What may have become a checkpoint after all is left for the next attempt to judge.
         if !cut.staging.is_empty() && !cut.commit_unknown {
             self.store(
                 CallFor::Housekeeping,
-                StoreCall::Discard {
-                    cut: cut.id,
-                    staging: std::mem::take(&mut cut.staging),
-                },
+                StoreCall::Discard { cut: cut.id, staging: std::mem::take(&mut cut.staging) },
             );
         }
         Some(cut)
     }
 
     pub(crate) fn end_of(&self, epoch: Epoch, phase: PhaseNo) -> Option<Option<Step>> {
-        self.cuts
-            .ended
-            .filter(|(e, p, _)| *e == epoch && *p == phase)
-            .map(|(.., step)| step)
+        self.cuts.ended.filter(|(e, p, _)| *e == epoch && *p == phase).map(|(.., step)| step)
     }
 }

@@ -73,11 +73,8 @@ impl Deadlines {
 
     /// Takes out one that has come, the earliest first.
     pub(crate) fn due(&mut self, now: Mono) -> Option<Purpose> {
-        let (&purpose, _) = self
-            .0
-            .iter()
-            .filter(|(_, at)| **at <= now)
-            .min_by_key(|(_, at)| **at)?;
+        let (&purpose, _) =
+            self.0.iter().filter(|(_, at)| **at <= now).min_by_key(|(_, at)| **at)?;
         self.0.remove(&purpose);
         Some(purpose)
     }

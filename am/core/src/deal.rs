@@ -26,11 +26,7 @@ impl Core {
             if let Some(holder) = self.slots.holder(slot)
                 && let Some(endpoint) = holder.endpoints.get(*turn % holder.endpoints.len().max(1))
             {
-                places.push(ShardPlace {
-                    shard,
-                    holder: holder.member,
-                    endpoint: *endpoint,
-                });
+                places.push(ShardPlace { shard, holder: holder.member, endpoint: *endpoint });
             }
             *turn += 1;
         }
@@ -39,19 +35,14 @@ impl Core {
 
     /// Trainers that are members of the job.
     pub(crate) fn joined(&self) -> BTreeSet<Member> {
-        let joined = self
-            .slots
-            .holders(Role::Trainer)
-            .filter(|holder| holder.joined);
+        let joined = self.slots.holders(Role::Trainer).filter(|holder| holder.joined);
         joined.map(|holder| holder.member).collect()
     }
 
     /// Trainers that work may be given to.
     pub(crate) fn workers(&self) -> BTreeSet<Member> {
         let able = |member: &Member| {
-            self.slots
-                .member(*member)
-                .is_some_and(|holder| holder.draining.is_none())
+            self.slots.member(*member).is_some_and(|holder| holder.draining.is_none())
         };
         self.joined().into_iter().filter(able).collect()
     }
@@ -64,10 +55,7 @@ impl Core {
             self.started = true;
             self.slots.changed = true;
             let text = phase_text(&self.config.spec, self.phase.no);
-            self.notice(view::Event::PhaseBegun {
-                phase: self.phase.no,
-                text,
-            });
+            self.notice(view::Event::PhaseBegun { phase: self.phase.no, text });
             self.plan_next_cut(false);
         }
         let start = self.phase.frontier();
@@ -104,21 +92,11 @@ impl Core {
             return;
         };
         let (epoch, phase, lanes) = (self.epoch, self.phase.no, lanes.of(member));
-        let tasks = lanes
-            .iter()
-            .flat_map(|grant| self.phase.tasks_of(grant.lane, &self.config.spec));
-        let task_steps = tasks
-            .filter_map(|task| Some((task, *self.task_steps.get(&task)?)))
-            .collect();
-        self.send(
-            member.slot,
-            Command::Lanes {
-                epoch,
-                phase,
-                lanes,
-                task_steps,
-            },
-        );
+        let tasks =
+            lanes.iter().flat_map(|grant| self.phase.tasks_of(grant.lane, &self.config.spec));
+        let task_steps =
+            tasks.filter_map(|task| Some((task, *self.task_steps.get(&task)?))).collect();
+        self.send(member.slot, Command::Lanes { epoch, phase, lanes, task_steps });
     }
 
     /// BSP: lets every lane have an owner among the trainers that are there now.
@@ -156,11 +134,8 @@ impl Core {
     /// task that it could not share before, except one that has become late meanwhile, and for that all trainers without
     /// work are looked at once a second.
     pub(crate) fn feed_after(&mut self, holders: &[Member]) {
-        let able: BTreeSet<Member> = holders
-            .iter()
-            .copied()
-            .filter(|member| self.is_worker(*member))
-            .collect();
+        let able: BTreeSet<Member> =
+            holders.iter().copied().filter(|member| self.is_worker(*member)).collect();
         self.feed_of(&able, self.joins.members);
     }
 
@@ -184,17 +159,12 @@ impl Core {
         let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
         let known = self.near.knows(training);
         for &member in members {
-            let host = self
-                .slots
-                .node(member.slot)
-                .and_then(|node| self.near.host(node));
+            let host = self.slots.node(member.slot).and_then(|node| self.near.host(node));
             let near = host.map_or(&[][..], |host| self.near.tasks(training, host));
             let tasks = queue.grant(member, workers, near, now, &config.limits);
             if !tasks.is_empty() {
                 if known {
-                    let first = tasks
-                        .iter()
-                        .filter(|grant| !queue.is_speculative(grant.task));
+                    let first = tasks.iter().filter(|grant| !queue.is_speculative(grant.task));
                     for grant in first {
                         match near.binary_search(&grant.task) {
                             Ok(_) => self.data_locality.node_local += 1,
@@ -207,14 +177,7 @@ impl Core {
         }
         let (epoch, phase) = (self.epoch, self.phase.no);
         for (member, tasks) in sends {
-            self.send(
-                member.slot,
-                Command::Tasks {
-                    epoch,
-                    phase,
-                    tasks,
-                },
-            );
+            self.send(member.slot, Command::Tasks { epoch, phase, tasks });
         }
     }
 }

@@ -29,11 +29,7 @@ impl Core {
             // The step it is due at, unless that has gone by.
             Every::Steps(_)
                 if self.cuts.late_tries == 0
-                    && self
-                        .cuts
-                        .open
-                        .as_ref()
-                        .is_some_and(|cut| cut.reason == Reason::Due) =>
+                    && self.cuts.open.as_ref().is_some_and(|cut| cut.reason == Reason::Due) =>
             {
                 Step(soonest.max(self.cuts.next_steps.saturating_sub(self.cuts.steps_before)))
             }
@@ -45,16 +41,12 @@ impl Core {
     pub(crate) fn plan_next_cut(&mut self, gave_up: bool) {
         match self.config.spec.checkpoint.every {
             Every::Time(period) => {
-                let wait_ms = if gave_up {
-                    period.0.min(AGAIN_MS)
-                } else {
-                    period.0
-                };
+                let wait_ms = if gave_up { period.0.min(AGAIN_MS) } else { period.0 };
                 self.deadlines.set(Purpose::CutDue, self.now.mono + wait_ms);
             }
-            Every::Passes(_) if gave_up => self
-                .deadlines
-                .set(Purpose::CutDue, self.now.mono + AGAIN_MS),
+            Every::Passes(_) if gave_up => {
+                self.deadlines.set(Purpose::CutDue, self.now.mono + AGAIN_MS)
+            }
             Every::Passes(_) => {}
             Every::Steps(steps) => {
                 self.cuts.next_steps = self.total_steps().saturating_add(steps);
@@ -105,10 +97,7 @@ impl Core {
     pub(crate) fn total_steps(&self) -> u64 {
         if self.is_bsp() {
             // An evaluation has no job steps; its frontier stays at 0.
-            return self
-                .cuts
-                .steps_before
-                .saturating_add(self.phase.frontier().0);
+            return self.cuts.steps_before.saturating_add(self.phase.frontier().0);
         }
         self.steps
     }

@@ -85,9 +85,6 @@ mod tests {
         assert_eq!(figures.third_class(false, at("-1", "t:1")), None);
         assert_eq!(figures.third_class(true, BTreeMap::new()), None);
         let message = figures.third_class(true, at("-1", "b:7")).expect("three");
-        assert!(
-            message.starts_with("b:7: label -1, but a:3: label 0"),
-            "{message}"
-        );
+        assert!(message.starts_with("b:7: label -1, but a:3: label 0"), "{message}");
     }
 }

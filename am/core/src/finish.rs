@@ -76,8 +76,7 @@ impl Core {
         }
         self.cuts.final_waits = true;
         let wait_ms = self.config.limits.retry_ms << self.cuts.failures.min(6);
-        self.deadlines
-            .at_latest(Purpose::Retry, self.now.mono + wait_ms);
+        self.deadlines.at_latest(Purpose::Retry, self.now.mono + wait_ms);
     }
 
     pub(crate) fn retry_end(&mut self) {
@@ -103,12 +102,7 @@ impl Core {
             let checkpoint = base.manifest.cut;
             self.store(
                 CallFor::Publish,
-                StoreCall::PublishModel {
-                    dir: output,
-                    model,
-                    files,
-                    checkpoint,
-                },
+                StoreCall::PublishModel { dir: output, model, files, checkpoint },
             );
             self.set_export(|export| export.publishing = true);
             return true;
@@ -119,11 +113,7 @@ impl Core {
         let connected = |holder: &&crate::slots::Holder| {
             holder.connection.is_some() && holder.draining.is_none()
         };
-        let elected = self
-            .slots
-            .holders(Role::Trainer)
-            .find(connected)
-            .map(|holder| holder.member);
+        let elected = self.slots.holders(Role::Trainer).find(connected).map(|holder| holder.member);
         let Some(member) = elected else {
             self.message = "waiting for a trainer that writes the model".to_owned();
             return false;
@@ -131,13 +121,7 @@ impl Core {
         let checkpoint = base.dir.clone();
         self.message.clear();
         self.set_export(|export| export.trainer = Some(member));
-        self.send(
-            member.slot,
-            Command::Export {
-                checkpoint,
-                dir: output,
-            },
-        );
+        self.send(member.slot, Command::Export { checkpoint, dir: output });
         true
     }
 
@@ -178,10 +162,7 @@ impl Core {
         dir: String,
         files: Vec<ExportedFile>,
     ) {
-        let current = self
-            .base
-            .as_ref()
-            .is_some_and(|base| base.dir == checkpoint);
+        let current = self.base.as_ref().is_some_and(|base| base.dir == checkpoint);
         if let Stage::Exporting(export) = &mut self.stage
             && export.trainer == Some(member)
             && export.written.is_none()
@@ -192,10 +173,7 @@ impl Core {
     }
 
     pub(crate) fn export_failed(&mut self, member: Member, checkpoint: &str, error: &str) {
-        let current = self
-            .base
-            .as_ref()
-            .is_some_and(|base| base.dir == checkpoint);
+        let current = self.base.as_ref().is_some_and(|base| base.dir == checkpoint);
         let Stage::Exporting(export) = &mut self.stage else {
             return;
         };
@@ -227,11 +205,7 @@ impl Core {
         export.waits = true;
         let failures = export.failures;
         if failures >= self.config.limits.store_tries {
-            let checkpoint = self
-                .base
-                .as_ref()
-                .map(|base| base.dir.clone())
-                .unwrap_or_default();
+            let checkpoint = self.base.as_ref().map(|base| base.dir.clone()).unwrap_or_default();
             return self.fail(
                 code_of(error),
                 format!(
@@ -240,18 +214,13 @@ impl Core {
             );
         }
         let wait_ms = self.config.limits.retry_ms << failures.min(6);
-        self.deadlines
-            .at_latest(Purpose::Retry, self.now.mono + wait_ms);
+        self.deadlines.at_latest(Purpose::Retry, self.now.mono + wait_ms);
         self.warn(format!("{what}, trying again: {error}"));
     }
 
     fn finished(&mut self, model: Option<String>) {
-        let outcome = Outcome {
-            state: JobState::Finished,
-            exit_code: 0,
-            message: String::new(),
-            model,
-        };
+        let outcome =
+            Outcome { state: JobState::Finished, exit_code: 0, message: String::new(), model };
         self.end(outcome, self.config.limits.grace_ms);
     }
 
@@ -280,19 +249,13 @@ impl Core {
         };
         self.stage = Stage::Stopping(outcome);
         self.deadlines.clear_all();
-        self.deadlines
-            .set(Purpose::Stopped, self.now.mono + grace_ms + REPORT_MS);
+        self.deadlines.set(Purpose::Stopped, self.now.mono + grace_ms + REPORT_MS);
         for slot in self
             .registered_slots(Role::Pserver)
             .into_iter()
             .chain(self.registered_slots(Role::Trainer))
         {
-            self.send(
-                slot,
-                Command::Stop {
-                    reason: reason.clone(),
-                },
-            );
+            self.send(slot, Command::Stop { reason: reason.clone() });
         }
         self.stop_containers(grace_ms);
     }
@@ -307,9 +270,7 @@ impl Core {
         for (slot, entry) in &mut self.slots.entries {
             entry.wanted = false;
             if let Place::Asked = entry.place {
-                entry.place = Place::Empty {
-                    not_before: self.now.mono,
-                };
+                entry.place = Place::Empty { not_before: self.now.mono };
                 cancelled.push((*slot, entry.incarnation));
             }
         }
@@ -331,8 +292,7 @@ impl Core {
         if matches!(self.stage, Stage::Stopping(_)) && self.out.is_settled() {
             self.leave();
         } else {
-            self.deadlines
-                .set(Purpose::Stopped, self.now.mono + REPORT_MS);
+            self.deadlines.set(Purpose::Stopped, self.now.mono + REPORT_MS);
         }
     }
 
@@ -376,12 +336,8 @@ impl Core {
             Stage::Stopping(outcome) if outcome.exit_code != 0 => outcome.exit_code,
             _ => exit_code,
         };
-        self.stage = Stage::Stopping(Outcome {
-            state: JobState::Failed,
-            exit_code,
-            message,
-            model: None,
-        });
+        self.stage =
+            Stage::Stopping(Outcome { state: JobState::Failed, exit_code, message, model: None });
         self.stop_containers(0);
         self.leave();
     }

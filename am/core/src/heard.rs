@@ -55,10 +55,7 @@ mod tests {
     use heddle_protocol::ids::{Incarnation, Slot};
 
     const MEMBER: Member = Member {
-        slot: Slot {
-            role: heddle_protocol::ids::Role::Pserver,
-            index: 0,
-        },
+        slot: Slot { role: heddle_protocol::ids::Role::Pserver, index: 0 },
         incarnation: Incarnation(1),
     };
     const OLD: ConnectionId = ConnectionId(1);

@@ -36,10 +36,7 @@ impl Core {
     /// Opens the report of the loss of the ApplicationMaster before this attempt. The containers that it left tell when
     /// they lost it.
     pub(crate) fn open_am_incident(&mut self) {
-        let cause = format!(
-            "the ApplicationMaster was lost; attempt {} took over",
-            self.attempt.0
-        );
+        let cause = format!("the ApplicationMaster was lost; attempt {} took over", self.attempt.0);
         self.push_incident(None, cause, None);
     }
 
@@ -102,9 +99,7 @@ impl Core {
     }
 
     fn open_incidents(&mut self) -> impl Iterator<Item = &mut Incident> {
-        self.incidents
-            .iter_mut()
-            .filter(|incident| !incident.view.done)
+        self.incidents.iter_mut().filter(|incident| !incident.view.done)
     }
 
     /// A rollback begins: it answers every loss that is not over.
@@ -155,9 +150,7 @@ impl Core {
         let steps = |member: &Member| self.phase.stepping.contains(member);
         let registered = |member: &Member| self.slots.member(*member).is_some();
         match &self.phase.work {
-            Work::Lanes(lanes) => lanes
-                .owners()
-                .all(|owner| steps(&owner) || !registered(&owner)),
+            Work::Lanes(lanes) => lanes.owners().all(|owner| steps(&owner) || !registered(&owner)),
             Work::Queue(queue) => self
                 .slots
                 .holders(Role::Trainer)
@@ -192,10 +185,7 @@ impl Core {
         let mut told = Vec::new();
         for incident in self.open_incidents() {
             if over(incident) {
-                let from = incident
-                    .held
-                    .or(incident.registered)
-                    .unwrap_or(incident.noticed);
+                let from = incident.held.or(incident.registered).unwrap_or(incident.noticed);
                 // Where nothing was rolled back, trainers worked on without an ApplicationMaster.
                 if !incident.taken_over {
                     incident.view.resume_ms = Some(now.since(from));

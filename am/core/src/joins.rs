@@ -81,11 +81,7 @@ impl Core {
             return self.deadlines.at_latest(Purpose::Join, at);
         }
         let mut joining = std::mem::take(&mut self.slots.joining);
-        joining.retain(|slot| {
-            self.slots
-                .holder(*slot)
-                .is_some_and(|holder| !holder.joined)
-        });
+        joining.retain(|slot| self.slots.holder(*slot).is_some_and(|holder| !holder.joined));
         let ready = |holder: &&Holder| holder.connection.is_some() && holder.draining.is_none();
         let joiners: Vec<Member> = joining
             .iter()

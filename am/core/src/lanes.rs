@@ -43,10 +43,7 @@ impl Lanes {
             owners: vec![None; count as usize],
             of: BTreeMap::new(),
             free: (0..count as usize).collect(),
-            last: HandOut {
-                generation,
-                count: 0,
-            },
+            last: HandOut { generation, count: 0 },
         }
     }
 
@@ -62,12 +59,7 @@ impl Lanes {
             let lane = Lane(index as u32);
             Some(LaneGrant { lane, hand_out })
         };
-        self.of
-            .get(&member)
-            .into_iter()
-            .flatten()
-            .filter_map(grant)
-            .collect()
+        self.of.get(&member).into_iter().flatten().filter_map(grant).collect()
     }
 
     /// The trainers that run lanes, once for each lane.
@@ -150,10 +142,8 @@ impl Lanes {
             }
         }
         let count = |member: &Member| self.of.get(member).map_or(0, BTreeSet::len);
-        let mut loads: BTreeSet<(usize, Member)> = members
-            .iter()
-            .map(|member| (count(member), *member))
-            .collect();
+        let mut loads: BTreeSet<(usize, Member)> =
+            members.iter().map(|member| (count(member), *member)).collect();
         let (mut losers, mut winners) = (BTreeSet::new(), BTreeSet::new());
         while let Some(&index) = self.free.first()
             && let Some((load, member)) = loads.pop_first()
@@ -175,10 +165,7 @@ impl Lanes {
             losers.insert(richest);
             winners.insert(poorest);
         }
-        debug_assert!(
-            losers.is_disjoint(&winners),
-            "who has most never had fewest"
-        );
+        debug_assert!(losers.is_disjoint(&winners), "who has most never had fewest");
         losers.into_iter().chain(winners).collect()
     }
 }
@@ -190,10 +177,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn trainer(index: u32) -> Member {
-        Member {
-            slot: Slot::trainer(index),
-            incarnation: Incarnation(1),
-        }
+        Member { slot: Slot::trainer(index), incarnation: Incarnation(1) }
     }
 
     fn members(indices: impl IntoIterator<Item = u32>) -> BTreeSet<Member> {
@@ -208,10 +192,7 @@ mod tests {
     fn grant(lane: u32, generation: u32, count: u32) -> LaneGrant {
         LaneGrant {
             lane: Lane(lane),
-            hand_out: HandOut {
-                generation: Generation(generation),
-                count,
-            },
+            hand_out: HandOut { generation: Generation(generation), count },
         }
     }
 

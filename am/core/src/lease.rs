@@ -36,10 +36,9 @@ impl Core {
     pub(crate) fn store_or_hold_back(&mut self, id: CallId, call: StoreCall) {
         match call {
             // A directory for a cut is seen by nobody; a commit has been judged when its manifest was made.
-            StoreCall::Stage { .. } | StoreCall::Commit { .. } => self.out.push(Action::Store {
-                id,
-                call: Box::new(call),
-            }),
+            StoreCall::Stage { .. } | StoreCall::Commit { .. } => {
+                self.out.push(Action::Store { id, call: Box::new(call) })
+            }
             StoreCall::Discard { .. }
             | StoreCall::Retain { .. }
             | StoreCall::OlderBase { .. }
@@ -53,10 +52,7 @@ impl Core {
             return;
         }
         for (id, call) in std::mem::take(&mut self.held_back) {
-            self.out.push(Action::Store {
-                id,
-                call: Box::new(call),
-            });
+            self.out.push(Action::Store { id, call: Box::new(call) });
         }
     }
 

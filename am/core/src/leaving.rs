@@ -25,12 +25,7 @@ const NEWS_MS: u64 = 3_600_000;
 impl Core {
     /// The cluster is about to take a container. Told again and again, it is one notice.
     pub(crate) fn preempting(&mut self, container: &ContainerId, deadline_ms: Option<u64>) {
-        let Some(member) = self
-            .slots
-            .containers
-            .get(container)
-            .and_then(|life| life.member)
-        else {
+        let Some(member) = self.slots.containers.get(container).and_then(|life| life.member) else {
             return;
         };
         let current = self.slots.container(member.slot) == Some(container);
@@ -48,11 +43,7 @@ impl Core {
                 self.warn(format!(
                     "the cluster may take {} for another job{}",
                     member.slot,
-                    if there_is_time {
-                        ""
-                    } else {
-                        "; there is no time for a checkpoint"
-                    }
+                    if there_is_time { "" } else { "; there is no time for a checkpoint" }
                 ));
             }
         }
@@ -78,9 +69,7 @@ impl Core {
         for life in self.slots.containers.values_mut() {
             life.leaving |= life.node == node;
         }
-        self.warn(format!(
-            "node {node} will be gone soon: what runs there moves"
-        ));
+        self.warn(format!("node {node} will be gone soon: what runs there moves"));
         for slot in here {
             let starts = self
                 .slots
@@ -132,10 +121,7 @@ impl Core {
             life.is_some_and(|life| life.leaving)
         };
         let slots = self.slots.entries.keys().copied();
-        slots
-            .filter(|slot| slot.role == Role::Pserver)
-            .filter(leaves)
-            .collect()
+        slots.filter(|slot| slot.role == Role::Pserver).filter(leaves).collect()
     }
 
     /// A cut as soon as may be; an open one serves.

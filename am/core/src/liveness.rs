@@ -26,11 +26,8 @@ impl Core {
     pub(crate) fn blame_only(&mut self, member: Member, exit: &Exit, text: &str, node: &str) {
         let (now, slots) = (self.now.mono, self.slots.entries.len());
         let cause = Cause::new(exit, text).detail;
-        self.ledger
-            .note(now, member, node, blame::blame(exit), self.progress, &cause);
-        if let Some(error) = self
-            .ledger
-            .crash_loop(now, self.progress, slots, &self.config.limits)
+        self.ledger.note(now, member, node, blame::blame(exit), self.progress, &cause);
+        if let Some(error) = self.ledger.crash_loop(now, self.progress, slots, &self.config.limits)
         {
             self.fail(1, error);
         }
@@ -52,10 +49,8 @@ impl Core {
 
     /// Tries the port of a pserver, unless that is under way. Trainers have none.
     pub(crate) fn probe(&mut self, member: Member) {
-        let Some(holder) = self
-            .slots
-            .holder_mut(member.slot)
-            .filter(|holder| holder.member == member)
+        let Some(holder) =
+            self.slots.holder_mut(member.slot).filter(|holder| holder.member == member)
         else {
             return;
         };
@@ -76,21 +71,13 @@ impl Core {
             return;
         };
         let node = life.node.clone();
-        let away = self
-            .slots
-            .member(member)
-            .is_some_and(|holder| holder.connection.is_none());
+        let away = self.slots.member(member).is_some_and(|holder| holder.connection.is_none());
         if !away || self.slots.container(member.slot) != Some(container) {
             return;
         }
         match member.slot.role {
             Role::Trainer => {
-                self.lose(
-                    member.slot,
-                    &format!("is gone: {cause}"),
-                    Blame::None,
-                    &node,
-                );
+                self.lose(member.slot, &format!("is gone: {cause}"), Blame::None, &node);
             }
             // To lose one that lives costs everybody their work since the last checkpoint: its port tells.
             Role::Pserver => self.probe(member),
@@ -98,10 +85,8 @@ impl Core {
     }
 
     pub(crate) fn probed(&mut self, member: Member, outcome: Probe) {
-        let Some(holder) = self
-            .slots
-            .holder_mut(member.slot)
-            .filter(|holder| holder.member == member)
+        let Some(holder) =
+            self.slots.holder_mut(member.slot).filter(|holder| holder.member == member)
         else {
             return;
         };
@@ -141,9 +126,8 @@ impl Core {
                 }
                 Place::Held(holder) => {
                     let dead = holder.heard + limits.dead_ms;
-                    let drained = holder
-                        .draining
-                        .map_or(Mono(u64::MAX), |since| since + limits.grace_ms);
+                    let drained =
+                        holder.draining.map_or(Mono(u64::MAX), |since| since + limits.grace_ms);
                     if dead <= now {
                         lost.push((
                             *slot,
@@ -174,11 +158,7 @@ impl Core {
             self.deadlines.at_latest(Purpose::Liveness, next);
         }
         for member in suspects {
-            self.warn(format!(
-                "{} was not heard for {} s",
-                member.slot,
-                limits.suspect_ms / 1000
-            ));
+            self.warn(format!("{} was not heard for {} s", member.slot, limits.suspect_ms / 1000));
             self.probe(member);
         }
         for (slot, cause, blame) in lost {
@@ -193,22 +173,14 @@ impl Core {
 
     /// As [`Core::lose`], with what the container said last.
     pub(crate) fn lose_for(&mut self, slot: Slot, cause: &Cause, blame: Blame, node: &str) {
-        let Cause {
-            words: cause,
-            detail,
-        } = cause;
+        let Cause { words: cause, detail } = cause;
         let now = self.now.mono;
         let holder = self.slots.holder(slot).cloned();
         let container = self.slots.container(slot).cloned();
-        let incarnation = self
-            .slots
-            .entries
-            .get(&slot)
-            .map(|entry| entry.incarnation)
-            .unwrap_or_default();
+        let incarnation =
+            self.slots.entries.get(&slot).map(|entry| entry.incarnation).unwrap_or_default();
         let member = Member { slot, incarnation };
-        self.ledger
-            .note(now, member, node, blame, self.progress, detail);
+        self.ledger.note(now, member, node, blame, self.progress, detail);
         let wait_ms = self.ledger.delay_ms(now, self.progress, slot);
         if let Some(container) = self.slots.vacate(slot, now + wait_ms) {
             self.stop_container(&container, 0);
@@ -224,20 +196,13 @@ impl Core {
         if matches!(self.stage, Stage::Stopping(_)) {
             return;
         }
-        let drained = holder
-            .as_ref()
-            .is_some_and(|holder| holder.draining.is_some() && !holder.joined);
+        let drained =
+            holder.as_ref().is_some_and(|holder| holder.draining.is_some() && !holder.joined);
         if (holder.is_some() || container.is_some()) && !drained {
-            self.notice(view::Event::Lost {
-                slot,
-                incarnation,
-                cause: cause.to_owned(),
-            });
+            self.notice(view::Event::Lost { slot, incarnation, cause: cause.to_owned() });
         }
         let slots = self.slots.entries.len();
-        if let Some(error) = self
-            .ledger
-            .crash_loop(now, self.progress, slots, &self.config.limits)
+        if let Some(error) = self.ledger.crash_loop(now, self.progress, slots, &self.config.limits)
         {
             return self.fail(1, error);
         }
@@ -296,15 +261,9 @@ impl Core {
         if let Some(life) = self.slots.containers.get_mut(container) {
             life.ours = true;
             if let Some(member) = life.member {
-                self.out.push(Action::Stop {
-                    container: container.clone(),
-                    member,
-                    grace_ms,
-                });
+                self.out.push(Action::Stop { container: container.clone(), member, grace_ms });
             } else {
-                self.out.push(Action::Release {
-                    container: container.clone(),
-                });
+                self.out.push(Action::Release { container: container.clone() });
             }
         }
     }

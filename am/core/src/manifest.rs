@@ -54,9 +54,7 @@ impl Core {
                 rows: self.rows(),
                 bad_records: self.figures.bad_records(),
                 bad_records_in_phase,
-                checkpoints: self
-                    .checkpoints_before()
-                    .saturating_add(self.cuts.committed),
+                checkpoints: self.checkpoints_before().saturating_add(self.cuts.committed),
             },
         };
         Some((cut.staging.clone(), manifest))
@@ -77,9 +75,7 @@ impl Core {
         }
         let work = match cut.sharing {
             Sharing::Lanes { .. } => Work::Lanes { step },
-            Sharing::Queue => Work::Queue {
-                tasks: queued(&cut.standing),
-            },
+            Sharing::Queue => Work::Queue { tasks: queued(&cut.standing) },
             // An evaluation starts anew.
             Sharing::ReadOnly => Work::Queue { tasks: Vec::new() },
         };
@@ -109,26 +105,14 @@ impl Core {
 
 /// The tasks that are not at their beginning, by number.
 fn queued(standing: &Standing) -> Vec<QueuedTask> {
-    let tasks: BTreeSet<TaskId> = standing
-        .done
-        .iter()
-        .chain(standing.at.keys())
-        .copied()
-        .collect();
+    let tasks: BTreeSet<TaskId> = standing.done.iter().chain(standing.at.keys()).copied().collect();
     let state = |task: &TaskId| match standing.at.get(task) {
-        Some(step) if !standing.done.contains(task) => TaskState::Open {
-            step: *step,
-            attempt: TaskAttempt(0),
-        },
+        Some(step) if !standing.done.contains(task) => {
+            TaskState::Open { step: *step, attempt: TaskAttempt(0) }
+        }
         _ => TaskState::Done,
     };
-    tasks
-        .iter()
-        .map(|task| QueuedTask {
-            task: *task,
-            state: state(task),
-        })
-        .collect()
+    tasks.iter().map(|task| QueuedTask { task: *task, state: state(task) }).collect()
 }
 
 /// Where the tasks of a manifest's queue stand.

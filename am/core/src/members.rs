@@ -41,11 +41,7 @@ impl Core {
         // jobs that fill a cluster with trainers would wait for each other's pservers for ever.
         let gang_min = (!self.started).then(|| self.trainers_to_start());
         let (asks, next) = self.slots.ask(self.now.mono, gang_min);
-        let avoid = if asks.is_empty() {
-            Vec::new()
-        } else {
-            self.nodes_to_avoid()
-        };
+        let avoid = if asks.is_empty() { Vec::new() } else { self.nodes_to_avoid() };
         for (slot, incarnation) in asks {
             let prefer = match slot.role {
                 Role::Pserver => Vec::new(),
@@ -85,10 +81,7 @@ impl Core {
             // Granted a second time after the ResourceManager failed over.
             return;
         }
-        match self
-            .slots
-            .allocated(&container, slot, incarnation, node, self.now.mono)
-        {
+        match self.slots.allocated(&container, slot, incarnation, node, self.now.mono) {
             Some(member) => {
                 self.deadlines.at_latest(
                     Purpose::Liveness,
@@ -117,10 +110,8 @@ impl Core {
             }
             return;
         }
-        let draining = self
-            .slots
-            .holder(member.slot)
-            .is_some_and(|holder| holder.draining.is_some());
+        let draining =
+            self.slots.holder(member.slot).is_some_and(|holder| holder.draining.is_some());
         let mut blame = match blame::blame(exit) {
             _ if life.ours || (draining && !blame::by_itself(exit)) => Blame::None,
             blame => blame,
@@ -142,10 +133,8 @@ impl Core {
         // A lost node's processes may live on, and one that is still answered would never learn that it was replaced:
         // without a connection it comes back, is refused, and ends.
         let may_live = matches!(exit, Exit::NodeLost);
-        if let Some(connection) = self
-            .slots
-            .holder(member.slot)
-            .and_then(|holder| holder.connection)
+        if let Some(connection) =
+            self.slots.holder(member.slot).and_then(|holder| holder.connection)
             && !may_live
         {
             // Its last words may still be on the way: what ended it is worth more than that it ended.
@@ -178,8 +167,7 @@ impl Core {
             Exit::NodeLost | Exit::Preempted | Exit::Code(9 | 20) => self.ledger.take_back(member),
             // A kill, or the stop that followed it: both leave the same codes.
             Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted { .. } | Exit::ByCluster { .. } => {
-                self.ledger
-                    .explain(member, &blame::Cause::new(exit, text).detail);
+                self.ledger.explain(member, &blame::Cause::new(exit, text).detail);
             }
         }
     }
@@ -254,18 +242,11 @@ impl Core {
             }
             _ => None,
         };
-        let asked = self
-            .slots
-            .entries
-            .get(&member.slot)
-            .and_then(|entry| match entry.place {
-                Place::Asked => Some(entry.incarnation),
-                Place::Empty { .. } | Place::Starting { .. } | Place::Held(_) => None,
-            });
-        let before = self
-            .slots
-            .holder(member.slot)
-            .map(|holder| (holder.member, holder.joined));
+        let asked = self.slots.entries.get(&member.slot).and_then(|entry| match entry.place {
+            Place::Asked => Some(entry.incarnation),
+            Place::Empty { .. } | Place::Starting { .. } | Place::Held(_) => None,
+        });
+        let before = self.slots.holder(member.slot).map(|holder| (holder.member, holder.joined));
         let admission = match refusal {
             Some(reason) => Admission::Refused(reason),
             None => self.slots.register(holder, self.adopting),
@@ -273,11 +254,7 @@ impl Core {
         let again = match admission {
             Admission::Refused(reason) => {
                 let command = Arc::new(Command::Refused { reason });
-                self.out.push(Action::Send {
-                    connection,
-                    member: Some(member),
-                    command,
-                });
+                self.out.push(Action::Send { connection, member: Some(member), command });
                 self.out.push(Action::Disconnect { connection });
                 if let Some(container) = container {
                     self.release_unknown(&container, member);
@@ -293,10 +270,7 @@ impl Core {
             Admission::New => {
                 if let Some(incarnation) = asked {
                     // One of an earlier attempt came after all.
-                    self.out.push(Action::CancelAsk {
-                        slot: member.slot,
-                        incarnation,
-                    });
+                    self.out.push(Action::CancelAsk { slot: member.slot, incarnation });
                 }
                 false
             }
@@ -314,10 +288,7 @@ impl Core {
             let life = self.slots.containers.entry(container).or_insert(life);
             (life.member, life.given_up) = (Some(member), false);
         }
-        self.deadlines.at_latest(
-            Purpose::Liveness,
-            self.now.mono + self.config.limits.suspect_ms,
-        );
+        self.deadlines.at_latest(Purpose::Liveness, self.now.mono + self.config.limits.suspect_ms);
         self.send(member.slot, Arc::clone(&self.welcome));
         if !again {
             self.incident_registered(member.slot);
@@ -377,12 +348,7 @@ impl Core {
         if let Stage::Exporting(_) = &self.stage {
             return self.export_again(member);
         }
-        if !again
-            || !self
-                .slots
-                .member(member)
-                .is_some_and(|holder| holder.joined)
-        {
+        if !again || !self.slots.member(member).is_some_and(|holder| holder.joined) {
             return;
         }
         // It was a member before its connection broke; what was said on the way may be lost in both directions.
@@ -392,11 +358,7 @@ impl Core {
             self.sort_out_tasks(member, busy.as_ref());
         }
         self.send_barrier_again(member);
-        if self
-            .slots
-            .member(member)
-            .is_some_and(|holder| holder.draining.is_some())
-        {
+        if self.slots.member(member).is_some_and(|holder| holder.draining.is_some()) {
             self.send(member.slot, Command::Drain);
         }
     }

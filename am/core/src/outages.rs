@@ -56,9 +56,7 @@ impl Core {
         if holder.unreachable.is_empty() && unreachable.is_empty() {
             return;
         }
-        holder
-            .unreachable
-            .retain(|member, _| unreachable.contains(member));
+        holder.unreachable.retain(|member, _| unreachable.contains(member));
         for member in unreachable {
             holder.unreachable.entry(*member).or_insert(now);
         }
@@ -92,9 +90,7 @@ impl Core {
     pub(crate) fn look_at_outages(&mut self) {
         let (now, dead_ms) = (self.now.mono, self.config.limits.dead_ms);
         let reports = self.outages();
-        self.outages
-            .told
-            .retain(|pserver| reports.contains_key(pserver));
+        self.outages.told.retain(|pserver| reports.contains_key(pserver));
         if reports.is_empty() {
             return;
         }
@@ -103,9 +99,7 @@ impl Core {
             self.outages.suspects.clear();
         }
         for (pserver, trainers) in &reports {
-            let lasts = trainers
-                .first()
-                .is_some_and(|(since, _)| now.since(*since) >= WARN_MS);
+            let lasts = trainers.first().is_some_and(|(since, _)| now.since(*since) >= WARN_MS);
             if lasts && self.outages.told.insert(*pserver) {
                 self.warn(format!(
                     "{}; it is replaced, or they are, after {} s",
@@ -114,14 +108,9 @@ impl Core {
                 ));
             }
         }
-        let works = matches!(
-            self.stage,
-            Stage::Between(_) | Stage::Beginning { .. } | Stage::Working
-        );
-        let rests = self
-            .outages
-            .decided
-            .is_some_and(|at| now.since(at) < dead_ms);
+        let works =
+            matches!(self.stage, Stage::Between(_) | Stage::Beginning { .. } | Stage::Working);
+        let rests = self.outages.decided.is_some_and(|at| now.since(at) < dead_ms);
         if works && !rests {
             self.decide_outage(&reports);
         }
@@ -170,11 +159,8 @@ impl Core {
             Some(holder) if !holder.host.is_empty() => format!("{slot} on {}", holder.host),
             _ => slot.to_string(),
         };
-        let named: Vec<String> = trainers
-            .iter()
-            .take(NAMED_MAX)
-            .map(|(_, trainer)| place(trainer.slot))
-            .collect();
+        let named: Vec<String> =
+            trainers.iter().take(NAMED_MAX).map(|(_, trainer)| place(trainer.slot)).collect();
         let more = match trainers.len().saturating_sub(NAMED_MAX) {
             0 => String::new(),
             more => format!(" and {more} more trainers"),
@@ -196,10 +182,7 @@ impl Core {
         let reports = self.outages();
         let told =
             |(pserver, _): &(&Member, &Vec<(Mono, Member)>)| self.outages.told.contains(pserver);
-        let worst = reports
-            .iter()
-            .filter(told)
-            .max_by_key(|(_, trainers)| trainers.len());
+        let worst = reports.iter().filter(told).max_by_key(|(_, trainers)| trainers.len());
         worst.map(|(pserver, trainers)| self.words_of_outage(*pserver, trainers))
     }
 }

@@ -67,10 +67,7 @@ impl Outbox {
 
     fn ask(&mut self, record: Record) -> RecordId {
         self.asked = RecordId(self.asked.0 + 1);
-        self.ready.push(Action::Journal {
-            id: self.asked,
-            record: Box::new(record),
-        });
+        self.ready.push(Action::Journal { id: self.asked, record: Box::new(record) });
         self.asked
     }
 
@@ -79,12 +76,8 @@ impl Outbox {
         // One that was never asked for must not free what waits for a later one.
         self.durable = self.durable.max(record.min(self.asked));
         for queue in [&mut self.messages, &mut self.calls] {
-            while queue
-                .front()
-                .is_some_and(|(after, _)| *after <= self.durable)
-            {
-                self.ready
-                    .extend(queue.pop_front().map(|(_, action)| action));
+            while queue.front().is_some_and(|(after, _)| *after <= self.durable) {
+                self.ready.extend(queue.pop_front().map(|(_, action)| action));
             }
         }
     }
@@ -93,8 +86,7 @@ impl Outbox {
     pub(crate) fn abandon(&mut self) {
         self.messages.clear();
         self.calls.clear();
-        self.ready
-            .retain(|action| matches!(wait(action), Wait::Nothing));
+        self.ready.retain(|action| matches!(wait(action), Wait::Nothing));
         self.durable = self.asked;
     }
 
@@ -142,41 +134,24 @@ mod tests {
 
     fn record() -> Record {
         let state = JobState::Finished;
-        Record::Outcome(Outcome {
-            state,
-            exit_code: 0,
-            message: String::new(),
-            model: None,
-        })
+        Record::Outcome(Outcome { state, exit_code: 0, message: String::new(), model: None })
     }
 
     fn visible() -> Action {
-        Action::Disconnect {
-            connection: ConnectionId(1),
-        }
+        Action::Disconnect { connection: ConnectionId(1) }
     }
 
     #[test]
     fn what_others_can_see_waits_for_the_records_before_it_and_keeps_its_order() {
         let mut outbox = Outbox::default();
         outbox.push(visible());
-        assert_eq!(
-            outbox.take().len(),
-            1,
-            "nothing was recorded yet, so nothing is waited for"
-        );
+        assert_eq!(outbox.take().len(), 1, "nothing was recorded yet, so nothing is waited for");
         let first = outbox.journal(record());
         outbox.push(visible());
         let second = outbox.journal(record());
         outbox.push(visible());
-        outbox.push(Action::Release {
-            container: ContainerId("c".to_owned()),
-        });
-        assert_eq!(
-            outbox.take().len(),
-            3,
-            "both records, and the release that nobody else sees"
-        );
+        outbox.push(Action::Release { container: ContainerId("c".to_owned()) });
+        assert_eq!(outbox.take().len(), 3, "both records, and the release that nobody else sees");
         outbox.durable(first);
         assert_eq!(outbox.take().len(), 1);
         assert!(!outbox.is_settled());
@@ -188,10 +163,7 @@ mod tests {
     #[test]
     fn a_note_holds_up_store_calls_alone_and_a_decision_after_it_waits_for_both() {
         let note = Record::Commit {
-            cut: CutId {
-                generation: Generation(1),
-                number: 1,
-            },
+            cut: CutId { generation: Generation(1), number: 1 },
             dir: String::new(),
             phase: PhaseNo(0),
             step: Step(0),
@@ -200,15 +172,8 @@ mod tests {
         let mut outbox = Outbox::default();
         let first = outbox.journal(note);
         outbox.push(visible());
-        let keep = StoreCall::Retain {
-            keep: 2,
-            generation: Generation(1),
-            base: CutId::default(),
-        };
-        outbox.push(Action::Store {
-            id: CallId(1),
-            call: Box::new(keep),
-        });
+        let keep = StoreCall::Retain { keep: 2, generation: Generation(1), base: CutId::default() };
+        outbox.push(Action::Store { id: CallId(1), call: Box::new(keep) });
         assert_eq!(outbox.take().len(), 2, "the record and the message");
         assert!(!outbox.is_settled(), "the end waits for notes too");
         let second = outbox.journal(record());
@@ -216,10 +181,7 @@ mod tests {
         outbox.durable(first);
         let ready = outbox.take();
         assert!(
-            matches!(
-                ready.as_slice(),
-                [Action::Journal { .. }, Action::Store { .. }]
-            ),
+            matches!(ready.as_slice(), [Action::Journal { .. }, Action::Store { .. }]),
             "{ready:?}"
         );
         outbox.durable(second);

@@ -92,11 +92,7 @@ mod tests {
             pace.starts(Step(0), Mono(phase * 10_000));
             pace.saw(Step(100), Mono(phase * 10_000 + 500), BEAT);
         }
-        assert_eq!(
-            pace.rate(),
-            Some(200.0),
-            "the time between phases is no work"
-        );
+        assert_eq!(pace.rate(), Some(200.0), "the time between phases is no work");
     }
 
     #[test]

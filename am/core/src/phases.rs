@@ -74,11 +74,7 @@ impl PhaseState {
                 Work::Lanes(Lanes::new(lanes, generation))
             }
             Sharing::Queue | Sharing::ReadOnly => {
-                let order = if training {
-                    order(spec, no, tasks)
-                } else {
-                    Vec::new()
-                };
+                let order = if training { order(spec, no, tasks) } else { Vec::new() };
                 Work::Queue(Box::new(Queue::new(tasks, order, generation)))
             }
         };
@@ -112,10 +108,7 @@ impl PhaseState {
 
     /// As shards and trainers need it.
     pub(crate) fn wire(&self) -> Phase {
-        Phase {
-            no: self.no,
-            sharing: self.sharing,
-        }
+        Phase { no: self.no, sharing: self.sharing }
     }
 
     /// BSP: the tasks of a lane, in its order.
@@ -133,9 +126,7 @@ fn sharing(spec: &JobSpec, kind: Option<PhaseKind>) -> Sharing {
     match (kind, spec.training.consistency) {
         (None | Some(PhaseKind::Evaluate { .. }), _) => Sharing::ReadOnly,
         (Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }), Consistency::Bsp) => {
-            Sharing::Lanes {
-                lanes: spec.training.lanes,
-            }
+            Sharing::Lanes { lanes: spec.training.lanes }
         }
         (Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }), Consistency::Asp) => Sharing::Queue,
     }
@@ -197,19 +188,13 @@ impl Core {
                 for slot in self.registered_slots(Role::Pserver) {
                     self.send(slot, Command::Begin { epoch, phase });
                 }
-                self.stage = Stage::Beginning {
-                    begun: BTreeSet::new(),
-                };
+                self.stage = Stage::Beginning { begun: BTreeSet::new() };
                 let text = phase_text(&self.config.spec, no);
                 self.notice(view::Event::PhaseBegun { phase: no, text });
                 true
             }
             Then::Deal | Then::Resume => {
-                let needed = if self.started {
-                    1
-                } else {
-                    self.trainers_to_start()
-                };
+                let needed = if self.started { 1 } else { self.trainers_to_start() };
                 // Asked with each registration at the start: the number tells first.
                 let needed = needed as usize;
                 if self.slots.held(Role::Trainer) < needed || self.workers().len() < needed {
@@ -283,10 +268,7 @@ impl Core {
                 // Shards that applied different numbers of steps hold no common state; going on would hide it.
                 return self.fail(
                     10,
-                    format!(
-                        "shards ended phase {} at different steps: {steps:?}",
-                        self.phase.no
-                    ),
+                    format!("shards ended phase {} at different steps: {steps:?}", self.phase.no),
                 );
             }
             let steps = steps.first().copied().unwrap_or_default();
@@ -295,8 +277,7 @@ impl Core {
         self.progress += 1;
         self.incidents_phase_over();
         let no = self.phase.no;
-        self.cuts
-            .phase_over(self.epoch, no, self.phase.ended.values().next().copied());
+        self.cuts.phase_over(self.epoch, no, self.phase.ended.values().next().copied());
         if let Some(PhaseKind::Evaluate { pass }) = self.phase.kind {
             self.evaluated(pass);
         }

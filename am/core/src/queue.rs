@@ -98,11 +98,7 @@ pub(crate) struct Queue {
 impl Queue {
     /// All `count` tasks todo, to be handed out in `order`.
     pub(crate) fn new(count: u32, order: Vec<u32>, generation: Generation) -> Self {
-        let order = if order.len() == count as usize {
-            order
-        } else {
-            (0..count).collect()
-        };
+        let order = if order.len() == count as usize { order } else { (0..count).collect() };
         let mut places = vec![0; count as usize];
         for (place, task) in (0..).zip(&order) {
             if let Some(entry) = places.get_mut(*task as usize) {
@@ -151,11 +147,7 @@ impl Queue {
             task.step = standing.at.get(&id).copied().unwrap_or_default();
         }
         self.done = self.tasks.iter().map(|task| u32::from(task.done)).sum();
-        let is_todo = |task: &u32| {
-            self.tasks
-                .get(*task as usize)
-                .is_some_and(|task| !task.done)
-        };
+        let is_todo = |task: &u32| self.tasks.get(*task as usize).is_some_and(|task| !task.done);
         self.todo = (0..)
             .zip(&self.order)
             .filter(|(_, task)| is_todo(task))
@@ -194,10 +186,7 @@ impl Queue {
     }
 
     fn grant_of(&self, member: Member, id: TaskId) -> Option<&Grant> {
-        self.task(id)?
-            .grants
-            .iter()
-            .find(|grant| grant.member == member)
+        self.task(id)?.grants.iter().find(|grant| grant.member == member)
     }
 
     /// Whether a trainer holds a task.
@@ -210,11 +199,7 @@ impl Queue {
         let grant = |id: &TaskId| {
             let attempt = self.grant_of(member, *id)?.attempt;
             let start = self.task(*id)?.step;
-            Some(TaskGrant {
-                task: *id,
-                attempt,
-                start,
-            })
+            Some(TaskGrant { task: *id, attempt, start })
         };
         self.held(member).iter().filter_map(grant).collect()
     }
@@ -232,11 +217,8 @@ impl Queue {
         let share = todo.div_ceil(2 * trainers.max(1)).max(1);
         // With few tasks nobody gets a second one before everybody has one.
         let first = if todo > trainers { HELD_FIRST } else { 1 };
-        let room = self
-            .lease(member, now, limits)
-            .min(held + share)
-            .max(first)
-            .saturating_sub(held);
+        let room =
+            self.lease(member, now, limits).min(held + share).max(first).saturating_sub(held);
         let next = self.next_for(member, room, near);
         let mut tasks: Vec<TaskId> = next
             .iter()
@@ -246,10 +228,7 @@ impl Queue {
         if held == 0 && todo == 0 {
             tasks.extend(self.twin(member, limits));
         }
-        tasks
-            .into_iter()
-            .filter_map(|task| self.hand(task, member, None, now))
-            .collect()
+        tasks.into_iter().filter_map(|task| self.hand(task, member, None, now)).collect()
     }
 
     /// Whether several trainers compute a task.
@@ -298,11 +277,7 @@ impl Queue {
             None => task.attempts.max(floor) + 1,
         };
         let attempt = attempt.unwrap_or(TaskAttempt(task.attempts));
-        task.grants.push(Grant {
-            member,
-            attempt,
-            begun_compute_ms: None,
-        });
+        task.grants.push(Grant { member, attempt, begun_compute_ms: None });
         let start = task.step;
         let other = task.grants.first().map(|grant| grant.member);
         self.todo.remove(&place);
@@ -310,18 +285,11 @@ impl Queue {
         held.push(id);
         let load = held.len();
         self.reload(member, load - 1, load);
-        self.paces.entry(member).or_insert(Pace {
-            first_grant: now,
-            ..Pace::default()
-        });
+        self.paces.entry(member).or_insert(Pace { first_grant: now, ..Pace::default() });
         for holder in [Some(member), other].into_iter().flatten() {
             self.index_work_of(holder);
         }
-        Some(TaskGrant {
-            task: id,
-            attempt,
-            start,
-        })
+        Some(TaskGrant { task: id, attempt, start })
     }
 
     /// Takes a task from a holder; the last one leaves it todo, unless it is done.
@@ -407,12 +375,8 @@ impl Queue {
             }
         }
         let (ms, latest) = *self.at_work.last()?;
-        let late_ms = limits
-            .late_ms
-            .max(self.durations.nine_of_ten_ms().saturating_mul(3));
-        (ms > late_ms && latest != idle)
-            .then(|| self.held(latest).first().copied())
-            .flatten()
+        let late_ms = limits.late_ms.max(self.durations.nine_of_ten_ms().saturating_mul(3));
+        (ms > late_ms && latest != idle).then(|| self.held(latest).first().copied()).flatten()
     }
 
     /// A trainer's own computing time so far, from its heartbeat.
@@ -471,9 +435,7 @@ impl Queue {
 
     /// Ends a hand-out without result: todo again, unless somebody else holds it too. False: it was over already.
     pub(crate) fn take_back(&mut self, member: Member, id: TaskId, attempt: TaskAttempt) -> bool {
-        let current = self
-            .grant_of(member, id)
-            .is_some_and(|grant| grant.attempt == attempt);
+        let current = self.grant_of(member, id).is_some_and(|grant| grant.attempt == attempt);
         if current {
             self.drop_grant(id, member);
         }
@@ -503,9 +465,7 @@ impl Queue {
             self.drop_grant(id, member);
         }
         debug_assert!(
-            self.paces
-                .get(&member)
-                .is_none_or(|pace| pace.at_work.is_none()),
+            self.paces.get(&member).is_none_or(|pace| pace.at_work.is_none()),
             "a trainer without tasks is not at work"
         );
         self.held.remove(&member);
@@ -515,9 +475,7 @@ impl Queue {
 
     /// A trainer that an earlier attempt gave this task goes on with it.
     pub(crate) fn adopt(&mut self, member: Member, position: &TaskPosition, now: Mono) {
-        let free = self
-            .task(position.task)
-            .is_some_and(|task| !task.done && task.grants.len() < 2);
+        let free = self.task(position.task).is_some_and(|task| !task.done && task.grants.len() < 2);
         if free && self.grant_of(member, position.task).is_none() {
             self.hand(position.task, member, Some(position.attempt), now);
         }
@@ -531,10 +489,7 @@ impl Queue {
 
 /// Attempts of a generation are above this number.
 fn attempts_floor(generation: Generation) -> u32 {
-    generation
-        .0
-        .saturating_sub(1)
-        .saturating_mul(ATTEMPTS_PER_GENERATION)
+    generation.0.saturating_sub(1).saturating_mul(ATTEMPTS_PER_GENERATION)
 }
 
 #[cfg(test)]

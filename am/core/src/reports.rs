@@ -21,8 +21,7 @@ impl Core {
         };
         queue.progress(member, has);
         let lacks = |grant: &TaskGrant| {
-            !has.iter()
-                .any(|task| task.task == grant.task && task.attempt == grant.attempt)
+            !has.iter().any(|task| task.task == grant.task && task.attempt == grant.attempt)
         };
         let doubtful: Vec<TaskGrant> = queue.held_by(member).into_iter().filter(lacks).collect();
         if let Some(holder) = self.slots.holder_mut(member.slot) {
@@ -73,52 +72,27 @@ impl Core {
             // The driver turns registrations into events of their own.
             Up::Register { .. } => {}
             Up::Heartbeat(beat) => self.beat(member, beat),
-            Up::Holding {
-                epoch,
-                from_memory: _,
-                from_storage: _,
-                load_ms: _,
-            } => self.holding(slot, epoch),
-            Up::HoldFailed {
-                epoch,
-                corrupt,
-                error,
-            } => self.hold_failed(slot, epoch, corrupt, &error),
+            Up::Holding { epoch, from_memory: _, from_storage: _, load_ms: _ } => {
+                self.holding(slot, epoch)
+            }
+            Up::HoldFailed { epoch, corrupt, error } => {
+                self.hold_failed(slot, epoch, corrupt, &error)
+            }
             Up::Begun { epoch, phase } => self.begun(slot, epoch, phase),
-            Up::PhaseEnded {
-                epoch,
-                phase,
-                shard,
-                step,
-            } => self.phase_ended(slot, epoch, phase, shard, step),
+            Up::PhaseEnded { epoch, phase, shard, step } => {
+                self.phase_ended(slot, epoch, phase, shard, step)
+            }
             Up::CutArmed { cut, epoch } => self.cut_armed(slot, cut, epoch),
-            Up::Snapped {
-                cut,
-                epoch,
-                shard,
-                step,
-            } => self.snapped(slot, cut, epoch, shard, step),
-            Up::LetGo {
-                cut,
-                epoch,
-                shard,
-                step,
-                reason,
-            } => self.let_go(slot, cut, epoch, shard, step, &reason),
+            Up::Snapped { cut, epoch, shard, step } => self.snapped(slot, cut, epoch, shard, step),
+            Up::LetGo { cut, epoch, shard, step, reason } => {
+                self.let_go(slot, cut, epoch, shard, step, &reason)
+            }
             Up::Saved { cut, epoch, file } => self.saved(slot, cut, epoch, file),
-            Up::SaveFailed {
-                cut,
-                epoch,
-                shard,
-                error,
-            } => self.save_failed(slot, cut, epoch, shard, &error),
+            Up::SaveFailed { cut, epoch, shard, error } => {
+                self.save_failed(slot, cut, epoch, shard, &error)
+            }
             Up::AtBarrier { cut, epoch, tasks } => self.at_barrier(member, cut, epoch, &tasks),
-            Up::Progress {
-                epoch,
-                phase,
-                cut,
-                tasks,
-            } => {
+            Up::Progress { epoch, phase, cut, tasks } => {
                 if epoch == self.epoch
                     && phase == self.phase.no
                     && let Work::Queue(queue) = &mut self.phase.work
@@ -127,14 +101,7 @@ impl Core {
                     self.cut_progress(member, cut, &tasks);
                 }
             }
-            Up::TaskFinished {
-                epoch,
-                phase,
-                cut,
-                task,
-                attempt,
-                metrics,
-            } => {
+            Up::TaskFinished { epoch, phase, cut, task, attempt, metrics } => {
                 if epoch == self.epoch
                     && phase == self.phase.no
                     && let Work::Queue(queue) = &mut self.phase.work
@@ -145,12 +112,7 @@ impl Core {
                     self.feed_after(&holders);
                 }
             }
-            Up::TaskSteps {
-                phase,
-                task,
-                steps,
-                metrics,
-            } => {
+            Up::TaskSteps { phase, task, steps, metrics } => {
                 self.task_steps.insert(task, steps);
                 self.add_metrics(phase, task, *metrics);
             }
@@ -164,24 +126,12 @@ impl Core {
                     self.incidents_stepping(member);
                 }
             }
-            Up::TaskFailed {
-                epoch,
-                phase,
-                task,
-                attempt,
-                retryable,
-                error,
-            } => {
+            Up::TaskFailed { epoch, phase, task, attempt, retryable, error } => {
                 if epoch == self.epoch && phase == self.phase.no {
                     self.task_failed(member, task, attempt, retryable, &error);
                 }
             }
-            Up::Drained {
-                epoch,
-                phase,
-                tasks,
-                lanes: _,
-            } => {
+            Up::Drained { epoch, phase, tasks, lanes: _ } => {
                 if epoch == self.epoch
                     && phase == self.phase.no
                     && let Work::Queue(queue) = &mut self.phase.work
@@ -190,15 +140,10 @@ impl Core {
                 }
                 self.drained(member);
             }
-            Up::Unreachable {
-                member: other,
-                refused: _,
-            } => self.probe(other),
-            Up::Exported {
-                checkpoint,
-                dir,
-                files,
-            } => self.exported(member, &checkpoint, dir, files),
+            Up::Unreachable { member: other, refused: _ } => self.probe(other),
+            Up::Exported { checkpoint, dir, files } => {
+                self.exported(member, &checkpoint, dir, files)
+            }
             Up::ExportFailed { checkpoint, error } => {
                 self.export_failed(member, &checkpoint, &error)
             }
@@ -234,9 +179,7 @@ impl Core {
             if span_ms > 0 {
                 holder.per_second = after.saturating_sub(before) as f64 * 1000.0 / span_ms as f64;
             }
-            self.steps = self
-                .steps
-                .saturating_add(beat.steps.saturating_sub(holder.beat.steps));
+            self.steps = self.steps.saturating_add(beat.steps.saturating_sub(holder.beat.steps));
             holder.beat = beat;
             holder.beat_at = now;
         }
@@ -270,10 +213,7 @@ impl Core {
         };
         let Some(errors) = errors else { return };
         if errors >= self.config.limits.task_errors {
-            return self.fail(
-                6,
-                format!("task {task} failed {errors} times, last: {error}"),
-            );
+            return self.fail(6, format!("task {task} failed {errors} times, last: {error}"));
         }
         self.warn(format!("task {task} failed on {}: {error}", member.slot));
         self.feed();

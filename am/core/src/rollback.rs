@@ -55,9 +55,9 @@ impl Core {
 
     /// Where the base stands: phase, and in BSP the job steps applied.
     pub(crate) fn base_position(&self) -> (PhaseNo, Step) {
-        self.base.as_ref().map_or((PhaseNo(0), Step(0)), |base| {
-            (base.manifest.phase, base.manifest.step())
-        })
+        self.base
+            .as_ref()
+            .map_or((PhaseNo(0), Step(0)), |base| (base.manifest.phase, base.manifest.step()))
     }
 
     /// A pserver is lost.
@@ -86,9 +86,7 @@ impl Core {
             self.stage = Stage::Deciding { cause };
             return;
         }
-        self.stage = Stage::Deciding {
-            cause: String::new(),
-        };
+        self.stage = Stage::Deciding { cause: String::new() };
         self.cuts.overdue |= self.cuts.is_due();
         self.end_cut("a pserver was lost");
         // Giving a cut up may end the job.
@@ -128,10 +126,8 @@ impl Core {
             cause: cause.clone(),
             at_ms: self.now.wall_ms,
         });
-        let base = self
-            .base
-            .as_ref()
-            .map(|base| (base.manifest.cut, base.manifest.at_ms, phase, step));
+        let base =
+            self.base.as_ref().map(|base| (base.manifest.cut, base.manifest.at_ms, phase, step));
         self.incidents_roll_back(epoch, base);
         self.forget_what_came_after(phase, step);
         self.message = cause;
@@ -142,10 +138,8 @@ impl Core {
         }
         self.stage = Stage::Restoring(Restoring::default());
         if self.started {
-            self.deadlines.set(
-                Purpose::Replacement,
-                self.now.mono + self.config.limits.replacement_ms,
-            );
+            self.deadlines
+                .set(Purpose::Replacement, self.now.mono + self.config.limits.replacement_ms);
         }
         for slot in self.registered_slots(Role::Pserver) {
             self.hold(slot);
@@ -204,16 +198,7 @@ impl Core {
         });
         // In a later stage it has answered for this epoch before: it goes nowhere and only answers again.
         let (phase, step) = (self.phase.wire(), self.base_position().1);
-        self.send(
-            slot,
-            Command::Hold {
-                epoch: self.epoch,
-                shards,
-                base,
-                phase,
-                step,
-            },
-        );
+        self.send(slot, Command::Hold { epoch: self.epoch, shards, base, phase, step });
     }
 
     /// A pserver holds its shards.
@@ -244,15 +229,11 @@ impl Core {
                 return self.fail(6, format!("the checkpoint cannot be read: {error}"));
             }
             let wait_ms = self.config.limits.retry_ms << self.load_tries.min(6);
-            self.deadlines
-                .at_latest(Purpose::Retry, self.now.mono + wait_ms);
+            self.deadlines.at_latest(Purpose::Retry, self.now.mono + wait_ms);
             return self.warn(format!("{slot} could not load, it will try again: {error}"));
         }
         let Some(base) = &self.base else {
-            return self.fail(
-                10,
-                format!("{slot} found initial values to be corrupt: {error}"),
-            );
+            return self.fail(10, format!("{slot} found initial values to be corrupt: {error}"));
         };
         let (below, dir) = (base.manifest.cut, base.dir.clone());
         match self.config.spec.checkpoint.on_corrupt {
@@ -265,9 +246,8 @@ impl Core {
                 let aside = format!("{}/damaged", root.trim_end_matches('/'));
                 self.checkpoint_damaged(below, aside, error.to_owned());
                 self.deadlines.clear(Purpose::Replacement);
-                self.stage = Stage::Searching {
-                    cause: format!("checkpoint {below} is damaged: {error}"),
-                };
+                self.stage =
+                    Stage::Searching { cause: format!("checkpoint {below} is damaged: {error}") };
                 self.store(CallFor::Search, StoreCall::OlderBase { below, dir });
             }
         }
@@ -280,15 +260,11 @@ impl Core {
         };
         let cause = cause.clone();
         match outcome {
-            Stored::Base {
-                base: Some(base),
-                damaged,
-            } => {
+            Stored::Base { base: Some(base), damaged } => {
                 for damaged in damaged {
                     self.checkpoint_damaged(damaged.cut, damaged.dir, damaged.error);
                 }
-                self.checkpoints
-                    .retain(|checkpoint| checkpoint.cut <= base.manifest.cut);
+                self.checkpoints.retain(|checkpoint| checkpoint.cut <= base.manifest.cut);
                 self.base = Some(*base);
                 self.restore(cause);
             }
@@ -297,10 +273,7 @@ impl Core {
                 format!("{cause}, and no older checkpoint is whole; `--fresh` trains anew"),
             ),
             Stored::NotDone { error } | Stored::Unknown { error } => {
-                self.fail(
-                    6,
-                    format!("{cause}, and older checkpoints cannot be read: {error}"),
-                );
+                self.fail(6, format!("{cause}, and older checkpoints cannot be read: {error}"));
             }
             other => self.fail(10, format!("an answer to another question: {other:?}")),
         }
@@ -324,12 +297,7 @@ impl Core {
             return false;
         };
         let stand = self.map.is_covered_by(&restoring.answered);
-        if !(stand
-            && self
-                .map
-                .slots()
-                .all(|slot| self.slots.holder(slot).is_some()))
-        {
+        if !(stand && self.map.slots().all(|slot| self.slots.holder(slot).is_some())) {
             return false;
         }
         self.load_tries = 0;
@@ -354,11 +322,8 @@ impl Core {
             return;
         }
         let survivors: BTreeSet<Slot> = self.registered_slots(Role::Pserver).into_iter().collect();
-        let missing: Vec<Slot> = self
-            .map
-            .slots()
-            .filter(|slot| !survivors.contains(slot))
-            .collect();
+        let missing: Vec<Slot> =
+            self.map.slots().filter(|slot| !survivors.contains(slot)).collect();
         let missing_text: Vec<String> = missing.iter().map(Slot::to_string).collect();
         let missing_text = missing_text.join(", ");
         let spread = (!missing.is_empty()).then(|| self.spread(&survivors));
@@ -369,16 +334,12 @@ impl Core {
                     "waiting for a container for {missing_text}: the other pservers have no room for its shards (pservers.memory)"
                 );
             }
-            self.deadlines.set(
-                Purpose::Replacement,
-                self.now.mono + self.config.limits.replacement_ms,
-            );
+            self.deadlines
+                .set(Purpose::Replacement, self.now.mono + self.config.limits.replacement_ms);
             return;
         };
         self.map = map;
-        self.restore(format!(
-            "no replacement came for {missing_text}: the others take over"
-        ));
+        self.restore(format!("no replacement came for {missing_text}: the others take over"));
     }
 
     /// The shard map with each shard of a missing pserver at the survivor that holds fewest; none if they do not fit
@@ -388,9 +349,7 @@ impl Core {
         let mut room: BTreeMap<Slot, (u32, u32)> = BTreeMap::new();
         for slot in survivors {
             let held = self.map.of(*slot).len() as u32;
-            let memory = self
-                .memory_of(*slot)
-                .unwrap_or(self.config.spec.pservers.memory);
+            let memory = self.memory_of(*slot).unwrap_or(self.config.spec.pservers.memory);
             room.insert(*slot, (held, self.config.spec.shards_that_fit(memory)));
         }
         let mut map = self.map.holders().to_vec();
@@ -425,10 +384,8 @@ impl Core {
     /// A checkpoint exists: shards go back to pservers that were replaced late.
     pub(crate) fn return_shards(&mut self) {
         let map = self.map_of_returned();
-        let stays = matches!(
-            self.stage,
-            Stage::Between(_) | Stage::Beginning { .. } | Stage::Working
-        );
+        let stays =
+            matches!(self.stage, Stage::Between(_) | Stage::Beginning { .. } | Stage::Working);
         if stays && self.map != map {
             self.restore("shards go back to pservers that were replaced".to_owned());
         }
@@ -457,10 +414,9 @@ impl Core {
             }
         };
         match (waits, self.deadlines.at(Purpose::Allocation)) {
-            (true, None) => self.deadlines.set(
-                Purpose::Allocation,
-                self.now.mono + self.config.limits.allocation_ms,
-            ),
+            (true, None) => self
+                .deadlines
+                .set(Purpose::Allocation, self.now.mono + self.config.limits.allocation_ms),
             (false, Some(_)) if !self.started && Mutation::AllocationTimeoutRunsOn.is_on() => {}
             (false, Some(_)) => self.deadlines.clear(Purpose::Allocation),
             (true, Some(_)) | (false, None) => {}
@@ -469,10 +425,7 @@ impl Core {
 
     /// Containers that the job cannot begin without have not come in time.
     pub(crate) fn allocation_timeout(&mut self) {
-        let (pservers, trainers) = (
-            self.slots.held(Role::Pserver),
-            self.slots.held(Role::Trainer),
-        );
+        let (pservers, trainers) = (self.slots.held(Role::Pserver), self.slots.held(Role::Trainer));
         let spec = &self.config.spec;
         let mut message = format!(
             "not enough containers came in {} s: {pservers} of {} pservers, {trainers} of at least {} trainers",

@@ -36,10 +36,7 @@ impl Core {
         }
         self.trainers_wanted = trainers;
         // The next attempt keeps to it.
-        self.out.journal(Record::Scaled {
-            trainers,
-            at_ms: self.now.wall_ms,
-        });
+        self.out.journal(Record::Scaled { trainers, at_ms: self.now.wall_ms });
         self.set_wanted();
         let unwanted: Vec<Slot> = self
             .slots
@@ -56,9 +53,7 @@ impl Core {
                 .map(|entry| (entry.incarnation, &mut entry.place));
             match entry {
                 Some((incarnation, place @ Place::Asked)) => {
-                    *place = Place::Empty {
-                        not_before: Mono(0),
-                    };
+                    *place = Place::Empty { not_before: Mono(0) };
                     self.out.push(Action::CancelAsk { slot, incarnation });
                 }
                 Some((_, Place::Starting { .. })) => {
@@ -76,17 +71,13 @@ impl Core {
     /// Asks a trainer to hand back what it holds and to leave, unless it is at that already.
     pub(crate) fn drain(&mut self, slot: Slot) {
         let now = self.now.mono;
-        let Some(holder) = self
-            .slots
-            .holder_mut(slot)
-            .filter(|holder| holder.draining.is_none())
+        let Some(holder) = self.slots.holder_mut(slot).filter(|holder| holder.draining.is_none())
         else {
             return;
         };
         holder.draining = Some(now);
         let (member, joined) = (holder.member, holder.joined);
-        self.deadlines
-            .at_latest(Purpose::Liveness, now + self.config.limits.grace_ms);
+        self.deadlines.at_latest(Purpose::Liveness, now + self.config.limits.grace_ms);
         self.send(slot, Command::Drain);
         if !joined {
             self.drained(member);
@@ -104,12 +95,7 @@ impl Core {
         let joined = std::mem::replace(&mut holder.joined, false);
         let container = holder.container.clone();
         self.trainer_gone(member, joined);
-        self.send(
-            member.slot,
-            Command::Stop {
-                reason: "not needed any more".to_owned(),
-            },
-        );
+        self.send(member.slot, Command::Stop { reason: "not needed any more".to_owned() });
         if let Some(container) = container {
             self.stop_container(&container, self.config.limits.grace_ms);
         }

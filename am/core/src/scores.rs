@@ -56,31 +56,20 @@ impl Core {
     pub(crate) fn evaluated(&mut self, pass: u32) {
         let summary = self.phase.metrics.summary();
         let (Some(log_loss), Some(accuracy)) = (summary.mean_loss(), summary.accuracy()) else {
-            return self.warn(format!(
-                "evaluation after pass {} found no records",
-                pass + 1
-            ));
+            return self.warn(format!("evaluation after pass {} found no records", pass + 1));
         };
         let scores = EvaluationView {
             pass,
             rows: summary.rows,
             // JSON has no infinity, and a manifest that cannot be read back would be worse than a blunt number.
-            log_loss: if log_loss.is_finite() {
-                log_loss
-            } else {
-                f64::MAX
-            },
+            log_loss: if log_loss.is_finite() { log_loss } else { f64::MAX },
             // With one class only it may be anything.
             auc: summary.auc.map_or(0.5, |auc| auc.value),
             auc_error: summary.auc.map_or(0.5, |auc| auc.error),
             accuracy,
         };
         let (epoch, phase) = (self.epoch, self.phase.no);
-        let record = Record::Evaluated {
-            epoch,
-            phase,
-            scores: scores.clone(),
-        };
+        let record = Record::Evaluated { epoch, phase, scores: scores.clone() };
         match self.config.spec.training.early_stop {
             0 => self.out.journal(record),
             _ if Mutation::ScoreNotDurable.is_on() => self.out.journal(record),
@@ -95,9 +84,7 @@ impl Core {
     /// were so many evaluations in a row without a better loss than before them.
     pub(crate) fn is_over_before(&self, no: PhaseNo) -> bool {
         let spec = &self.config.spec;
-        let follows =
-            no.0.checked_sub(1)
-                .and_then(|before| phase_kind(spec, PhaseNo(before)));
+        let follows = no.0.checked_sub(1).and_then(|before| phase_kind(spec, PhaseNo(before)));
         let follows_evaluation = matches!(follows, Some(PhaseKind::Evaluate { .. }));
         phase_kind(spec, no).is_none() || (follows_evaluation && self.has_stopped_improving(no))
     }
@@ -126,10 +113,7 @@ impl Core {
     fn has_stopped_improving(&self, before: PhaseNo) -> bool {
         let patience = self.config.spec.training.early_stop as usize;
         let all = Mutation::LaterScoreEndsTraining.is_on();
-        let earlier = self
-            .evaluations
-            .iter()
-            .filter(|(of, _)| *of < before || all);
+        let earlier = self.evaluations.iter().filter(|(of, _)| *of < before || all);
         let losses: Vec<f64> = earlier.map(|(_, scores)| scores.log_loss).collect();
         if patience == 0 || losses.len() <= patience {
             return false;

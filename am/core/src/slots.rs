@@ -135,14 +135,10 @@ impl Slots {
         let entry = || Entry {
             incarnation: Incarnation(0),
             wanted: false,
-            place: Place::Empty {
-                not_before: Mono(0),
-            },
+            place: Place::Empty { not_before: Mono(0) },
             memory_retries: 0,
         };
-        let slots = (0..pservers)
-            .map(Slot::pserver)
-            .chain((0..trainers_max).map(Slot::trainer));
+        let slots = (0..pservers).map(Slot::pserver).chain((0..trainers_max).map(Slot::trainer));
         Self {
             entries: slots.map(|slot| (slot, entry())).collect(),
             containers: BTreeMap::new(),
@@ -152,10 +148,7 @@ impl Slots {
             joining: BTreeSet::new(),
             held: BTreeMap::new(),
             floor: Incarnation(
-                generation
-                    .0
-                    .saturating_sub(1)
-                    .saturating_mul(INCARNATIONS_PER_GENERATION),
+                generation.0.saturating_sub(1).saturating_mul(INCARNATIONS_PER_GENERATION),
             ),
         }
     }
@@ -186,19 +179,17 @@ impl Slots {
 
     /// The registered container that is exactly this member.
     pub(crate) fn member(&self, member: Member) -> Option<&Holder> {
-        self.holder(member.slot)
-            .filter(|holder| holder.member == member)
+        self.holder(member.slot).filter(|holder| holder.member == member)
     }
 
     /// All registered containers of a role, by slot.
     pub(crate) fn holders(&self, role: Role) -> impl Iterator<Item = &Holder> {
-        self.entries
-            .iter()
-            .filter(move |(slot, _)| slot.role == role)
-            .filter_map(|(_, entry)| match &entry.place {
+        self.entries.iter().filter(move |(slot, _)| slot.role == role).filter_map(|(_, entry)| {
+            match &entry.place {
                 Place::Held(holder) => Some(&**holder),
                 Place::Empty { .. } | Place::Asked | Place::Starting { .. } => None,
-            })
+            }
+        })
     }
 
     /// How many containers of a role are registered.
@@ -230,10 +221,7 @@ impl Slots {
         let has_container =
             |entry: &Entry| matches!(entry.place, Place::Starting { .. } | Place::Held(_));
         let complete = gang_min.is_none()
-            || self
-                .entries
-                .iter()
-                .all(|(slot, entry)| !needed(slot) || has_container(entry));
+            || self.entries.iter().all(|(slot, entry)| !needed(slot) || has_container(entry));
         self.rest_waits = !complete;
         let (mut asks, mut next) = (Vec::new(), None);
         for (slot, entry) in &mut self.entries {
@@ -270,10 +258,7 @@ impl Slots {
         }
         let member = Member { slot, incarnation };
         let memory_retries = entry.memory_retries;
-        entry.place = Place::Starting {
-            container: container.clone(),
-            since: now,
-        };
+        entry.place = Place::Starting { container: container.clone(), since: now };
         self.containers.insert(
             container.clone(),
             Life {
@@ -412,11 +397,8 @@ impl Slots {
 
     /// Distinct nodes that containers are on.
     pub(crate) fn nodes(&self) -> usize {
-        let nodes: BTreeSet<&str> = self
-            .containers
-            .values()
-            .map(|life| life.node.as_str())
-            .collect();
+        let nodes: BTreeSet<&str> =
+            self.containers.values().map(|life| life.node.as_str()).collect();
         nodes.len()
     }
 }
@@ -433,14 +415,9 @@ mod tests {
             let slot = Slot::trainer(0);
             let mut last = slots.floor;
             while slots.exhausted().is_none() {
-                let entry = slots
-                    .entries
-                    .get_mut(&slot)
-                    .expect("it is a slot of the job");
+                let entry = slots.entries.get_mut(&slot).expect("it is a slot of the job");
                 entry.wanted = true;
-                entry.place = Place::Empty {
-                    not_before: Mono(0),
-                };
+                entry.place = Place::Empty { not_before: Mono(0) };
                 let (asks, _) = slots.ask(Mono(0), None);
                 assert!(asks[0].1 > last, "numbers rise");
                 last = asks[0].1;

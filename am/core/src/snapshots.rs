@@ -28,11 +28,7 @@ impl Core {
 
     /// A pserver has heard of the cut.
     pub(crate) fn cut_armed(&mut self, slot: Slot, id: CutId, epoch: Epoch) {
-        if let Some(Cut {
-            progress: Progress::Arming(armed),
-            ..
-        }) = self.matching_cut(id, epoch)
-        {
+        if let Some(Cut { progress: Progress::Arming(armed), .. }) = self.matching_cut(id, epoch) {
             armed.insert(slot);
         }
     }
@@ -42,10 +38,7 @@ impl Core {
             return;
         };
         cut.progress = Progress::Snapping;
-        let barrier = Arc::new(Command::Barrier {
-            cut: cut.id,
-            epoch: cut.epoch,
-        });
+        let barrier = Arc::new(Command::Barrier { cut: cut.id, epoch: cut.epoch });
         let set: Vec<Member> = cut.set.keys().copied().collect();
         for member in set {
             self.send(member.slot, Arc::clone(&barrier));
@@ -189,11 +182,8 @@ impl Core {
 
     /// A pserver's connection broke: what was said of the cut may be lost in both directions.
     pub(crate) fn order_cut_again(&mut self, slot: Slot) {
-        let Some(cut) = self
-            .cuts
-            .open
-            .as_ref()
-            .filter(|cut| cut.is_ordered() && cut.epoch == self.epoch)
+        let Some(cut) =
+            self.cuts.open.as_ref().filter(|cut| cut.is_ordered() && cut.epoch == self.epoch)
         else {
             return;
         };

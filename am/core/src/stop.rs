@@ -37,21 +37,13 @@ impl Core {
         // A takeover has state that no checkpoint holds; it can be cut as soon as its shards are known.
         let can_save = self.can_cut() || matches!(self.stage, Stage::Takeover(_));
         if checkpoint && self.stop_wanted.is_none() && can_save {
-            self.stop_wanted = Some(StopOrder {
-                id,
-                until: None,
-                waits: false,
-                failures: 0,
-            });
+            self.stop_wanted = Some(StopOrder { id, until: None, waits: false, failures: 0 });
             self.cuts.want(Reason::Stop);
             return None;
         }
         // A second one does not wait for the checkpoint.
         self.end(
-            self.stopped(
-                EXIT_STOPPED,
-                "stopped by an operator; run it again to continue",
-            ),
+            self.stopped(EXIT_STOPPED, "stopped by an operator; run it again to continue"),
             self.config.limits.grace_ms,
         );
         Some("stopping")

@@ -26,9 +26,7 @@ impl StorageWait {
     /// The present wait.
     pub(crate) fn view(&self) -> Option<StorageWaitView> {
         let trainers = u32::try_from(self.waiting.len()).unwrap_or(u32::MAX);
-        self.view
-            .clone()
-            .map(|view| StorageWaitView { trainers, ..view })
+        self.view.clone().map(|view| StorageWaitView { trainers, ..view })
     }
 }
 

@@ -107,15 +107,8 @@ impl Core {
         if !matches!(self.stage, Stage::Fresh) {
             return;
         }
-        let Recovered {
-            attempt,
-            generation,
-            journal,
-            base,
-            damaged,
-            checkpoints,
-            kept,
-        } = recovered;
+        let Recovered { attempt, generation, journal, base, damaged, checkpoints, kept } =
+            recovered;
         (self.attempt, self.generation) = (attempt, generation);
         self.cluster_heard = self.now.mono;
         let finished = journal.iter().rev().find_map(|record| match record {
@@ -141,10 +134,8 @@ impl Core {
             self.trainers_wanted = trainers;
         }
         self.set_wanted();
-        self.checkpoints = checkpoints
-            .iter()
-            .map(|checkpoint| checkpoint_view(checkpoint, 0))
-            .collect();
+        self.checkpoints =
+            checkpoints.iter().map(|checkpoint| checkpoint_view(checkpoint, 0)).collect();
         if let Some(base) = &base {
             self.figures_before = base.manifest.progress;
             self.figures.go_on(base.manifest.progress.bad_records);
@@ -173,9 +164,7 @@ impl Core {
             Some((epoch, holders))
                 if !kept.is_empty()
                     && holders.len() == spec.pservers.shards as usize
-                    && holders
-                        .iter()
-                        .all(|slot| self.slots.entries.contains_key(slot)) =>
+                    && holders.iter().all(|slot| self.slots.entries.contains_key(slot)) =>
             {
                 (self.epoch, self.map) = (epoch, ShardMap::new(holders));
                 self.adopting = true;
@@ -191,23 +180,15 @@ impl Core {
                     };
                     self.slots.containers.insert(container, life);
                 }
-                self.deadlines.set(
-                    Purpose::Takeover,
-                    self.now.mono + self.config.limits.takeover_ms,
-                );
-                self.stage = Stage::Takeover(Takeover {
-                    unidentified,
-                    ..Takeover::default()
-                });
+                self.deadlines
+                    .set(Purpose::Takeover, self.now.mono + self.config.limits.takeover_ms);
+                self.stage = Stage::Takeover(Takeover { unidentified, ..Takeover::default() });
             }
             _ => {
                 // What they hold is of no state that this attempt knows.
                 self.release_all(kept);
-                let cause = if self.base.is_some() {
-                    "continued from a checkpoint"
-                } else {
-                    "started"
-                };
+                let cause =
+                    if self.base.is_some() { "continued from a checkpoint" } else { "started" };
                 self.restore(cause.to_owned());
             }
         }
@@ -221,11 +202,8 @@ impl Core {
 
     /// A container of an earlier attempt was refused: it is not one that may still come.
     pub(crate) fn release_unknown(&mut self, container: &ContainerId, member: Member) {
-        if let Some(life) = self
-            .slots
-            .containers
-            .get_mut(container)
-            .filter(|life| life.member.is_none())
+        if let Some(life) =
+            self.slots.containers.get_mut(container).filter(|life| life.member.is_none())
         {
             (life.member, life.given_up) = (Some(member), true);
             self.stop_container(container, 0);
@@ -281,16 +259,14 @@ impl Core {
             let hopeless = all_came || !some_are_unidentified;
             if hopeless {
                 // Trainers that live come within a moment and are as welcome as in a takeover.
-                self.deadlines
-                    .at_latest(Purpose::Takeover, self.now.mono + TRAINERS_MS);
+                self.deadlines.at_latest(Purpose::Takeover, self.now.mono + TRAINERS_MS);
                 self.restore_after_takeover();
             }
             return hopeless;
         }
         if some_are_unidentified && !takeover.patience_is_over {
             // Trainers work on by themselves; those that live come within a moment, with the tasks they are at.
-            self.deadlines
-                .at_latest(Purpose::Takeover, self.now.mono + TRAINERS_MS);
+            self.deadlines.at_latest(Purpose::Takeover, self.now.mono + TRAINERS_MS);
             return false;
         }
         if let Stage::Takeover(takeover) = std::mem::replace(&mut self.stage, Stage::Fresh) {
@@ -321,10 +297,7 @@ impl Core {
         }
         if self.has_all_shards() {
             // `settle` goes on. Whoever comes later may still be taken in.
-            self.deadlines.set(
-                Purpose::Takeover,
-                self.now.mono + self.config.limits.takeover_ms,
-            );
+            self.deadlines.set(Purpose::Takeover, self.now.mono + self.config.limits.takeover_ms);
             return;
         }
         self.adopting = false;
@@ -410,11 +383,7 @@ impl Core {
     /// The job goes on where the shards are.
     fn go_on(&mut self, takeover: &Takeover) {
         let states: Vec<&ShardState> = self.shard_states(takeover).flatten().collect();
-        let phase = states
-            .iter()
-            .map(|state| state.phase)
-            .min()
-            .unwrap_or_default();
+        let phase = states.iter().map(|state| state.phase).min().unwrap_or_default();
         self.phase = PhaseState::new(&self.config, phase, self.generation);
         self.evaluations.retain(|(of, _)| *of < phase);
         self.started = true;
@@ -449,10 +418,7 @@ impl Core {
                             state.phase == phase && self.map.holds(*slot, state.shard)
                         };
                         let shards: Vec<_> = held.shards.iter().filter(is_here).collect();
-                        (!shards.is_empty()).then_some(Marks {
-                            done: &held.done,
-                            shards,
-                        })
+                        (!shards.is_empty()).then_some(Marks { done: &held.done, shards })
                     })
                     .collect();
                 queue.restore(&standing(&marks));
@@ -466,11 +432,8 @@ impl Core {
         self.plan_next_cut(false);
         // A shard in a later phase says that the one before was over everywhere.
         let begun_elsewhere = states.iter().any(|state| state.phase > phase);
-        self.stage = Stage::Between(if begun_elsewhere {
-            Then::Begin(phase.next())
-        } else {
-            Then::Resume
-        });
+        self.stage =
+            Stage::Between(if begun_elsewhere { Then::Begin(phase.next()) } else { Then::Resume });
         for slot in self.registered_slots(Role::Pserver) {
             // They are in the epoch and only answer; one without shards learns that it has none.
             self.hold(slot);
@@ -508,10 +471,7 @@ impl Core {
             let Some(held) = held.as_ref().filter(|held| held.cut != CutId::default()) else {
                 continue;
             };
-            let command = Command::CutEnd {
-                cut: held.cut,
-                committed: committed == Some(held.cut),
-            };
+            let command = Command::CutEnd { cut: held.cut, committed: committed == Some(held.cut) };
             self.send(*slot, command);
         }
     }
@@ -554,10 +514,8 @@ fn standing(pservers: &[Marks<'_>]) -> Standing {
     done.iter().for_each(|task| standing.finished(task));
     // A task that no shard has begun without ending it stands at its first step wherever it is not done.
     let shards = pservers.iter().flat_map(|marks| &marks.shards);
-    let begun: BTreeSet<TaskId> = shards
-        .flat_map(|state| &state.tasks)
-        .map(|position| position.task)
-        .collect();
+    let begun: BTreeSet<TaskId> =
+        shards.flat_map(|state| &state.tasks).map(|position| position.task).collect();
     for task in begun {
         let lowest = pservers.iter().filter_map(|marks| marks.lowest(task)).min();
         standing.reached(task, lowest.unwrap_or_default());

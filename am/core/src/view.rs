@@ -39,24 +39,11 @@ impl Core {
             rows_per_second: trainers().map(|holder| holder.per_second).sum::<f64>() + 0.0,
             training_loss: (loss_rows > 0).then(|| loss_sum / loss_rows as f64),
             started_ms: self.config.started_ms,
-            slots: self
-                .slots
-                .entries
-                .iter()
-                .map(|(slot, entry)| slot_view(*slot, entry))
-                .collect(),
+            slots: self.slots.entries.iter().map(|(slot, entry)| slot_view(*slot, entry)).collect(),
             checkpoints: self.checkpoints.clone(),
             checkpoints_taken: self.cuts.committed,
-            recoveries: self
-                .incidents
-                .iter()
-                .map(|incident| incident.view.clone())
-                .collect(),
-            evaluations: self
-                .evaluations
-                .iter()
-                .map(|(_, scores)| scores.clone())
-                .collect(),
+            recoveries: self.incidents.iter().map(|incident| incident.view.clone()).collect(),
+            evaluations: self.evaluations.iter().map(|(_, scores)| scores.clone()).collect(),
             bad_records: self.figures.bad_records(),
             tasks_set_aside: 0,
             data_locality: (self.data_locality.tasks() > 0).then_some(self.data_locality),
@@ -88,10 +75,7 @@ impl Core {
                 JobState::Finished => JobState::Finishing,
                 other => other,
             },
-            Stage::Over => self
-                .ended
-                .as_ref()
-                .map_or(JobState::Failed, |outcome| outcome.state),
+            Stage::Over => self.ended.as_ref().map_or(JobState::Failed, |outcome| outcome.state),
         }
     }
 
@@ -105,11 +89,8 @@ impl Core {
     /// Records computed in the run, recomputed ones included. Those of evaluations count when their task is finished
     /// for the first time: at the end of a phase the last tasks are given to several trainers.
     pub(crate) fn rows(&self) -> u64 {
-        let now: u64 = self
-            .slots
-            .holders(Role::Trainer)
-            .map(|holder| holder.beat.trained_rows())
-            .sum();
+        let now: u64 =
+            self.slots.holders(Role::Trainer).map(|holder| holder.beat.trained_rows()).sum();
         self.figures_before
             .rows
             .saturating_add(self.rows_before)

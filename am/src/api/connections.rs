@@ -55,10 +55,7 @@ impl Capacity {
         let unproven = admission::Limits::within(limit.0);
         let kept = descriptors::RESERVED.min(limit.0 / 4);
         let left = usize::try_from(limit.0.saturating_sub(kept)).unwrap_or(usize::MAX);
-        Self {
-            unproven,
-            proven: left.saturating_sub(unproven.total).clamp(1, PROVEN_MAX),
-        }
+        Self { unproven, proven: left.saturating_sub(unproven.total).clamp(1, PROVEN_MAX) }
     }
 }
 
@@ -150,10 +147,7 @@ impl Place {
     }
 
     fn is_proven(&self) -> bool {
-        self.permit
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
+        self.permit.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 }
 
@@ -238,9 +232,7 @@ async fn serve_requests(
     }
     connection.as_mut().graceful_shutdown();
     // Whoever proves the secret in its last answer opens a new connection.
-    tokio::time::timeout(LAST_ANSWER, connection)
-        .await
-        .unwrap_or(Ok(()))
+    tokio::time::timeout(LAST_ANSWER, connection).await.unwrap_or(Ok(()))
 }
 
 fn tune(stream: &TcpStream) {

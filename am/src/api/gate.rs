@@ -66,17 +66,8 @@ impl Proxy {
             })
             .collect();
         let path = path.trim_end_matches('/');
-        let bases = servers
-            .iter()
-            .map(|server| format!("{scheme}://{server}{path}"))
-            .collect();
-        Ok(Self {
-            hosts: servers
-                .iter()
-                .map(|server| server.host().to_owned())
-                .collect(),
-            bases,
-        })
+        let bases = servers.iter().map(|server| format!("{scheme}://{server}{path}")).collect();
+        Ok(Self { hosts: servers.iter().map(|server| server.host().to_owned()).collect(), bases })
     }
 }
 
@@ -112,10 +103,8 @@ pub fn way(base: &str, addresses: &BTreeSet<IpAddr>, peer: IpAddr, path: &str) -
 
 /// Whether something listens where a URL leads.
 async fn is_listening(url: &str) -> bool {
-    let server = url
-        .split_once("://")
-        .and_then(|(_, rest)| rest.split('/').next())
-        .unwrap_or_default();
+    let server =
+        url.split_once("://").and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default();
     let connected = tokio::time::timeout(LISTEN_LIMIT, tokio::net::TcpStream::connect(server));
     matches!(connected.await, Ok(Ok(_)))
 }
@@ -146,10 +135,7 @@ impl Gate {
     /// See [`way`]; `user` is whom the proxy names.
     pub(super) async fn way(&self, peer: IpAddr, path: &str, user: Option<String>) -> Way {
         let way = {
-            let addresses = self
-                .addresses
-                .read()
-                .unwrap_or_else(PoisonError::into_inner);
+            let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
             way("", &addresses, peer, path)
         };
         if let Way::Redirect(_) = way {
@@ -206,10 +192,7 @@ impl Gate {
                 }
                 false => {
                     // What was found before counts on when the name service fails.
-                    *self
-                        .addresses
-                        .write()
-                        .unwrap_or_else(PoisonError::into_inner) = found;
+                    *self.addresses.write().unwrap_or_else(PoisonError::into_inner) = found;
                     LOOK_UP_EVERY
                 }
             };
@@ -253,15 +236,9 @@ mod tests {
             ("yarn.resourcemanager.hostname", "rm"),
         ]);
         assert_eq!(alone.hosts, ["wp.example.com"]);
-        assert_eq!(
-            alone.bases[0],
-            "http://wp.example.com:8089/proxy/application_1_0001"
-        );
+        assert_eq!(alone.bases[0], "http://wp.example.com:8089/proxy/application_1_0001");
         let one = proxy(&[("yarn.resourcemanager.hostname", "rm.example.com")]);
-        assert_eq!(
-            one.bases[0],
-            "http://rm.example.com:8088/proxy/application_1_0001"
-        );
+        assert_eq!(one.bases[0], "http://rm.example.com:8088/proxy/application_1_0001");
         let pair = proxy(&[
             ("yarn.http.policy", "HTTPS_ONLY"),
             ("yarn.resourcemanager.ha.enabled", "true"),
@@ -288,9 +265,7 @@ mod tests {
         assert_eq!(way("10.0.0.1", "/"), Way::Serve);
         assert_eq!(way("::ffff:10.0.0.1", "/"), Way::Serve);
         let redirect = |path: &str| {
-            Way::Redirect(format!(
-                "http://rm:8088/proxy/redirect/application_1_0001{path}"
-            ))
+            Way::Redirect(format!("http://rm:8088/proxy/redirect/application_1_0001{path}"))
         };
         assert_eq!(way("10.0.0.2", "/metrics?a=b"), redirect("/metrics?a=b"));
         assert_eq!(way("127.0.0.1", "/"), redirect("/"));
@@ -304,10 +279,7 @@ mod tests {
         let peer = "127.0.0.1".parse().unwrap();
         assert_eq!(way(&proxy.bases[0], &addresses, peer, "/"), Way::Serve);
         let other = "10.0.0.2".parse().unwrap();
-        assert!(matches!(
-            way(&proxy.bases[0], &addresses, other, "/"),
-            Way::Redirect(_)
-        ));
+        assert!(matches!(way(&proxy.bases[0], &addresses, other, "/"), Way::Redirect(_)));
     }
 
     #[tokio::test]
@@ -334,10 +306,8 @@ mod tests {
             listener.local_addr().unwrap()
         };
         let base = |server| format!("http://{server}/proxy/a");
-        let proxy = Proxy {
-            hosts: vec!["10.0.0.1".into()],
-            bases: vec![base(closed), base(listens)],
-        };
+        let proxy =
+            Proxy { hosts: vec!["10.0.0.1".into()], bases: vec![base(closed), base(listens)] };
         let gate = Gate::new(proxy, None);
         let peer = "10.0.0.2".parse().unwrap();
         let expected = Way::Redirect(format!("http://{listens}/proxy/redirect/a/"));

@@ -14,22 +14,14 @@ use crate::report::words::{phases, word};
 
 const JOB: Metric = Metric::gauge("heddle_job_info", "Names of the job; always 1.");
 const BUILD: Metric = Metric::gauge("heddle_build_info", "Version of the program; always 1.");
-const STATE: Metric = Metric::gauge(
-    "heddle_job_state",
-    "1 for the state the job is in, 0 for the others.",
-);
-const STARTED: Metric = Metric::gauge(
-    "heddle_job_start_time_seconds",
-    "When the run was started, seconds since 1970.",
-);
-const ATTEMPT: Metric = Metric::gauge(
-    "heddle_am_attempt",
-    "The attempt of the ApplicationMaster that answers.",
-);
-const ROWS: Metric = Metric::counter(
-    "heddle_rows_total",
-    "Records computed, recomputed ones included.",
-);
+const STATE: Metric =
+    Metric::gauge("heddle_job_state", "1 for the state the job is in, 0 for the others.");
+const STARTED: Metric =
+    Metric::gauge("heddle_job_start_time_seconds", "When the run was started, seconds since 1970.");
+const ATTEMPT: Metric =
+    Metric::gauge("heddle_am_attempt", "The attempt of the ApplicationMaster that answers.");
+const ROWS: Metric =
+    Metric::counter("heddle_rows_total", "Records computed, recomputed ones included.");
 const ROWS_PER_SECOND: Metric =
     Metric::gauge("heddle_rows_per_second", "Records per second lately.");
 const BAD_RECORDS: Metric = Metric::counter("heddle_bad_records_total", "Records left out as bad.");
@@ -42,21 +34,15 @@ const INPUT_WAITED: Metric = Metric::counter(
     "Time in which trainers waited for the storage of their input, waits that are over.",
 );
 const TRAINING_LOSS: Metric = Metric::gauge("heddle_training_loss", "Training loss lately.");
-const TEST_LOG_LOSS: Metric = Metric::gauge(
-    "heddle_test_log_loss",
-    "Mean log-loss of the last evaluation.",
-);
+const TEST_LOG_LOSS: Metric =
+    Metric::gauge("heddle_test_log_loss", "Mean log-loss of the last evaluation.");
 const TEST_AUC: Metric = Metric::gauge("heddle_test_auc", "AUC of the last evaluation.");
 const PHASE: Metric = Metric::gauge("heddle_phase", "Ordinal of the phase.");
 const TASKS: Metric = Metric::gauge("heddle_phase_tasks", "Tasks of the phase.");
-const TASKS_DONE: Metric = Metric::gauge(
-    "heddle_phase_tasks_done",
-    "Tasks of the phase that are done.",
-);
-const CHECKPOINTS: Metric = Metric::counter(
-    "heddle_checkpoints_total",
-    "Checkpoints committed in this run.",
-);
+const TASKS_DONE: Metric =
+    Metric::gauge("heddle_phase_tasks_done", "Tasks of the phase that are done.");
+const CHECKPOINTS: Metric =
+    Metric::counter("heddle_checkpoints_total", "Checkpoints committed in this run.");
 const CHECKPOINTS_LATE: Metric = Metric::counter(
     "heddle_checkpoints_given_up_total",
     "Cuts that became no checkpoint in this attempt.",
@@ -69,40 +55,28 @@ const CHECKPOINT_DURATION: Metric = Metric::gauge(
     "heddle_checkpoint_last_duration_seconds",
     "From the order to the commit of the newest checkpoint, seconds.",
 );
-const CHECKPOINT_BYTES: Metric = Metric::gauge(
-    "heddle_checkpoint_last_bytes",
-    "Bytes of the newest checkpoint's shard files.",
-);
+const CHECKPOINT_BYTES: Metric =
+    Metric::gauge("heddle_checkpoint_last_bytes", "Bytes of the newest checkpoint's shard files.");
 const TASKS_DISPATCHED: Metric = Metric::counter(
     "heddle_tasks_dispatched_total",
     "Tasks dispatched in this attempt whose input is stored on known hosts, by locality.",
 );
 const RECOVERIES: Metric = Metric::counter("heddle_recoveries_total", "Recoveries in this run.");
-const RECOVERY_SECONDS: Metric = Metric::gauge(
-    "heddle_recovery_seconds",
-    "Stretches of the last recovery, seconds.",
-);
+const RECOVERY_SECONDS: Metric =
+    Metric::gauge("heddle_recovery_seconds", "Stretches of the last recovery, seconds.");
 const SLOTS: Metric = Metric::gauge("heddle_slots", "Slots by role and state.");
 const ENDED: Metric = Metric::counter(
     "heddle_containers_ended_total",
     "Containers that ended before the job did, in this attempt.",
 );
-const INCARNATION: Metric = Metric::gauge(
-    "heddle_container_incarnation",
-    "Which filling of its slot a container is.",
-);
-const MEMORY: Metric = Metric::gauge(
-    "heddle_container_resident_bytes",
-    "Resident memory of a container, bytes.",
-);
-const PUSHES: Metric = Metric::counter(
-    "heddle_pushes_total",
-    "Push frames taken by a parameter server.",
-);
-const TRAINER_ROWS: Metric = Metric::counter(
-    "heddle_trainer_rows_total",
-    "Records computed by a trainer's container.",
-);
+const INCARNATION: Metric =
+    Metric::gauge("heddle_container_incarnation", "Which filling of its slot a container is.");
+const MEMORY: Metric =
+    Metric::gauge("heddle_container_resident_bytes", "Resident memory of a container, bytes.");
+const PUSHES: Metric =
+    Metric::counter("heddle_pushes_total", "Push frames taken by a parameter server.");
+const TRAINER_ROWS: Metric =
+    Metric::counter("heddle_trainer_rows_total", "Records computed by a trainer's container.");
 const PER_SECOND: Metric = Metric::gauge(
     "heddle_container_per_second",
     "Records (trainer) or push frames (parameter server) per second lately.",
@@ -131,24 +105,12 @@ pub(super) fn render(view: &JobView) -> String {
 
 fn job(page: &mut Page, view: &JobView) {
     let run = view.run.to_string();
-    let application = view
-        .application
-        .as_ref()
-        .map_or("", |application| application.id.as_str());
-    let names = [
-        ("job", view.name.as_str()),
-        ("run", run.as_str()),
-        ("application", application),
-    ];
+    let application = view.application.as_ref().map_or("", |application| application.id.as_str());
+    let names = [("job", view.name.as_str()), ("run", run.as_str()), ("application", application)];
     page.values(JOB, [(names, 1.0)]);
     page.values(BUILD, [([("version", env!("CARGO_PKG_VERSION"))], 1.0)]);
     let states = STATES.map(|state| (word(&state), f64::from(u8::from(state == view.state))));
-    page.values(
-        STATE,
-        states
-            .iter()
-            .map(|(state, value)| ([("state", state.as_str())], *value)),
-    );
+    page.values(STATE, states.iter().map(|(state, value)| ([("state", state.as_str())], *value)));
     page.value(STARTED, view.started_ms as f64 / 1000.0);
     page.value(ATTEMPT, f64::from(view.attempt.0));
 }
@@ -158,14 +120,8 @@ fn progress(page: &mut Page, view: &JobView) {
     page.value(ROWS_PER_SECOND, view.rows_per_second);
     page.value(BAD_RECORDS, view.bad_records as f64);
     if let Some(locality) = view.data_locality {
-        let by = [
-            ("node_local", locality.node_local),
-            ("other", locality.other),
-        ];
-        page.values(
-            TASKS_DISPATCHED,
-            by.map(|(name, tasks)| ([("locality", name)], tasks as f64)),
-        );
+        let by = [("node_local", locality.node_local), ("other", locality.other)];
+        page.values(TASKS_DISPATCHED, by.map(|(name, tasks)| ([("locality", name)], tasks as f64)));
     }
     let wait = view.storage_wait.as_ref();
     let waiting_ms = wait.map_or(0, |wait| wall_ms().saturating_sub(wait.since_ms));
@@ -215,38 +171,15 @@ fn slots(page: &mut Page, view: &JobView) {
         }),
     );
     page.value(ENDED, view.history.ended_total as f64);
-    let names: Vec<_> = view
-        .slots
-        .iter()
-        .map(|slot| slot.slot.to_string())
-        .collect();
-    let slots = || {
-        names
-            .iter()
-            .zip(&view.slots)
-            .map(|(name, slot)| ([("slot", name.as_str())], slot))
-    };
+    let names: Vec<_> = view.slots.iter().map(|slot| slot.slot.to_string()).collect();
+    let slots =
+        || names.iter().zip(&view.slots).map(|(name, slot)| ([("slot", name.as_str())], slot));
     let of = |role| slots().filter(move |(_, slot)| slot.slot.role == role);
-    page.values(
-        INCARNATION,
-        slots().map(|(name, slot)| (name, f64::from(slot.incarnation.0))),
-    );
-    page.values(
-        MEMORY,
-        slots().map(|(name, slot)| (name, slot.rss_bytes as f64)),
-    );
-    page.values(
-        PER_SECOND,
-        slots().map(|(name, slot)| (name, slot.per_second)),
-    );
-    page.values(
-        PUSHES,
-        of(Role::Pserver).map(|(name, slot)| (name, slot.total as f64)),
-    );
-    page.values(
-        TRAINER_ROWS,
-        of(Role::Trainer).map(|(name, slot)| (name, slot.total as f64)),
-    );
+    page.values(INCARNATION, slots().map(|(name, slot)| (name, f64::from(slot.incarnation.0))));
+    page.values(MEMORY, slots().map(|(name, slot)| (name, slot.rss_bytes as f64)));
+    page.values(PER_SECOND, slots().map(|(name, slot)| (name, slot.per_second)));
+    page.values(PUSHES, of(Role::Pserver).map(|(name, slot)| (name, slot.total as f64)));
+    page.values(TRAINER_ROWS, of(Role::Trainer).map(|(name, slot)| (name, slot.total as f64)));
 }
 
 #[cfg(test)]
@@ -274,10 +207,7 @@ mod tests {
             "heddle_container_incarnation{slot=\"pserver-0\"} 2\n",
             "heddle_pushes_total{slot=\"pserver-0\"} 1000\n",
         ] {
-            assert!(
-                text.contains(expected),
-                "{expected:?} is missing in\n{text}"
-            );
+            assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
         }
     }
 
@@ -296,10 +226,7 @@ mod tests {
             .expect("a line");
         let seconds: f64 = value.parse().expect("a number");
         assert!((60.0..600.0).contains(&seconds), "{seconds}");
-        assert!(
-            text.contains("heddle_input_waited_seconds_total 2.5\n"),
-            "{text}"
-        );
+        assert!(text.contains("heddle_input_waited_seconds_total 2.5\n"), "{text}");
     }
 
     /// The label values of a line, or nothing if it is not of the format.

@@ -47,10 +47,7 @@ fn ms(value: Option<u64>) -> Cell {
 /// The page.
 pub(super) fn render(view: &JobView) -> String {
     let name = escape(&view.name);
-    let is_over = matches!(
-        view.state,
-        JobState::Finished | JobState::Failed | JobState::Stopped
-    );
+    let is_over = matches!(view.state, JobState::Finished | JobState::Failed | JobState::Stopped);
     // A job that is over changes no more, and soon answers no more.
     let refresh = match is_over {
         true => "",
@@ -86,12 +83,7 @@ fn headline(out: &mut String, view: &JobView) {
     if view.tasks > 0 {
         let _ = write!(line, " · task {} of {}", view.tasks_done, view.tasks);
     }
-    let _ = write!(
-        line,
-        " · {} rows, {} rows/s",
-        thousands(view.rows),
-        rate(view.rows_per_second)
-    );
+    let _ = write!(line, " · {} rows, {} rows/s", thousands(view.rows), rate(view.rows_per_second));
     if let Some(loss) = view.training_loss {
         let _ = write!(line, " · training loss {loss:.4}");
     }
@@ -135,14 +127,8 @@ fn headline(out: &mut String, view: &JobView) {
 }
 
 fn logs(view: &JobView, placement: Option<&Placement>) -> Cell {
-    let user = view
-        .application
-        .as_ref()
-        .map_or("", |application| application.user.as_str());
-    Cell::Link(
-        placement.and_then(|placement| placement.log_url(user)),
-        "logs",
-    )
+    let user = view.application.as_ref().map_or("", |application| application.user.as_str());
+    Cell::Link(placement.and_then(|placement| placement.log_url(user)), "logs")
 }
 
 fn container(placement: Option<&Placement>) -> Cell {
@@ -208,15 +194,7 @@ fn masters(out: &mut String, view: &JobView) {
 }
 
 fn ended(out: &mut String, view: &JobView) {
-    let head = [
-        "slot",
-        "incarnation",
-        "when",
-        "how it ended",
-        "node",
-        "container",
-        "logs",
-    ];
+    let head = ["slot", "incarnation", "when", "how it ended", "node", "container", "logs"];
     let ended = &view.history.ended;
     table(
         out,
@@ -266,11 +244,7 @@ fn recoveries(out: &mut String, recoveries: &[RecoveryView]) {
                     true => format!("{} stays", recovery.epoch_before),
                     false => format!("{} → {}", recovery.epoch_before, recovery.epoch_after),
                 }),
-                text(
-                    recovery
-                        .base
-                        .map_or_else(|| "–".to_owned(), |base| base.to_string()),
-                ),
+                text(recovery.base.map_or_else(|| "–".to_owned(), |base| base.to_string())),
             ];
             cells.extend(five.rows().into_iter().map(|(_, value, _)| ms(value)));
             cells.push(match recovery.done {
@@ -283,20 +257,9 @@ fn recoveries(out: &mut String, recoveries: &[RecoveryView]) {
 }
 
 fn checkpoints(out: &mut String, view: &JobView) {
-    let head = [
-        "checkpoint",
-        "when",
-        "phase",
-        "step",
-        "took",
-        "size",
-        "directory",
-    ];
+    let head = ["checkpoint", "when", "phase", "step", "took", "size", "directory"];
     let taken = &view.checkpoints;
-    let title = format!(
-        "Checkpoints, newest first ({} taken)",
-        view.checkpoints_taken
-    );
+    let title = format!("Checkpoints, newest first ({} taken)", view.checkpoints_taken);
     table(
         out,
         &title,
@@ -315,10 +278,8 @@ fn checkpoints(out: &mut String, view: &JobView) {
         }),
     );
     let late = &view.history.checkpoints_late;
-    let title = format!(
-        "Checkpoints given up, newest first ({})",
-        view.history.checkpoints_late_total
-    );
+    let title =
+        format!("Checkpoints given up, newest first ({})", view.history.checkpoints_late_total);
     table(
         out,
         &title,
@@ -422,9 +383,7 @@ mod tests {
     /// The tags of a page, in order, without their content.
     fn tags(html: &str) -> Vec<&str> {
         let after = html.split('<').skip(1);
-        after
-            .map(|tag| tag.split('>').next().unwrap_or_default())
-            .collect()
+        after.map(|tag| tag.split('>').next().unwrap_or_default()).collect()
     }
 
     /// Everything that comes from outside says `text`.
@@ -472,10 +431,7 @@ mod tests {
             "pserver-0 was lost before its shards were saved",
             "<td>0.2118</td><td>0.9729</td>",
         ] {
-            assert!(
-                page.contains(expected),
-                "{expected:?} is missing in\n{page}"
-            );
+            assert!(page.contains(expected), "{expected:?} is missing in\n{page}");
         }
         assert!(!page.contains("http-equiv"), "it is over");
         assert!(!page.contains("<script"), "no script is needed");

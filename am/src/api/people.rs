@@ -41,11 +41,7 @@ pub(super) struct Reading {
 
 impl Reading {
     fn text(status: StatusCode, body: String) -> Self {
-        Self {
-            status,
-            kind: "text/plain; charset=utf-8",
-            body: body.into(),
-        }
+        Self { status, kind: "text/plain; charset=utf-8", body: body.into() }
     }
 }
 
@@ -85,11 +81,7 @@ impl Pages {
     /// Of this view.
     #[must_use]
     pub fn new(view: watch::Receiver<Arc<JobView>>) -> Self {
-        Self {
-            view,
-            kept: Mutex::default(),
-            held: Arc::default(),
-        }
+        Self { view, kept: Mutex::default(), held: Arc::default() }
     }
 
     /// The answer to GET of this path; the query is nobody's business.
@@ -119,17 +111,8 @@ impl Pages {
         let (status, kind, body) = render(path, &view);
         self.held.fetch_add(body.len(), Ordering::Relaxed);
         let held = Arc::clone(&self.held);
-        let reading = Reading {
-            status,
-            kind,
-            body: Bytes::from_owner(Counted { body, held }),
-        };
-        let kept = Kept {
-            of: view,
-            at,
-            cost: at.elapsed(),
-            reading: reading.clone(),
-        };
+        let reading = Reading { status, kind, body: Bytes::from_owner(Counted { body, held }) };
+        let kept = Kept { of: view, at, cost: at.elapsed(), reading: reading.clone() };
         all.insert(path, kept);
         reading
     }
@@ -152,16 +135,10 @@ type Rendered = (StatusCode, &'static str, String);
 
 fn render(path: &str, view: &JobView) -> Rendered {
     match path {
-        "/" => (
-            StatusCode::OK,
-            "text/html; charset=utf-8",
-            page::render(view),
-        ),
-        "/metrics" => (
-            StatusCode::OK,
-            "text/plain; version=0.0.4; charset=utf-8",
-            metrics::render(view),
-        ),
+        "/" => (StatusCode::OK, "text/html; charset=utf-8", page::render(view)),
+        "/metrics" => {
+            (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::render(view))
+        }
         "/api/v1/slots" => json(&view.slots),
         "/api/v1/checkpoints" => json(&view.checkpoints),
         "/api/v1/recoveries" => json(&view.recoveries),
@@ -174,11 +151,9 @@ fn render(path: &str, view: &JobView) -> Rendered {
 fn json<T: Serialize + ?Sized>(value: &T) -> Rendered {
     match serde_json::to_string(value) {
         Ok(body) => (StatusCode::OK, "application/json", body),
-        Err(error) => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "text/plain; charset=utf-8",
-            format!("{error}\n"),
-        ),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", format!("{error}\n"))
+        }
     }
 }
 
@@ -244,10 +219,7 @@ mod tests {
         for rows in 0..u64::MAX {
             renew(&sender, rows);
             let reading = pages.read("/api/v1/job");
-            if slow
-                .last()
-                .is_some_and(|last: &Bytes| last.as_ptr() == reading.body.as_ptr())
-            {
+            if slow.last().is_some_and(|last: &Bytes| last.as_ptr() == reading.body.as_ptr()) {
                 break;
             }
             slow.push(reading.body);
@@ -256,10 +228,7 @@ mod tests {
             }
         }
         let held: usize = slow.iter().map(Bytes::len).sum();
-        assert!(
-            (HELD_BYTES_MAX..HELD_BYTES_MAX + (1 << 20)).contains(&held),
-            "{held}"
-        );
+        assert!((HELD_BYTES_MAX..HELD_BYTES_MAX + (1 << 20)).contains(&held), "{held}");
         assert_eq!(pages.read("/").status, StatusCode::SERVICE_UNAVAILABLE);
         slow.clear();
         renew(&sender, 5);

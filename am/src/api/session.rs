@@ -86,28 +86,16 @@ impl ConnectionState {
         gate: Option<Arc<Gate>>,
         place: Place,
     ) -> Self {
-        Self {
-            id,
-            peer,
-            gate,
-            place,
-            challenge: Mutex::new(None),
-        }
+        Self { id, peer, gate, place, challenge: Mutex::new(None) }
     }
 
     fn set(&self, hello: Hello, nonce: [u8; NONCE_BYTES]) {
-        *self
-            .challenge
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some((hello, nonce));
+        *self.challenge.lock().unwrap_or_else(PoisonError::into_inner) = Some((hello, nonce));
     }
 
     /// Takes the challenge, so that each proof is good once.
     fn take(&self) -> Option<(Hello, [u8; NONCE_BYTES])> {
-        self.challenge
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.challenge.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -139,9 +127,7 @@ fn text(status: StatusCode, message: &str) -> Response<Body> {
 fn not_allowed(methods: &'static str) -> Response<Body> {
     let message = format!("this path takes {methods}");
     let mut response = text(StatusCode::METHOD_NOT_ALLOWED, &message);
-    response
-        .headers_mut()
-        .insert(ALLOW, HeaderValue::from_static(methods));
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
     response
 }
 
@@ -152,10 +138,7 @@ async fn pages(
     shared: &Shared,
     state: &ConnectionState,
 ) -> Response<Body> {
-    let asked = request
-        .uri()
-        .path_and_query()
-        .map_or(path, |asked| asked.as_str());
+    let asked = request.uri().path_and_query().map_or(path, |asked| asked.as_str());
     let way = match &state.gate {
         Some(gate) if path != "/metrics" => {
             let user = viewers::user_of(request.headers());
@@ -216,28 +199,19 @@ fn hello(request: &Request<Incoming>, shared: &Shared, state: &ConnectionState) 
         Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     if hello.run != shared.run {
-        return text(
-            StatusCode::CONFLICT,
-            "this is the ApplicationMaster of another run",
-        );
+        return text(StatusCode::CONFLICT, "this is the ApplicationMaster of another run");
     }
     let answer = hello.server_answer(&shared.secret, channel(&hello), &nonce);
     state.set(hello, nonce);
     let mut response = text(StatusCode::OK, "");
     if let Ok(value) = hex::encode(answer).parse() {
-        response
-            .headers_mut()
-            .insert(heddle_protocol::handshake::HEADER_ANSWER, value);
+        response.headers_mut().insert(heddle_protocol::handshake::HEADER_ANSWER, value);
     }
     response
 }
 
 fn channel(hello: &Hello) -> Channel {
-    if hello.member.is_some() {
-        Channel::Control
-    } else {
-        Channel::Operator
-    }
+    if hello.member.is_some() { Channel::Control } else { Channel::Operator }
 }
 
 /// Why a request with a proof is not served.
@@ -286,10 +260,7 @@ async fn session(
     state: &ConnectionState,
 ) -> Response<Body> {
     let member = match proved(&request, shared, state) {
-        Ok(Hello {
-            member: Some(member),
-            ..
-        }) => member,
+        Ok(Hello { member: Some(member), .. }) => member,
         Err(why @ Unproven::NoRoom) => return unproven(&why),
         Ok(_) | Err(Unproven::Secret) => {
             tracing::warn!("a control connection did not prove the job's secret");
@@ -297,23 +268,11 @@ async fn session(
         }
     };
     let (sender, body) = BodyChannel::new(LINES_IN_FLIGHT);
-    let opened = Input::SessionOpened {
-        connection: state.id,
-        member,
-        lines: Lines(Some(sender)),
-    };
+    let opened = Input::SessionOpened { connection: state.id, member, lines: Lines(Some(sender)) };
     if shared.inputs.send(opened).await.is_err() {
-        return text(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the ApplicationMaster is ending",
-        );
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the ApplicationMaster is ending");
     }
-    tokio::spawn(read_lines(
-        request.into_body(),
-        state.id,
-        member,
-        Arc::clone(shared),
-    ));
+    tokio::spawn(read_lines(request.into_body(), state.id, member, Arc::clone(shared)));
     Response::new(Either::Right(body))
 }
 
@@ -339,11 +298,7 @@ async fn read_lines(
         while let Some(line) = buffer.next_line() {
             match serde_json::from_slice::<UpLine>(&line) {
                 Ok(line) => {
-                    let input = Input::SessionLine {
-                        connection,
-                        member,
-                        line: Box::new(line),
-                    };
+                    let input = Input::SessionLine { connection, member, line: Box::new(line) };
                     if shared.inputs.send(input).await.is_err() {
                         return;
                     }
@@ -353,10 +308,7 @@ async fn read_lines(
         }
     };
     tracing::debug!(%member, ended, "control connection ended");
-    let _ending = shared
-        .inputs
-        .send(Input::SessionClosed { connection, member })
-        .await;
+    let _ending = shared.inputs.send(Input::SessionClosed { connection, member }).await;
 }
 
 async fn operator(
@@ -369,40 +321,23 @@ async fn operator(
         Ok(_) => return unproven(&Unproven::Secret),
         Err(why) => return unproven(&why),
     }
-    let body = match Limited::new(request.into_body(), OPERATION_BYTES_MAX)
-        .collect()
-        .await
-    {
+    let body = match Limited::new(request.into_body(), OPERATION_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let operation: Operation = match serde_json::from_slice(&body) {
         Ok(operation) => operation,
         Err(error) => {
-            return text(
-                StatusCode::BAD_REQUEST,
-                &format!("unknown operation: {error}"),
-            );
+            return text(StatusCode::BAD_REQUEST, &format!("unknown operation: {error}"));
         }
     };
     let (answer, answered) = oneshot::channel();
-    if shared
-        .inputs
-        .send(Input::Operation { operation, answer })
-        .await
-        .is_err()
-    {
-        return text(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the ApplicationMaster is ending",
-        );
+    if shared.inputs.send(Input::Operation { operation, answer }).await.is_err() {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the ApplicationMaster is ending");
     }
     match answered.await {
         Ok(Ok(())) => text(StatusCode::OK, "accepted"),
         Ok(Err(why)) => text(StatusCode::CONFLICT, &why),
-        Err(_) => text(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the ApplicationMaster is ending",
-        ),
+        Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "the ApplicationMaster is ending"),
     }
 }

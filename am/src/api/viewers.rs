@@ -69,10 +69,7 @@ impl Viewers {
         let administrators = configuration.trimmed("yarn.admin.acl")?;
         Ok(Some(Self {
             owner: owner.to_owned(),
-            acls: [
-                Acl::parse(view_acl),
-                Acl::parse(&administrators.unwrap_or_default()),
-            ],
+            acls: [Acl::parse(view_acl), Acl::parse(&administrators.unwrap_or_default())],
         }))
     }
 
@@ -97,17 +94,14 @@ fn groups_of(user: &str) -> Vec<String> {
         return Vec::new();
     };
     let ids = getgrouplist(&name, known.gid).unwrap_or_default();
-    ids.into_iter()
-        .filter_map(|id| Some(Group::from_gid(id).ok()??.name))
-        .collect()
+    ids.into_iter().filter_map(|id| Some(Group::from_gid(id).ok()??.name)).collect()
 }
 
 /// Who asks, as the proxy says; nobody when it puts no name to the request.
 pub(super) fn user_of(headers: &HeaderMap) -> Option<String> {
     let cookies = headers.get_all(COOKIE).iter();
-    let pairs = cookies
-        .filter_map(|cookies| cookies.to_str().ok())
-        .flat_map(|cookies| cookies.split(';'));
+    let pairs =
+        cookies.filter_map(|cookies| cookies.to_str().ok()).flat_map(|cookies| cookies.split(';'));
     let value = pairs
         .filter_map(|pair| pair.trim().split_once('='))
         .find_map(|(name, value)| (name == USER_COOKIE).then_some(value))?;
@@ -191,10 +185,7 @@ mod tests {
             user_of(&headers)
         };
         assert_eq!(user("a=b; proxy-user=alice; c"), Some("alice".to_owned()));
-        assert_eq!(
-            user("proxy-user=al%20ice%2f+%zz"),
-            Some("al ice/ %zz".to_owned())
-        );
+        assert_eq!(user("proxy-user=al%20ice%2f+%zz"), Some("al ice/ %zz".to_owned()));
         assert_eq!(user("xproxy-user=alice"), None);
         assert_eq!(user_of(&HeaderMap::new()), None);
     }

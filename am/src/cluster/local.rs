@@ -78,24 +78,16 @@ impl LocalCluster {
     pub fn start(launch: LocalLaunch, events: Events) -> std::io::Result<Self> {
         let (launcher, orders) = mpsc::channel::<Order>();
         let reports = events.clone();
-        std::thread::Builder::new()
-            .name("launcher".into())
-            .spawn(move || {
-                for order in orders {
-                    launch_one(order, &reports);
-                }
-                // The children's parent-death signal would fire if this thread ended before the process.
-                loop {
-                    std::thread::park();
-                }
-            })?;
-        Ok(Self {
-            launch,
-            events,
-            launcher,
-            alive: BTreeMap::new(),
-            node: "localhost".into(),
-        })
+        std::thread::Builder::new().name("launcher".into()).spawn(move || {
+            for order in orders {
+                launch_one(order, &reports);
+            }
+            // The children's parent-death signal would fire if this thread ended before the process.
+            loop {
+                std::thread::park();
+            }
+        })?;
+        Ok(Self { launch, events, launcher, alive: BTreeMap::new(), node: "localhost".into() })
     }
 
     fn send(&self, event: Event) {
@@ -134,10 +126,7 @@ impl LocalCluster {
             }
         };
         let output = |name: &str| {
-            std::fs::OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(logs.join(name))
+            std::fs::OpenOptions::new().create(true).append(true).open(logs.join(name))
         };
         command
             .current_dir(&work)
@@ -147,28 +136,16 @@ impl LocalCluster {
             .env(environment::SLOT, member.slot.to_string())
             .env(environment::INCARNATION, member.incarnation.to_string())
             .env(environment::LOG_DIR, &logs)
-            .envs(
-                self.launch
-                    .variables
-                    .iter()
-                    .map(|(name, value)| (name, value)),
-            );
+            .envs(self.launch.variables.iter().map(|(name, value)| (name, value)));
         Ok(command)
     }
 }
 
 impl Cluster for LocalCluster {
     fn ask(&mut self, ask: Ask) {
-        let Ask {
-            slot, incarnation, ..
-        } = ask;
+        let Ask { slot, incarnation, .. } = ask;
         let container = ContainerId(format!("{slot}-{incarnation}"));
-        self.send(Event::Allocated {
-            container,
-            slot,
-            incarnation,
-            node: self.node.clone(),
-        });
+        self.send(Event::Allocated { container, slot, incarnation, node: self.node.clone() });
     }
 
     fn cancel(&mut self, _slot: Slot, _incarnation: Incarnation) {}
@@ -184,9 +161,7 @@ impl Cluster for LocalCluster {
         let command = match self.command(member) {
             Ok(command) => command,
             Err(error) => {
-                self.send(not_started(format!(
-                    "cannot make the directories of {member}: {error}"
-                )));
+                self.send(not_started(format!("cannot make the directories of {member}: {error}")));
                 return;
             }
         };
@@ -207,14 +182,7 @@ impl Cluster for LocalCluster {
         let Some(alive) = self.alive.get(container).cloned() else {
             return;
         };
-        signal(
-            &alive,
-            if grace_ms == 0 {
-                Signal::SIGKILL
-            } else {
-                Signal::SIGTERM
-            },
-        );
+        signal(&alive, if grace_ms == 0 { Signal::SIGKILL } else { Signal::SIGTERM });
         if grace_ms > 0 {
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(grace_ms)).await;
@@ -237,12 +205,7 @@ fn signal(alive: &Alive, signal: Signal) {
 }
 
 fn launch_one(order: Order, events: &Events) {
-    let Order {
-        container,
-        mut command,
-        stderr,
-        alive,
-    } = order;
+    let Order { container, mut command, stderr, alive } = order;
     let parent = nix::unistd::getpid();
     command.process_group(0);
     let prepare = move || {
@@ -255,20 +218,14 @@ fn launch_one(order: Order, events: &Events) {
     };
     // SAFETY: between fork and exec the closure calls prctl, getppid and setrlimit only, which are
     // async-signal-safe, and allocates nothing on the way that succeeds.
-    #[expect(
-        unsafe_code,
-        reason = "the parent-death signal can be set in the child alone"
-    )]
+    #[expect(unsafe_code, reason = "the parent-death signal can be set in the child alone")]
     unsafe {
         command.pre_exec(prepare);
     }
     let not_started = |error: String| {
         let exit = Exit::NotStarted { error };
-        let _ending = events.send(Event::Exited {
-            container: container.clone(),
-            exit,
-            text: String::new(),
-        });
+        let _ending =
+            events.send(Event::Exited { container: container.clone(), exit, text: String::new() });
     };
     let child = match command.spawn() {
         Ok(child) => child,
@@ -286,25 +243,18 @@ fn launch_one(order: Order, events: &Events) {
     if let Some(early) = early {
         signal(&alive, early);
     }
-    let _ending = events.send(Event::Started {
-        container: container.clone(),
-    });
+    let _ending = events.send(Event::Started { container: container.clone() });
     let reports = events.clone();
     let waiting = {
         let container = container.clone();
         let alive = Arc::clone(&alive);
-        std::thread::Builder::new()
-            .name(format!("wait-{pid}"))
-            .stack_size(64 * 1024)
-            .spawn(move || {
+        std::thread::Builder::new().name(format!("wait-{pid}")).stack_size(64 * 1024).spawn(
+            move || {
                 let exit = wait(child, pid, &alive);
                 let text = last_words(&stderr);
-                let _ending = reports.send(Event::Exited {
-                    container,
-                    exit,
-                    text,
-                });
-            })
+                let _ending = reports.send(Event::Exited { container, exit, text });
+            },
+        )
     };
     if let Err(error) = waiting {
         signal(&alive, Signal::SIGKILL);
@@ -320,9 +270,7 @@ fn wait(mut child: Child, pid: Pid, alive: &Alive) -> Exit {
     alive.lock().unwrap_or_else(PoisonError::into_inner).pid = None;
     match child.wait() {
         Ok(status) => exit_of(status),
-        Err(error) => Exit::ByCluster {
-            error: error.to_string(),
-        },
+        Err(error) => Exit::ByCluster { error: error.to_string() },
     }
 }
 
@@ -350,9 +298,7 @@ fn exit_of(status: ExitStatus) -> Exit {
     match (status.code(), status.signal()) {
         (Some(code), _) => Exit::Code(code),
         (None, Some(signal)) => Exit::Signal(signal),
-        (None, None) => Exit::ByCluster {
-            error: status.to_string(),
-        },
+        (None, None) => Exit::ByCluster { error: status.to_string() },
     }
 }
 

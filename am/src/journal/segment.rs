@@ -156,10 +156,7 @@ pub(super) fn encode(
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..at + 4)?
-        .first_chunk()
-        .map(|four| u32::from_le_bytes(*four))
+    bytes.get(at..at + 4)?.first_chunk().map(|four| u32::from_le_bytes(*four))
 }
 
 /// Reads the segment that lies under the name of this generation and number.
@@ -216,9 +213,7 @@ pub(super) fn decode(
         if kind != TYPE_JSON {
             return at(offset, Flaw::Value(format!("unknown record type {kind}")));
         }
-        let link: Link = *body[8..]
-            .first_chunk()
-            .expect("the frame is longer than a link");
+        let link: Link = *body[8..].first_chunk().expect("the frame is longer than a link");
         match after {
             None => after = Some(link),
             Some(_) if link != last => return at(offset, Flaw::Chain),
@@ -230,20 +225,12 @@ pub(super) fn decode(
     }
     if offset != bytes.len() {
         let more = bytes.len() - offset;
-        return at(
-            offset,
-            Flaw::Value(format!("{more} bytes after the last record")),
-        );
+        return at(offset, Flaw::Value(format!("{more} bytes after the last record")));
     }
     if kind == Kind::Snapshot && after.is_some_and(|after| after != START) {
         return at(HEADER_BYTES, Flaw::Chain);
     }
-    Ok(Segment {
-        kind,
-        after,
-        payloads,
-        last,
-    })
+    Ok(Segment { kind, after, payloads, last })
 }
 
 #[cfg(test)]
@@ -254,24 +241,15 @@ mod tests {
     const G: Generation = Generation(3);
 
     fn sample() -> (Vec<u8>, Link) {
-        encode(
-            G,
-            5,
-            Kind::Records,
-            [7; 32],
-            &[b"one".to_vec(), b"".to_vec(), b"three".to_vec()],
-        )
-        .expect("short")
+        encode(G, 5, Kind::Records, [7; 32], &[b"one".to_vec(), b"".to_vec(), b"three".to_vec()])
+            .expect("short")
     }
 
     #[test]
     fn a_segment_reads_back_as_written() {
         let (bytes, last) = sample();
         let segment = decode(&bytes, G, 5).expect("read");
-        assert_eq!(
-            segment.payloads,
-            [b"one".to_vec(), b"".to_vec(), b"three".to_vec()]
-        );
+        assert_eq!(segment.payloads, [b"one".to_vec(), b"".to_vec(), b"three".to_vec()]);
         assert_eq!((segment.after, segment.last), (Some([7; 32]), last));
         assert_eq!(segment.kind, Kind::Records);
     }
@@ -297,10 +275,7 @@ mod tests {
             let error = decode(&bytes[..end], G, 5).expect_err("short");
             assert_eq!(error.what, Flaw::Partial, "{end} bytes");
         }
-        assert_eq!(
-            decode(&[0; 100], G, 5).expect_err("zeros").what,
-            Flaw::Partial
-        );
+        assert_eq!(decode(&[0; 100], G, 5).expect_err("zeros").what, Flaw::Partial);
     }
 
     #[test]
@@ -320,9 +295,7 @@ mod tests {
         bytes[second + 9] ^= 1;
         let error = decode(&bytes, G, 5).expect_err("flipped");
         assert!(
-            error
-                .to_string()
-                .starts_with(&format!("at byte {second}: the CRC-32 is")),
+            error.to_string().starts_with(&format!("at byte {second}: the CRC-32 is")),
             "{error}"
         );
     }
@@ -331,10 +304,7 @@ mod tests {
     fn a_segment_under_another_name_is_refused() {
         let (bytes, _) = sample();
         let error = decode(&bytes, G, 6).expect_err("other number").to_string();
-        assert_eq!(
-            error,
-            "at byte 0: it says that it is segment 5 of g3, expected 6 of g3"
-        );
+        assert_eq!(error, "at byte 0: it says that it is segment 5 of g3, expected 6 of g3");
         assert!(decode(&bytes, Generation(4), 5).is_err());
     }
 
@@ -345,10 +315,7 @@ mod tests {
         let mut spliced = one;
         spliced[28] = 2;
         spliced.extend_from_slice(&two[HEADER_BYTES..]);
-        assert_eq!(
-            decode(&spliced, G, 5).expect_err("spliced").what,
-            Flaw::Chain
-        );
+        assert_eq!(decode(&spliced, G, 5).expect_err("spliced").what, Flaw::Chain);
     }
 
     #[test]
@@ -356,10 +323,7 @@ mod tests {
         let (mut bytes, _) = sample();
         bytes[8] = 4;
         let error = decode(&bytes, G, 5).expect_err("newer").to_string();
-        assert!(
-            error.contains("format version 4 is newer than 1"),
-            "{error}"
-        );
+        assert!(error.contains("format version 4 is newer than 1"), "{error}");
     }
 
     proptest! {

@@ -21,17 +21,13 @@ struct Place {
 async fn place() -> Place {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let root = StorePath::parse(temp.path().to_str().expect("UTF-8")).expect("absolute");
-    let dir = CheckpointDir::open_or_create(Arc::new(LocalStorage), root)
-        .await
-        .expect("opened");
+    let dir = CheckpointDir::open_or_create(Arc::new(LocalStorage), root).await.expect("opened");
     Place { temp, dir }
 }
 
 impl Place {
     async fn open(&self, generation: u32, carried: &[Record]) -> Journal {
-        Journal::open(self.dir.clone(), Generation(generation), carried)
-            .await
-            .expect("opened")
+        Journal::open(self.dir.clone(), Generation(generation), carried).await.expect("opened")
     }
 
     async fn read(&self) -> Result<Vec<Record>, JournalError> {
@@ -39,9 +35,7 @@ impl Place {
     }
 
     fn segment(&self, generation: u32, seq: u64) -> PathBuf {
-        self.temp
-            .path()
-            .join(format!("journal/g{generation}/{seq:08}"))
+        self.temp.path().join(format!("journal/g{generation}/{seq:08}"))
     }
 
     fn segments(&self, generation: u32) -> usize {
@@ -75,16 +69,10 @@ async fn records_come_back_in_order_across_snapshots() {
     let place = place().await;
     let mut journal = place.open(1, &[]).await;
     for n in 0..50 {
-        journal
-            .append(&records(n * 2..n * 2 + 2))
-            .await
-            .expect("durable");
+        journal.append(&records(n * 2..n * 2 + 2)).await.expect("durable");
     }
     assert_eq!(place.read().await.expect("read"), records(0..100));
-    assert!(
-        place.segments(1) < 40,
-        "segments before a snapshot are deleted"
-    );
+    assert!(place.segments(1) < 40, "segments before a snapshot are deleted");
 }
 
 #[tokio::test]
@@ -96,10 +84,7 @@ async fn a_successor_carries_the_records_on_and_reads_no_older_journal() {
     let mut second = place.open(2, &carried).await;
     second.append(&records(3..4)).await.expect("durable");
     // The first was not dead after all.
-    first
-        .append(&records(90..91))
-        .await
-        .expect("its own journal");
+    first.append(&records(90..91)).await.expect("its own journal");
     assert_eq!(place.read().await.expect("read"), records(0..4));
     std::fs::write(place.segment(1, 1), b"nonsense").expect("written");
     assert_eq!(place.read().await.expect("read"), records(0..4));
@@ -108,18 +93,10 @@ async fn a_successor_carries_the_records_on_and_reads_no_older_journal() {
 #[tokio::test]
 async fn one_that_died_before_its_first_record_decided_nothing() {
     let place = place().await;
-    place
-        .open(1, &[])
-        .await
-        .append(&records(0..3))
-        .await
-        .expect("durable");
+    place.open(1, &[]).await.append(&records(0..3)).await.expect("durable");
     std::fs::create_dir(place.temp.path().join("journal/g2")).expect("made");
-    std::fs::write(
-        place.temp.path().join("journal/g2/.00000001.0123"),
-        b"a draft",
-    )
-    .expect("written");
+    std::fs::write(place.temp.path().join("journal/g2/.00000001.0123"), b"a draft")
+        .expect("written");
     assert_eq!(place.read().await.expect("read"), records(0..3));
     assert!(place.read_below(1).await.is_empty());
 }
@@ -155,9 +132,7 @@ async fn a_superseded_owner_cannot_append() {
 async fn a_journal_is_opened_once() {
     let place = place().await;
     place.open(1, &[]).await;
-    let error = Journal::open(place.dir.clone(), Generation(1), &[])
-        .await
-        .expect_err("taken");
+    let error = Journal::open(place.dir.clone(), Generation(1), &[]).await.expect_err("taken");
     assert!(error.is_fenced(), "{error}");
 }
 
@@ -190,10 +165,7 @@ async fn a_damaged_segment_stops_the_start_naming_file_and_offset() {
     std::fs::write(&file, &bytes).expect("written");
     let error = place.read().await.expect_err("damaged");
     let text = chain(&error);
-    assert!(
-        text.contains("journal/g1/00000002 is damaged: at byte 32: the CRC-32 is"),
-        "{text}"
-    );
+    assert!(text.contains("journal/g1/00000002 is damaged: at byte 32: the CRC-32 is"), "{text}");
 }
 
 #[tokio::test]
@@ -201,14 +173,8 @@ async fn a_segment_of_another_chain_stops_the_start() {
     let (place, other) = (place().await, place().await);
     for (place, from) in [(&place, 0), (&other, 10)] {
         let mut journal = place.open(1, &[]).await;
-        journal
-            .append(&records(from..from + 1))
-            .await
-            .expect("durable");
-        journal
-            .append(&records(from + 1..from + 2))
-            .await
-            .expect("durable");
+        journal.append(&records(from..from + 1)).await.expect("durable");
+        journal.append(&records(from + 1..from + 2)).await.expect("durable");
     }
     std::fs::copy(other.segment(1, 3), place.segment(1, 3)).expect("copied");
     let text = chain(&place.read().await.expect_err("another chain"));
@@ -223,10 +189,8 @@ async fn only_a_torn_last_segment_is_dropped() {
         journal.append(&records(n..n + 1)).await.expect("durable");
     }
     let truncate = |seq| {
-        let file = std::fs::OpenOptions::new()
-            .write(true)
-            .open(place.segment(1, seq))
-            .expect("opened");
+        let file =
+            std::fs::OpenOptions::new().write(true).open(place.segment(1, seq)).expect("opened");
         file.set_len(50).expect("truncated");
     };
     truncate(4);
@@ -245,10 +209,7 @@ async fn ten_thousand_rollbacks_leave_a_short_journal() {
     let mut journal = place.open(1, &[]).await;
     let holders: Vec<Slot> = (0..700).map(Slot::pserver).collect();
     let rollback = |count| Record::Restore {
-        epoch: Epoch {
-            count,
-            ..Epoch::first(Generation(1))
-        },
+        epoch: Epoch { count, ..Epoch::first(Generation(1)) },
         base: None,
         dir: None,
         phase: PhaseNo(1),
@@ -258,10 +219,7 @@ async fn ten_thousand_rollbacks_leave_a_short_journal() {
         at_ms: 0,
     };
     let bytes = serde_json::to_vec(&rollback(0)).expect("JSON").len();
-    assert!(
-        10_000 * bytes > SEGMENT_BYTES_MAX,
-        "all of them do not fit a snapshot"
-    );
+    assert!(10_000 * bytes > SEGMENT_BYTES_MAX, "all of them do not fit a snapshot");
     for batch in 0..100u32 {
         let records: Vec<Record> = (100 * batch..100 * (batch + 1)).map(rollback).collect();
         journal.append(&records).await.expect("appended");
@@ -276,10 +234,7 @@ async fn ten_thousand_rollbacks_leave_a_short_journal() {
 #[tokio::test]
 async fn a_recorded_checkpoint_that_is_gone_stops_the_start() {
     let place = place().await;
-    let cut = CutId {
-        generation: Generation(1),
-        number: 4,
-    };
+    let cut = CutId { generation: Generation(1), number: 4 };
     let commit = Record::Commit {
         cut,
         dir: "/ckpt/g1-c4".to_owned(),
@@ -289,12 +244,7 @@ async fn a_recorded_checkpoint_that_is_gone_stops_the_start() {
     };
     let history = [record(0), commit, record(1)];
     let error = check_base(&place.dir, &history, None).expect_err("stops");
-    assert!(
-        error
-            .to_string()
-            .ends_with("checkpoint g1-c4 is recorded and not there"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("checkpoint g1-c4 is recorded and not there"), "{error}");
     check_base(&place.dir, &history, Some(cut)).expect("it is there");
     check_base(&place.dir, &history[..1], None).expect("there never was one");
 }
@@ -314,9 +264,7 @@ async fn every_record_that_is_sent_is_told_durable_in_order() {
     let (records_in, records_out) = mpsc::unbounded_channel();
     let (events_in, mut events_out) = mpsc::unbounded_channel();
     for n in 0..10 {
-        records_in
-            .send((RecordId(n), Box::new(record(n))))
-            .expect("open");
+        records_in.send((RecordId(n), Box::new(record(n)))).expect("open");
     }
     drop(records_in);
     journal.run(records_out, events_in).await;
@@ -334,18 +282,10 @@ async fn every_record_that_is_sent_is_told_durable_in_order() {
 fn documented(table: usize) -> Vec<(String, String, String)> {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats.md");
     let page = std::fs::read_to_string(page).expect("docs/formats.md is there");
-    let (_, below) = page
-        .split_once("### Journal\n")
-        .expect("the heading is there");
-    let tables: Vec<_> = below
-        .split("\n\n")
-        .filter(|text| text.starts_with('|'))
-        .collect();
+    let (_, below) = page.split_once("### Journal\n").expect("the heading is there");
+    let tables: Vec<_> = below.split("\n\n").filter(|text| text.starts_with('|')).collect();
     let cells = |line: &str| {
-        let mut cells = line
-            .trim_matches('|')
-            .split('|')
-            .map(|cell| cell.trim().to_owned());
+        let mut cells = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
         let mut next = || cells.next().expect("three cells");
         (next(), next(), next())
     };
@@ -360,10 +300,7 @@ async fn a_segment_lies_as_documented() {
     let bytes = std::fs::read(place.segment(5, 1)).expect("read");
     let payload = serde_json::to_vec(&carried[0]).expect("JSON");
     let number = |at: usize, len: usize| {
-        bytes[at..at + len]
-            .iter()
-            .rev()
-            .fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte))
+        bytes[at..at + len].iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte))
     };
 
     let mut at = 0;
@@ -387,21 +324,14 @@ async fn a_segment_lies_as_documented() {
     for (offset, len, field) in documented(1) {
         let place = offset.replace("40+L", &(40 + payload.len()).to_string());
         assert_eq!(place.parse(), Ok(at - record), "{field}");
-        let len = if len == "L" {
-            payload.len()
-        } else {
-            len.parse().expect("a length")
-        };
+        let len = if len == "L" { payload.len() } else { len.parse().expect("a length") };
         let found = &bytes[at..at + len];
         match field.split([' ', ':']).next().expect("a word") {
             "L" => assert_eq!(number(at, len), payload.len() as u64),
             "type" => assert_eq!(number(at, len), 1),
             "SHA-256" => assert_eq!(found, [0; 32]),
             "payload" => assert_eq!(found, payload),
-            "CRC-32" => assert_eq!(
-                number(at, len),
-                u64::from(crc32fast::hash(&bytes[record..at]))
-            ),
+            "CRC-32" => assert_eq!(number(at, len), u64::from(crc32fast::hash(&bytes[record..at]))),
             other => panic!("an unknown field {other}"),
         }
         at += len;

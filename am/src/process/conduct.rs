@@ -110,30 +110,12 @@ pub(super) async fn conduct<C: Cluster>(
     }
     tokio::spawn(prepared.journal.run(journaled, events.clone()));
     tokio::spawn(prepared.store.run(called, events.clone()));
-    let shared = Shared {
-        run: file.run,
-        secret,
-        inputs,
-        pages: Pages::new(view),
-    };
+    let shared = Shared { run: file.run, secret, inputs, pages: Pages::new(view) };
     let capacity = Capacity::within(Limit::now());
     tokio::spawn(api::serve(listener, Arc::new(shared), gate, capacity));
-    let workers = Workers {
-        journal: records,
-        store: calls,
-    };
-    let sources = Sources {
-        inputs: incoming,
-        events: receiver,
-        sender: events,
-        stops,
-    };
-    let about = About {
-        attempt,
-        phases: phase_count(spec),
-        application,
-        past: before,
-    };
+    let workers = Workers { journal: records, store: calls };
+    let sources = Sources { inputs: incoming, events: receiver, sender: events, stops };
+    let about = About { attempt, phases: phase_count(spec), application, past: before };
     Driver::new(core, cluster, about, workers, sources, viewer)
         .run(Event::Recovered(Box::new(recovered)))
         .await

@@ -82,23 +82,13 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
     let spec = dir.spec()?;
     let secret = dir.secret()?;
     let owner = claim::local_owner().map_err(|error| {
-        Refusal::new(
-            10,
-            format!("the system does not tell who this process is: {error}"),
-        )
+        Refusal::new(10, format!("the system does not tell who this process is: {error}"))
     })?;
     let (listener, address) = bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &spec).await?;
     reach_myself(address).await?;
     let prepared = prepare_patiently(&file, &spec, &owner, &dir.url()?).await?;
     let attempt = Attempt(1);
-    dir.write(
-        "am.json",
-        &AmAddress {
-            address,
-            attempt,
-            pid: std::process::id(),
-        },
-    )?;
+    dir.write("am.json", &AmAddress { address, attempt, pid: std::process::id() })?;
     let (events, receiver) = mpsc::unbounded_channel();
     let (stops, stopped) = mpsc::unbounded_channel();
     let cluster = LocalCluster::start(local_launch(dir, &file, &spec, program), events.clone())
@@ -112,10 +102,7 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
         listener,
         gate: None,
         address: format!("http://{address}/"),
-        limits: Limits {
-            orphan_ms: spec.run.orphan_timeout().0,
-            ..Limits::default()
-        },
+        limits: Limits { orphan_ms: spec.run.orphan_timeout().0, ..Limits::default() },
         cluster_lease_ms: None,
         application: None,
         cluster,
@@ -206,10 +193,8 @@ fn watch_for_stops(stops: mpsc::UnboundedSender<Operation>) {
         }
     });
     // A thread of its own: reading standard input cannot be cancelled, and must not hold up the runtime's end.
-    let reading = std::thread::Builder::new()
-        .name("stdin".into())
-        .stack_size(64 * 1024)
-        .spawn(move || {
+    let reading =
+        std::thread::Builder::new().name("stdin".into()).stack_size(64 * 1024).spawn(move || {
             let mut byte = [0u8; 64];
             loop {
                 match std::io::Read::read(&mut std::io::stdin(), &mut byte) {

@@ -35,20 +35,14 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 /// When the system gives no runtime.
 pub fn run(run_dir: &Path, program: &Path) -> std::io::Result<u8> {
     let dir = RunDir::open(run_dir);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (outcome, view) = runtime.block_on(local::lead(&dir, program));
     for (name, result) in [
         ("outcome.json", dir.write("outcome.json", &outcome)),
         ("view.json", dir.write("view.json", &view)),
     ] {
         if let Err(error) = result {
-            tracing::warn!(
-                error = chain(&error),
-                name,
-                "the end could not be written down"
-            );
+            tracing::warn!(error = chain(&error), name, "the end could not be written down");
         }
     }
     notices::flush(LAST_WORDS);
@@ -62,9 +56,7 @@ pub fn run(run_dir: &Path, program: &Path) -> std::io::Result<u8> {
 /// # Errors
 /// When the system gives no runtime.
 pub fn run_on_yarn() -> std::io::Result<u8> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(yarn::lead(&RunDir::open(".")));
     runtime.shutdown_background();
     Ok(code)
@@ -74,23 +66,15 @@ pub fn run_on_yarn() -> std::io::Result<u8> {
 fn check_files(spec: &JobSpec, limit: Limit) -> Result<(), Refusal> {
     let containers = u64::from(spec.pservers.count) + u64::from(spec.trainers.max);
     let what = format!("the ApplicationMaster of {containers} containers");
-    limit
-        .check(&what, containers)
-        .map_err(|error| Refusal::new(7, error.to_string()))
+    limit.check(&what, containers).map_err(|error| Refusal::new(7, error.to_string()))
 }
 
 /// The control port, on one of the job's ports.
 async fn bind(host: IpAddr, spec: &JobSpec) -> Result<(TcpListener, SocketAddr), Refusal> {
     check_files(spec, Limit::now())?;
-    let ports: Vec<u16> = spec
-        .network
-        .ports
-        .map_or_else(Vec::new, |range| range.ports().collect());
+    let ports: Vec<u16> = spec.network.ports.map_or_else(Vec::new, |range| range.ports().collect());
     let listener = api::bind(host, &ports).await.map_err(|error| {
-        Refusal::new(
-            7,
-            format!("network.ports: none can be listened on: {error}"),
-        )
+        Refusal::new(7, format!("network.ports: none can be listened on: {error}"))
     })?;
     let address = listener
         .local_addr()

@@ -97,18 +97,10 @@ pub(super) async fn prepare(
             spec::OnCorrupt::Fail => heddle_storage::checkpoint::OnCorrupt::Fail,
         },
     };
-    let (followed, found) = tokio::join!(
-        claim::look(&checkpoints, &request, judge),
-        input::plan(spec),
-    );
+    let (followed, found) =
+        tokio::join!(claim::look(&checkpoints, &request, judge), input::plan(spec),);
     let (followed, found) = (followed?, found?);
-    let mut asked = Asked {
-        file,
-        earlier: file.earlier,
-        spec,
-        owner: &owner,
-        found: &found,
-    };
+    let mut asked = Asked { file, earlier: file.earlier, spec, owner: &owner, found: &found };
     if let Some(before) = &followed.predecessor
         // What an earlier attempt was allowed this one is too.
         && !claim::same_application(&before.owner, &owner)
@@ -138,16 +130,10 @@ pub(super) async fn prepare(
     }
     let claimed = claim::claim(&checkpoints, &request, judge).await?;
     tracing::info!(generation = %claimed.generation, "checkpoint directory is ours");
-    let Standing {
-        carried,
-        plan,
-        ended,
-    } = asked
-        .of(&checkpoints, claimed.generation, claimed.base.as_ref())
-        .await?;
-    if let Some(Outcome { model, .. }) = ended
-        .as_ref()
-        .filter(|ended| ended.state == JobState::Finished)
+    let Standing { carried, plan, ended } =
+        asked.of(&checkpoints, claimed.generation, claimed.base.as_ref()).await?;
+    if let Some(Outcome { model, .. }) =
+        ended.as_ref().filter(|ended| ended.state == JobState::Finished)
     {
         notice(&view::Event::Warning {
             text: format!(
@@ -253,11 +239,7 @@ impl Asked<'_> {
             Some(base) => unchanged(base.plan.clone(), self.found)?,
             None => self.found.clone(),
         };
-        Ok(Standing {
-            carried,
-            plan,
-            ended,
-        })
+        Ok(Standing { carried, plan, ended })
     }
 }
 
@@ -341,26 +323,17 @@ fn may_continue(
         let before: JobSpec = serde_json::from_value(base.spec.clone()).map_err(|error| {
             Refusal::new(
                 8,
-                format!(
-                    "checkpoint {}: its job spec is not readable: {error}",
-                    base.cut
-                ),
+                format!("checkpoint {}: its job spec is not readable: {error}", base.cut),
             )
         })?;
         let differences = spec.differences(&before.keys());
         let told: Vec<_> = differences
             .iter()
             .map(|difference| {
-                format!(
-                    "{} was {} and is {}",
-                    difference.key, difference.before, difference.now
-                )
+                format!("{} was {} and is {}", difference.key, difference.before, difference.now)
             })
             .collect();
-        if let Some(never) = differences
-            .iter()
-            .find(|difference| !difference.allowed_on_resume)
-        {
+        if let Some(never) = differences.iter().find(|difference| !difference.allowed_on_resume) {
             return Err(Refusal::new(
                 7,
                 format!(
@@ -379,9 +352,7 @@ fn may_continue(
                 ),
             ));
         }
-        longer = differences
-            .iter()
-            .any(|difference| difference.key == "data.passes");
+        longer = differences.iter().any(|difference| difference.key == "data.passes");
     }
     let last = history.iter().rev().find_map(|record| match record {
         Record::Outcome(outcome) => Some(outcome.clone()),
@@ -389,10 +360,8 @@ fn may_continue(
     });
     let finished = last.filter(|last| last.state == JobState::Finished && !longer);
     // An outcome ends the life of one run; this one goes on.
-    let carried = history
-        .into_iter()
-        .filter(|record| !matches!(record, Record::Outcome(_)))
-        .collect();
+    let carried =
+        history.into_iter().filter(|record| !matches!(record, Record::Outcome(_))).collect();
     Ok((carried, finished))
 }
 
@@ -400,23 +369,14 @@ fn may_continue(
 fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, Refusal> {
     let (before, now) = (&planned.files, &found.files);
     let same = before.len() == now.len()
-        && before
-            .iter()
-            .zip(now)
-            .all(|(a, b)| a.url == b.url && a.bytes == b.bytes);
+        && before.iter().zip(now).all(|(a, b)| a.url == b.url && a.bytes == b.bytes);
     if same {
         return Ok(planned);
     }
     let changed = before
         .iter()
-        .find(|file| {
-            !now.iter()
-                .any(|other| other.url == file.url && other.bytes == file.bytes)
-        })
-        .or_else(|| {
-            now.iter()
-                .find(|file| !before.iter().any(|other| other.url == file.url))
-        });
+        .find(|file| !now.iter().any(|other| other.url == file.url && other.bytes == file.bytes))
+        .or_else(|| now.iter().find(|file| !before.iter().any(|other| other.url == file.url)));
     let which = changed.map_or("a file", |file| file.url.as_str());
     Err(Refusal::new(
         7,

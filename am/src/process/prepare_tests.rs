@@ -74,10 +74,7 @@ async fn asks_beside(spec: &JobSpec, before: Liveness) -> Result<Prepared, Refus
 /// Commits a checkpoint of whoever was prepared.
 async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
     let (dir, salt) = (&prepared.store.dir, prepared.store.salt);
-    let cut = CutId {
-        generation: prepared.generation,
-        number,
-    };
+    let cut = CutId { generation: prepared.generation, number };
     let staging = dir.stage(cut, salt).await.expect("staged");
     let content = Bytes::from_static(b"marks");
     let header = Header {
@@ -97,9 +94,7 @@ async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
         }],
     };
     let storage = &**dir.storage();
-    let mut writer = ShardWriter::create(storage, &staging, header)
-        .await
-        .expect("created");
+    let mut writer = ShardWriter::create(storage, &staging, header).await.expect("created");
     writer.write(content).await.expect("written");
     let manifest = Manifest {
         format_version: FORMAT_VERSION,
@@ -120,25 +115,14 @@ async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
         evaluations: Vec::new(),
         progress: Progress::default(),
     };
-    dir.commit(manifest, salt, &|| Ok(()))
-        .await
-        .expect("committed");
+    dir.commit(manifest, salt, &|| Ok(())).await.expect("committed");
 }
 
 async fn refused(spec: &JobSpec, dir: &CheckpointDir, because: &str) {
-    let Err(refusal) = asks(spec).await else {
-        panic!("allowed, not refused for {because}")
-    };
-    assert!(
-        refusal.exit_code == 7 && refusal.message.contains(because),
-        "{refusal:?}"
-    );
+    let Err(refusal) = asks(spec).await else { panic!("allowed, not refused for {because}") };
+    assert!(refusal.exit_code == 7 && refusal.message.contains(because), "{refusal:?}");
     let claimed = dir.claimed().await.expect("listed");
-    assert_eq!(
-        claimed,
-        [Generation(1)],
-        "the owner is fenced for {because}"
-    );
+    assert_eq!(claimed, [Generation(1)], "the owner is fenced for {because}");
 }
 
 #[tokio::test]
@@ -227,10 +211,7 @@ fn edit_manifest(dir: &Path, from: &str, to: &str) {
     let text = text.replace(from, to);
     std::fs::write(&path, &text).expect("written");
     let mut md5sum = std::process::Command::new("md5sum");
-    let sum = md5sum
-        .args(["-b", "MANIFEST.json"])
-        .current_dir(dir)
-        .output();
+    let sum = md5sum.args(["-b", "MANIFEST.json"]).current_dir(dir).output();
     let line = sum.expect("md5sum runs").stdout;
     std::fs::write(dir.join("MANIFEST.json.md5"), line).expect("written");
 }
@@ -318,9 +299,7 @@ async fn a_damaged_newest_checkpoint_is_set_aside_and_reported_at_a_continuation
         };
         let base = after.base.expect("the one before").manifest.cut;
         assert_eq!(base.number, 1, "{what}");
-        let [told] = &after.damaged[..] else {
-            panic!("{what}: {:?}", after.damaged)
-        };
+        let [told] = &after.damaged[..] else { panic!("{what}: {:?}", after.damaged) };
         assert_eq!(told.cut.number, 2, "{what}");
         assert!(told.error.contains("g1-c2"), "{what}: {}", told.error);
         let aside = std::fs::read_dir(temp.path().join("ckpt/damaged")).expect("listed");

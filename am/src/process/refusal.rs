@@ -23,18 +23,11 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn new(exit_code: u8, message: impl Into<String>) -> Self {
-        Self {
-            exit_code,
-            message: message.into(),
-            is_fenced: false,
-        }
+        Self { exit_code, message: message.into(), is_fenced: false }
     }
 
     pub(super) fn fenced(message: impl Into<String>) -> Self {
-        Self {
-            is_fenced: true,
-            ..Self::new(9, message)
-        }
+        Self { is_fenced: true, ..Self::new(9, message) }
     }
 }
 
@@ -93,9 +86,6 @@ impl From<ClaimError> for Refusal {
 
 impl From<JournalError> for Refusal {
     fn from(error: JournalError) -> Self {
-        Self {
-            is_fenced: error.is_fenced(),
-            ..Self::new(error.exit_code(), chain(&error))
-        }
+        Self { is_fenced: error.is_fenced(), ..Self::new(error.exit_code(), chain(&error)) }
     }
 }

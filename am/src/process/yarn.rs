@@ -71,11 +71,7 @@ pub(super) async fn lead(dir: &RunDir) -> u8 {
 
 /// The last line of the container's standard error, which NodeManagers add to the diagnostics.
 fn said(refusal: &Refusal) -> u8 {
-    tracing::error!(
-        exit_code = refusal.exit_code,
-        message = refusal.message,
-        "the attempt ends"
-    );
+    tracing::error!(exit_code = refusal.exit_code, message = refusal.message, "the attempt ends");
     eprintln!("heddle: {}", refusal.message);
     refusal.exit_code
 }
@@ -122,10 +118,7 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         Err(refusal) => return ending.refused(refusal).await,
     };
     if let Some(outcome) = prepared.ended.clone() {
-        tracing::info!(
-            ?outcome,
-            "an earlier attempt has ended the job, only its goodbye was lost"
-        );
+        tracing::info!(?outcome, "an earlier attempt has ended the job, only its goodbye was lost");
         return ending.ended(outcome, None, Fenced::Not).await;
     }
     tracing::info!(
@@ -133,12 +126,7 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         kept = joined.kept.len(),
         "the job begins"
     );
-    let Joined {
-        cluster,
-        kept,
-        mut gone,
-        ..
-    } = joined;
+    let Joined { cluster, kept, mut gone, .. } = joined;
     // Orders to stop come by the control API alone; nobody holds the other end.
     let (_stops, stopped) = mpsc::unbounded_channel();
     let stage = Stage {
@@ -201,19 +189,12 @@ async fn fenced_by(dir: &CheckpointDir, owner: &Owner) -> Fenced {
 
 async fn listen(given: &Given, files: &Files) -> Result<(TcpListener, AmAddress), Refusal> {
     let name = given.environment.node_host.clone();
-    let servers: Vec<String> = given
-        .cluster
-        .resource_managers()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let servers: Vec<String> =
+        given.cluster.resource_managers().iter().map(ToString::to_string).collect();
     let no_address = |error: String| {
         Refusal::new(
             6,
-            format!(
-                "NM_HOST = {} has no address: {error}",
-                given.environment.node_host
-            ),
+            format!("NM_HOST = {} has no address: {error}", given.environment.node_host),
         )
     };
     // The resolver blocks.
@@ -222,11 +203,7 @@ async fn listen(given: &Given, files: &Files) -> Result<(TcpListener, AmAddress)
         .map_err(|error| no_address(error.to_string()))?
         .map_err(|error| no_address(error.to_string()))?;
     let (listener, address) = bind(host, &files.spec).await?;
-    let address = AmAddress {
-        address,
-        attempt: given.attempt(),
-        pid: std::process::id(),
-    };
+    let address = AmAddress { address, attempt: given.attempt(), pid: std::process::id() };
     Ok((listener, address))
 }
 
@@ -235,11 +212,7 @@ fn gate(given: &Given, files: &Files) -> Result<Arc<Gate>, Refusal> {
     let unfit = |error: &dyn std::error::Error| {
         Refusal::new(7, format!("the configuration: {}", chain(error)))
     };
-    let Given {
-        environment,
-        configuration,
-        ..
-    } = given;
+    let Given { environment, configuration, .. } = given;
     let base = environment.web_proxy_base.clone();
     let base = base.unwrap_or_else(|| format!("/proxy/{}", files.yarn.application));
     let proxy = Proxy::of(configuration, &base, &environment.node_host).map_err(|e| unfit(&e))?;
@@ -304,11 +277,8 @@ fn launch(given: &Given, files: &Files, address: &AmAddress) -> YarnLaunch {
 
 fn limits(given: &Given, files: &Files) -> Limits {
     let expiry_ms = u64::try_from(given.expiry().as_millis()).unwrap_or(u64::MAX);
-    let orphan_ms = files
-        .spec
-        .run
-        .orphan_timeout
-        .map_or(expiry_ms.saturating_add(START_MS), |time| time.0);
+    let orphan_ms =
+        files.spec.run.orphan_timeout.map_or(expiry_ms.saturating_add(START_MS), |time| time.0);
     Limits {
         orphan_ms,
         allocation_ms: files.spec.yarn.allocation_timeout.0,
@@ -321,18 +291,12 @@ fn limits(given: &Given, files: &Files) -> Limits {
 async fn give_back(given: &Given, refusal: &Refusal) -> u8 {
     said(refusal);
     let mut am = heddle_yarn::ApplicationMaster::new(&given.cluster, given.token.clone());
-    let place = Place {
-        host: given.environment.node_host.clone(),
-        ..Place::default()
-    };
+    let place = Place { host: given.environment.node_host.clone(), ..Place::default() };
     let ended = match am.register(place).await {
         Ok(_) => {
-            let diagnostics = format!(
-                "Heddle: {} (exit code {})",
-                refusal.message, refusal.exit_code
-            );
-            am.finish(heddle_yarn::FinalStatus::Failed, &diagnostics, "")
-                .await
+            let diagnostics =
+                format!("Heddle: {} (exit code {})", refusal.message, refusal.exit_code);
+            am.finish(heddle_yarn::FinalStatus::Failed, &diagnostics, "").await
         }
         Err(error) => Err(error),
     };
@@ -361,12 +325,7 @@ fn bare_view(given: &Given, files: &Files, outcome: &Outcome) -> JobView {
     JobView {
         state: outcome.state,
         message: outcome.message.clone(),
-        ..JobView::starting(
-            files.run.run,
-            &files.run.name,
-            given.attempt(),
-            files.run.started_ms,
-        )
+        ..JobView::starting(files.run.run, &files.run.name, given.attempt(), files.run.started_ms)
     }
 }
 

@@ -20,11 +20,9 @@ impl Report {
         let fact = lines.next().unwrap_or_default();
         let mut first = match (self.state, fact) {
             (JobState::Finished, "") => "Heddle: finished".to_owned(),
-            (_, "") => format!(
-                "Heddle: {} with exit code {}",
-                words::word(&self.state),
-                self.exit_code
-            ),
+            (_, "") => {
+                format!("Heddle: {} with exit code {}", words::word(&self.state), self.exit_code)
+            }
             (_, fact) => format!("Heddle: {} (exit code {})", fact.trim(), self.exit_code),
         };
         if let Some(test) = &self.test
@@ -52,10 +50,8 @@ impl Report {
 
     /// What a person does next.
     fn next_step(&self) -> String {
-        let application = self
-            .application
-            .as_ref()
-            .map_or("APPLICATION", |application| application.id.as_str());
+        let application =
+            self.application.as_ref().map_or("APPLICATION", |application| application.id.as_str());
         match self.exit_code {
             0 => "nothing is to be done".to_owned(),
             3 => "submit the job again to continue from its newest checkpoint".to_owned(),
@@ -88,11 +84,8 @@ mod tests {
 
     #[test]
     fn the_first_line_says_fact_and_next_step() {
-        let told = failed(
-            1,
-            "trainer-0 exits again and again\nlast words: no such file",
-        )
-        .diagnostics("http://nn:9870/r");
+        let told = failed(1, "trainer-0 exits again and again\nlast words: no such file")
+            .diagnostics("http://nn:9870/r");
         assert_eq!(
             told,
             "Heddle: trainer-0 exits again and again (exit code 1); see `heddle logs --failed-first \
@@ -103,9 +96,7 @@ mod tests {
             "Heddle: finished: test  log-loss 0.2118  auc 0.9729; model in hdfs://nn/user/alice/model"
         );
         assert!(
-            failed(3, "")
-                .diagnostics("")
-                .starts_with("Heddle: failed with exit code 3; submit")
+            failed(3, "").diagnostics("").starts_with("Heddle: failed with exit code 3; submit")
         );
     }
 

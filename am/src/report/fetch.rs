@@ -51,9 +51,7 @@ pub(super) struct Answer {
 
 /// Asks once; redirections are not followed.
 pub(super) async fn get(url: &str, keep: Keep, limit: Duration) -> Result<Answer, FetchError> {
-    tokio::time::timeout(limit, exchange(url, keep))
-        .await
-        .map_err(|_| FetchError::Late(limit))?
+    tokio::time::timeout(limit, exchange(url, keep)).await.map_err(|_| FetchError::Late(limit))?
 }
 
 async fn exchange(url: &str, keep: Keep) -> Result<Answer, FetchError> {
@@ -80,10 +78,7 @@ async fn exchange(url: &str, keep: Keep) -> Result<Answer, FetchError> {
     let body = body(answer.into_body(), keep).await;
     // The connection is for this exchange alone.
     driver.abort();
-    Ok(Answer {
-        status,
-        body: body?,
-    })
+    Ok(Answer { status, body: body? })
 }
 
 async fn body(mut body: hyper::body::Incoming, keep: Keep) -> Result<Bytes, FetchError> {

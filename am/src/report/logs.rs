@@ -64,11 +64,7 @@ pub async fn keep(
             Ok(tails) => save(storage, dir, end, tails).await,
             Err(problem) => (Vec::new(), problem),
         };
-        all.push(Kept {
-            end: end.clone(),
-            files,
-            problem,
-        });
+        all.push(Kept { end: end.clone(), files, problem });
     }
     all
 }
@@ -114,10 +110,7 @@ pub async fn tails(
     user: &str,
 ) -> Result<Vec<(String, Vec<u8>)>, String> {
     let plain = |text: &str, besides: &str| {
-        !text.is_empty()
-            && text
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || besides.contains(c))
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || besides.contains(c))
     };
     if !plain(node_http, ".:-_[]") || !plain(container, "_") {
         return Err("the web server of its node is not known".to_owned());
@@ -130,16 +123,13 @@ pub async fn tails(
     let base = format!("http://{node_http}/ws/v1/node");
     let listing = format!("{base}/containers/{container}/logs?{name}");
     let told = |error: FetchError| chain(&error);
-    let listed = fetch::get(&listing, Keep::Start(LISTING_BYTES_MAX), REQUEST_LIMIT)
-        .await
-        .map_err(told)?;
+    let listed =
+        fetch::get(&listing, Keep::Start(LISTING_BYTES_MAX), REQUEST_LIMIT).await.map_err(told)?;
     let names = match listed.status {
         200 => names(&listed.body),
         404 => USUAL.map(str::to_owned).to_vec(),
         status => {
-            return Err(format!(
-                "the NodeManager answered with HTTP status {status}"
-            ));
+            return Err(format!("the NodeManager answered with HTTP status {status}"));
         }
     };
     let mut tails = Vec::new();
@@ -189,12 +179,7 @@ fn names(listing: &[u8]) -> Vec<String> {
     }
     let mut names: Vec<_> = found.into_iter().collect();
     // What a process said at its death is worth more than what the NodeManager said at its start.
-    names.sort_by_key(|name| {
-        USUAL
-            .iter()
-            .position(|usual| usual == name)
-            .unwrap_or(USUAL.len())
-    });
+    names.sort_by_key(|name| USUAL.iter().position(|usual| usual == name).unwrap_or(USUAL.len()));
     names.truncate(FILES_MAX);
     names
 }
@@ -203,25 +188,19 @@ fn names(listing: &[u8]) -> Vec<String> {
 fn is_log(name: &str) -> bool {
     (1..=128).contains(&name.len())
         && !name.starts_with('.')
-        && name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
 /// The content without the head and foot that newer NodeManagers write around it.
 fn unframed<'a>(body: &'a [u8], file: &str) -> &'a [u8] {
-    let Some(contents) = find(
-        &body[..body.len().min(FRAME_BYTES_MAX)],
-        b"\nLogContents:\n",
-    )
-    .filter(|_| body.starts_with(b"Container: ")) else {
+    let Some(contents) = find(&body[..body.len().min(FRAME_BYTES_MAX)], b"\nLogContents:\n")
+        .filter(|_| body.starts_with(b"Container: "))
+    else {
         return body;
     };
     let content = &body[contents + b"\nLogContents:\n".len()..];
     let foot = format!("End of LogType:{file}");
-    let at = content
-        .windows(foot.len())
-        .rposition(|window| window == foot.as_bytes());
+    let at = content.windows(foot.len()).rposition(|window| window == foot.as_bytes());
     at.map_or(content, |at| &content[..at])
 }
 
@@ -230,8 +209,7 @@ fn last(content: &[u8]) -> &[u8] {
 }
 
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
-    text.windows(wanted.len())
-        .position(|window| window == wanted)
+    text.windows(wanted.len()).position(|window| window == wanted)
 }
 
 #[cfg(test)]
@@ -265,10 +243,7 @@ mod tests {
     #[test]
     fn the_frame_of_the_nodemanager_is_taken_off() {
         assert_eq!(unframed(FRAMED.as_bytes(), "stderr"), b"last words!\n");
-        assert_eq!(
-            unframed(b"bare\nLogContents:\nx", "stderr"),
-            b"bare\nLogContents:\nx"
-        );
+        assert_eq!(unframed(b"bare\nLogContents:\nx", "stderr"), b"bare\nLogContents:\nx");
         assert_eq!(unframed(b"", "stderr"), b"");
     }
 
@@ -288,10 +263,8 @@ mod tests {
                 }
                 let head = String::from_utf8(head).unwrap();
                 asked.push(head.lines().next().unwrap().to_owned());
-                let answer = format!(
-                    "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}",
-                    body.len()
-                );
+                let answer =
+                    format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len());
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
             asked
@@ -311,30 +284,16 @@ mod tests {
         .await;
         let mut report = finished();
         for end in &mut report.containers {
-            end.placement
-                .as_mut()
-                .unwrap()
-                .node_http
-                .clone_from(&address);
+            end.placement.as_mut().unwrap().node_http.clone_from(&address);
         }
         let dir = tempfile::tempdir().unwrap();
         let place = StorePath::parse(dir.path().to_str().unwrap()).unwrap();
-        let kept = keep(
-            &LocalStorage,
-            &place,
-            &report,
-            "alice",
-            Duration::from_secs(10),
-        )
-        .await;
+        let kept = keep(&LocalStorage, &place, &report, "alice", Duration::from_secs(10)).await;
         assert_eq!(kept.len(), 1, "only what failed: {kept:?}");
         assert_eq!(kept[0].problem, "");
         assert_eq!(
             kept[0].files,
-            [
-                ("stderr".to_owned(), 12),
-                ("stdout".to_owned(), TAIL_BYTES_MAX)
-            ]
+            [("stderr".to_owned(), 12), ("stdout".to_owned(), TAIL_BYTES_MAX)]
         );
         let read =
             |name: &str| std::fs::read_to_string(dir.path().join("logs/pserver-0-1").join(name));
@@ -366,14 +325,7 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let place = StorePath::parse(dir.path().to_str().unwrap()).unwrap();
-        let kept = keep(
-            &LocalStorage,
-            &place,
-            &report,
-            "alice",
-            Duration::from_secs(10),
-        )
-        .await;
+        let kept = keep(&LocalStorage, &place, &report, "alice", Duration::from_secs(10)).await;
         assert!(kept[0].problem.starts_with("no connection"), "{kept:?}");
         for hostile in ["", "evil/..", "a@b:1"] {
             let told = tails(hostile, "container_1", "alice").await;

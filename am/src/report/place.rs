@@ -45,12 +45,8 @@ pub async fn write(
     let own = format!("report-{:06}", report.attempt.0);
     for name in ["report", own.as_str()] {
         let files = Written {
-            json: dir
-                .join(&format!("{name}.json"))
-                .map_err(StorageError::from)?,
-            text: dir
-                .join(&format!("{name}.txt"))
-                .map_err(StorageError::from)?,
+            json: dir.join(&format!("{name}.json")).map_err(StorageError::from)?,
+            text: dir.join(&format!("{name}.txt")).map_err(StorageError::from)?,
         };
         match publish(storage, &files.json, serde_json::to_vec_pretty(report)?).await {
             Ok(()) => {}
@@ -73,11 +69,7 @@ pub async fn write(
             _ => return Ok(files),
         }
     }
-    let taken = StorageError::new(
-        heddle_storage::Op::Create,
-        storage.show(dir),
-        Reason::Exists,
-    );
+    let taken = StorageError::new(heddle_storage::Op::Create, storage.show(dir), Reason::Exists);
     Err(taken.into())
 }
 
@@ -128,20 +120,10 @@ mod tests {
         let (_keep, dir) = place();
         let files = write(&LocalStorage, &dir, &finished()).await.unwrap();
         let mode = |path: &StorePath| {
-            std::fs::metadata(path.as_str())
-                .unwrap()
-                .permissions()
-                .mode()
-                & 0o7777
+            std::fs::metadata(path.as_str()).unwrap().permissions().mode() & 0o7777
         };
-        assert_eq!(
-            (mode(&dir), mode(&files.json), mode(&files.text)),
-            (0o700, 0o600, 0o600)
-        );
-        assert_eq!(
-            read(&LocalStorage, &files.json).await.unwrap(),
-            Some(finished())
-        );
+        assert_eq!((mode(&dir), mode(&files.json), mode(&files.text)), (0o700, 0o600, 0o600));
+        assert_eq!(read(&LocalStorage, &files.json).await.unwrap(), Some(finished()));
         assert_eq!(files.text.name(), "report.txt");
     }
 
@@ -150,32 +132,17 @@ mod tests {
         let (_keep, dir) = place();
         let first = write(&LocalStorage, &dir, &finished()).await.unwrap();
         std::fs::remove_file(first.text.as_str()).unwrap();
-        let again = Report {
-            attempt: Attempt(2),
-            ended_ms: 1_800_000_000_000,
-            ..finished()
-        };
+        let again = Report { attempt: Attempt(2), ended_ms: 1_800_000_000_000, ..finished() };
         assert_eq!(write(&LocalStorage, &dir, &again).await.unwrap(), first);
-        assert_eq!(
-            read(&LocalStorage, &first.json).await.unwrap(),
-            Some(finished())
-        );
-        assert_eq!(
-            std::fs::read_to_string(first.text.as_str()).unwrap(),
-            finished().to_string()
-        );
+        assert_eq!(read(&LocalStorage, &first.json).await.unwrap(), Some(finished()));
+        assert_eq!(std::fs::read_to_string(first.text.as_str()).unwrap(), finished().to_string());
     }
 
     #[tokio::test]
     async fn another_end_gets_a_name_of_its_own_and_replaces_nothing() {
         let (_keep, dir) = place();
-        let first = write(&LocalStorage, &dir, &failed(6, "HDFS is away"))
-            .await
-            .unwrap();
-        let second = Report {
-            attempt: Attempt(2),
-            ..finished()
-        };
+        let first = write(&LocalStorage, &dir, &failed(6, "HDFS is away")).await.unwrap();
+        let second = Report { attempt: Attempt(2), ..finished() };
         let written = write(&LocalStorage, &dir, &second).await.unwrap();
         assert_eq!(written.text.name(), "report-000002.txt");
         let kept = read(&LocalStorage, &first.json).await.unwrap().unwrap();

@@ -71,19 +71,14 @@ pub(crate) fn view() -> JobView {
         reason: "pserver-0 was lost before its shards were saved".into(),
     });
     view.history.checkpoints_late_total = 1;
-    view.history
-        .checkpoints_damaged
-        .push_back(DamagedCheckpointView {
-            cut: cut(1),
-            at_ms: 1_700_000_004_000,
-            dir: "hdfs://nn/ctr/ckpt/damaged/g1-c1-00".into(),
-            error: "hdfs://nn/ctr/ckpt/g1-c1/MANIFEST.json is damaged: the file is missing".into(),
-        });
-    view.history.checkpoints_damaged_total = 1;
-    view.history.first_figures = Some(FirstFigures {
-        rows: 0,
-        at_ms: 1_700_000_005_000,
+    view.history.checkpoints_damaged.push_back(DamagedCheckpointView {
+        cut: cut(1),
+        at_ms: 1_700_000_004_000,
+        dir: "hdfs://nn/ctr/ckpt/damaged/g1-c1-00".into(),
+        error: "hdfs://nn/ctr/ckpt/g1-c1/MANIFEST.json is damaged: the file is missing".into(),
     });
+    view.history.checkpoints_damaged_total = 1;
+    view.history.first_figures = Some(FirstFigures { rows: 0, at_ms: 1_700_000_005_000 });
     view.checkpoints_taken = 3;
     view.checkpoints = vec![CheckpointView {
         cut: cut(3),

@@ -53,14 +53,10 @@ impl fmt::Display for Report {
                 seconds(self.ended_ms.saturating_sub(self.started_ms))
             ),
         )?;
-        let speed = self.rows_per_second.map_or_else(String::new, |speed| {
-            format!(", {} rows/s", words::rate(speed))
-        });
-        row(
-            f,
-            "rows",
-            format_args!("{}{speed}", words::thousands(view.rows)),
-        )?;
+        let speed = self
+            .rows_per_second
+            .map_or_else(String::new, |speed| format!(", {} rows/s", words::rate(speed)));
+        row(f, "rows", format_args!("{}{speed}", words::thousands(view.rows)))?;
         if view.bad_records > 0 {
             row(f, "bad records", words::thousands(view.bad_records))?;
         }
@@ -90,49 +86,26 @@ impl fmt::Display for Report {
         for asked in &self.asked {
             row(f, "asked for", asked)?;
         }
-        section(f, "Evaluations", &view.evaluations, |scores| {
-            words::evaluation(scores)
-        })?;
-        section(f, "Recoveries", &view.recoveries, |recovery| {
-            plain(&words::recovery(recovery))
-        })?;
+        section(f, "Evaluations", &view.evaluations, |scores| words::evaluation(scores))?;
+        section(f, "Recoveries", &view.recoveries, |recovery| plain(&words::recovery(recovery)))?;
         section(f, "Checkpoints", &view.checkpoints, |taken| {
             format!("{}  {}", words::time(taken.at_ms), words::checkpoint(taken))
         })?;
-        section(
-            f,
-            "Checkpoints given up",
-            &history.checkpoints_late,
-            |late| {
-                format!(
-                    "{}  {}  {}",
-                    words::time(late.at_ms),
-                    late.cut,
-                    plain(&late.reason)
-                )
-            },
-        )?;
+        section(f, "Checkpoints given up", &history.checkpoints_late, |late| {
+            format!("{}  {}  {}", words::time(late.at_ms), late.cut, plain(&late.reason))
+        })?;
         section(f, "Waits for storage", &history.storage_waits, |wait| {
             plain(&words::storage_wait(wait))
         })?;
         if let Some(wait) = &view.storage_wait {
-            section(f, "Waiting for storage", [wait], |wait| {
-                plain(&words::storage_wait(wait))
-            })?;
+            section(f, "Waiting for storage", [wait], |wait| plain(&words::storage_wait(wait)))?;
         }
-        section(
-            f,
-            "Checkpoints damaged",
-            &history.checkpoints_damaged,
-            |damaged| {
-                let text = words::checkpoint_damaged(damaged.cut, &damaged.dir, &damaged.error);
-                format!("{}  {}", words::time(damaged.at_ms), plain(&text))
-            },
-        )?;
+        section(f, "Checkpoints damaged", &history.checkpoints_damaged, |damaged| {
+            let text = words::checkpoint_damaged(damaged.cut, &damaged.dir, &damaged.error);
+            format!("{}  {}", words::time(damaged.at_ms), plain(&text))
+        })?;
         section(f, "Containers", &self.containers, ToString::to_string)?;
-        let untold = history
-            .ended_total
-            .saturating_sub(history.ended.len() as u64);
+        let untold = history.ended_total.saturating_sub(history.ended.len() as u64);
         if untold > 0 {
             writeln!(f, "  and {untold} earlier ones that ended")?;
         }
@@ -221,10 +194,7 @@ mod tests {
             "  pserver-0-1       container_1700000000000_0005_01_000002  n1  was killed by signal 9",
             "  trainer-0-1       container_1700000000000_0005_01_000003  n1  ran to the end\n",
         ] {
-            assert!(
-                text.contains(expected),
-                "{expected:?} is missing in\n{text}"
-            );
+            assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
         }
     }
 
@@ -234,10 +204,7 @@ mod tests {
         report.name = "x\nmodel           hdfs://evil".into();
         let text = report.to_string();
         assert!(text.starts_with("x model "), "{text}");
-        assert!(
-            text.contains("\n  a fact\n  its cause\u{fffd}[31m\n"),
-            "{text}"
-        );
+        assert!(text.contains("\n  a fact\n  its cause\u{fffd}[31m\n"), "{text}");
         assert!(text.contains("model           none: the job did not finish\n"));
     }
 }

@@ -63,10 +63,7 @@ pub fn candidates(configuration: &Configuration, url: &str, user: &str) -> Vec<S
     servers(configuration, authority, key)
         .into_iter()
         .map(|server| {
-            format!(
-                "{scheme}://{server}/webhdfs/v1{}?op=OPEN{user}",
-                encode(path, "-._~/")
-            )
+            format!("{scheme}://{server}/webhdfs/v1{}?op=OPEN{user}", encode(path, "-._~/"))
         })
         .collect()
 }
@@ -114,9 +111,7 @@ fn servers(configuration: &Configuration, authority: &str, key: &str) -> Vec<Hos
         "dfs.namenode.https-address" => 9871,
         _ => 9870,
     };
-    let ids = configuration
-        .list(&format!("dfs.ha.namenodes.{authority}"))
-        .unwrap_or_default();
+    let ids = configuration.list(&format!("dfs.ha.namenodes.{authority}")).unwrap_or_default();
     service
         .servers
         .iter()
@@ -183,15 +178,9 @@ mod tests {
         };
         let page =
             "n1:8042/node/containerlogs/container_1_0001_01_000001/alice/report.txt/?start=0";
-        assert_eq!(
-            log_page(&configuration(&[]), &am, "alice"),
-            Some(format!("http://{page}"))
-        );
+        assert_eq!(log_page(&configuration(&[]), &am, "alice"), Some(format!("http://{page}")));
         let tls = configuration(&[("yarn.http.policy", "HTTPS_ONLY")]);
-        assert_eq!(
-            log_page(&tls, &am, "alice"),
-            Some(format!("https://{page}"))
-        );
+        assert_eq!(log_page(&tls, &am, "alice"), Some(format!("https://{page}")));
         assert_eq!(log_page(&tls, &Placement::default(), "alice"), None);
     }
 
@@ -205,10 +194,7 @@ mod tests {
         );
         let set = [("dfs.namenode.http-address", "web.example.com:50070")];
         let found = tracking_url(&configuration(&set), REPORT, "");
-        assert!(
-            found.starts_with("http://web.example.com:50070/webhdfs/v1/user/"),
-            "{found}"
-        );
+        assert!(found.starts_with("http://web.example.com:50070/webhdfs/v1/user/"), "{found}");
         assert!(found.ends_with("?op=OPEN"), "{found}");
     }
 
@@ -248,14 +234,8 @@ mod tests {
     #[test]
     fn what_no_browser_can_reach_stays_as_it_is() {
         let configuration = configuration(&[]);
-        assert_eq!(
-            tracking_url(&configuration, "file:///tmp/r", "alice"),
-            "file:///tmp/r"
-        );
+        assert_eq!(tracking_url(&configuration, "file:///tmp/r", "alice"), "file:///tmp/r");
         let broken = [("fs.defaultFS", "file:///")];
-        assert_eq!(
-            tracking_url(&self::configuration(&broken), "hdfs:///r", "alice"),
-            "hdfs:///r"
-        );
+        assert_eq!(tracking_url(&self::configuration(&broken), "hdfs:///r", "alice"), "hdfs:///r");
     }
 }

@@ -55,12 +55,8 @@ pub fn size(bytes: u64) -> String {
 /// Milliseconds since 1970 as `2026-01-31 13:05:00Z`; empty when no calendar has that day.
 #[must_use]
 pub fn time(ms: u64) -> String {
-    let at = i64::try_from(ms)
-        .ok()
-        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    at.map_or_else(String::new, |at| {
-        at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
-    })
+    let at = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(String::new, |at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
 }
 
 /// `pass 3: log-loss 0.2118  auc 0.9729  accuracy 0.9250`.
@@ -78,10 +74,7 @@ pub fn evaluation(scores: &EvaluationView) -> String {
 /// The one line that ends a job with test data: `test  log-loss 0.2118  auc 0.9729`.
 #[must_use]
 pub fn final_scores(scores: &EvaluationView) -> String {
-    format!(
-        "test  log-loss {:.4}  auc {:.4}",
-        scores.log_loss, scores.auc
-    )
+    format!("test  log-loss {:.4}  auc {:.4}", scores.log_loss, scores.auc)
 }
 
 /// A committed checkpoint in a line.
@@ -115,15 +108,11 @@ pub fn storage_wait(wait: &StorageWaitView) -> String {
     let mut text = match (wait.ended_ms, wait.trainers) {
         (Some(ended_ms), _) => {
             let waited = seconds(ended_ms.saturating_sub(wait.since_ms));
-            format!(
-                "waited for {storage} for {waited}, since {since}: {}",
-                wait.file
-            )
+            format!("waited for {storage} for {waited}, since {since}: {}", wait.file)
         }
-        (None, 1) => format!(
-            "waiting for {storage} since {since}: a trainer cannot read {}",
-            wait.file
-        ),
+        (None, 1) => {
+            format!("waiting for {storage} since {since}: a trainer cannot read {}", wait.file)
+        }
         (None, trainers) => format!(
             "waiting for {storage} since {since}: {trainers} trainers cannot read {}",
             wait.file
@@ -165,9 +154,8 @@ pub fn recovery(recovery: &RecoveryView) -> String {
         true => format!("epoch {} stays", recovery.epoch_before),
         false => format!("epoch {} → {}", recovery.epoch_before, recovery.epoch_after),
     };
-    let base = recovery
-        .base
-        .map_or_else(String::new, |base| format!(", back to checkpoint {base}"));
+    let base =
+        recovery.base.map_or_else(String::new, |base| format!(", back to checkpoint {base}"));
     let over = match recovery.done {
         true => format!("recovered in {}", seconds(phases.total_ms())),
         false => "recovering".to_owned(),
@@ -240,9 +228,6 @@ mod tests {
 
     #[test]
     fn nothing_from_outside_steers_a_terminal() {
-        assert_eq!(
-            plain("a\u{1b}[2Jb\r\n\tc\u{202e}"),
-            "a\u{fffd}[2Jb\u{fffd}\n\tc\u{fffd}"
-        );
+        assert_eq!(plain("a\u{1b}[2Jb\r\n\tc\u{202e}"), "a\u{fffd}[2Jb\u{fffd}\n\tc\u{fffd}");
     }
 }

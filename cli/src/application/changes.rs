@@ -34,10 +34,7 @@ impl Changes {
         if !self.begun {
             self.begun = true;
             // Checkpoints that are there before one was taken are another run's.
-            let resumed = view
-                .checkpoints
-                .iter()
-                .rfind(|it| it.at_ms < view.started_ms);
+            let resumed = view.checkpoints.iter().rfind(|it| it.at_ms < view.started_ms);
             events.push(Event::Started {
                 run: view.run,
                 name: view.name.clone(),
@@ -63,10 +60,7 @@ impl Changes {
         self.slots(view, &mut events);
         if self.phase != Some(view.phase.0) && !view.phase_text.is_empty() {
             self.phase = Some(view.phase.0);
-            events.push(Event::PhaseBegun {
-                phase: view.phase,
-                text: view.phase_text.clone(),
-            });
+            events.push(Event::PhaseBegun { phase: view.phase, text: view.phase_text.clone() });
         }
         for scores in &view.evaluations {
             if self.evaluated.insert(scores.pass) {
@@ -133,11 +127,7 @@ impl Changes {
         }
         self.late = history.checkpoints_late_total;
         let damaged = &history.checkpoints_damaged;
-        let from = new(
-            history.checkpoints_damaged_total,
-            self.damaged,
-            damaged.len(),
-        );
+        let from = new(history.checkpoints_damaged_total, self.damaged, damaged.len());
         for damaged in damaged.iter().skip(from) {
             events.push(Event::CheckpointDamaged {
                 cut: damaged.cut,
@@ -190,14 +180,7 @@ mod tests {
     }
 
     fn evaluation(pass: u32) -> EvaluationView {
-        EvaluationView {
-            pass,
-            rows: 1,
-            log_loss: 0.5,
-            auc: 0.5,
-            auc_error: 0.0,
-            accuracy: 0.5,
-        }
+        EvaluationView { pass, rows: 1, log_loss: 0.5, auc: 0.5, auc_error: 0.0, accuracy: 0.5 }
     }
 
     #[test]
@@ -223,10 +206,7 @@ mod tests {
     #[test]
     fn a_job_whose_core_has_not_spoken_has_not_started() {
         let mut changes = Changes::default();
-        let bare = JobView {
-            state: JobState::Starting,
-            ..view()
-        };
+        let bare = JobView { state: JobState::Starting, ..view() };
         assert!(changes.to(&bare, "http://am/").is_empty());
         assert_eq!(told(&mut changes, &view()), ["started"]);
     }
@@ -265,8 +245,7 @@ mod tests {
         assert_eq!(told(&mut changes, &view), [""; 0]);
         view.storage_wait = None;
         wait.ended_ms = Some(9_000);
-        view.history
-            .note(&Event::StorageWait(wait), 9_000, |_, _| None);
+        view.history.note(&Event::StorageWait(wait), 9_000, |_, _| None);
         assert_eq!(view.history.storage_waited_ms, 4_000);
         assert_eq!(told(&mut changes, &view), ["storage-wait"]);
         assert_eq!(told(&mut changes, &view), [""; 0]);

@@ -104,17 +104,13 @@ pub async fn follow(application: Application, waiting: Waiting, json: bool) -> O
         let id = follower.application.id();
         let signalled = match stop {
             Stop::Timeout => {
-                follower
-                    .teller
-                    .say(&format!("{id} runs on; `heddle attach {id}` follows it"));
+                follower.teller.say(&format!("{id} runs on; `heddle attach {id}` follows it"));
                 return Ok(Exit::WaitedLong);
             }
             Stop::Signalled(exit) => exit,
         };
         if waiting.on_interrupt == OnInterrupt::Detach {
-            follower
-                .teller
-                .say(&format!("{id} runs on; `heddle attach {id}` follows it"));
+            follower.teller.say(&format!("{id} runs on; `heddle attach {id}` follows it"));
             return Ok(signalled);
         }
         if stopped_by.is_some() {
@@ -203,8 +199,7 @@ impl Follower {
             Err(error) if error.is_retryable() => {
                 if !self.silent {
                     self.silent = true;
-                    self.teller
-                        .say("the ResourceManager does not answer; the job goes on");
+                    self.teller.say("the ResourceManager does not answer; the job goes on");
                 }
             }
             Err(ClientError::NotFound(_)) if self.view.is_some() => {
@@ -218,10 +213,7 @@ impl Follower {
                 .next("submit the job again: it continues from its last checkpoint"));
             }
             Err(error) => {
-                return Err(client_failure(
-                    "the application cannot be asked about",
-                    &error,
-                ));
+                return Err(client_failure("the application cannot be asked about", &error));
             }
         }
         match self.application.report.state {
@@ -275,8 +267,7 @@ impl Follower {
             return;
         };
         let waited = *self.waits_since.get_or_insert_with(Instant::now);
-        self.teller
-            .show(&format!("{} s  {line}", waited.elapsed().as_secs()));
+        self.teller.show(&format!("{} s  {line}", waited.elapsed().as_secs()));
         if waited.elapsed() > WAIT_TOLD_AFTER && self.told != line && !self.teller.is_json() {
             self.teller.say(&format!("waiting: {line}"));
             self.told = line;
@@ -288,8 +279,7 @@ impl Follower {
         if self.view.is_none() {
             return self.kill("killed by its submitter").await;
         }
-        self.teller
-            .say("saving a checkpoint and stopping; once more to stop at once");
+        self.teller.say("saving a checkpoint and stopping; once more to stop at once");
         let stop = Operation::Stop { checkpoint: true };
         let ordered = tokio::select! {
             ordered = self.application.operate(&stop) => ordered,
@@ -377,18 +367,8 @@ impl Follower {
             let started_ms = u64::try_from(report.start_time_ms).unwrap_or(0);
             JobView::starting(RunId(Uuid::nil()), &report.name, Attempt(1), started_ms)
         });
-        let view = JobView {
-            state,
-            message: message.clone(),
-            ..view
-        };
-        Event::Ended {
-            state,
-            exit_code: exit as u8,
-            message,
-            model: None,
-            view: Box::new(view),
-        }
+        let view = JobView { state, message: message.clone(), ..view };
+        Event::Ended { state, exit_code: exit as u8, message, model: None, view: Box::new(view) }
     }
 }
 
@@ -420,25 +400,16 @@ mod tests {
     #[test]
     fn a_start_names_the_containers_that_it_waits_for() {
         use SlotState::{Asked, Running};
-        let slots = [
-            (Slot::pserver(0), Running),
-            (Slot::trainer(0), Running),
-            (Slot::trainer(1), Asked),
-        ];
+        let slots =
+            [(Slot::pserver(0), Running), (Slot::trainer(0), Running), (Slot::trainer(1), Asked)];
         let text = missing_containers(&view(JobState::Starting, &slots));
         let expected = "2 of 3 containers are there; not yet: trainer-1";
         assert_eq!(text.as_deref(), Some(expected));
         // A container that is asked for later holds nobody up.
         assert_eq!(missing_containers(&view(JobState::Running, &slots)), None);
-        assert_eq!(
-            missing_containers(&view(JobState::Starting, &slots[..2])),
-            None
-        );
+        assert_eq!(missing_containers(&view(JobState::Starting, &slots[..2])), None);
         let many: Vec<_> = (0..9).map(|n| (Slot::trainer(n), Asked)).collect();
         let text = missing_containers(&view(JobState::Starting, &many)).expect("a line");
-        assert!(
-            text.starts_with("0 of 9 ") && text.ends_with("trainer-3"),
-            "{text}"
-        );
+        assert!(text.starts_with("0 of 9 ") && text.ends_with("trainer-3"), "{text}");
     }
 }

@@ -66,9 +66,7 @@ pub async fn of_application(id: ApplicationId, wanted: &Wanted) -> Outcome {
                     continue;
                 }
             };
-            let logs = logs
-                .into_iter()
-                .filter(|(file, _)| !OF_THE_NODE.contains(&&**file));
+            let logs = logs.into_iter().filter(|(file, _)| !OF_THE_NODE.contains(&&**file));
             for (file, content) in logs {
                 printed.print(&format!("{}/{file}", source.name), content, wanted.json)?;
             }
@@ -102,10 +100,7 @@ fn elsewhere(
     eprintln!("if the cluster aggregates logs:");
     for (source, _) in missing {
         let container = &source.placement.container;
-        eprintln!(
-            "yarn logs -applicationId {id} -containerId {container}  # {}",
-            source.name
-        );
+        eprintln!("yarn logs -applicationId {id} -containerId {container}  # {}", source.name);
     }
 }
 
@@ -125,11 +120,7 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
     // ApplicationMaster's, and a node that still runs is found by its name.
     let (masters, nodes) = tokio::join!(
         rm_web::masters(&application.site, application.id()),
-        client.nodes(&[
-            NodeState::Running,
-            NodeState::Unhealthy,
-            NodeState::Decommissioning
-        ]),
+        client.nodes(&[NodeState::Running, NodeState::Unhealthy, NodeState::Decommissioning]),
     );
     let nodes = nodes.unwrap_or_default();
     for attempt in client.attempts(application.id()).await.unwrap_or_default() {
@@ -138,10 +129,7 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
             let node_http = host_of(&container.log_url).unwrap_or_default().to_owned();
             let source = sources.entry(id.clone()).or_insert_with(|| Source {
                 name: name_of(container.id),
-                placement: Placement {
-                    container: id,
-                    ..Placement::default()
-                },
+                placement: Placement { container: id, ..Placement::default() },
                 failed: false,
             });
             if source.placement.node_http.is_empty() {
@@ -164,10 +152,8 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
                 failed: false,
             });
             if source.placement.node_http.is_empty() {
-                source.placement.node_http = masters
-                    .get(&source.placement.container)
-                    .cloned()
-                    .unwrap_or_default();
+                source.placement.node_http =
+                    masters.get(&source.placement.container).cloned().unwrap_or_default();
             }
         }
     }
@@ -177,19 +163,15 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
             source.placement.node_http = node.unwrap_or_default();
         }
     }
-    let mut sources: Vec<Source> = sources
-        .into_values()
-        .filter(|source| source.name.starts_with(&wanted.slot))
-        .collect();
+    let mut sources: Vec<Source> =
+        sources.into_values().filter(|source| source.name.starts_with(&wanted.slot)).collect();
     sources.sort_by_key(|source| (wanted.failed_first && !source.failed, source.name.clone()));
     Ok(sources)
 }
 
 /// The web server of the only NodeManager of that host.
 fn node_of(nodes: &[NodeReport], host: &str) -> Option<String> {
-    let mut here = nodes
-        .iter()
-        .filter(|node| !host.is_empty() && node.id.host == host);
+    let mut here = nodes.iter().filter(|node| !host.is_empty() && node.id.host == host);
     let only = here.next()?;
     here.next().is_none().then(|| only.http_address.clone())
 }
@@ -229,9 +211,7 @@ fn of_view(view: &JobView) -> Vec<Source> {
 
 /// `nm:8042` of `http://nm:8042/node/containerlogs/…`.
 fn host_of(url: &str) -> Option<&str> {
-    let (_, rest) = url
-        .split_once("://")
-        .unwrap_or(("", url.trim_start_matches('/')));
+    let (_, rest) = url.split_once("://").unwrap_or(("", url.trim_start_matches('/')));
     rest.split('/').next().filter(|host| host.contains(':'))
 }
 
@@ -246,11 +226,7 @@ async fn logs(
         return Ok(kept);
     }
     let user = &application.report.user;
-    let Placement {
-        node_http,
-        container,
-        ..
-    } = &source.placement;
+    let Placement { node_http, container, .. } = &source.placement;
     let files = tails(node_http, container, user).await?;
     if files.is_empty() {
         return Err(format!("{node_http} has no log of it that is not empty"));

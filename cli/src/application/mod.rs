@@ -142,10 +142,7 @@ impl Application {
             Err(error) => match Self::forgotten(&site, id, &error).await {
                 Some(report) => report,
                 None => {
-                    return Err(client_failure(
-                        &format!("{id} cannot be asked about"),
-                        &error,
-                    ));
+                    return Err(client_failure(&format!("{id} cannot be asked about"), &error));
                 }
             },
         };
@@ -160,10 +157,7 @@ impl Application {
         let dir = application.staging.join("am").url();
         let written = heddle_storage::read_highest(&dir, "json", SMALL_BYTES_MAX).await;
         let address: AmAddress = serde_json::from_slice(&written.ok()??).ok()?;
-        let am = Am {
-            addresses: vec![address.address],
-            ..application.am().await
-        };
+        let am = Am { addresses: vec![address.address], ..application.am().await };
         let (run, secret) = application.key().await.ok()?;
         am.view_with(*run, secret).await.ok()
     }
@@ -263,9 +257,7 @@ impl Application {
 
     /// By what we command it: its run and its secret.
     async fn key(&self) -> Result<&(RunId, Secret), Failure> {
-        self.key
-            .get_or_try_init(|| async { Ok((self.run().await?, self.secret().await?)) })
-            .await
+        self.key.get_or_try_init(|| async { Ok((self.run().await?, self.secret().await?)) }).await
     }
 
     async fn run(&self) -> Result<RunId, Failure> {

@@ -91,10 +91,7 @@ async fn now(run: &RunArgs, json: bool) -> Outcome {
 impl Where {
     /// What was typed, and where runs are.
     pub fn new(what: &str, place: &PlaceArgs) -> Self {
-        Self {
-            what: what.to_owned(),
-            place: place.clone(),
-        }
+        Self { what: what.to_owned(), place: place.clone() }
     }
 
     /// The folder: a path or URL as it is, else that of the run or application called so.
@@ -107,11 +104,8 @@ impl Where {
         {
             let spec = Application::find(id).await?.spec;
             let spec = spec.ok_or_else(|| {
-                Failure::new(
-                    Exit::Input,
-                    format!("{id}: its job cannot be read any more"),
-                )
-                .next("name the folder, checkpoint.dir of its job file")
+                Failure::new(Exit::Input, format!("{id}: its job cannot be read any more"))
+                    .next("name the folder, checkpoint.dir of its job file")
             })?;
             return location(&spec.checkpoint.dir.url());
         }
@@ -136,12 +130,9 @@ impl Where {
     pub async fn open(&self) -> Result<CheckpointDir, Failure> {
         let location = self.location().await?;
         let storage = reached(&location).await?;
-        waiting::on(
-            &location,
-            CheckpointDir::open(storage, location.path().clone()),
-        )
-        .await
-        .map_err(|error| failure("the folder cannot be opened", &error))
+        waiting::on(&location, CheckpointDir::open(storage, location.path().clone()))
+            .await
+            .map_err(|error| failure("the folder cannot be opened", &error))
     }
 }
 
@@ -233,17 +224,9 @@ async fn list(dir: &Where, depth: Depth, json: bool) -> Outcome {
         .await
         .map_err(|error| failure("the checkpoints cannot be listed", &error))?;
     let mut rows = vec![
-        [
-            "checkpoint",
-            "phase",
-            "step",
-            "shards",
-            "size",
-            "written",
-            "state",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        ["checkpoint", "phase", "step", "shards", "size", "written", "state"]
+            .map(str::to_owned)
+            .to_vec(),
     ];
     let (mut damaged, mut unread) = (0, 0);
     for candidate in &found {
@@ -270,18 +253,11 @@ async fn list(dir: &Where, depth: Depth, json: bool) -> Outcome {
         // Nothing is proven against them: the same command may find them whole later.
         (0, unread) => Err(Failure::new(
             Exit::Unreachable,
-            format!(
-                "{unread} of {} checkpoints cannot be read just now",
-                found.len()
-            ),
+            format!("{unread} of {} checkpoints cannot be read just now", found.len()),
         )),
         (damaged, unread) => Err(Failure::new(
             Exit::Checkpoint,
-            format!(
-                "{} of {} checkpoints cannot be used",
-                damaged + unread,
-                found.len()
-            ),
+            format!("{} of {} checkpoints cannot be used", damaged + unread, found.len()),
         )),
     }
 }
@@ -388,16 +364,11 @@ impl Remove {
 /// # Errors
 /// It is another text.
 pub fn parse_cut(text: &str) -> Result<CutId, Failure> {
-    let parts = text
-        .strip_prefix('g')
-        .and_then(|rest| rest.split_once("-c"));
+    let parts = text.strip_prefix('g').and_then(|rest| rest.split_once("-c"));
     let numbers = parts
         .and_then(|(generation, number)| Some((generation.parse().ok()?, number.parse().ok()?)));
     match numbers {
-        Some((generation, number)) => Ok(CutId {
-            generation: Generation(generation),
-            number,
-        }),
+        Some((generation, number)) => Ok(CutId { generation: Generation(generation), number }),
         None => Err(Failure::new(
             Exit::Usage,
             format!("{text:?} is no checkpoint's name; expected one such as g1-c4"),

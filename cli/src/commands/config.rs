@@ -62,11 +62,7 @@ fn show(args: &JobArgs, json: bool) -> Outcome {
             Some(resolved) => format!("{} → {resolved}", shown.value),
             None => shown.value.clone(),
         };
-        rows.push(vec![
-            shown.key.to_owned(),
-            value,
-            format!("({})", shown.origin),
-        ]);
+        rows.push(vec![shown.key.to_owned(), value, format!("({})", shown.origin)]);
     }
     if json {
         output::json(&serde_json::json!({

@@ -62,10 +62,7 @@ fn variable<T: std::str::FromStr>(name: &'static str, absent: T) -> Result<T, Fa
         Err(_) => Ok(absent),
         Ok(value) if value.is_empty() => Ok(absent),
         Ok(value) => value.parse().map_err(|_| {
-            Failure::new(
-                Exit::Internal,
-                format!("environment variable {name} is {value:?}"),
-            )
+            Failure::new(Exit::Internal, format!("environment variable {name} is {value:?}"))
         }),
     }
 }
@@ -97,10 +94,7 @@ fn secret_of_credentials(file: &Path) -> Result<Secret, Failure> {
     let missing = || {
         Failure::new(
             Exit::Denied,
-            format!(
-                "{}: no secret {SECRET_ALIAS} of 64 hexadecimal digits",
-                file.display()
-            ),
+            format!("{}: no secret {SECRET_ALIAS} of 64 hexadecimal digits", file.display()),
         )
     };
     let text = credentials.secret(SECRET_ALIAS).ok_or_else(missing)?;
@@ -137,11 +131,7 @@ pub fn pserver() -> Outcome {
         ports: match variable(PORTS, String::new())?.as_str() {
             "" => None,
             text => Some(text.parse::<PortRange>().map_err(|error| {
-                Failure::caused(
-                    Exit::Internal,
-                    format!("environment variable {PORTS}"),
-                    &error,
-                )
+                Failure::caused(Exit::Internal, format!("environment variable {PORTS}"), &error)
             })?),
         },
     };
@@ -152,11 +142,7 @@ pub fn pserver() -> Outcome {
         }
         Err(error) => {
             tracing::error!(%error, "pserver cannot run");
-            Err(Failure::caused(
-                Exit::Internal,
-                "the pserver cannot run",
-                &error,
-            ))
+            Err(Failure::caused(Exit::Internal, "the pserver cannot run", &error))
         }
     }
 }
@@ -165,18 +151,12 @@ pub fn trainer() -> Outcome {
     init_process("trainer")?;
     match heddle_trainer::run(environment()?) {
         Ok(()) => Ok(Exit::Ok),
-        Err(error @ TrainerError::Environment(_)) => Err(Failure::caused(
-            Exit::Usage,
-            "a container without its environment",
-            &error,
-        )),
+        Err(error @ TrainerError::Environment(_)) => {
+            Err(Failure::caused(Exit::Usage, "a container without its environment", &error))
+        }
         Err(error) => {
             tracing::error!(%error, "trainer cannot run");
-            Err(Failure::caused(
-                Exit::Internal,
-                "the trainer cannot run",
-                &error,
-            ))
+            Err(Failure::caused(Exit::Internal, "the trainer cannot run", &error))
         }
     }
 }
@@ -206,10 +186,7 @@ mod tests {
         let failure = secret_of_credentials(&file).expect_err("none");
         assert!(failure.fact.contains(SECRET_ALIAS), "{failure:?}");
         let failure = secret_of_credentials(&dir.path().join("nowhere")).expect_err("no file");
-        assert!(
-            failure.causes.iter().any(|cause| cause.contains("nowhere")),
-            "{failure:?}"
-        );
+        assert!(failure.causes.iter().any(|cause| cause.contains("nowhere")), "{failure:?}");
     }
 
     #[test]

@@ -86,10 +86,7 @@ async fn newest(what: &Where) -> Result<Location, Failure> {
     };
     match waiting::on(&place, find).await {
         Ok(Some(checkpoint)) => Ok(place.with_path(checkpoint.dir)),
-        Ok(None) => Err(Failure::new(
-            Exit::Input,
-            format!("no checkpoints in {place}"),
-        )),
+        Ok(None) => Err(Failure::new(Exit::Input, format!("no checkpoints in {place}"))),
         Err(error) => Err(failure("the newest checkpoint cannot be used", &error)
             .next("name another one by its folder; `heddle checkpoint ls` lists them")),
     }

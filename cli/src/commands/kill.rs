@@ -79,11 +79,7 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Outc
 
 async fn by_force(application: &Application) -> Result<(), Failure> {
     let id = application.id();
-    let killed = application
-        .site
-        .client
-        .kill(id, "killed by heddle kill")
-        .await;
+    let killed = application.site.client.kill(id, "killed by heddle kill").await;
     killed.map_err(|error| client_failure(&format!("{id} cannot be killed"), &error))
 }
 

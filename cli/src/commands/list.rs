@@ -40,9 +40,8 @@ pub struct Args {
 }
 
 /// All states that a run or an application may be in.
-const STATES: [&str; 7] = [
-    "waiting", "running", "finished", "failed", "stopped", "died", "unknown",
-];
+const STATES: [&str; 7] =
+    ["waiting", "running", "finished", "failed", "stopped", "died", "unknown"];
 
 impl Args {
     fn wants(&self, name: &str, state: &str) -> bool {
@@ -99,11 +98,9 @@ pub fn list(args: &Args, json: bool) -> Outcome {
             }
             Err(failure) if args.yarn => return Err(failure),
             // The runs of this machine are worth telling all the same.
-            Err(failure) => output::note(&format!(
-                "warning: {}: {}",
-                failure.fact,
-                failure.causes.join(": ")
-            )),
+            Err(failure) => {
+                output::note(&format!("warning: {}: {}", failure.fact, failure.causes.join(": ")))
+            }
         }
     }
     if !args.yarn {
@@ -136,10 +133,8 @@ pub fn list(args: &Args, json: bool) -> Outcome {
 /// Ours, or all users', newest first.
 async fn applications(all_users: bool) -> Result<Vec<ApplicationReport>, Failure> {
     let site = Site::load()?;
-    let mut filter = ApplicationFilter {
-        kinds: vec![KIND.to_owned()],
-        ..ApplicationFilter::default()
-    };
+    let mut filter =
+        ApplicationFilter { kinds: vec![KIND.to_owned()], ..ApplicationFilter::default() };
     if !all_users {
         filter.users.push(site.user.short_name().to_owned());
     }
@@ -173,21 +168,12 @@ fn of_cluster(report: &ApplicationReport, json: bool) -> Result<Vec<String>, Fai
     }
     let short: String = line.message.chars().take(100).collect();
     let state = line.state.to_owned();
-    Ok(vec![
-        line.application,
-        line.name,
-        state,
-        words::time(started_ms),
-        short,
-    ])
+    Ok(vec![line.application, line.name, state, words::time(started_ms), short])
 }
 
 fn of_machine(run: &runs::Run, json: bool) -> Result<Vec<String>, Failure> {
     let state = run.standing();
-    let message = run
-        .outcome()
-        .map(|outcome| outcome.message)
-        .unwrap_or_default();
+    let message = run.outcome().map(|outcome| outcome.message).unwrap_or_default();
     if json {
         output::json(&RunView {
             run: run.file.run.to_string(),

@@ -29,12 +29,7 @@ pub struct Args {
     #[arg(value_name = "SLOT")]
     named_slot: Option<String>,
     /// The same
-    #[arg(
-        long,
-        value_name = "SLOT",
-        default_value = "",
-        conflicts_with = "named_slot"
-    )]
+    #[arg(long, value_name = "SLOT", default_value = "", conflicts_with = "named_slot")]
     slot: String,
     /// Containers that failed come first (applications)
     #[arg(long)]
@@ -58,11 +53,7 @@ pub fn logs(args: &Args, json: bool) -> Outcome {
         return am_client::runtime()?.block_on(of_application(id, &wanted));
     }
     let run = named_or_newest(args.run.as_deref(), &args.place)?;
-    let mut reading = Reading {
-        json,
-        read: BTreeMap::new(),
-        last: None,
-    };
+    let mut reading = Reading { json, read: BTreeMap::new(), last: None };
     loop {
         // Asked before the look: what is written until the end is still seen.
         let ended = run.standing() != Standing::Running;
@@ -87,51 +78,27 @@ struct LogFile {
 fn files(run: &Run, slot: &str) -> Result<Vec<LogFile>, Failure> {
     let root = run.dir.logs();
     let unreadable = |error: io::Error| {
-        Failure::caused(
-            Exit::Input,
-            format!("{} cannot be read", root.display()),
-            &error,
-        )
+        Failure::caused(Exit::Input, format!("{} cannot be read", root.display()), &error)
     };
     let mut found = Vec::new();
     for folder in sorted(&root).map_err(unreadable)? {
-        let name = folder
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if !name.starts_with(slot) || !folder.is_dir() {
             continue;
         }
         let mut inside = sorted(&folder).map_err(unreadable)?;
         inside.sort_by_key(|path| {
-            let file = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             // am.log.2 is older than am.log.1 is older than am.log.
-            let age: u32 = file
-                .rsplit('.')
-                .next()
-                .and_then(|n| n.parse().ok())
-                .unwrap_or(0);
+            let age: u32 = file.rsplit('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
             (
-                file.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
-                    .to_owned(),
+                file.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').to_owned(),
                 u32::MAX - age,
             )
         });
         for path in inside.into_iter().filter(|path| path.is_file()) {
-            let file = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            found.push(LogFile {
-                name: format!("{name}/{file}"),
-                path,
-            });
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            found.push(LogFile { name: format!("{name}/{file}"), path });
         }
     }
     Ok(found)
@@ -139,9 +106,7 @@ fn files(run: &Run, slot: &str) -> Result<Vec<LogFile>, Failure> {
 
 fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder)?;
-    let mut paths: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
     Ok(paths)
 }
@@ -177,12 +142,8 @@ impl Reading {
         }
         self.last = Some(inode);
         let end = match self.json {
-            true => self
-                .print_lines(log, &mut file, from)
-                .map_err(unreadable)??,
-            false => self
-                .print_bytes(&mut file, from, length)
-                .map_err(unreadable)??,
+            true => self.print_lines(log, &mut file, from).map_err(unreadable)??,
+            false => self.print_bytes(&mut file, from, length).map_err(unreadable)??,
         };
         self.read.insert(inode, end);
         Ok(())
@@ -212,10 +173,7 @@ impl Reading {
             // What is behind the last line end belongs to the next chunk.
             file.seek(SeekFrom::Start(at))?;
         }
-        Ok(out
-            .flush()
-            .map(|()| at)
-            .map_err(|error| output::broken(&error)))
+        Ok(out.flush().map(|()| at).map_err(|error| output::broken(&error)))
     }
 
     /// An object for each whole line; half a line waits for its other half.

@@ -45,12 +45,8 @@ pub fn application(text: &str) -> Result<Option<ApplicationId>, Failure> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error| {
-        Failure::caused(
-            Exit::Usage,
-            format!("{text:?} is no application's id"),
-            &error,
-        )
-        .next("`heddle list --yarn` shows all applications")
+        Failure::caused(Exit::Usage, format!("{text:?} is no application's id"), &error)
+            .next("`heddle list --yarn` shows all applications")
     })
 }
 

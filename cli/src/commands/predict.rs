@@ -93,18 +93,12 @@ fn score<W: Write>(
         true => Labels::Absent,
         false => Labels::Optional,
     };
-    let mut out = Scores {
-        out,
-        json,
-        half: Vec::new(),
-    };
+    let mut out = Scores { out, json, half: Vec::new() };
     let scored = match args.data.as_slice() {
         [only] if only == "-" => predict_stream(model, labels, &mut io::stdin().lock(), &mut out),
         files => {
-            let inputs: Vec<Location> = files
-                .iter()
-                .map(|file| location(file))
-                .collect::<Result<_, _>>()?;
+            let inputs: Vec<Location> =
+                files.iter().map(|file| location(file)).collect::<Result<_, _>>()?;
             predict_files(model, labels, &inputs, &mut out)
         }
     };
@@ -158,16 +152,9 @@ fn tell(scored: &Scored, json: bool, in_file: bool) -> Result<(), Failure> {
             .map_err(|error| Failure::caused(Exit::Internal, "figures are not JSON", &error))?
     } else {
         let mut text = format!("rows {}", scored.rows);
-        if let Some(Quality {
-            log_loss,
-            auc,
-            accuracy,
-        }) = quality
-        {
+        if let Some(Quality { log_loss, auc, accuracy }) = quality {
             let auc = auc.map_or_else(String::new, |auc| format!("  auc {auc:.4}"));
-            text.push_str(&format!(
-                "  log-loss {log_loss:.4}{auc}  accuracy {accuracy:.4}"
-            ));
+            text.push_str(&format!("  log-loss {log_loss:.4}{auc}  accuracy {accuracy:.4}"));
         }
         text
     };

@@ -70,23 +70,14 @@ pub fn prune(args: &Args, json: bool) -> Outcome {
                 dir: run.dir.path().display().to_string(),
             })?;
         } else {
-            let line = format!(
-                "{}  {}  {}",
-                run.file.run.short(),
-                run.file.name,
-                state.word()
-            );
+            let line = format!("{}  {}  {}", run.file.run.short(), run.file.name, state.word());
             output::line(&line)?;
         }
         count += 1;
         bytes += size;
     }
     if !json {
-        let what = if args.dry_run {
-            "would be removed"
-        } else {
-            "removed"
-        };
+        let what = if args.dry_run { "would be removed" } else { "removed" };
         let runs = if count == 1 { "run" } else { "runs" };
         eprintln!("{count} {runs}, {}, {what}", words::size(bytes));
     }

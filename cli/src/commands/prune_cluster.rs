@@ -132,10 +132,9 @@ async fn remove(site: &Site, at: &Location, entry: &Entry) -> Result<(), Failure
         Kind::File | Kind::Other => site.storage.delete_file(&path).await,
     };
     match removed {
-        Err(error) if !error.error().is_not_found() => Err(storage_failure(
-            &format!("{at} cannot be removed"),
-            error.error(),
-        )),
+        Err(error) if !error.error().is_not_found() => {
+            Err(storage_failure(&format!("{at} cannot be removed"), error.error()))
+        }
         _ => Ok(()),
     }
 }
@@ -154,9 +153,7 @@ fn choose<'e>(
     let is_over = |report: &ApplicationReport| report.state.is_some_and(|state| state.is_final());
     let runs = |name: &str| {
         let id = name.parse::<ApplicationId>().ok();
-        known
-            .iter()
-            .any(|report| Some(report.id) == id && !is_over(report))
+        known.iter().any(|report| Some(report.id) == id && !is_over(report))
     };
     let old: Vec<&Entry> = entries
         .iter()
@@ -193,12 +190,7 @@ mod tests {
 
     fn entry(folder: Folder, name: &str, kind: Kind, modified_ms: u64) -> Entry {
         let path = format!("/user/alice/.heddle/{}/{name}", folder.name());
-        Entry {
-            path: StorePath::parse(&path).expect("absolute"),
-            kind,
-            bytes: 1,
-            modified_ms,
-        }
+        Entry { path: StorePath::parse(&path).expect("absolute"), kind, bytes: 1, modified_ms }
     }
 
     fn report(number: i32, state: proto::YarnApplicationStateProto) -> ApplicationReport {
@@ -241,9 +233,6 @@ mod tests {
         assert_eq!(choose(Folder::Bin, &bin, &known, 10).1, 1);
         assert!(names(&choose(Folder::Bin, &bin, &known, 10)).is_empty());
         let over = [report(1, Finished)];
-        assert_eq!(
-            names(&choose(Folder::Bin, &bin, &over, 10)),
-            [format!("heddle-{hash}")]
-        );
+        assert_eq!(names(&choose(Folder::Bin, &bin, &over, 10)), [format!("heddle-{hash}")]);
     }
 }

@@ -42,10 +42,8 @@ pub fn report(args: &Args, json: bool) -> Outcome {
     let run = named_or_newest(args.run.as_deref(), &args.place)?;
     let (Some(outcome), Some(view)) = (run.outcome(), run.last_view()) else {
         let short = run.file.run.short();
-        return Err(
-            Failure::new(Exit::Input, format!("run {short} has left no report"))
-                .next(format!("`heddle status {short}` shows how it stands")),
-        );
+        return Err(Failure::new(Exit::Input, format!("run {short} has left no report"))
+            .next(format!("`heddle status {short}` shows how it stands")));
     };
     if json {
         output::json(&serde_json::json!({

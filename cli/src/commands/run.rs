@@ -83,21 +83,13 @@ pub fn run(args: Args, json: bool) -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| Failure::caused(Exit::Internal, "no event queue", &error))?;
-    runtime.block_on(follow::follow(
-        &run,
-        &plan.job.spec,
-        !args.no_checkpoint,
-        json,
-    ))
+    runtime.block_on(follow::follow(&run, &plan.job.spec, !args.no_checkpoint, json))
 }
 
 fn plan(args: &Args) -> Result<Plan, Failure> {
     let id = RunId(Uuid::new_v4());
     let mut job = args.job.read(&id.short())?;
-    let given = args
-        .work_dir
-        .as_deref()
-        .or(job.spec.run.work_dir.as_deref());
+    let given = args.work_dir.as_deref().or(job.spec.run.work_dir.as_deref());
     let work_dir = runs::work_dir(given)?;
     let job_file = args.job.absolute()?;
     let mut label = id.short();
@@ -139,20 +131,8 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
         preflight::check(&job.spec, args.overwrite)?
     };
     notes.extend(parallelism_warning(&input, workers(&job.spec)));
-    let request = Request {
-        job_file,
-        label,
-        default_checkpoint_dir: job.default_checkpoint_dir,
-    };
-    Ok(Plan {
-        id,
-        job,
-        work_dir,
-        request,
-        earlier,
-        input,
-        notes,
-    })
+    let request = Request { job_file, label, default_checkpoint_dir: job.default_checkpoint_dir };
+    Ok(Plan { id, job, work_dir, request, earlier, input, notes })
 }
 
 fn dry_run(plan: &Plan, json: bool) -> Outcome {
@@ -181,14 +161,7 @@ fn dry_run(plan: &Plan, json: bool) -> Outcome {
     let tables: Vec<String> = spec
         .tables()
         .iter()
-        .map(|table| {
-            format!(
-                "{} [{} × {}]",
-                table.name,
-                words::thousands(table.rows),
-                table.cols
-            )
-        })
+        .map(|table| format!("{} [{} × {}]", table.name, words::thousands(table.rows), table.cols))
         .collect();
     let rows = [
         ("job", spec.name.clone()),
@@ -202,27 +175,14 @@ fn dry_run(plan: &Plan, json: bool) -> Outcome {
                 words::size(memory)
             ),
         ),
-        (
-            "tables",
-            format!("{} in {} shards", tables.join(", "), pservers.shards),
-        ),
+        ("tables", format!("{} in {} shards", tables.join(", "), pservers.shards)),
         ("training", effective_batch(spec)),
         ("data", data_in_words(&plan.input)),
-        (
-            "checkpoints",
-            format!("{} every {}", spec.checkpoint.dir, spec.checkpoint.every),
-        ),
+        ("checkpoints", format!("{} every {}", spec.checkpoint.dir, spec.checkpoint.every)),
         ("model", spec.output.model.to_string()),
-        (
-            "run directory",
-            runs::path_of(&plan.work_dir, plan.id.0)
-                .display()
-                .to_string(),
-        ),
+        ("run directory", runs::path_of(&plan.work_dir, plan.id.0).display().to_string()),
     ];
-    let rows: Vec<_> = rows
-        .map(|(name, value)| vec![name.to_owned(), value])
-        .into();
+    let rows: Vec<_> = rows.map(|(name, value)| vec![name.to_owned(), value]).into();
     output::line(&output::columns(&rows))?;
     Ok(Exit::Ok)
 }

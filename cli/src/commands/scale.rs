@@ -24,17 +24,11 @@ pub struct Args {
 
 pub fn scale(args: &Args, json: bool) -> Outcome {
     let (id, trainers) = meant(&args.words).ok_or_else(|| {
-        Failure::new(
-            Exit::Usage,
-            "expected an id, the word trainers, and how many",
-        )
-        .next("for example: heddle scale application_1700000000000_0001 trainers 4")
+        Failure::new(Exit::Usage, "expected an id, the word trainers, and how many")
+            .next("for example: heddle scale application_1700000000000_0001 trainers 4")
     })?;
     let operation = Operation::Scale { trainers };
-    let run = RunArgs {
-        run: id.to_owned(),
-        place: args.place.clone(),
-    };
+    let run = RunArgs { run: id.to_owned(), place: args.place.clone() };
     let named = run.named()?;
     am_client::runtime()?.block_on(async {
         match named {

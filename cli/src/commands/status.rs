@@ -127,9 +127,7 @@ async fn of_application(id: ApplicationId, json: bool) -> Outcome {
         view = left.as_ref().map(|report| report.view.clone());
     } else if known.state == Some(ApplicationState::Running) && !shown {
         // One that was just replaced does not answer; what the ResourceManager knows is told all the same.
-        view = waiting::on("the ApplicationMaster", application.view())
-            .await
-            .ok();
+        view = waiting::on("the ApplicationMaster", application.view()).await.ok();
     }
     let words = match known.diagnostics.trim() {
         "N/A" => "",
@@ -177,15 +175,10 @@ async fn on_hdfs(application: &Application) -> Result<Option<Report>, Failure> {
         application.sweep().await;
         application.last_report().await
     };
-    tokio::time::timeout(HDFS_PATIENCE, read)
-        .await
-        .unwrap_or_else(|_| {
-            let seconds = HDFS_PATIENCE.as_secs();
-            Err(Failure::new(
-                Exit::Unreachable,
-                format!("HDFS gave no answer within {seconds} s"),
-            ))
-        })
+    tokio::time::timeout(HDFS_PATIENCE, read).await.unwrap_or_else(|_| {
+        let seconds = HDFS_PATIENCE.as_secs();
+        Err(Failure::new(Exit::Unreachable, format!("HDFS gave no answer within {seconds} s")))
+    })
 }
 
 /// A job whose ApplicationMaster answers while the ResourceManager does not. Its view was printed before, but for JSON.
@@ -212,10 +205,7 @@ fn without_resource_manager(
 }
 
 fn details(view: &JobView) -> Result<(), Failure> {
-    if !matches!(
-        view.state,
-        JobState::Finished | JobState::Failed | JobState::Stopped
-    ) {
+    if !matches!(view.state, JobState::Finished | JobState::Failed | JobState::Stopped) {
         let mut line = format!(
             "{}  {} rows  {} rows/s",
             view.phase_text,
@@ -236,9 +226,7 @@ fn details(view: &JobView) -> Result<(), Failure> {
             output::line(&view.message)?;
         }
         let mut rows = vec![
-            ["slot", "state", "node", "pid", "per second", "memory"]
-                .map(str::to_owned)
-                .to_vec(),
+            ["slot", "state", "node", "pid", "per second", "memory"].map(str::to_owned).to_vec(),
         ];
         for slot in &view.slots {
             rows.push(vec![
@@ -277,11 +265,7 @@ fn details(view: &JobView) -> Result<(), Failure> {
 /// There is none.
 pub fn named_or_newest(named: Option<&str>, place: &PlaceArgs) -> Result<Run, Failure> {
     match named {
-        Some(named) => RunArgs {
-            run: named.to_owned(),
-            place: place.clone(),
-        }
-        .find(),
+        Some(named) => RunArgs { run: named.to_owned(), place: place.clone() }.find(),
         None => {
             let work_dir = runs::work_dir(place.work_dir.as_deref())?;
             runs::all(&work_dir).into_iter().next().ok_or_else(|| {

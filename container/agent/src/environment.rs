@@ -162,11 +162,7 @@ fn parsed<T: std::str::FromStr>(
     value: String,
     expected: &'static str,
 ) -> Result<T, EnvironmentError> {
-    value.parse().map_err(|_| EnvironmentError::Invalid {
-        name,
-        value,
-        expected,
-    })
+    value.parse().map_err(|_| EnvironmentError::Invalid { name, value, expected })
 }
 
 fn secret_of_file(
@@ -174,10 +170,8 @@ fn secret_of_file(
 ) -> Result<Secret, EnvironmentError> {
     let path = lookup(SECRET_FILE).ok_or(EnvironmentError::Missing(SECRET_FILE))?;
     let path = PathBuf::from(path);
-    let text = std::fs::read_to_string(&path).map_err(|source| EnvironmentError::Secret {
-        path: path.clone(),
-        source,
-    })?;
+    let text = std::fs::read_to_string(&path)
+        .map_err(|source| EnvironmentError::Secret { path: path.clone(), source })?;
     Secret::from_hex(&text).map_err(|source| EnvironmentError::SecretForm { path, source })
 }
 
@@ -227,11 +221,7 @@ mod tests {
         }
         for (wrong, value) in [(SLOT, "cook-1"), (AM, "10.0.0.1")] {
             let other = |asked| {
-                if asked == wrong {
-                    Some(value.to_owned())
-                } else {
-                    of_yarn(asked)
-                }
+                if asked == wrong { Some(value.to_owned()) } else { of_yarn(asked) }
             };
             let error = Environment::from_lookup(other, secret()).expect_err("no such form");
             assert!(error.to_string().contains(value), "{error}");
@@ -260,10 +250,7 @@ mod tests {
         let yarn = Environment::from_lookup(of_yarn, secret()).expect("whole");
         assert_eq!(yarn.host, "node-9");
         assert_eq!(yarn.container, of_run(CONTAINER_ID));
-        let AmPlace::Directory {
-            first: Some(first), ..
-        } = yarn.am
-        else {
+        let AmPlace::Directory { first: Some(first), .. } = yarn.am else {
             panic!("{:?}", yarn.am)
         };
         assert_eq!(first.attempt, Attempt(2));

@@ -26,17 +26,11 @@ const ADDRESS_BYTES_MAX: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaderError {
     #[error("cannot read the ApplicationMaster's address from {place}: {source}")]
-    File {
-        place: String,
-        source: std::io::Error,
-    },
+    File { place: String, source: std::io::Error },
     #[error("cannot read the ApplicationMaster's address from {place}: {error}")]
     Directory { place: String, error: String },
     #[error("{place}: {source}")]
-    Form {
-        place: String,
-        source: serde_json::Error,
-    },
+    Form { place: String, source: serde_json::Error },
     #[error("the ApplicationMaster's address is not known yet")]
     NotYet,
 }
@@ -49,10 +43,7 @@ pub(crate) async fn look(
     match place {
         AmPlace::File(path) => read_file(path).await,
         AmPlace::Directory { url, .. } => {
-            let failed = |error: String| LeaderError::Directory {
-                place: url.clone(),
-                error,
-            };
+            let failed = |error: String| LeaderError::Directory { place: url.clone(), error };
             let read = read_highest
                 .ok_or_else(|| failed("this program reads no directories".to_owned()))?;
             let text = tokio::time::timeout(LOOK_LIMIT, read(url.clone()))
@@ -69,20 +60,15 @@ async fn read_file(path: &Path) -> Result<AmAddress, LeaderError> {
     let place = path.display().to_string();
     let text = tokio::fs::read(path)
         .await
-        .map_err(|source| LeaderError::File {
-            place: place.clone(),
-            source,
-        })?;
+        .map_err(|source| LeaderError::File { place: place.clone(), source })?;
     parse(&text, &place)
 }
 
 /// A file that is still being written has no form yet; the next look finds it whole.
 fn parse(text: &[u8], place: &str) -> Result<AmAddress, LeaderError> {
     let text = text.get(..ADDRESS_BYTES_MAX).unwrap_or(text);
-    serde_json::from_slice(text).map_err(|source| LeaderError::Form {
-        place: place.to_owned(),
-        source,
-    })
+    serde_json::from_slice(text)
+        .map_err(|source| LeaderError::Form { place: place.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -102,13 +88,8 @@ mod tests {
     async fn found(
         answer: Result<Option<&'static str>, &'static str>,
     ) -> Result<AmAddress, String> {
-        let place = AmPlace::Directory {
-            first: None,
-            url: "hdfs:///am".to_owned(),
-        };
-        look(&place, Some(reading(answer)))
-            .await
-            .map_err(|error| error.to_string())
+        let place = AmPlace::Directory { first: None, url: "hdfs:///am".to_owned() };
+        look(&place, Some(reading(answer))).await.map_err(|error| error.to_string())
     }
 
     #[tokio::test]

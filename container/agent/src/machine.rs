@@ -206,16 +206,9 @@ impl Machine {
     }
 
     fn opened(&mut self, now: u64) -> Vec<Output> {
-        self.state = State::Connected {
-            beat_at: now + self.heartbeat_ms,
-        };
+        self.state = State::Connected { beat_at: now + self.heartbeat_ms };
         let mut outputs = vec![Output::Register];
-        outputs.extend(
-            self.unconfirmed
-                .iter()
-                .cloned()
-                .map(|line| Output::Send(Box::new(line))),
-        );
+        outputs.extend(self.unconfirmed.iter().cloned().map(|line| Output::Send(Box::new(line))));
         outputs
     }
 
@@ -235,9 +228,7 @@ impl Machine {
         if let State::Connected { .. } = self.state {
             self.look_at = now + self.look_ms;
         }
-        self.state = State::Disconnected {
-            retry_at: now + self.retry_ms,
-        };
+        self.state = State::Disconnected { retry_at: now + self.retry_ms };
         self.retry_ms = (self.retry_ms * 2).min(RETRY_MS_MAX);
         Vec::new()
     }
@@ -251,11 +242,7 @@ impl Machine {
         self.retry_ms = RETRY_MS_MIN;
         self.look_ms = LOOK_MS_MIN;
         self.look_at = now;
-        while self
-            .unconfirmed
-            .front()
-            .is_some_and(|line| line.seq <= down.heard)
-        {
+        while self.unconfirmed.front().is_some_and(|line| line.seq <= down.heard) {
             self.unconfirmed.pop_front();
         }
         match down.command {
@@ -286,10 +273,7 @@ impl Machine {
     }
 
     fn report(&mut self, report: Up) -> Vec<Output> {
-        let line = UpLine {
-            seq: self.next_seq,
-            report,
-        };
+        let line = UpLine { seq: self.next_seq, report };
         self.next_seq += 1;
         if self.unconfirmed.len() == REPORTS_MAX {
             self.unconfirmed.pop_front();
@@ -337,32 +321,17 @@ mod tests {
     use super::*;
 
     fn stepping(count: u32) -> Input {
-        Input::Report(Box::new(Up::Stepping {
-            epoch: Epoch {
-                generation: Generation(1),
-                count,
-            },
-        }))
+        Input::Report(Box::new(Up::Stepping { epoch: Epoch { generation: Generation(1), count } }))
     }
 
     fn line(attempt: u32, heard: u64, command: Option<Command>) -> Input {
-        Input::Line(Box::new(Down {
-            attempt: Attempt(attempt),
-            heard,
-            command,
-        }))
+        Input::Line(Box::new(Down { attempt: Attempt(attempt), heard, command }))
     }
 
     fn connected(now: u64) -> Machine {
         let mut machine = Machine::new(now);
-        assert!(matches!(
-            machine.on(Input::Timer, now)[..],
-            [Output::Connect]
-        ));
-        assert!(matches!(
-            machine.on(Input::Opened, now)[..],
-            [Output::Register]
-        ));
+        assert!(matches!(machine.on(Input::Timer, now)[..], [Output::Connect]));
+        assert!(matches!(machine.on(Input::Opened, now)[..], [Output::Register]));
         machine
     }
 
@@ -384,10 +353,7 @@ mod tests {
         }
         machine.on(line(1, 1, None), 2);
         machine.on(Input::Closed, 3);
-        assert!(
-            machine.on(stepping(9), 4).is_empty(),
-            "kept while there is no connection"
-        );
+        assert!(machine.on(stepping(9), 4).is_empty(), "kept while there is no connection");
         let outputs = machine.on(Input::Opened, 5);
         assert!(matches!(outputs[0], Output::Register));
         assert_eq!(sent(&outputs), [2, 3, 4]);
@@ -397,10 +363,7 @@ mod tests {
         Command::Welcome(Box::new(Welcome {
             run: RunId(uuid::Uuid::nil()),
             spec: heddle_protocol::spec::job::sample(),
-            plan: PlanFile {
-                sha256: plan.to_owned(),
-                ..PlanFile::default()
-            },
+            plan: PlanFile { sha256: plan.to_owned(), ..PlanFile::default() },
             heartbeat_ms: 1_000,
             orphan_ms: 1_000,
         }))
@@ -427,13 +390,8 @@ mod tests {
     fn a_lower_attempt_is_not_obeyed() {
         let mut machine = connected(0);
         machine.on(line(2, 0, None), 1);
-        let stop = Command::Stop {
-            reason: "zombie".into(),
-        };
-        assert!(matches!(
-            machine.on(line(1, 0, Some(stop.clone())), 2)[..],
-            [Output::Close]
-        ));
+        let stop = Command::Stop { reason: "zombie".into() };
+        assert!(matches!(machine.on(line(1, 0, Some(stop.clone())), 2)[..], [Output::Close]));
         assert!(matches!(
             machine.on(line(2, 0, Some(stop)), 3)[..],
             [Output::Exit(Exit::Stopped(_))]
@@ -451,10 +409,7 @@ mod tests {
                 .any(|output| matches!(output, Output::Exit(_)))
         );
         let outputs = machine.on(Input::Timer, 1_000 + ORPHAN_MS_DEFAULT);
-        assert!(
-            matches!(outputs[..], [Output::Exit(Exit::Orphaned { .. })]),
-            "{outputs:?}"
-        );
+        assert!(matches!(outputs[..], [Output::Exit(Exit::Orphaned { .. })]), "{outputs:?}");
     }
 
     #[test]
@@ -468,10 +423,7 @@ mod tests {
             loop {
                 now = machine.deadline();
                 let outputs = machine.on(Input::Timer, now);
-                if outputs
-                    .iter()
-                    .any(|output| matches!(output, Output::Connect))
-                {
+                if outputs.iter().any(|output| matches!(output, Output::Connect)) {
                     break;
                 }
             }
@@ -505,10 +457,7 @@ mod tests {
         let mut machine = connected(0);
         machine.on(line(1, 0, None), 100_000);
         machine.on(Input::Closed, 100_000);
-        assert_eq!(
-            looks(&mut machine, 100_000, 12_000),
-            [1_000, 2_000, 4_000, 8_000]
-        );
+        assert_eq!(looks(&mut machine, 100_000, 12_000), [1_000, 2_000, 4_000, 8_000]);
     }
 
     #[test]
@@ -531,10 +480,7 @@ mod tests {
             machine.on(Input::Found(Attempt(1)), 2).is_empty(),
             "it is the one at the other end"
         );
-        assert!(matches!(
-            machine.on(Input::Found(Attempt(2)), 3)[..],
-            [Output::Close]
-        ));
+        assert!(matches!(machine.on(Input::Found(Attempt(2)), 3)[..], [Output::Close]));
         assert!(matches!(machine.on(Input::Timer, 3)[..], [Output::Connect]));
         machine.on(Input::Opened, 4);
         assert!(
@@ -542,22 +488,14 @@ mod tests {
             "the old one answered in its place"
         );
         assert!(machine.on(Input::Found(Attempt(1)), 6).is_empty());
-        assert!(
-            machine.on(line(2, 0, None), 7).is_empty(),
-            "now it is the one that was found"
-        );
+        assert!(machine.on(line(2, 0, None), 7).is_empty(), "now it is the one that was found");
     }
 
     #[test]
     fn a_refusal_ends_it_with_its_own_code() {
         let mut machine = connected(0);
-        let refused = Command::Refused {
-            reason: "superseded".into(),
-        };
+        let refused = Command::Refused { reason: "superseded".into() };
         let outputs = machine.on(line(1, 0, Some(refused)), 1);
-        assert!(
-            matches!(&outputs[..], [Output::Exit(exit)] if exit.code() == 9),
-            "{outputs:?}"
-        );
+        assert!(matches!(&outputs[..], [Output::Exit(exit)] if exit.code() == 9), "{outputs:?}");
     }
 }

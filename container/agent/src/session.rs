@@ -103,17 +103,11 @@ impl Agent {
     /// When the system gives no thread or no event queue.
     pub fn start(environment: Environment, hooks: Hooks) -> std::io::Result<Self> {
         let (reports, queue) = mpsc::unbounded_channel();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        std::thread::Builder::new()
-            .name("control".into())
-            .spawn(move || {
-                runtime.block_on(Shell::new(environment, hooks).run(queue));
-            })?;
-        Ok(Self {
-            reporter: Reporter { reports },
-        })
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("control".into()).spawn(move || {
+            runtime.block_on(Shell::new(environment, hooks).run(queue));
+        })?;
+        Ok(Self { reporter: Reporter { reports } })
     }
 
     /// A handle to report with.
@@ -135,12 +129,7 @@ struct Lines {
 
 impl Lines {
     fn new(sender: http_body_util::channel::Sender<Bytes>) -> Self {
-        Self {
-            sender,
-            full: VecDeque::new(),
-            open: BytesMut::new(),
-            waiting_bytes: 0,
-        }
+        Self { sender, full: VecDeque::new(), open: BytesMut::new(), waiting_bytes: 0 }
     }
 
     /// Queues a line; false when too much waits and the connection is to be closed.
@@ -404,9 +393,7 @@ impl Shell {
                         task.abort();
                     }
                     let why = "the ApplicationMaster reads nothing".to_owned();
-                    let _ended = self
-                        .events
-                        .send((self.connection, ConnectionEvent::Ended(why)));
+                    let _ended = self.events.send((self.connection, ConnectionEvent::Ended(why)));
                 }
             }
             Err(error) => tracing::error!(%error, "a report cannot be written as JSON"),
@@ -450,18 +437,15 @@ async fn connect(
         socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
         open(environment, stream).await
     };
-    let (lines, mut body) = tokio::time::timeout(CONNECT_LIMIT, opening)
-        .await
-        .map_err(|_| SessionError::Slow)??;
+    let (lines, mut body) =
+        tokio::time::timeout(CONNECT_LIMIT, opening).await.map_err(|_| SessionError::Slow)??;
     let _gone = events.send((connection, ConnectionEvent::Opened(lines)));
     let mut buffer = LineBuffer::default();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else {
             continue;
         };
-        buffer
-            .push(&data)
-            .map_err(|error| SessionError::Protocol(error.to_string()))?;
+        buffer.push(&data).map_err(|error| SessionError::Protocol(error.to_string()))?;
         while let Some(line) = buffer.next_line() {
             let down: Down = serde_json::from_slice(&line)
                 .map_err(|error| SessionError::Protocol(format!("unknown command: {error}")))?;
@@ -491,10 +475,7 @@ async fn open(
         .map_err(|e| wrong(&e))?;
     let response = sender.send_request(request).await?;
     if response.status() != StatusCode::OK {
-        return Err(SessionError::Protocol(format!(
-            "hello was answered {}",
-            response.status()
-        )));
+        return Err(SessionError::Protocol(format!("hello was answered {}", response.status())));
     }
     let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
     response
@@ -517,8 +498,6 @@ async fn open(
     match response.status() {
         StatusCode::OK => Ok((Lines::new(lines), response.into_body())),
         StatusCode::UNAUTHORIZED => Err(SessionError::SecretRefused),
-        status => Err(SessionError::Protocol(format!(
-            "session was answered {status}"
-        ))),
+        status => Err(SessionError::Protocol(format!("session was answered {status}"))),
     }
 }

@@ -52,16 +52,8 @@ pub struct Payload(Content);
 #[derive(Clone, Debug)]
 enum Content {
     None,
-    Push {
-        gradient: Arc<Gradient>,
-        entry: usize,
-        keys: Range<usize>,
-        values: Range<usize>,
-    },
-    Keys {
-        keys: Arc<Vec<u32>>,
-        range: Range<usize>,
-    },
+    Push { gradient: Arc<Gradient>, entry: usize, keys: Range<usize>, values: Range<usize> },
+    Keys { keys: Arc<Vec<u32>>, range: Range<usize> },
 }
 
 impl Payload {
@@ -82,20 +74,12 @@ impl Payload {
             Rows::Keys(_) => rows.clone(),
         };
         let values = rows.start * cols..rows.end * cols;
-        Self(Content::Push {
-            gradient: Arc::clone(gradient),
-            entry,
-            keys,
-            values,
-        })
+        Self(Content::Push { gradient: Arc::clone(gradient), entry, keys, values })
     }
 
     /// A run of a pull's keys.
     pub(crate) fn keys(keys: &Arc<Vec<u32>>, range: Range<usize>) -> Self {
-        Self(Content::Keys {
-            keys: Arc::clone(keys),
-            range,
-        })
+        Self(Content::Keys { keys: Arc::clone(keys), range })
     }
 
     /// The keys, `[n]`; empty for ranges.
@@ -103,12 +87,7 @@ impl Payload {
     pub fn row_keys(&self) -> &[u32] {
         match &self.0 {
             Content::None => &[],
-            Content::Push {
-                gradient,
-                entry,
-                keys,
-                ..
-            } => match &gradient.tables[*entry].rows {
+            Content::Push { gradient, entry, keys, .. } => match &gradient.tables[*entry].rows {
                 Rows::Range(_) => &[],
                 Rows::Keys(all) => &all[keys.clone()],
             },
@@ -121,12 +100,9 @@ impl Payload {
     pub fn values(&self) -> &[f32] {
         match &self.0 {
             Content::None | Content::Keys { .. } => &[],
-            Content::Push {
-                gradient,
-                entry,
-                values,
-                ..
-            } => &gradient.tables[*entry].values[values.clone()],
+            Content::Push { gradient, entry, values, .. } => {
+                &gradient.tables[*entry].values[values.clone()]
+            }
         }
     }
 

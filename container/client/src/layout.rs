@@ -91,14 +91,8 @@ impl Layout {
     /// # Errors
     /// As [`Layout::new`].
     pub fn of(spec: &JobSpec) -> Result<Self, RequestError> {
-        let shape = |table: &TableSpec| TableShape {
-            rows: table.rows,
-            cols: table.cols,
-        };
-        Self::new(
-            spec.pservers.shards,
-            spec.tables().iter().map(shape).collect(),
-        )
+        let shape = |table: &TableSpec| TableShape { rows: table.rows, cols: table.cols };
+        Self::new(spec.pservers.shards, spec.tables().iter().map(shape).collect())
     }
 
     /// Number of shards of the job.
@@ -112,10 +106,7 @@ impl Layout {
     /// # Errors
     /// [`RequestError::Table`] when the job has no such table.
     pub fn table(&self, table: TableId) -> Result<TableShape, RequestError> {
-        self.tables
-            .get(usize::from(table.0))
-            .copied()
-            .ok_or(RequestError::Table(table))
+        self.tables.get(usize::from(table.0)).copied().ok_or(RequestError::Table(table))
     }
 
     /// Checks rows of a table: inside it, keys sorted and unique.
@@ -126,26 +117,17 @@ impl Layout {
         let shape = self.table(table)?;
         match rows {
             Rows::Range(range) if range.start > range.end || range.end > shape.rows => {
-                Err(RequestError::Rows {
-                    table,
-                    row: range.end,
-                    rows: shape.rows,
-                })
+                Err(RequestError::Rows { table, row: range.end, rows: shape.rows })
             }
             Rows::Range(_) => Ok(shape),
             Rows::Keys(keys) => {
                 if let Some(pair) = keys.windows(2).find(|pair| pair[0] >= pair[1]) {
-                    return Err(RequestError::Unsorted {
-                        table,
-                        key: pair[1],
-                    });
+                    return Err(RequestError::Unsorted { table, key: pair[1] });
                 }
                 match keys.last() {
-                    Some(&last) if u64::from(last) >= shape.rows => Err(RequestError::Rows {
-                        table,
-                        row: u64::from(last),
-                        rows: shape.rows,
-                    }),
+                    Some(&last) if u64::from(last) >= shape.rows => {
+                        Err(RequestError::Rows { table, row: u64::from(last), rows: shape.rows })
+                    }
                     _ => Ok(shape),
                 }
             }
@@ -178,11 +160,7 @@ impl Layout {
                     Rows::Range(range) => range.start + at as u64,
                     Rows::Keys(_) => 0,
                 };
-                pieces.push(Piece {
-                    shard,
-                    rows: at..next,
-                    start,
-                });
+                pieces.push(Piece { shard, rows: at..next, start });
                 at = next;
             }
         }
@@ -198,20 +176,14 @@ mod tests {
 
     fn layout(shards: u32, rows: u64, cols: u32) -> (Layout, TableShape) {
         let shape = TableShape { rows, cols };
-        (
-            Layout::new(shards, vec![shape]).expect("a sound table"),
-            shape,
-        )
+        (Layout::new(shards, vec![shape]).expect("a sound table"), shape)
     }
 
     #[test]
     fn a_row_wider_than_a_part_travels_alone() {
         let (layout, shape) = layout(1, 3, PART_VALUES_MAX as u32 + 1);
         let pieces = layout.pieces(shape, &Rows::Range(0..3));
-        assert_eq!(
-            pieces.iter().map(|p| p.rows.clone()).collect::<Vec<_>>(),
-            [0..1, 1..2, 2..3]
-        );
+        assert_eq!(pieces.iter().map(|p| p.rows.clone()).collect::<Vec<_>>(), [0..1, 1..2, 2..3]);
     }
 
     #[test]

@@ -37,10 +37,7 @@ fn run() -> RunId {
 }
 
 fn era() -> Era {
-    Era {
-        epoch: Epoch::first(Generation(1)),
-        phase: PhaseNo(0),
-    }
+    Era { epoch: Epoch::first(Generation(1)), phase: PhaseNo(0) }
 }
 
 /// Serves connections one after the other. Row `r` has the values `[r × cols + c]`, plus what was pushed. Breaks the first
@@ -103,14 +100,10 @@ fn greet(stream: &mut TcpStream) -> Option<()> {
         Hello::decode(&first[1..].try_into().expect("as long as a hello")).expect("a hello");
     assert_eq!(hello.run, run());
     let nonce = random_nonce().expect("random numbers");
-    stream
-        .write_all(&hello.server_answer(&secret(), Channel::Data, &nonce))
-        .ok()?;
+    stream.write_all(&hello.server_answer(&secret(), Channel::Data, &nonce)).ok()?;
     let mut proof = [0; PROOF_BYTES];
     stream.read_exact(&mut proof).ok()?;
-    hello
-        .check_client(&secret(), Channel::Data, &nonce, &proof)
-        .expect("the same secret");
+    hello.check_client(&secret(), Channel::Data, &nonce, &proof).expect("the same secret");
     stream.write_all(&[Verdict::Welcome as u8]).ok()
 }
 
@@ -128,10 +121,7 @@ fn read_frame(stream: &mut TcpStream) -> Option<(Header, Vec<u32>, Vec<f32>)> {
         )
     };
     let keys = words(header.key_bytes)?;
-    let values = words(header.value_bytes)?
-        .into_iter()
-        .map(f32::from_bits)
-        .collect();
+    let values = words(header.value_bytes)?.into_iter().map(f32::from_bits).collect();
     Some((header, keys, values))
 }
 
@@ -150,36 +140,23 @@ fn world(rows: u64, cols: u32, break_after: usize) -> World {
     let client = Client::start(Settings {
         layout: Layout::new(2, vec![TableShape { rows, cols }]).expect("a sound table"),
         run: run(),
-        member: Member {
-            slot: Slot::trainer(0),
-            incarnation: Incarnation(1),
-        },
+        member: Member { slot: Slot::trainer(0), incarnation: Incarnation(1) },
         secret: secret(),
         watch: None,
     })
     .expect("a thread");
     client.handle().work(
         era().epoch,
-        Phase {
-            no: PhaseNo(0),
-            sharing: Sharing::Queue,
-        },
+        Phase { no: PhaseNo(0), sharing: Sharing::Queue },
         places(endpoint),
     );
-    let world = World {
-        client,
-        seen,
-        endpoint,
-    };
+    let world = World { client, seen, endpoint };
     assert!(matches!(world.event(), Event::Begun { .. }));
     world
 }
 
 fn pserver() -> Member {
-    Member {
-        slot: Slot::pserver(0),
-        incarnation: Incarnation(1),
-    }
+    Member { slot: Slot::pserver(0), incarnation: Incarnation(1) }
 }
 
 /// A port at which nobody listens, for as long as the socket that holds it is kept.
@@ -193,36 +170,21 @@ fn closed_port() -> (socket2::Socket, SocketAddr) {
 }
 
 fn places(endpoint: SocketAddr) -> Vec<ShardPlace> {
-    (0..2)
-        .map(|s| ShardPlace {
-            shard: ShardId(s),
-            holder: pserver(),
-            endpoint,
-        })
-        .collect()
+    (0..2).map(|s| ShardPlace { shard: ShardId(s), holder: pserver(), endpoint }).collect()
 }
 
 impl World {
     fn event(&self) -> Event {
-        self.client
-            .events()
-            .recv_timeout(PATIENCE)
-            .expect("an event in time")
+        self.client.events().recv_timeout(PATIENCE).expect("an event in time")
     }
 }
 
 fn item(rows: Rows) -> PullItem {
-    PullItem {
-        table: TableId(0),
-        rows,
-        values: Vec::new(),
-    }
+    PullItem { table: TableId(0), rows, values: Vec::new() }
 }
 
 fn expected(rows: &[u64], cols: u64) -> Vec<f32> {
-    rows.iter()
-        .flat_map(|r| (0..cols).map(move |c| (r * cols + c) as f32))
-        .collect()
+    rows.iter().flat_map(|r| (0..cols).map(move |c| (r * cols + c) as f32)).collect()
 }
 
 #[test]
@@ -236,20 +198,12 @@ fn values_of_many_pieces_come_together_in_the_callers_buffer() {
         item(Rows::Range(4..4)),
     ];
     let pull = world.client.handle().pull(era(), PullAt::Now, wanted);
-    let Event::Pulled { pull: got, items } = world.event() else {
-        panic!("a pull was asked for")
-    };
+    let Event::Pulled { pull: got, items } = world.event() else { panic!("a pull was asked for") };
     assert_eq!(got, pull);
     let range: Vec<u64> = (10..rows - 5).collect();
     let keys: Vec<u64> = keys.into_iter().map(u64::from).collect();
-    assert!(
-        items[0].values == expected(&range, u64::from(cols)),
-        "the range is wrong"
-    );
-    assert!(
-        items[1].values == expected(&keys, u64::from(cols)),
-        "the keys are wrong"
-    );
+    assert!(items[0].values == expected(&range, u64::from(cols)), "the range is wrong");
+    assert!(items[1].values == expected(&keys, u64::from(cols)), "the keys are wrong");
     assert!(items[2].values.is_empty());
 }
 
@@ -259,14 +213,7 @@ fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
     let world = world(rows, cols, 5);
     let handle = world.client.handle();
     let task = TaskId(3);
-    handle.hold_task(
-        era(),
-        TaskGrant {
-            task,
-            attempt: TaskAttempt(1),
-            start: Step(0),
-        },
-    );
+    handle.hold_task(era(), TaskGrant { task, attempt: TaskAttempt(1), start: Step(0) });
     for step in 0..3 {
         let gradient = TableGradient {
             table: TableId(0),
@@ -275,9 +222,7 @@ fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
         };
         let push = StepPush {
             step: Step(step),
-            gradient: Gradient {
-                tables: vec![gradient],
-            },
+            gradient: Gradient { tables: vec![gradient] },
             rows: 1,
             end: false,
         };
@@ -306,22 +251,11 @@ fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
     assert_eq!(broken, 1);
     assert_eq!(outages, [vec![pserver()], vec![]]);
     handle.pull(era(), PullAt::Now, vec![item(Rows::Range(0..rows))]);
-    let Event::Pulled { items, .. } = world.event() else {
-        panic!("a pull was asked for")
-    };
-    let plus_three: Vec<f32> = expected(&(0..rows).collect::<Vec<_>>(), u64::from(cols))
-        .iter()
-        .map(|v| v + 3.0)
-        .collect();
-    assert!(
-        items[0].values == plus_three,
-        "a part is missing or was added twice"
-    );
-    let repeated = world
-        .seen
-        .try_iter()
-        .filter(|h| h.kind == Kind::Push)
-        .count();
+    let Event::Pulled { items, .. } = world.event() else { panic!("a pull was asked for") };
+    let plus_three: Vec<f32> =
+        expected(&(0..rows).collect::<Vec<_>>(), u64::from(cols)).iter().map(|v| v + 3.0).collect();
+    assert!(items[0].values == plus_three, "a part is missing or was added twice");
+    let repeated = world.seen.try_iter().filter(|h| h.kind == Kind::Push).count();
     assert!(repeated > 3 * 4, "parts that were not answered came again");
 }
 
@@ -330,17 +264,10 @@ fn a_port_that_refuses_is_told_at_once_and_a_new_place_is_used() {
     let world = world(10, 1, 0);
     let (_reserved, closed) = closed_port();
     let handle = world.client.handle();
-    let phase = Phase {
-        no: PhaseNo(0),
-        sharing: Sharing::Queue,
-    };
+    let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
     handle.work(era().epoch, phase, places(closed));
     handle.pull(era(), PullAt::Now, vec![item(Rows::Range(0..10))]);
-    let Event::Unreachable {
-        member,
-        refused: true,
-    } = world.event()
-    else {
+    let Event::Unreachable { member, refused: true } = world.event() else {
         panic!("nobody listens there")
     };
     assert_eq!(member, pserver());
@@ -357,9 +284,6 @@ fn a_port_that_refuses_is_told_at_once_and_a_new_place_is_used() {
 #[test]
 fn a_refused_request_comes_back_as_a_fault() {
     let world = world(10, 1, 0);
-    world
-        .client
-        .handle()
-        .pull(era(), PullAt::Now, vec![item(Rows::Keys(vec![3, 3]))]);
+    world.client.handle().pull(era(), PullAt::Now, vec![item(Rows::Keys(vec![3, 3]))]);
     assert!(matches!(world.event(), Event::Fault(_)));
 }

@@ -94,9 +94,6 @@ impl Spread {
     fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |part: usize| times[times.len() * part / 100].as_secs_f64() * 1e6;
-        Self {
-            p50: at(50),
-            p99: at(99),
-        }
+        Self { p50: at(50), p99: at(99) }
     }
 }

@@ -50,24 +50,13 @@ fn main() {
     saved_alone(bytes, dir.path());
     for (number, name) in [(1, "10,000 random rows"), (2, "1 MiB dense")] {
         let taken = take_cut(&server, number, dir.path());
-        let first = if number == 1 {
-            scattered(&mut peer)
-        } else {
-            stream(&mut peer)
-        };
-        println!(
-            "cut {number}: command to snapshot {:.0} us",
-            taken.as_secs_f64() * 1e6
-        );
+        let first = if number == 1 { scattered(&mut peer) } else { stream(&mut peer) };
+        println!("cut {number}: command to snapshot {:.0} us", taken.as_secs_f64() * 1e6);
         report(&format!("{name}, the first push after the cut"), &[first]);
         let started = Instant::now();
         let mut during = Vec::new();
         while server.reports().is_empty() {
-            during.push(if number == 1 {
-                scattered(&mut peer)
-            } else {
-                stream(&mut peer)
-            });
+            during.push(if number == 1 { scattered(&mut peer) } else { stream(&mut peer) });
         }
         wait(&server, |up| matches!(up, Up::Saved { .. }));
         let saved = started.elapsed();
@@ -77,18 +66,9 @@ fn main() {
             saved.as_secs_f64(),
             bytes as f64 / saved.as_secs_f64() / 1e9
         );
-        server.command(Command::CutEnd {
-            cut: cut(number),
-            committed: true,
-        });
+        server.command(Command::CutEnd { cut: cut(number), committed: true });
         let after: Vec<_> = (0..pushes)
-            .map(|_| {
-                if number == 1 {
-                    scattered(&mut peer)
-                } else {
-                    stream(&mut peer)
-                }
-            })
+            .map(|_| if number == 1 { scattered(&mut peer) } else { stream(&mut peer) })
             .collect();
         report(&format!("{name}, while it is kept for a rollback"), &after);
     }
@@ -159,9 +139,7 @@ impl Random {
 
     /// Distinct rows, ascending.
     fn keys(&mut self, rows: u64) -> Vec<u32> {
-        let mut keys: Vec<u32> = (0..KEYS * 11 / 10)
-            .map(|_| (self.next() % rows) as u32)
-            .collect();
+        let mut keys: Vec<u32> = (0..KEYS * 11 / 10).map(|_| (self.next() % rows) as u32).collect();
         keys.sort_unstable();
         keys.dedup();
         assert!(keys.len() >= KEYS, "few repeat among so many rows");

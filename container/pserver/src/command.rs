@@ -101,18 +101,9 @@ pub(crate) enum Input {
     /// From a data thread.
     Data(FromData),
     /// A worker has saved a shard, or not; nothing if the cut was over before.
-    Saved {
-        cut: CutId,
-        epoch: Epoch,
-        shard: ShardId,
-        result: Result<Option<ShardFile>, String>,
-    },
+    Saved { cut: CutId, epoch: Epoch, shard: ShardId, result: Result<Option<ShardFile>, String> },
     /// A worker has made a shard, or not.
-    Loaded {
-        epoch: Epoch,
-        shard: ShardId,
-        result: Result<Box<Shard>, LoadError>,
-    },
+    Loaded { epoch: Epoch, shard: ShardId, result: Result<Box<Shard>, LoadError> },
     /// The agent says that the process is to end.
     Exit(Exit),
 }

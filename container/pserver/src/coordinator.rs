@@ -64,10 +64,7 @@ impl Shown {
 
     pub(crate) fn epoch(&self) -> Epoch {
         let packed = self.epoch.load(Ordering::Relaxed);
-        Epoch {
-            generation: Generation((packed >> 32) as u32),
-            count: packed as u32,
-        }
+        Epoch { generation: Generation((packed >> 32) as u32), count: packed as u32 }
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
@@ -171,32 +168,18 @@ impl Coordinator {
         match input {
             Input::Command(command) => self.command(*command),
             Input::Data(answer) => self.answer(answer),
-            Input::Saved {
-                cut,
-                epoch,
-                shard,
-                result,
-            } => {
+            Input::Saved { cut, epoch, shard, result } => {
                 self.busy -= 1;
                 match result {
                     Ok(Some(file)) => (self.tell)(Up::Saved { cut, epoch, file }),
                     Ok(None) => tracing::info!(%cut, %shard, "saving ended with its cut"),
                     Err(error) => {
                         tracing::warn!(%cut, %shard, error, "shard not saved");
-                        (self.tell)(Up::SaveFailed {
-                            cut,
-                            epoch,
-                            shard,
-                            error,
-                        });
+                        (self.tell)(Up::SaveFailed { cut, epoch, shard, error });
                     }
                 }
             }
-            Input::Loaded {
-                epoch,
-                shard,
-                result,
-            } => {
+            Input::Loaded { epoch, shard, result } => {
                 self.busy -= 1;
                 self.loaded(epoch, shard, result);
             }
@@ -216,37 +199,22 @@ impl Coordinator {
                     std::process::exit(TOO_FEW_FILES);
                 }
                 let job = Job::new(&welcome);
-                self.shown
-                    .memory_bytes
-                    .store(job.memory_bytes, Ordering::Relaxed);
+                self.shown.memory_bytes.store(job.memory_bytes, Ordering::Relaxed);
                 self.set_job(job);
             }
-            Command::Hold {
-                epoch,
-                shards,
-                base,
-                phase,
-                step,
-            } => self.hold(epoch, shards, base, phase, step),
+            Command::Hold { epoch, shards, base, phase, step } => {
+                self.hold(epoch, shards, base, phase, step)
+            }
             Command::Begin { epoch, phase } => {
-                let report = Up::Begun {
-                    epoch,
-                    phase: phase.no,
-                };
+                let report = Up::Begun { epoch, phase: phase.no };
                 self.ask(report, None, |ask| ToData::Begin { ask, epoch, phase });
             }
             Command::Members { trainers } => {
-                self.broadcast(|| ToData::Members {
-                    trainers: trainers.clone(),
-                });
+                self.broadcast(|| ToData::Members { trainers: trainers.clone() });
             }
-            Command::Cut {
-                cut,
-                epoch,
-                phase,
-                at,
-                staging,
-            } => self.begin_cut(cut, epoch, phase, &at, staging),
+            Command::Cut { cut, epoch, phase, at, staging } => {
+                self.begin_cut(cut, epoch, phase, &at, staging)
+            }
             Command::CutEnd { cut, committed } => {
                 self.broadcast(|| ToData::CutEnd { cut, committed });
                 if self.cut.as_ref().is_some_and(|own| own.cut == cut) {
@@ -267,16 +235,8 @@ impl Coordinator {
 
     fn answer(&mut self, answer: FromData) {
         match answer {
-            FromData::Held {
-                thread,
-                epoch,
-                missing,
-            } => self.held(thread, epoch, missing),
-            FromData::Installed {
-                epoch,
-                shard,
-                result,
-            } => self.installed(epoch, shard, result),
+            FromData::Held { thread, epoch, missing } => self.held(thread, epoch, missing),
+            FromData::Installed { epoch, shard, result } => self.installed(epoch, shard, result),
             FromData::Answered(answer) => self.answered(answer),
             FromData::Report { epoch, report } => self.report(epoch, report),
         }
@@ -299,14 +259,7 @@ impl Coordinator {
     fn ask(&mut self, report: Up, cut: Option<CutId>, command: impl Fn(u64) -> ToData) {
         self.asks += 1;
         let ask = self.asks;
-        self.asked.insert(
-            ask,
-            Asked {
-                threads: self.threads.len(),
-                report: Some(report),
-                cut,
-            },
-        );
+        self.asked.insert(ask, Asked { threads: self.threads.len(), report: Some(report), cut });
         self.broadcast(|| command(ask));
     }
 

@@ -38,10 +38,8 @@ impl Hook {
     }
 
     fn parse(text: &str, member: Member) -> Self {
-        let mut hook = Self {
-            tells: text.split(',').any(|order| order == "tell:pushes"),
-            ..Self::default()
-        };
+        let mut hook =
+            Self { tells: text.split(',').any(|order| order == "tell:pushes"), ..Self::default() };
         if member.incarnation > Incarnation(1) {
             return hook;
         }
@@ -50,9 +48,7 @@ impl Hook {
                 continue;
             };
             let number = |name| {
-                words
-                    .split(':')
-                    .find_map(|word| word.strip_prefix(name)?.parse::<u64>().ok())
+                words.split(':').find_map(|word| word.strip_prefix(name)?.parse::<u64>().ok())
             };
             if number("slot=").is_none_or(|slot| slot == u64::from(member.slot.index)) {
                 hook.die_staged = number("step=");
@@ -84,8 +80,7 @@ impl Hook {
     }
 
     fn strikes(self, header: &Header) -> bool {
-        self.die_staged
-            .is_some_and(|step| header.kind == Kind::Done && header.step.0 == step)
+        self.die_staged.is_some_and(|step| header.kind == Kind::Done && header.step.0 == step)
     }
 }
 
@@ -114,11 +109,6 @@ mod tests {
         assert!(!strikes(text, member(0, 1), Kind::Done, 7));
         assert!(!strikes("", member(0, 1), Kind::Done, 0));
         assert!(!strikes("tell:pushes", member(0, 1), Kind::Done, 0));
-        assert!(!strikes(
-            "die:before-push:step=7",
-            member(0, 1),
-            Kind::Done,
-            7
-        ));
+        assert!(!strikes("die:before-push:step=7", member(0, 1), Kind::Done, 7));
     }
 }

@@ -31,10 +31,8 @@ pub(crate) fn header(config: &ShardConfig, moment: Moment, memory_bytes: u64) ->
     }];
     for section in &sections {
         if tables.last().is_none_or(|table| table.id != section.table) {
-            let optimizer = config
-                .tables
-                .get(usize::from(section.table.0))
-                .map(|table| &table.optimizer);
+            let optimizer =
+                config.tables.get(usize::from(section.table.0)).map(|table| &table.optimizer);
             tables.push(Table {
                 id: section.table,
                 name: section.name.clone(),
@@ -91,11 +89,7 @@ pub(crate) fn check(config: &ShardConfig, found: &Header) -> Result<(), String> 
         ));
     }
     if expected.tables != found.tables {
-        let differs = expected
-            .tables
-            .iter()
-            .zip(&found.tables)
-            .find(|(a, b)| a != b);
+        let differs = expected.tables.iter().zip(&found.tables).find(|(a, b)| a != b);
         return Err(match differs {
             Some((expected, found)) => format!("its table is {found:?}, expected {expected:?}"),
             None => format!(

@@ -37,10 +37,7 @@ pub(crate) enum LoadError {
     Checkpoint(#[from] CheckpointError),
     /// The manifest names no file for the shard.
     #[error("the checkpoint in {dir} has no file of shard {shard}")]
-    NoFile {
-        dir: String,
-        shard: heddle_protocol::ids::ShardId,
-    },
+    NoFile { dir: String, shard: heddle_protocol::ids::ShardId },
     #[error("{file}: {what}")]
     Other { file: String, what: String },
     #[error("{file}")]
@@ -61,10 +58,7 @@ impl LoadError {
     fn is_wrong_sum(&self) -> bool {
         matches!(
             self,
-            Self::Checkpoint(CheckpointError::Damaged {
-                damage: Damage::Sum { .. },
-                ..
-            })
+            Self::Checkpoint(CheckpointError::Damaged { damage: Damage::Sum { .. }, .. })
         )
     }
 
@@ -105,10 +99,8 @@ async fn read(config: &ShardConfig, dir: &str, file: &ShardFile) -> Result<Box<S
     let storage = heddle_storage::connect(&location).map_err(CheckpointError::from)?;
     let mut reader = ShardReader::open(&*storage, location.path(), file).await?;
     let shown = || format!("{dir}/{}", file.file);
-    layout::check(config, reader.header()).map_err(|what| LoadError::Other {
-        file: shown(),
-        what,
-    })?;
+    layout::check(config, reader.header())
+        .map_err(|what| LoadError::Other { file: shown(), what })?;
     let mut shard = Box::new(Shard::new(config));
     let mut memory = Vec::new();
     while let Some(piece) = reader.next().await? {
@@ -123,18 +115,10 @@ async fn read(config: &ShardConfig, dir: &str, file: &ShardFile) -> Result<Box<S
             Some(place) => place.copy_from_slice(&piece.data),
             None => {
                 let what = format!("section {} is longer than announced", piece.section);
-                return Err(LoadError::Other {
-                    file: shown(),
-                    what,
-                });
+                return Err(LoadError::Other { file: shown(), what });
             }
         }
     }
-    shard
-        .load_memory(&memory)
-        .map_err(|source| LoadError::Content {
-            file: shown(),
-            source,
-        })?;
+    shard.load_memory(&memory).map_err(|source| LoadError::Content { file: shown(), source })?;
     Ok(shard)
 }

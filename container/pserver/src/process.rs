@@ -44,11 +44,7 @@ pub struct Options {
 impl Default for Options {
     /// One thread, loopback, any port.
     fn default() -> Self {
-        Self {
-            threads: 1,
-            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            ports: None,
-        }
+        Self { threads: 1, host: IpAddr::V4(Ipv4Addr::LOCALHOST), ports: None }
     }
 }
 
@@ -64,21 +60,10 @@ pub fn run(environment: Environment, options: Options) -> io::Result<Exit> {
     hook.tell(&threads);
     let workers = Workers::start(&inputs)?;
     let shown = Arc::new(Shown::default());
-    let hooks = hooks(
-        &environment,
-        endpoints,
-        threads.clone(),
-        Arc::clone(&shown),
-        inputs,
-    );
+    let hooks = hooks(&environment, endpoints, threads.clone(), Arc::clone(&shown), inputs);
     let reporter = Agent::start(environment, hooks)?.reporter();
-    Ok(Coordinator::new(
-        threads,
-        workers,
-        Box::new(move |report| reporter.send(report)),
-        shown,
-    )
-    .run(&queue))
+    Ok(Coordinator::new(threads, workers, Box::new(move |report| reporter.send(report)), shown)
+        .run(&queue))
 }
 
 /// Binds and starts the data threads; tells how to reach each, by command and by socket.
@@ -107,11 +92,7 @@ fn start_thread(
     answers: &Sender<Input>,
 ) -> io::Result<DataThread> {
     let (commands, queue) = bounded(COMMANDS_MAX);
-    let thread = DataThread {
-        commands,
-        wake: Arc::new(Notify::new()),
-        counters: Arc::default(),
-    };
+    let thread = DataThread { commands, wake: Arc::new(Notify::new()), counters: Arc::default() };
     let setup = data::Setup {
         index,
         listener,
@@ -123,16 +104,14 @@ fn start_thread(
         counters: Arc::clone(&thread.counters),
         hook,
     };
-    std::thread::Builder::new()
-        .name(format!("data-{index}"))
-        .spawn(move || {
-            let _whole = Whole;
-            if let Err(error) = data::run(setup) {
-                // Without it the shards cannot be served: better gone and replaced than half alive.
-                tracing::error!(index, %error, "a data thread ended");
-                std::process::exit(10);
-            }
-        })?;
+    std::thread::Builder::new().name(format!("data-{index}")).spawn(move || {
+        let _whole = Whole;
+        if let Err(error) = data::run(setup) {
+            // Without it the shards cannot be served: better gone and replaced than half alive.
+            tracing::error!(index, %error, "a data thread ended");
+            std::process::exit(10);
+        }
+    })?;
     Ok(thread)
 }
 
@@ -209,9 +188,7 @@ fn held(threads: &[DataThread], limit: Duration) -> Result<Option<Held>, NotInTi
     let mut states: Vec<ThreadState> = Vec::new();
     for thread in threads {
         let (reply, answer) = bounded(1);
-        let asked = thread
-            .commands
-            .send_deadline(ToData::State { reply }, limit);
+        let asked = thread.commands.send_deadline(ToData::State { reply }, limit);
         asked.map_err(|_| NotInTime)?;
         thread.wake.notify_one();
         states.push(answer.recv_deadline(limit).map_err(|_| NotInTime)?);
@@ -228,11 +205,8 @@ fn held(threads: &[DataThread], limit: Duration) -> Result<Option<Held>, NotInTi
 }
 
 fn beat(threads: &[DataThread], shown: &Shown) -> Beat {
-    let mut beat = Beat {
-        rss_bytes: resident_bytes().unwrap_or(0),
-        epoch: shown.epoch(),
-        ..Beat::default()
-    };
+    let mut beat =
+        Beat { rss_bytes: resident_bytes().unwrap_or(0), epoch: shown.epoch(), ..Beat::default() };
     let mut lowest = None;
     for thread in threads {
         let (pushes, refused, position) = thread.counters.read();
@@ -243,11 +217,7 @@ fn beat(threads: &[DataThread], shown: &Shown) -> Beat {
     (beat.phase, beat.step) = lowest.unwrap_or_default();
     let limit = shown.memory_bytes();
     if limit > 0 && beat.rss_bytes > limit {
-        tracing::warn!(
-            resident = beat.rss_bytes,
-            limit,
-            "more memory in use than pservers.memory"
-        );
+        tracing::warn!(resident = beat.rss_bytes, limit, "more memory in use than pservers.memory");
     }
     beat
 }
@@ -255,9 +225,7 @@ fn beat(threads: &[DataThread], shown: &Shown) -> Beat {
 /// Memory of this process that is resident, from `VmRSS` in /proc/self/status (proc(5)).
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
@@ -270,11 +238,8 @@ mod tests {
     #[test]
     fn a_data_thread_that_is_busy_is_not_one_that_holds_nothing() {
         let (commands, queue) = bounded(COMMANDS_MAX);
-        let thread = DataThread {
-            commands,
-            wake: Arc::new(Notify::new()),
-            counters: Arc::default(),
-        };
+        let thread =
+            DataThread { commands, wake: Arc::new(Notify::new()), counters: Arc::default() };
         let soon = Duration::from_millis(20);
         assert_eq!(held(std::slice::from_ref(&thread), soon), Err(NotInTime));
         let answering = std::thread::spawn(move || {

@@ -184,11 +184,7 @@ async fn save_once(job: &SaveJob) -> Result<ShardFile, Failed> {
 
 fn memory(job: &SaveJob) -> Result<Vec<u8>, Failed> {
     let (reply, answer) = bounded(1);
-    let command = ToData::SaveMemory {
-        shard: job.config.shard,
-        cut: job.moment.cut,
-        reply,
-    };
+    let command = ToData::SaveMemory { shard: job.config.shard, cut: job.moment.cut, reply };
     job.thread.send(command).map_err(|_| Failed::Gone)?;
     Ok(answer.recv().map_err(|_| Failed::Gone)??)
 }
@@ -211,12 +207,7 @@ impl<'a> Pieces<'a> {
     fn new(job: &'a SaveJob) -> Self {
         Self {
             job,
-            sections: job
-                .config
-                .sections()
-                .iter()
-                .map(heddle_shard::Section::values)
-                .collect(),
+            sections: job.config.sections().iter().map(heddle_shard::Section::values).collect(),
             section: 0,
             at: 0,
             asked: 0,
@@ -236,11 +227,7 @@ impl<'a> Pieces<'a> {
     }
 
     fn ask(&mut self) -> Result<bool, Failed> {
-        while self
-            .sections
-            .get(self.section)
-            .is_some_and(|&values| self.at == values)
-        {
+        while self.sections.get(self.section).is_some_and(|&values| self.at == values) {
             (self.section, self.at) = (self.section + 1, 0);
         }
         let Some(&values) = self.sections.get(self.section) else {
@@ -290,17 +277,10 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_fails_in_passing_is_begun_again_and_a_refusal_is_final() {
         let unavailable = || Err(storage(Reason::Unavailable));
-        assert_eq!(
-            after(vec![unavailable(), unavailable(), Ok(7)]).await,
-            (Ok(7), 3)
-        );
+        assert_eq!(after(vec![unavailable(), unavailable(), Ok(7)]).await, (Ok(7), 3));
         let (result, tries) = after((0..TRIES + 3).map(|_| unavailable()).collect()).await;
         assert_eq!((result.is_err(), tries), (true, TRIES as usize));
-        for reason in [
-            Reason::Denied,
-            Reason::Quota(String::new()),
-            Reason::NotFound,
-        ] {
+        for reason in [Reason::Denied, Reason::Quota(String::new()), Reason::NotFound] {
             let (result, tries) = after(vec![Err(storage(reason)), Ok(1)]).await;
             assert_eq!((result.is_err(), tries), (true, 1));
         }
@@ -312,9 +292,6 @@ mod tests {
             after(vec![Err(storage(Reason::Unavailable)), Err(Failed::Gone)]).await;
         assert!(result.is_err_and(|error| error.contains("cannot write x")));
         assert_eq!(tries, 2);
-        assert_eq!(
-            after(vec![Err(Failed::Gone)]).await,
-            (Err(Failed::Gone.to_string()), 1)
-        );
+        assert_eq!(after(vec![Err(Failed::Gone)]).await, (Err(Failed::Gone.to_string()), 1));
     }
 }

@@ -53,25 +53,14 @@ impl Standalone {
     /// No port is free, or the system gives no threads.
     pub fn start(setting: Setting) -> io::Result<Self> {
         let (inputs, queue) = bounded(INPUTS_MAX);
-        let (threads, endpoints) = start_threads(
-            setting.run,
-            &setting.secret,
-            setting.options,
-            Hook::default(),
-            &inputs,
-        )?;
+        let (threads, endpoints) =
+            start_threads(setting.run, &setting.secret, setting.options, Hook::default(), &inputs)?;
         let workers = Workers::start(&inputs)?;
         // Whoever drives this takes its reports or does not care for their memory.
         let (report, reports) = unbounded();
-        let job = Job::of(
-            setting.run,
-            setting.tables,
-            setting.shards,
-            setting.copy_bytes,
-        );
-        let coordinator = std::thread::Builder::new()
-            .name("coordinator".into())
-            .spawn(move || {
+        let job = Job::of(setting.run, setting.tables, setting.shards, setting.copy_bytes);
+        let coordinator =
+            std::thread::Builder::new().name("coordinator".into()).spawn(move || {
                 let tell = Box::new(move |up| {
                     let _nobody_listens = report.send(up);
                 });
@@ -80,12 +69,7 @@ impl Standalone {
                 coordinator.set_job(job);
                 coordinator.run(&queue)
             })?;
-        Ok(Self {
-            inputs,
-            reports,
-            endpoints,
-            coordinator: Some(coordinator),
-        })
+        Ok(Self { inputs, reports, endpoints, coordinator: Some(coordinator) })
     }
 
     /// Gives a command as an ApplicationMaster would.
@@ -108,9 +92,7 @@ impl Standalone {
 
 impl Drop for Standalone {
     fn drop(&mut self) {
-        let _ended = self
-            .inputs
-            .send(Input::Exit(Exit::Stopped("dropped".into())));
+        let _ended = self.inputs.send(Input::Exit(Exit::Stopped("dropped".into())));
         if let Some(thread) = self.coordinator.take() {
             let _panicked = thread.join();
         }

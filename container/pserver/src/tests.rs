@@ -27,24 +27,15 @@ fn secret(byte: u8) -> Secret {
 }
 
 fn epoch(count: u32) -> Epoch {
-    Epoch {
-        generation: Generation(1),
-        count,
-    }
+    Epoch { generation: Generation(1), count }
 }
 
 fn cut(number: u32) -> CutId {
-    CutId {
-        generation: Generation(1),
-        number,
-    }
+    CutId { generation: Generation(1), number }
 }
 
 fn trainer(index: u32, incarnation: u32) -> Member {
-    Member {
-        slot: Slot::trainer(index),
-        incarnation: Incarnation(incarnation),
-    }
+    Member { slot: Slot::trainer(index), incarnation: Incarnation(incarnation) }
 }
 
 /// A pserver driven by hand.
@@ -82,10 +73,7 @@ impl Rig {
             tables: vec![table],
             shards,
             copy_bytes,
-            options: Options {
-                threads,
-                ..Options::default()
-            },
+            options: Options { threads, ..Options::default() },
         })
         .expect("loopback has ports");
         let endpoints = pserver.endpoints().to_vec();
@@ -112,35 +100,18 @@ impl Rig {
 
     fn hold(&self, count: u32, shards: u32, sharing: Sharing, base: Option<Base>, step: u64) {
         let shards = (0..shards).map(ShardId).collect();
-        let phase = Phase {
-            no: PhaseNo(0),
-            sharing,
-        };
-        self.command(Command::Hold {
-            epoch: epoch(count),
-            shards,
-            base,
-            phase,
-            step: Step(step),
-        });
+        let phase = Phase { no: PhaseNo(0), sharing };
+        self.command(Command::Hold { epoch: epoch(count), shards, base, phase, step: Step(step) });
     }
 
     fn members(&self, trainers: &[Member]) {
-        self.command(Command::Members {
-            trainers: trainers.to_vec(),
-        });
+        self.command(Command::Members { trainers: trainers.to_vec() });
     }
 
     fn cut(&self, number: u32, at: CutAt, staging: &std::path::Path) {
         let staging = staging.display().to_string();
         let phase = PhaseNo(0);
-        self.command(Command::Cut {
-            cut: cut(number),
-            epoch: epoch(1),
-            phase,
-            at,
-            staging,
-        });
+        self.command(Command::Cut { cut: cut(number), epoch: epoch(1), phase, at, staging });
     }
 
     fn saved(&self, shards: usize) -> BTreeMap<ShardId, ShardFile> {
@@ -159,11 +130,7 @@ impl Rig {
     /// From memory, from storage.
     fn holding(&self) -> (u32, u32) {
         self.wait(|up| match up {
-            Up::Holding {
-                from_memory,
-                from_storage,
-                ..
-            } => Some((*from_memory, *from_storage)),
+            Up::Holding { from_memory, from_storage, .. } => Some((*from_memory, *from_storage)),
             Up::HoldFailed { error, .. } => panic!("{error}"),
             _ => None,
         })
@@ -194,18 +161,12 @@ impl Peer {
         let mut answer = [0; 64];
         stream.read_exact(&mut answer).expect("an answer");
         // A wrong secret is sent on here, to see that the server notices too.
-        let proof = hello
-            .client_proof(&secret(key), Channel::Data, &answer)
-            .unwrap_or([0; 32]);
+        let proof = hello.client_proof(&secret(key), Channel::Data, &answer).unwrap_or([0; 32]);
         stream.write_all(&proof).expect("open");
         let mut verdict = [0];
         stream.read_exact(&mut verdict).expect("a verdict");
         match Verdict::from_byte(verdict[0]) {
-            Some(Verdict::Welcome) => Ok(Self {
-                stream,
-                epoch: epoch(1),
-                request: 0,
-            }),
+            Some(Verdict::Welcome) => Ok(Self { stream, epoch: epoch(1), request: 0 }),
             other => Err(other),
         }
     }
@@ -221,9 +182,7 @@ impl Peer {
     fn send(&mut self, mut header: Header, values: &[f32]) {
         header.value_bytes = 4 * values.len() as u32;
         self.stream.write_all(&header.encode()).expect("open");
-        self.stream
-            .write_all(bytemuck::cast_slice(values))
-            .expect("open");
+        self.stream.write_all(bytemuck::cast_slice(values)).expect("open");
     }
 
     fn receive(&mut self) -> (Header, Vec<f32>) {
@@ -231,9 +190,7 @@ impl Peer {
         self.stream.read_exact(&mut head).expect("a reply");
         let header = Header::decode(&head).expect("a frame");
         let mut values = vec![0.0f32; header.value_bytes as usize / 4];
-        self.stream
-            .read_exact(bytemuck::cast_slice_mut(&mut values))
-            .expect("its values");
+        self.stream.read_exact(bytemuck::cast_slice_mut(&mut values)).expect("its values");
         (header, values)
     }
 
@@ -285,28 +242,17 @@ fn values_go_from_socket_to_table_to_socket() {
 #[test]
 fn who_does_not_hold_the_secret_or_belongs_to_another_run_is_told_so() {
     let rig = Rig::start(1, 1, 10, 1, SGD);
-    let denied = |key, run| {
-        Peer::connect(rig.endpoints[0], trainer(0, 1), key, run)
-            .err()
-            .flatten()
-    };
+    let denied =
+        |key, run| Peer::connect(rig.endpoints[0], trainer(0, 1), key, run).err().flatten();
     assert_eq!(denied(2, RUN), Some(Verdict::WrongSecret));
-    assert_eq!(
-        denied(1, RunId(uuid::Uuid::from_u128(8))),
-        Some(Verdict::WrongRun)
-    );
+    assert_eq!(denied(1, RunId(uuid::Uuid::from_u128(8))), Some(Verdict::WrongRun));
     assert!(Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).is_ok());
 }
 
 #[test]
 fn a_checkpoint_is_returned_to_from_memory_and_from_storage() {
     let dir = tempfile::tempdir().expect("a directory");
-    let ftrl = Optimizer::Ftrl {
-        alpha: 0.5,
-        beta: 1.0,
-        l1: 0.0,
-        l2: 0.0,
-    };
+    let ftrl = Optimizer::Ftrl { alpha: 0.5, beta: 1.0, l1: 0.0, l2: 0.0 };
     let rows = 600_000;
     let rig = Rig::start(2, 2, rows, 1, ftrl);
     rig.members(&[trainer(0, 1)]);
@@ -328,10 +274,7 @@ fn a_checkpoint_is_returned_to_from_memory_and_from_storage() {
         peer.step(shard, 0, 0, u64::from(shard) * rows / 2, &[1.0, -3.0]);
     }
     let files = rig.saved(2);
-    rig.command(Command::CutEnd {
-        cut: cut(1),
-        committed: true,
-    });
+    rig.command(Command::CutEnd { cut: cut(1), committed: true });
     let at_cut: Vec<_> = (0..)
         .zip(&mut peers)
         .map(|(shard, peer)| peer.pull(shard, 1, u64::from(shard) * rows / 2, 3))
@@ -349,19 +292,11 @@ fn a_checkpoint_is_returned_to_from_memory_and_from_storage() {
     let went_on = further(&rig, &mut peers);
     assert_ne!(went_on, at_cut);
 
-    let base = Base {
-        cut: cut(1),
-        dir: dir.path().display().to_string(),
-        files,
-    };
+    let base = Base { cut: cut(1), dir: dir.path().display().to_string(), files };
     rig.hold(2, 2, LANES, Some(base.clone()), 1);
     assert_eq!(rig.holding(), (2, 0));
     peers.iter_mut().for_each(|peer| peer.epoch = epoch(2));
-    assert_eq!(
-        further(&rig, &mut peers),
-        went_on,
-        "the optimizer's state is back too"
-    );
+    assert_eq!(further(&rig, &mut peers), went_on, "the optimizer's state is back too");
 
     let other = Rig::start(1, 2, rows, 1, ftrl);
     other.members(&[trainer(0, 1)]);
@@ -391,11 +326,7 @@ fn a_damaged_file_is_named_and_called_corrupt() {
     let last = bytes.len() - 100;
     bytes[last] ^= 1;
     std::fs::write(&path, bytes).expect("writable");
-    let base = Base {
-        cut: cut(1),
-        dir: dir.path().display().to_string(),
-        files,
-    };
+    let base = Base { cut: cut(1), dir: dir.path().display().to_string(), files };
     let other = Rig::start(1, 1, 1000, 1, SGD);
     other.hold(1, 1, Sharing::Queue, Some(base), 0);
     let (corrupt, error) = other.wait(|up| match up {
@@ -455,9 +386,7 @@ fn a_frame_that_breaks_off_leaves_nothing() {
     let mut peer = connect();
     let header = push(&mut peer);
     peer.stream.write_all(&header.encode()).expect("open");
-    peer.stream
-        .write_all(&bytemuck::cast_slice(&values)[..150_001])
-        .expect("open");
+    peer.stream.write_all(&bytemuck::cast_slice(&values)[..150_001]).expect("open");
     drop(peer);
     let mut peer = connect();
     assert_eq!(peer.pull(0, 0, 0, 1), [0.0]);
@@ -535,24 +464,12 @@ fn the_file_shows_the_cut_whatever_is_pushed_meanwhile() {
     round(&mut peer);
     round(&mut peer);
     let files = rig.saved(1);
-    let base = Base {
-        cut: cut(1),
-        dir: dir.path().display().to_string(),
-        files,
-    };
+    let base = Base { cut: cut(1), dir: dir.path().display().to_string(), files };
     rig.hold(2, 1, Sharing::Queue, Some(base), 0);
-    assert_eq!(
-        rig.holding(),
-        (0, 1),
-        "the snapshot in memory had to make room"
-    );
+    assert_eq!(rig.holding(), (0, 1), "the snapshot in memory had to make room");
     peer.epoch = epoch(2);
     for start in (0..rows).step_by(65_536) {
-        assert!(
-            peer.pull(0, 0, start, 65_536)
-                .iter()
-                .all(|&value| value == 1.0)
-        );
+        assert!(peer.pull(0, 0, start, 65_536).iter().all(|&value| value == 1.0));
     }
     let query = peer.header(Kind::Query, 0);
     assert_eq!(peer.ask(query, &[]).0.step, Step(16));
@@ -597,9 +514,6 @@ fn a_cut_is_armed_before_any_shard_has_snapped() {
                 _ => None,
             });
         }
-        rig.command(Command::CutEnd {
-            cut: cut(number),
-            committed: false,
-        });
+        rig.command(Command::CutEnd { cut: cut(number), committed: false });
     }
 }

@@ -23,10 +23,7 @@ pub(crate) struct Throttle {
 impl Throttle {
     /// Lets through `rate` bytes a second, at least 1.
     pub(crate) fn new(rate: u64) -> Self {
-        Self {
-            rate: rate.max(1),
-            paid: Duration::ZERO,
-        }
+        Self { rate: rate.max(1), paid: Duration::ZERO }
     }
 
     /// Takes `bytes`; how long to wait before they are written. Times count from a fixed moment.
@@ -65,14 +62,8 @@ mod tests {
     #[test]
     fn a_rate_below_one_piece_a_second_still_flows() {
         let mut throttle = Throttle::new(1024);
-        assert_eq!(
-            throttle.take(512 << 10, Duration::from_secs(600)),
-            Duration::ZERO
-        );
-        assert_eq!(
-            throttle.take(512 << 10, Duration::from_secs(600)),
-            Duration::from_secs(512)
-        );
+        assert_eq!(throttle.take(512 << 10, Duration::from_secs(600)), Duration::ZERO);
+        assert_eq!(throttle.take(512 << 10, Duration::from_secs(600)), Duration::from_secs(512));
     }
 
     proptest! {

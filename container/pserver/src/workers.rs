@@ -34,9 +34,7 @@ impl Workers {
     pub(crate) fn start(results: &Sender<Input>) -> io::Result<Self> {
         let (jobs, queue) = bounded(JOBS_MAX);
         for n in 0..WORKERS {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (queue, results) = (queue.clone(), results.clone());
             let thread = std::thread::Builder::new().name(format!("worker-{n}"));
             thread.spawn(move || {
@@ -72,11 +70,7 @@ fn work(runtime: &tokio::runtime::Runtime, queue: &Receiver<Job>, results: &Send
             }
             Job::Load(job) => {
                 let result = runtime.block_on(load::load(&job));
-                Input::Loaded {
-                    epoch: job.epoch,
-                    shard: job.config.shard,
-                    result,
-                }
+                Input::Loaded { epoch: job.epoch, shard: job.config.shard, result }
             }
         };
         if results.send(result).is_err() {

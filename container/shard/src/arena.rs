@@ -18,10 +18,7 @@ impl Arena {
     /// `cells_len` zeros (a multiple of the unit) and room for copies of `copy_bytes_max` bytes.
     pub(crate) fn new(cells_len: usize, copy_bytes_max: usize) -> Self {
         debug_assert_eq!(cells_len % UNIT, 0);
-        Self {
-            cells: vec![0.0; cells_len],
-            copies: Copies::new(cells_len / UNIT, copy_bytes_max),
-        }
+        Self { cells: vec![0.0; cells_len], copies: Copies::new(cells_len / UNIT, copy_bytes_max) }
     }
 
     /// All cells.
@@ -49,8 +46,7 @@ impl Arena {
                 self.copies.make_room()?;
             }
             for unit in units(ranges) {
-                self.copies
-                    .preserve(unit, &self.cells[unit * UNIT..(unit + 1) * UNIT]);
+                self.copies.preserve(unit, &self.cells[unit * UNIT..(unit + 1) * UNIT]);
             }
         }
         Ok(&mut self.cells)
@@ -74,8 +70,7 @@ impl Arena {
             return false;
         }
         let end = at + out.len();
-        self.copies
-            .read(Which::Open, at / UNIT, &self.cells[at..end], out);
+        self.copies.read(Which::Open, at / UNIT, &self.cells[at..end], out);
         // A last unit that is only begun is read to its end by nobody: what follows is padding, or
         // the next piece, which begins there.
         self.copies.mark_saved(at / UNIT..end.div_ceil(UNIT));
@@ -111,14 +106,12 @@ impl Arena {
 /// The units that ascending ranges touch, each once.
 fn units(ranges: impl Iterator<Item = Range<usize>>) -> impl Iterator<Item = usize> {
     let mut next = 0;
-    ranges
-        .filter(|range| !range.is_empty())
-        .flat_map(move |range| {
-            let first = (range.start / UNIT).max(next);
-            let end = range.end.div_ceil(UNIT);
-            next = next.max(end);
-            first..end
-        })
+    ranges.filter(|range| !range.is_empty()).flat_map(move |range| {
+        let first = (range.start / UNIT).max(next);
+        let end = range.end.div_ceil(UNIT);
+        next = next.max(end);
+        first..end
+    })
 }
 
 #[cfg(test)]

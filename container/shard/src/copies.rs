@@ -48,12 +48,7 @@ struct Column {
 
 impl Column {
     fn new(units: usize) -> Self {
-        Self {
-            stamp: 0,
-            stamps: vec![NEVER; units],
-            slots: vec![NEVER; units],
-            copied: Vec::new(),
-        }
+        Self { stamp: 0, stamps: vec![NEVER; units], slots: vec![NEVER; units], copied: Vec::new() }
     }
 
     fn has(&self, unit: usize) -> bool {
@@ -94,9 +89,7 @@ impl Copies {
     /// For `units` units, with room for copies of `bytes_max` bytes (more than twice the units is never
     /// needed). Touches the pool's pages, so that no write after a cut has to.
     pub(crate) fn new(units: usize, bytes_max: usize) -> Self {
-        let slots = (bytes_max / (UNIT * 4))
-            .min(units.saturating_mul(2))
-            .min(SHARED as usize - 1);
+        let slots = (bytes_max / (UNIT * 4)).min(units.saturating_mul(2)).min(SHARED as usize - 1);
         // A value other than zero, since zeroed memory comes as pages that are not there yet.
         let pool = vec![f32::NAN; slots * UNIT];
         Self {
@@ -261,10 +254,7 @@ impl Copies {
         if !open && !kept {
             return;
         }
-        let slot = self
-            .free
-            .pop()
-            .expect("the arena counts what it needs against the room first");
+        let slot = self.free.pop().expect("the arena counts what it needs against the room first");
         let at = slot as usize * UNIT;
         self.pool[at..at + UNIT].copy_from_slice(content);
         if let (true, Some(column)) = (open, self.open) {

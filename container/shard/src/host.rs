@@ -92,10 +92,7 @@ impl Host {
     /// The phase served and the lowest number of job steps applied among the shards; nothing without shards.
     #[must_use]
     pub fn position(&self) -> Option<(PhaseNo, Step)> {
-        self.shards
-            .values()
-            .map(|shard| (shard.phase(), shard.step()))
-            .min()
+        self.shards.values().map(|shard| (shard.phase(), shard.step())).min()
     }
 
     /// Push frames applied or staged, and frames refused, so far.

@@ -86,10 +86,7 @@ pub(crate) type Gradient<'a> = Option<(usize, Target<'a>, &'a [f32])>;
 
 impl Lanes {
     pub(crate) fn new(step: Step, ended: Vec<bool>, tables: usize, early_bytes_max: usize) -> Self {
-        let lane = |ended| Lane {
-            ended,
-            ..Lane::default()
-        };
+        let lane = |ended| Lane { ended, ..Lane::default() };
         let mut lanes = Self {
             step,
             lanes: ended.into_iter().map(lane).collect(),
@@ -118,16 +115,12 @@ impl Lanes {
     }
 
     pub(crate) fn seen(&self) -> Seen {
-        Seen::Lanes {
-            step: self.step,
-            ended: self.lanes.iter().map(|lane| lane.ended).collect(),
-        }
+        Seen::Lanes { step: self.step, ended: self.lanes.iter().map(|lane| lane.ended).collect() }
     }
 
     /// Whether a frame of the step after this one can be on its way: the lane has done its part of this one.
     pub(crate) fn may_be_ahead(&self, lane: u32) -> bool {
-        self.lane(lane)
-            .is_some_and(|lane| lane.done && !lane.ending)
+        self.lane(lane).is_some_and(|lane| lane.done && !lane.ending)
     }
 
     /// A trainer asks where the lane stands: lower hand-outs are fenced from now on.
@@ -281,10 +274,7 @@ impl Lanes {
             let run_max = (APPLY_VALUES / rule.cols).max(1);
             while let Some((first, end)) = sums.named.run(row, run_max) {
                 let own = first * rule.cols..end * rule.cols;
-                let target = Target::Rows {
-                    first,
-                    count: end - first,
-                };
+                let target = Target::Rows { first, count: end - first };
                 let moved = match skip {
                     true => Ok(()),
                     false => rule.apply(arena, target, &sums.sums[own.clone()], rows),
@@ -333,10 +323,7 @@ impl Lanes {
 
     fn first_open(&self, from: usize) -> usize {
         let open = |lane: &Lane| !lane.ended && !lane.staged;
-        self.lanes[from..]
-            .iter()
-            .position(open)
-            .map_or(self.lanes.len(), |offset| from + offset)
+        self.lanes[from..].iter().position(open).map_or(self.lanes.len(), |offset| from + offset)
     }
 
     fn lane(&self, lane: u32) -> Option<&Lane> {
@@ -350,11 +337,7 @@ impl Early {
             Target::Rows { first, count } => EarlyRows::Range { first, count },
             Target::Keys(keys) => EarlyRows::Keys(keys.to_vec()),
         };
-        Self {
-            table,
-            rows,
-            sums: sums.to_vec(),
-        }
+        Self { table, rows, sums: sums.to_vec() }
     }
 
     fn bytes(&self) -> usize {
@@ -367,10 +350,7 @@ impl Early {
 
     fn target(&self) -> Target<'_> {
         match &self.rows {
-            EarlyRows::Range { first, count } => Target::Rows {
-                first: *first,
-                count: *count,
-            },
+            EarlyRows::Range { first, count } => Target::Rows { first: *first, count: *count },
             EarlyRows::Keys(keys) => Target::Keys(keys),
         }
     }

@@ -16,15 +16,9 @@ impl Mark {
     /// The place after `part` of `step`.
     pub(crate) fn after(step: Step, part: Part, last: bool) -> Self {
         if last {
-            Self {
-                step: step.next(),
-                part: Part(0),
-            }
+            Self { step: step.next(), part: Part(0) }
         } else {
-            Self {
-                step,
-                part: part.next(),
-            }
+            Self { step, part: part.next() }
         }
     }
 }
@@ -51,10 +45,7 @@ pub(crate) struct TaskMarks {
 
 impl TaskMarks {
     pub(crate) fn is_done(&self, task: TaskId) -> bool {
-        self.done
-            .range(..=task.0)
-            .next_back()
-            .is_some_and(|(_, &last)| task.0 <= last)
+        self.done.range(..=task.0).next_back().is_some_and(|(_, &last)| task.0 <= last)
     }
 
     /// What comes next of a task that is not done.
@@ -92,11 +83,7 @@ impl TaskMarks {
         {
             run.0 = first;
         }
-        if let Some(last) = task
-            .0
-            .checked_add(1)
-            .and_then(|next| self.done.remove(&next))
-        {
+        if let Some(last) = task.0.checked_add(1).and_then(|next| self.done.remove(&next)) {
             run.1 = last;
         }
         self.done.insert(run.0, run.1);
@@ -106,9 +93,7 @@ impl TaskMarks {
     /// Every done task, ascending.
     #[cfg(test)]
     fn done_tasks(&self) -> impl Iterator<Item = TaskId> {
-        self.done
-            .iter()
-            .flat_map(|(&first, &last)| (first..=last).map(TaskId))
+        self.done.iter().flat_map(|(&first, &last)| (first..=last).map(TaskId))
     }
 }
 

@@ -162,11 +162,7 @@ impl<'a> Input<'a> {
             let task = TaskId(self.u32()?);
             let part = Part(self.u32()?);
             let step = Step(self.u64()?);
-            if marks
-                .unfinished
-                .last_key_value()
-                .is_some_and(|(&last, _)| last >= task)
-            {
+            if marks.unfinished.last_key_value().is_some_and(|(&last, _)| last >= task) {
                 return Err(MemoryError::Malformed("tasks are not in order"));
             }
             marks.unfinished.insert(task, Mark { step, part });
@@ -174,14 +170,10 @@ impl<'a> Input<'a> {
         for _ in 0..self.u32()? {
             let (first, last) = (self.u32()?, self.u32()?);
             let apart = marks.done.last_key_value().is_none_or(|(_, &before)| {
-                before
-                    .checked_add(1)
-                    .is_some_and(|touching| touching < first)
+                before.checked_add(1).is_some_and(|touching| touching < first)
             });
             if first > last || !apart {
-                return Err(MemoryError::Malformed(
-                    "runs of done tasks are not in order",
-                ));
+                return Err(MemoryError::Malformed("runs of done tasks are not in order"));
             }
             marks.done.insert(first, last);
         }
@@ -207,33 +199,17 @@ mod tests {
         let queue = marks.prop_map(|(unfinished, done)| {
             let mut marks = TaskMarks::default();
             for (task, (step, part)) in unfinished {
-                marks.unfinished.insert(
-                    TaskId(task),
-                    Mark {
-                        step: Step(step),
-                        part: Part(part),
-                    },
-                );
+                marks.unfinished.insert(TaskId(task), Mark { step: Step(step), part: Part(part) });
             }
             for task in done {
                 marks.finish(TaskId(task));
             }
             Seen::Queue(marks)
         });
-        let lanes = (any::<u64>(), prop::collection::vec(any::<bool>(), 0..20)).prop_map(
-            |(step, ended)| Seen::Lanes {
-                step: Step(step),
-                ended,
-            },
-        );
-        (
-            any::<u32>(),
-            prop_oneof![queue, lanes, Just(Seen::ReadOnly)],
-        )
-            .prop_map(|(phase, seen)| Memory {
-                phase: PhaseNo(phase),
-                seen,
-            })
+        let lanes = (any::<u64>(), prop::collection::vec(any::<bool>(), 0..20))
+            .prop_map(|(step, ended)| Seen::Lanes { step: Step(step), ended });
+        (any::<u32>(), prop_oneof![queue, lanes, Just(Seen::ReadOnly)])
+            .prop_map(|(phase, seen)| Memory { phase: PhaseNo(phase), seen })
     }
 
     #[test]
@@ -242,10 +218,7 @@ mod tests {
         marks.advance(TaskId(7), Step(9), Part(1), false);
         marks.finish(TaskId(3));
         marks.finish(TaskId(4));
-        let memory = Memory {
-            phase: PhaseNo(2),
-            seen: Seen::Queue(marks),
-        };
+        let memory = Memory { phase: PhaseNo(2), seen: Seen::Queue(marks) };
         let mut golden = b"HDLM\x01\0\x01\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
         golden.extend(b"\x01\0\0\0\x07\0\0\0\x02\0\0\0\x09\0\0\0\0\0\0\0");
         golden.extend(b"\x01\0\0\0\x03\0\0\0\x04\0\0\0");

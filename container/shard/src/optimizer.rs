@@ -12,15 +12,8 @@ pub(crate) struct Rule {
 
 #[derive(Clone, Copy, Debug)]
 enum RuleKind {
-    Sgd {
-        rate: f32,
-    },
-    Ftrl {
-        inverse_alpha: f32,
-        beta: f32,
-        l1: f32,
-        l2: f32,
-    },
+    Sgd { rate: f32 },
+    Ftrl { inverse_alpha: f32, beta: f32, l1: f32, l2: f32 },
     Add,
 }
 
@@ -36,12 +29,7 @@ impl Rule {
     pub(crate) fn new(optimizer: &Optimizer, l2: f64) -> Self {
         let kind = match *optimizer {
             Optimizer::Sgd { rate } => RuleKind::Sgd { rate: rate as f32 },
-            Optimizer::Ftrl {
-                alpha,
-                beta,
-                l1,
-                l2,
-            } => RuleKind::Ftrl {
+            Optimizer::Ftrl { alpha, beta, l1, l2 } => RuleKind::Ftrl {
                 inverse_alpha: (1.0 / alpha) as f32,
                 beta: beta as f32,
                 l1: l1 as f32,
@@ -49,10 +37,7 @@ impl Rule {
             },
             Optimizer::Add => RuleKind::Add,
         };
-        Self {
-            kind,
-            l2: l2 as f32,
-        }
+        Self { kind, l2: l2 as f32 }
     }
 
     /// Whether the rule takes the mean over a step's records, which then must be more than none.
@@ -102,12 +87,7 @@ impl Rule {
                     *w -= rate * g;
                 }
             }
-            RuleKind::Ftrl {
-                inverse_alpha,
-                beta,
-                l1,
-                l2: pull,
-            } => {
+            RuleKind::Ftrl { inverse_alpha, beta, l1, l2: pull } => {
                 for (((w, z), n), sum) in values.iter_mut().zip(z).zip(n).zip(sums) {
                     let g = mean(*sum) + l2 * *w;
                     let square = g * g;
@@ -150,15 +130,7 @@ mod tests {
         // One coordinate in f64, as the paper writes it.
         let (alpha, beta, l1, l2) = (0.1f64, 1.0, 0.5, 0.25);
         let (mut w, mut z, mut n) = (0.0f64, 0.0f64, 0.0f64);
-        let rule = Rule::new(
-            &Optimizer::Ftrl {
-                alpha,
-                beta,
-                l1,
-                l2,
-            },
-            0.0,
-        );
+        let rule = Rule::new(&Optimizer::Ftrl { alpha, beta, l1, l2 }, 0.0);
         let (mut ws, mut zs, mut ns) = ([0.0f32], [0.0f32], [0.0f32]);
         for g in [1.0f64, -0.25, 3.0, 0.5, -2.0, 0.0, 0.125] {
             w = if z.abs() <= l1 {
@@ -176,10 +148,7 @@ mod tests {
             } else {
                 -(z - z.signum() * l1) / ((beta + n.sqrt()) / alpha + l2)
             };
-            assert!(
-                (f64::from(ws[0]) - next).abs() < 1e-5 * next.abs().max(1e-3),
-                "{ws:?} {next}"
-            );
+            assert!((f64::from(ws[0]) - next).abs() < 1e-5 * next.abs().max(1e-3), "{ws:?} {next}");
         }
         assert!(w != 0.0);
     }
@@ -191,26 +160,14 @@ mod tests {
             for sum in [1.0f32, -3.7e-3, 1e-40, f32::MAX, 0.1] {
                 let mut w = [0.0];
                 rule.apply(&mut w, &mut [], &mut [], &[sum], rows);
-                assert_eq!(
-                    w[0].to_bits(),
-                    (0.0 - sum / rows as f32).to_bits(),
-                    "{sum} of {rows}"
-                );
+                assert_eq!(w[0].to_bits(), (0.0 - sum / rows as f32).to_bits(), "{sum} of {rows}");
             }
         }
     }
 
     #[test]
     fn l1_gives_exact_zeros() {
-        let rule = Rule::new(
-            &Optimizer::Ftrl {
-                alpha: 0.1,
-                beta: 1.0,
-                l1: 10.0,
-                l2: 0.0,
-            },
-            0.0,
-        );
+        let rule = Rule::new(&Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 10.0, l2: 0.0 }, 0.0);
         let (mut w, mut z, mut n) = ([0.0], [0.0], [0.0]);
         rule.apply(&mut w, &mut z, &mut n, &[9.0], 1);
         assert_eq!((w, z, n), ([0.0], [9.0], [81.0]));

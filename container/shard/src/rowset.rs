@@ -13,10 +13,7 @@ impl RowSet {
     /// An empty set of numbers below `rows`.
     pub(crate) fn new(rows: usize) -> Self {
         let words = rows.div_ceil(64);
-        Self {
-            words: vec![0; words],
-            summary: vec![0; words.div_ceil(64)],
-        }
+        Self { words: vec![0; words], summary: vec![0; words.div_ceil(64)] }
     }
 
     /// Adds one number.

@@ -117,12 +117,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     pub(crate) fn new(conn: Conn, header: &Header, keys: &[u32], values: &[f32]) -> Self {
-        Self {
-            conn,
-            header: *header,
-            keys: keys.to_vec(),
-            values: values.to_vec(),
-        }
+        Self { conn, header: *header, keys: keys.to_vec(), values: values.to_vec() }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -210,10 +205,8 @@ impl Shard {
     /// # Errors
     /// The bytes are not one.
     pub fn load_memory(&mut self, bytes: &[u8]) -> Result<(), ContentError> {
-        let memory = Memory::decode(bytes).map_err(|source| ContentError::Memory {
-            shard: self.id,
-            source,
-        })?;
+        let memory = Memory::decode(bytes)
+            .map_err(|source| ContentError::Memory { shard: self.id, source })?;
         self.loaded = Some(memory);
         Ok(())
     }
@@ -247,18 +240,9 @@ impl Shard {
             };
             tasks = marks.unfinished.iter().map(position).collect();
             let runs = marks.done.iter();
-            done = runs
-                .map(|(&first, &last)| (TaskId(first), TaskId(last)))
-                .collect();
+            done = runs.map(|(&first, &last)| (TaskId(first), TaskId(last))).collect();
         }
-        ShardState {
-            shard: self.id,
-            phase: self.phase,
-            step,
-            ended,
-            tasks,
-            done,
-        }
+        ShardState { shard: self.id, phase: self.phase, step, ended, tasks, done }
     }
 
     pub(crate) fn phase(&self) -> PhaseNo {

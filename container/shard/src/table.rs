@@ -69,9 +69,7 @@ impl Table {
 
     /// The first cell after the table's planes, at the start of a unit.
     pub(crate) fn end(&self) -> usize {
-        self.planes
-            .last()
-            .map_or(0, |(_, plane)| plane.end.next_multiple_of(UNIT))
+        self.planes.last().map_or(0, |(_, plane)| plane.end.next_multiple_of(UNIT))
     }
 
     /// Rows of the slice.
@@ -95,18 +93,12 @@ impl Table {
         keys: &'a [u32],
     ) -> Result<Target<'a>, Status> {
         if !header.has(flags::KEYS) {
-            let end = header
-                .start
-                .checked_add(u64::from(header.count))
-                .ok_or(Status::BadRange)?;
+            let end = header.start.checked_add(u64::from(header.count)).ok_or(Status::BadRange)?;
             if header.start < self.rows.start || end > self.rows.end {
                 return Err(Status::BadRange);
             }
             let first = (header.start - self.rows.start) as usize;
-            return Ok(Target::Rows {
-                first,
-                count: header.count as usize,
-            });
+            return Ok(Target::Rows { first, count: header.count as usize });
         }
         if header.has(flags::KEYS_U64) {
             return Err(Status::Unsupported);
@@ -145,21 +137,13 @@ impl Table {
         match target {
             Target::Rows { first, count } => {
                 let own = first * cols..(first + count) * cols;
-                let touched = self
-                    .planes
-                    .iter()
-                    .map(|(_, p)| p.start + own.start..p.start + own.end);
+                let touched =
+                    self.planes.iter().map(|(_, p)| p.start + own.start..p.start + own.end);
                 let cells = arena.write(touched)?;
                 let [w, z, n] = self.split(cells);
                 let state = |plane: &mut [f32]| if plane.is_empty() { 0..0 } else { own.clone() };
                 let (z_own, n_own) = (state(z), state(n));
-                self.rule.apply(
-                    &mut w[own.clone()],
-                    &mut z[z_own],
-                    &mut n[n_own],
-                    sums,
-                    rows,
-                );
+                self.rule.apply(&mut w[own.clone()], &mut z[z_own], &mut n[n_own], sums, rows);
             }
             Target::Keys(keys) => {
                 let touched = self.planes.iter().flat_map(|(_, plane)| {
@@ -175,8 +159,7 @@ impl Table {
                     let own = at..at + cols;
                     let state = |plane: &[f32]| if plane.is_empty() { 0..0 } else { own.clone() };
                     let (z_own, n_own) = (state(z), state(n));
-                    self.rule
-                        .apply(&mut w[own], &mut z[z_own], &mut n[n_own], sums, rows);
+                    self.rule.apply(&mut w[own], &mut z[z_own], &mut n[n_own], sums, rows);
                 }
             }
         }

@@ -27,31 +27,19 @@ const ROWS: u64 = 8;
 const SGD: Optimizer = Optimizer::Sgd { rate: 1.0 };
 
 fn epoch(count: u32) -> Epoch {
-    Epoch {
-        generation: Generation(1),
-        count,
-    }
+    Epoch { generation: Generation(1), count }
 }
 
 fn cut(number: u32) -> CutId {
-    CutId {
-        generation: Generation(1),
-        number,
-    }
+    CutId { generation: Generation(1), number }
 }
 
 fn hand_out(generation: u32, count: u32) -> HandOut {
-    HandOut {
-        generation: Generation(generation),
-        count,
-    }
+    HandOut { generation: Generation(generation), count }
 }
 
 fn member(index: u32) -> Member {
-    Member {
-        slot: Slot::trainer(index),
-        incarnation: Incarnation(1),
-    }
+    Member { slot: Slot::trainer(index), incarnation: Incarnation(1) }
 }
 
 fn config(optimizer: Optimizer) -> ShardConfig {
@@ -98,21 +86,11 @@ struct At {
 
 /// The only part of a step.
 fn whole(unit: u32, step: u64) -> At {
-    At {
-        unit,
-        step,
-        part: 0,
-        last: true,
-    }
+    At { unit, step, part: 0, last: true }
 }
 
 fn part(unit: u32, step: u64, part: u32, last: bool) -> At {
-    At {
-        unit,
-        step,
-        part,
-        last,
-    }
+    At { unit, step, part, last }
 }
 
 impl Node {
@@ -171,16 +149,12 @@ impl Node {
     }
 
     fn connect(&mut self, index: u32) -> Conn {
-        self.act(|host, _, out| host.connect(member(index), out))
-            .expect("not superseded")
+        self.act(|host, _, out| host.connect(member(index), out)).expect("not superseded")
     }
 
     /// Moves to an epoch; a shard that is asked for comes with initial values. Tells whether it was.
     fn hold(&mut self, count: u32, sharing: Sharing, step: u64, base: Option<CutId>) -> bool {
-        let phase = Phase {
-            no: PhaseNo(0),
-            sharing,
-        };
+        let phase = Phase { no: PhaseNo(0), sharing };
         let shards = [ShardId(0)];
         let hold = |host: &mut Host, _, out: &mut _| {
             host.hold(epoch(count), phase, Step(step), &shards, base, out)
@@ -195,23 +169,15 @@ impl Node {
     }
 
     fn begin(&mut self, phase: u32, sharing: Sharing) {
-        let phase = Phase {
-            no: PhaseNo(phase),
-            sharing,
-        };
-        self.act(|host, _, out| host.begin(host.epoch(), phase, out))
-            .expect("this epoch");
+        let phase = Phase { no: PhaseNo(phase), sharing };
+        self.act(|host, _, out| host.begin(host.epoch(), phase, out)).expect("this epoch");
     }
 
     fn header(&self, kind: Kind, at: At) -> Header {
         let mut header = Header::new(kind, self.host.epoch());
         header.hand_out = self.hand_out;
         (header.unit, header.step, header.part) = (at.unit, Step(at.step), Part(at.part));
-        header.phase = self
-            .host
-            .states()
-            .first()
-            .map_or(PhaseNo(0), |state| state.phase);
+        header.phase = self.host.states().first().map_or(PhaseNo(0), |state| state.phase);
         header
     }
 
@@ -227,15 +193,8 @@ impl Node {
         let flow = self.host.on_frame(conn, header, keys, values, &mut out);
         assert_eq!(flow, Flow::Taken, "only full buffers make a frame wait");
         let is_answer = |effect: &Effect| match effect {
-            Effect::Reply {
-                conn: to,
-                header: reply,
-            }
-            | Effect::Values {
-                conn: to,
-                header: reply,
-                ..
-            } => {
+            Effect::Reply { conn: to, header: reply }
+            | Effect::Values { conn: to, header: reply, .. } => {
                 *to == conn
                     && reply.request == header.request
                     && reply.unit == header.unit
@@ -244,13 +203,10 @@ impl Node {
             }
             Effect::Close { .. } | Effect::Report(_) => false,
         };
-        let answer = out
-            .iter()
-            .position(is_answer)
-            .map(|at| match out.remove(at) {
-                Effect::Reply { header, .. } | Effect::Values { header, .. } => header,
-                Effect::Close { .. } | Effect::Report(_) => unreachable!("these are no answers"),
-            });
+        let answer = out.iter().position(is_answer).map(|at| match out.remove(at) {
+            Effect::Reply { header, .. } | Effect::Values { header, .. } => header,
+            Effect::Close { .. } | Effect::Report(_) => unreachable!("these are no answers"),
+        });
         self.keep(out);
         answer
     }
@@ -261,8 +217,7 @@ impl Node {
         header.flags = if at.last { flags::LAST } else { 0 };
         (header.count, header.rows) = (values.len() as u32, 1);
         header.value_bytes = 4 * values.len() as u32;
-        self.send(conn, &header, &[], values)
-            .map(|reply| reply.status)
+        self.send(conn, &header, &[], values).map(|reply| reply.status)
     }
 
     /// Pushes `values` to `keys`.
@@ -272,8 +227,7 @@ impl Node {
         (header.count, header.rows) = (keys.len() as u32, 1);
         header.key_bytes = 4 * keys.len() as u32;
         header.value_bytes = 4 * values.len() as u32;
-        self.send(conn, &header, keys, values)
-            .map(|reply| reply.status)
+        self.send(conn, &header, keys, values).map(|reply| reply.status)
     }
 
     fn done(&mut self, conn: Conn, lane: u32, step: u64) -> Option<Status> {
@@ -307,9 +261,7 @@ impl Node {
     /// Where a unit stands: step, next part, flags.
     fn query(&mut self, conn: Conn, unit: u32) -> (u64, u32, u16) {
         let header = self.header(Kind::Query, whole(unit, 0));
-        let reply = self
-            .send(conn, &header, &[], &[])
-            .expect("a query is answered at once");
+        let reply = self.send(conn, &header, &[], &[]).expect("a query is answered at once");
         assert_eq!(reply.kind, Kind::Standing);
         (reply.step.0, reply.part.0, reply.flags)
     }
@@ -355,15 +307,9 @@ impl Node {
             let mut piece = vec![0.0; of.values()];
             self.act(|host, _, _| host.save(ShardId(0), cut(number), section, 0, &mut piece))
                 .expect("the cut is open");
-            shard
-                .section_mut(section)
-                .expect("as many sections")
-                .copy_from_slice(&piece);
+            shard.section_mut(section).expect("as many sections").copy_from_slice(&piece);
         }
-        let memory = self
-            .host
-            .snapshot_memory(ShardId(0), cut(number))
-            .expect("the cut is open");
+        let memory = self.host.snapshot_memory(ShardId(0), cut(number)).expect("the cut is open");
         shard.load_memory(&memory).expect("our own bytes");
         shard
     }
@@ -371,27 +317,16 @@ impl Node {
     /// A new pserver that holds what was saved.
     fn from_saved(shard: Shard, sharing: Sharing, step: u64) -> Self {
         let mut node = Self::new(sharing);
-        let phase = Phase {
-            no: PhaseNo(0),
-            sharing,
-        };
+        let phase = Phase { no: PhaseNo(0), sharing };
         let hold = |host: &mut Host, _, out: &mut _| {
-            host.hold(
-                epoch(2),
-                phase,
-                Step(step),
-                &[ShardId(0)],
-                Some(cut(999)),
-                out,
-            )
+            host.hold(epoch(2), phase, Step(step), &[ShardId(0)], Some(cut(999)), out)
         };
         assert_eq!(
             node.act(hold).expect("a later epoch"),
             [ShardId(0)],
             "no snapshot of that cut in memory"
         );
-        node.act(|host, _, out| host.install(epoch(2), shard, out))
-            .expect("it fits");
+        node.act(|host, _, out| host.install(epoch(2), shard, out)).expect("it fits");
         node
     }
 
@@ -431,18 +366,8 @@ fn keys_and_ranges_name_the_same_rows() {
     header.flags = flags::KEYS;
     (header.count, header.key_bytes) = (2, 8);
     let mut out = Vec::new();
-    assert_eq!(
-        node.host.on_frame(conn, &header, &[0, 7], &[], &mut out),
-        Flow::Taken
-    );
-    let [
-        Effect::Values {
-            header,
-            rows: Rows::Keys(keys),
-            ..
-        },
-    ] = &out[..]
-    else {
+    assert_eq!(node.host.on_frame(conn, &header, &[0, 7], &[], &mut out), Flow::Taken);
+    let [Effect::Values { header, rows: Rows::Keys(keys), .. }] = &out[..] else {
         panic!("{out:?}")
     };
     let mut values = Vec::new();
@@ -454,45 +379,24 @@ fn keys_and_ranges_name_the_same_rows() {
 fn rows_that_are_not_here_and_unsorted_keys_are_refused_and_change_nothing() {
     let mut node = Node::asp();
     let conn = node.connect(0);
-    assert_eq!(
-        node.push(conn, whole(0, 0), &[1.0; ROWS as usize + 1]),
-        Some(Status::BadRange)
-    );
+    assert_eq!(node.push(conn, whole(0, 0), &[1.0; ROWS as usize + 1]), Some(Status::BadRange));
     for keys in [[2, 1], [1, 1], [7, 8]] {
-        assert_eq!(
-            node.push_keys(conn, whole(0, 0), &keys, &[1.0, 1.0]),
-            Some(Status::BadRange)
-        );
+        assert_eq!(node.push_keys(conn, whole(0, 0), &keys, &[1.0, 1.0]), Some(Status::BadRange));
     }
-    assert_eq!(
-        node.push_keys(conn, whole(0, 0), &[1, 2], &[1.0]),
-        Some(Status::BadLength)
-    );
-    assert_eq!(
-        (node.values(), node.query(conn, 0).0),
-        (vec![0.0; ROWS as usize], 0)
-    );
+    assert_eq!(node.push_keys(conn, whole(0, 0), &[1, 2], &[1.0]), Some(Status::BadLength));
+    assert_eq!((node.values(), node.query(conn, 0).0), (vec![0.0; ROWS as usize], 0));
 }
 
 #[test]
 fn a_gradient_that_is_not_finite_is_left_out_and_counts_as_seen() {
     let mut node = Node::asp();
     let conn = node.connect(0);
-    assert_eq!(
-        node.push(conn, whole(0, 0), &[f32::NAN]),
-        Some(Status::NotFinite)
-    );
+    assert_eq!(node.push(conn, whole(0, 0), &[f32::NAN]), Some(Status::NotFinite));
     assert_eq!((node.value(0), node.query(conn, 0).0), (0.0, 1));
     let mut node = Node::bsp(1);
     let conn = node.connect(0);
-    assert_eq!(
-        node.push(conn, part(0, 0, 0, false), &[f32::INFINITY]),
-        Some(Status::NotFinite)
-    );
-    assert_eq!(
-        node.push(conn, part(0, 0, 1, true), &[-1.0]),
-        Some(Status::Ok)
-    );
+    assert_eq!(node.push(conn, part(0, 0, 0, false), &[f32::INFINITY]), Some(Status::NotFinite));
+    assert_eq!(node.push(conn, part(0, 0, 1, true), &[-1.0]), Some(Status::Ok));
     assert_eq!(node.done(conn, 0, 0), Some(Status::Ok));
     assert_eq!(node.value(0), 1.0);
 }
@@ -501,9 +405,6 @@ fn a_gradient_that_is_not_finite_is_left_out_and_counts_as_seen() {
 fn an_evaluation_changes_nothing() {
     let mut node = Node::new(Sharing::ReadOnly);
     let conn = node.connect(0);
-    assert_eq!(
-        node.push(conn, whole(0, 0), &[1.0]),
-        Some(Status::Unsupported)
-    );
+    assert_eq!(node.push(conn, whole(0, 0), &[1.0]), Some(Status::Unsupported));
     assert_eq!(node.pull(conn, 5), Some(Status::Ok));
 }

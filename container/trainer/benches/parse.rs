@@ -76,10 +76,7 @@ fn read(text: &[u8]) -> usize {
             rows += batch.rows();
             batch.clear();
         }
-        at += FORMAT
-            .read_line(&text[at..], &mut batch)
-            .expect("the text is sound")
-            .0;
+        at += FORMAT.read_line(&text[at..], &mut batch).expect("the text is sound").0;
     }
     rows + batch.rows()
 }
@@ -124,20 +121,15 @@ fn text(rows: usize, real: bool) -> Vec<u8> {
     let mut lots = ChaCha8Rng::from_seed([7; 32]);
     let mut text = String::new();
     for _ in 0..rows {
-        let mut indices: Vec<u64> = (0..FEATURES)
-            .map(|_| lots.next_u64() % 1_000_000 + 1)
-            .collect();
+        let mut indices: Vec<u64> =
+            (0..FEATURES).map(|_| lots.next_u64() % 1_000_000 + 1).collect();
         indices.sort_unstable();
         indices.dedup();
         text.push_str(if lots.next_u64() & 1 == 0 { "0" } else { "1" });
         for index in indices {
             // Writing to a string cannot fail.
             let _ = if real {
-                write!(
-                    text,
-                    " {index}:{:.3}",
-                    (lots.next_u64() % 100_000) as f64 / 1000.0
-                )
+                write!(text, " {index}:{:.3}", (lots.next_u64() % 100_000) as f64 / 1000.0)
             } else {
                 write!(text, " {index}:1")
             };

@@ -153,12 +153,10 @@ impl Feed {
             start,
             step: 0,
         };
-        std::thread::Builder::new()
-            .name("reader".to_owned())
-            .spawn(move || {
-                // Nobody listens any more when it ends early; that is how it is told to.
-                let _ended = thread.run(tasks, &known);
-            })?;
+        std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
+            // Nobody listens any more when it ends early; that is how it is told to.
+            let _ended = thread.run(tasks, &known);
+        })?;
         Ok(Self { id, back })
     }
 
@@ -244,17 +242,11 @@ struct Thread {
 
 impl Thread {
     fn run(mut self, tasks: Vec<TaskId>, known: &BTreeMap<TaskId, u64>) -> Result<(), Abandoned> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let Ok(runtime) = runtime else {
             let error = "the system gives no event queue".to_owned();
             let task = tasks.first().copied().unwrap_or_default();
-            return self.send(FeedItem::TaskFailed {
-                task,
-                retryable: true,
-                error,
-            });
+            return self.send(FeedItem::TaskFailed { task, retryable: true, error });
         };
         for (n, task) in tasks.iter().copied().enumerate() {
             if let Some(steps) = known.get(&task)
@@ -280,11 +272,7 @@ impl Thread {
         }
         let nothing = !matches!(self.held.front(), Some(FeedItem::Step { .. }));
         self.flush(true)?;
-        if nothing {
-            self.send(FeedItem::Empty)
-        } else {
-            Ok(())
-        }
+        if nothing { self.send(FeedItem::Empty) } else { Ok(()) }
     }
 
     /// Reads one task, again from its start after a failure of storage that may pass.
@@ -343,21 +331,13 @@ impl Thread {
                 break;
             }
             self.flush(false)?;
-            self.held.push_back(FeedItem::Step {
-                step: at,
-                work,
-                end: false,
-            });
+            self.held.push_back(FeedItem::Step { step: at, work, end: false });
             at += 1;
             self.step = at;
         }
         self.step = at;
         let bad = reader.bad_records().clone();
-        self.held.push_back(FeedItem::TaskEnd {
-            task,
-            steps: at - first,
-            bad,
-        });
+        self.held.push_back(FeedItem::TaskEnd { task, steps: at - first, bad });
         Ok(())
     }
 
@@ -379,10 +359,7 @@ impl Thread {
         let runtime = openings()?;
         // What is wrong with it is found again, and reported, when its turn comes.
         let opening = self.open(task).ok()?;
-        Some(Ahead {
-            task,
-            opening: runtime.spawn(opening),
-        })
+        Some(Ahead { task, opening: runtime.spawn(opening) })
     }
 
     fn url(&self, task: TaskId) -> Option<String> {
@@ -398,17 +375,11 @@ impl Thread {
     ) -> Result<impl Future<Output = Result<TaskReader, ReadError>> + Send + use<>, ReadError> {
         let plan = Arc::clone(&self.settings.plan);
         // The ApplicationMaster names tasks of its own plan, which was checked when it was read.
-        let missing = || ReadError::Url {
-            url: format!("(no task {task} in the input plan)"),
-        };
-        let range = plan
-            .tasks(self.settings.training)
-            .get(task.0 as usize)
-            .ok_or_else(missing)?;
+        let missing = || ReadError::Url { url: format!("(no task {task} in the input plan)") };
+        let range = plan.tasks(self.settings.training).get(task.0 as usize).ok_or_else(missing)?;
         let file = plan.files.get(range.file as usize).ok_or_else(missing)?;
-        let location = Location::parse(&file.url).map_err(|_| ReadError::Url {
-            url: file.url.clone(),
-        })?;
+        let location =
+            Location::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
         let key = match &location {
             Location::Local(_) => "file".to_owned(),
             Location::Hdfs { authority, .. } => format!("hdfs {authority}"),
@@ -479,14 +450,11 @@ mod tests {
     fn settings(dir: &std::path::Path, rows: &[usize]) -> FeedSettings {
         let files = rows.iter().enumerate().map(|(file, rows)| {
             let path = dir.join(format!("{file}.libsvm"));
-            let text: String = (0..*rows)
-                .map(|row| format!("1 {}:1\n", 100 * file + row))
-                .collect();
+            let text: String =
+                (0..*rows).map(|row| format!("1 {}:1\n", 100 * file + row)).collect();
             // A blank line keeps files without records from having no task.
             std::fs::write(&path, format!("\n{text}")).expect("written");
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .build()
-                .expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             let at = StorePath::parse(path.to_str().expect("utf-8")).expect("a path");
             let entry = runtime.block_on(LocalStorage.stat(&at)).expect("is there");
             InputFile {
@@ -497,11 +465,7 @@ mod tests {
             }
         });
         FeedSettings {
-            plan: Arc::new(plan_input(
-                files.collect(),
-                vec![],
-                TaskLength::Bytes(1 << 20),
-            )),
+            plan: Arc::new(plan_input(files.collect(), vec![], TaskLength::Bytes(1 << 20))),
             training: true,
             phase: PhaseNo(0),
             format: RecordFormat {
@@ -520,10 +484,7 @@ mod tests {
     /// All that a feed says, as text: steps as `number:features`, `!` behind the last.
     fn said(settings: &FeedSettings, start: u64, known: &[(u32, u64)]) -> String {
         let tasks = (0..settings.plan.train.len() as u32).map(TaskId).collect();
-        let known = known
-            .iter()
-            .map(|(task, steps)| (TaskId(*task), *steps))
-            .collect();
+        let known = known.iter().map(|(task, steps)| (TaskId(*task), *steps)).collect();
         let (items, heard) = unbounded();
         let feed =
             Feed::start(FeedId(1), settings.clone(), tasks, start, known, items).expect("a thread");
@@ -535,11 +496,7 @@ mod tests {
                     let features: Vec<String> =
                         work.batch.indices.iter().map(u32::to_string).collect();
                     feed.give_back(work);
-                    format!(
-                        "{step}:{}{}",
-                        features.join(","),
-                        if end { "!" } else { "" }
-                    )
+                    format!("{step}:{}{}", features.join(","), if end { "!" } else { "" })
                 }
                 FeedItem::TaskEnd { task, steps, .. } => format!("end {task}={steps}"),
                 FeedItem::TaskFailed { task, error, .. } => format!("failed {task}: {error}"),
@@ -553,10 +510,7 @@ mod tests {
     fn steps_count_on_over_tasks_and_the_last_says_so() {
         let dir = tempfile::tempdir().expect("a directory");
         let settings = settings(dir.path(), &[3, 0, 2, 0]);
-        assert_eq!(
-            said(&settings, 0, &[]),
-            "0:0,1 1:2 end 0=2 end 1=0 2:200,201! end 2=1 end 3=0"
-        );
+        assert_eq!(said(&settings, 0, &[]), "0:0,1 1:2 end 0=2 end 1=0 2:200,201! end 2=1 end 3=0");
     }
 
     #[test]
@@ -590,8 +544,7 @@ mod tests {
     /// Whether this process has the file open.
     fn is_open(path: &std::path::Path) -> bool {
         let open = std::fs::read_dir("/proc/self/fd").expect("Linux");
-        open.flatten()
-            .any(|fd| std::fs::read_link(fd.path()).is_ok_and(|target| target == path))
+        open.flatten().any(|fd| std::fs::read_link(fd.path()).is_ok_and(|target| target == path))
     }
 
     #[test]
@@ -628,14 +581,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let settings = settings(dir.path(), &[50]);
         let (items, heard) = unbounded();
-        let feed = Feed::start(
-            FeedId(7),
-            settings,
-            vec![TaskId(0)],
-            0,
-            BTreeMap::new(),
-            items,
-        );
+        let feed = Feed::start(FeedId(7), settings, vec![TaskId(0)], 0, BTreeMap::new(), items);
         drop(feed.expect("a thread"));
         // The channel closes when the thread has let go of it.
         assert!(heard.iter().count() <= WORKS);

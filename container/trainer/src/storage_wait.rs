@@ -26,10 +26,7 @@ pub struct StorageWaits {
 
 impl Default for StorageWaits {
     fn default() -> Self {
-        Self {
-            readers: Arc::default(),
-            base: Instant::now(),
-        }
+        Self { readers: Arc::default(), base: Instant::now() }
     }
 }
 
@@ -64,11 +61,7 @@ impl StorageWaits {
             return None;
         }
         let text = lock(&reader.text);
-        Some(InputWait {
-            for_ms,
-            file: text.file.clone(),
-            error: text.error.clone(),
-        })
+        Some(InputWait { for_ms, file: text.file.clone(), error: text.error.clone() })
     }
 }
 
@@ -168,9 +161,7 @@ mod tests {
     fn waits(ago: Duration) -> StorageWaits {
         StorageWaits {
             readers: Arc::default(),
-            base: Instant::now()
-                .checked_sub(ago)
-                .expect("the machine runs for longer"),
+            base: Instant::now().checked_sub(ago).expect("the machine runs for longer"),
         }
     }
 

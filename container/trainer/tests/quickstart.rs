@@ -19,10 +19,7 @@ use heddle_trainer::algorithm::{Algorithm, LogisticRegression, StepWork};
 use heddle_trainer::reader::{BadPolicy, Labels, RecordFormat, TaskReader};
 
 fn wait<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread()
-        .build()
-        .expect("a runtime")
-        .block_on(future)
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
 }
 
 fn files(pattern: &heddle_protocol::spec::Location) -> Vec<InputFile> {
@@ -70,9 +67,7 @@ impl Table {
             Rows::Range(range) => (range.start as usize..range.end as usize).collect(),
             Rows::Keys(keys) => keys.iter().map(|key| *key as usize).collect(),
         };
-        rows.into_iter()
-            .flat_map(|row| row * cols..(row + 1) * cols)
-            .collect()
+        rows.into_iter().flat_map(|row| row * cols..(row + 1) * cols).collect()
     }
 
     fn apply(&mut self, rows: u32) {
@@ -86,12 +81,7 @@ impl Table {
             match self.spec.optimizer {
                 Optimizer::Add => *w += sum,
                 Optimizer::Sgd { rate } => *w -= rate as f32 * g,
-                Optimizer::Ftrl {
-                    alpha,
-                    beta,
-                    l1,
-                    l2,
-                } => {
+                Optimizer::Ftrl { alpha, beta, l1, l2 } => {
                     let (alpha, beta, l1, l2) = (alpha as f32, beta as f32, l1 as f32, l2 as f32);
                     let (z, n) = (&mut self.z[i], &mut self.n[i]);
                     let sigma = ((*n + g * g).sqrt() - n.sqrt()) / alpha;
@@ -119,9 +109,7 @@ impl Job {
     fn new(spec: JobSpec) -> Self {
         let find =
             |places: &[heddle_protocol::spec::Location]| places.iter().flat_map(files).collect();
-        let length = TaskLength::Auto {
-            workers: spec.training.lanes,
-        };
+        let length = TaskLength::Auto { workers: spec.training.lanes };
         Self {
             plan: plan_input(find(&spec.data.train), find(&spec.data.test), length),
             tables: spec.tables().into_iter().map(Table::new).collect(),
@@ -138,24 +126,14 @@ impl Job {
             labels: Labels::Required,
         };
         let file = &self.plan.files[task.file as usize];
-        wait(TaskReader::open(
-            Arc::new(LocalStorage),
-            file,
-            task,
-            format,
-            BadPolicy::Fail,
-        ))
-        .expect("opened")
+        wait(TaskReader::open(Arc::new(LocalStorage), file, task, format, BadPolicy::Fail))
+            .expect("opened")
     }
 
     fn fill(&self, pulls: &mut [heddle_client::machine::PullItem]) {
         for pull in pulls {
             let table = &self.tables[usize::from(pull.table.0)];
-            pull.values = table
-                .at(&pull.rows)
-                .into_iter()
-                .map(|at| table.values[at])
-                .collect();
+            pull.values = table.at(&pull.rows).into_iter().map(|at| table.values[at]).collect();
         }
     }
 
@@ -179,16 +157,11 @@ impl Job {
     fn collective(&mut self, no: PhaseNo) -> Summary {
         let training = &self.spec.training;
         let lanes = training.lanes;
-        let order = task_order(
-            training.seed,
-            no,
-            self.plan.train.len() as u32,
-            self.spec.data.shuffle,
-        );
+        let order =
+            task_order(training.seed, no, self.plan.train.len() as u32, self.spec.data.shuffle);
         let mut metrics: Vec<TaskMetrics> = vec![TaskMetrics::default(); lanes as usize];
-        let mut tasks: Vec<_> = (0..lanes)
-            .map(|lane| lane_tasks(&order, Lane(lane), lanes))
-            .collect();
+        let mut tasks: Vec<_> =
+            (0..lanes).map(|lane| lane_tasks(&order, Lane(lane), lanes)).collect();
         let mut readers: Vec<Option<TaskReader>> = (0..lanes).map(|_| None).collect();
         loop {
             let mut rows = 0;
@@ -245,9 +218,7 @@ impl Job {
             let kind = phase_kind(&self.spec, no).expect("below the count");
             let mut constants = self.algorithm.constants(kind);
             self.fill(&mut constants);
-            self.algorithm
-                .begin(kind, constants)
-                .expect("sound constants");
+            self.algorithm.begin(kind, constants).expect("sound constants");
             if let PhaseKind::Evaluate { .. } = kind {
                 last = self.evaluate();
             } else {
@@ -269,10 +240,7 @@ fn the_quick_start_reaches_its_quality_and_repeats_to_the_bit() {
     let spec = quickstart(&dir);
     let mut job = Job::new(spec.clone());
     let summary = job.run();
-    let (log_loss, auc) = (
-        summary.mean_loss().expect("rows"),
-        summary.auc.expect("both classes"),
-    );
+    let (log_loss, auc) = (summary.mean_loss().expect("rows"), summary.auc.expect("both classes"));
     println!(
         "log-loss {log_loss:.5} auc {:.5} ± {:.6} accuracy {:?}",
         auc.value,

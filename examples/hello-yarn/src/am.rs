@@ -22,24 +22,14 @@ pub async fn run(work: Work) -> Result<()> {
     let cluster = crate::cluster()?;
     // Our proof of being this attempt. YARN puts it into the container's credentials; it names no service.
     let credentials = Credentials::read_file(&me.token_file)?;
-    let token = credentials
-        .of_kind("YARN_AM_RM_TOKEN")
-        .next()
-        .context("no AMRM token")?;
+    let token = credentials.of_kind("YARN_AM_RM_TOKEN").next().context("no AMRM token")?;
     let mut am = ApplicationMaster::new(&cluster, token.clone());
-    am.register(Place {
-        host: me.node_host.clone(),
-        ..Place::default()
-    })
-    .await?;
+    am.register(Place { host: me.node_host.clone(), ..Place::default() }).await?;
     eprintln!("registered {}", me.attempt());
 
     // One ask for each container, so that a grant tells which one it is. A target of 1 means: hold one, and ask again
     // when it ends.
-    let kind = Ask {
-        resources: work.resources(),
-        ..Ask::default()
-    };
+    let kind = Ask { resources: work.resources(), ..Ask::default() };
     let all = 1..=i64::from(work.containers);
     for index in all.clone() {
         am.want(AskId(index), kind.clone(), 1);
@@ -62,10 +52,7 @@ pub async fn run(work: Work) -> Result<()> {
             match event {
                 Event::Allocated { ask, container } => granted.push((ask, container)),
                 Event::Completed { ask, status } => {
-                    eprintln!(
-                        "{} ended with {} {}",
-                        status.id, status.exit, status.diagnostics
-                    );
+                    eprintln!("{} ended with {} {}", status.id, status.exit, status.diagnostics);
                     match (status.exit.cause(), ask) {
                         (ExitCause::Success, Some(index)) => {
                             am.want(index, kind.clone(), 0);
@@ -81,47 +68,30 @@ pub async fn run(work: Work) -> Result<()> {
                 }
                 // We are a second attempt; the containers of the first still run.
                 Event::Recovered(container) => {
-                    let free = all
-                        .clone()
-                        .map(AskId)
-                        .find(|ask| am.counts(*ask) == Some((1, 0)));
+                    let free = all.clone().map(AskId).find(|ask| am.counts(*ask) == Some((1, 0)));
                     let adopted = free.is_some_and(|ask| am.adopt(container.id, ask));
                     eprintln!("{} recovered for {free:?}: {adopted}", container.id);
                 }
                 other => eprintln!("{other:?}"),
             }
         }
-        let contexts = granted
-            .iter()
-            .map(|(ask, _)| context(&work, *ask))
-            .collect::<Result<Vec<_>>>()?;
-        let starts: Vec<_> = granted
-            .iter()
-            .map(|(_, container)| container)
-            .zip(&contexts)
-            .collect();
+        let contexts =
+            granted.iter().map(|(ask, _)| context(&work, *ask)).collect::<Result<Vec<_>>>()?;
+        let starts: Vec<_> =
+            granted.iter().map(|(_, container)| container).zip(&contexts).collect();
         for (result, (ask, container)) in
             nodes.start_several(&starts).await.into_iter().zip(&granted)
         {
-            eprintln!(
-                "{} of {ask:?} on {}: {result:?}",
-                container.id, container.node
-            );
+            eprintln!("{} of {ask:?} on {}: {result:?}", container.id, container.node);
             if result.is_err() {
                 am.release(container.id);
             }
         }
-        let waiting = am.has_news()
-            || all
-                .clone()
-                .any(|index| am.counts(AskId(index)) == Some((1, 0)));
+        let waiting =
+            am.has_news() || all.clone().any(|index| am.counts(AskId(index)) == Some((1, 0)));
         tokio::time::sleep(if waiting { WAITING } else { WORKING }).await;
     }
-    let status = if done == work.containers {
-        FinalStatus::Succeeded
-    } else {
-        FinalStatus::Failed
-    };
+    let status = if done == work.containers { FinalStatus::Succeeded } else { FinalStatus::Failed };
     Ok(am.finish(status, &diagnostics, "").await?)
 }
 

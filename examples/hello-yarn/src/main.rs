@@ -82,23 +82,12 @@ impl Work {
 
     /// The command line of the ApplicationMaster.
     fn argv(&self) -> Vec<String> {
-        let Self {
-            containers,
-            memory,
-            vcores,
-            gpus,
-            replacements,
-            command,
-        } = self;
+        let Self { containers, memory, vcores, gpus, replacements, command } = self;
         let options = format!(
             "./hello-yarn am --containers {containers} --memory {memory} --vcores {vcores} --gpus {gpus} \
              --replacements {replacements} --"
         );
-        options
-            .split_whitespace()
-            .map(str::to_owned)
-            .chain(command.iter().cloned())
-            .collect()
+        options.split_whitespace().map(str::to_owned).chain(command.iter().cloned()).collect()
     }
 }
 
@@ -108,10 +97,7 @@ fn cluster() -> Result<Cluster> {
     let configuration = Configuration::load(environment.clone())?;
     let user = User::resolve(
         &environment,
-        configuration
-            .trimmed("hadoop.security.authentication")?
-            .as_deref()
-            == Some("kerberos"),
+        configuration.trimmed("hadoop.security.authentication")?.as_deref() == Some("kerberos"),
     )?;
     Ok(Cluster::new(&configuration, user)?)
 }
@@ -120,11 +106,7 @@ fn cluster() -> Result<Cluster> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Submit {
-            queue,
-            attempts,
-            work,
-        } => submit(queue, attempts, work).await,
+        Command::Submit { queue, attempts, work } => submit(queue, attempts, work).await,
         Command::Am(work) => am::run(work).await,
     };
     match result {
@@ -141,10 +123,7 @@ async fn submit(queue: String, attempts: u32, work: Work) -> Result<()> {
     let client = Client::new(&cluster);
     let new = client.new_application().await?;
     // The ResourceManager would drop a resource type that it does not know, without a word.
-    client
-        .resource_types()
-        .await?
-        .check(&work.resources(), &new.maximum)?;
+    client.resource_types().await?.check(&work.resources(), &new.maximum)?;
 
     let context = LaunchContext::new(&work.argv())?
         .env("HADOOP_USER_NAME", &cluster.user().effective)?
@@ -163,11 +142,7 @@ async fn submit(queue: String, attempts: u32, work: Work) -> Result<()> {
     let mut seen = None;
     loop {
         if seen != report.state {
-            eprintln!(
-                "{:?} {}",
-                report.state.context("an unknown state")?,
-                report.tracking_url
-            );
+            eprintln!("{:?} {}", report.state.context("an unknown state")?, report.tracking_url);
             seen = report.state;
         }
         if report.state.is_some_and(ApplicationState::is_final) {
@@ -182,12 +157,7 @@ async fn submit(queue: String, attempts: u32, work: Work) -> Result<()> {
         };
     }
     let succeeded = report.final_status == heddle_yarn::client::FinalApplicationStatus::Succeeded;
-    ensure!(
-        succeeded,
-        "{:?}: {}",
-        report.final_status,
-        report.diagnostics
-    );
+    ensure!(succeeded, "{:?}: {}", report.final_status, report.diagnostics);
     Ok(())
 }
 

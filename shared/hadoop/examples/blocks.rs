@@ -25,49 +25,27 @@ async fn main() -> Result<(), Box<dyn Error>> {
         names = names.with_name_service(logical);
     }
     let credentials = Credentials::of_environment(&configuration)?;
-    let token = credentials
-        .for_service(kind::HDFS_DELEGATION, &names)
-        .cloned();
+    let token = credentials.for_service(kind::HDFS_DELEGATION, &names).cloned();
     let policy = SecurityPolicy::of(&configuration)?;
     let user = User::resolve(configuration.environment(), policy.required)?;
 
     let client = RpcClient::new(RpcOptions::of(&configuration)?);
-    let login = Login {
-        user,
-        token,
-        policy,
-    };
+    let login = Login { user, token, policy };
     let namenode = NameNode::new(&client, service.servers, login, Duration::from_secs(10));
 
     println!("{:?}", namenode.content_summary(&path).await?);
     println!("{:?}", namenode.quota_usage(&path).await?);
-    let Some(file) = namenode
-        .block_locations(&path, 0, i64::MAX.cast_unsigned())
-        .await?
-    else {
+    let Some(file) = namenode.block_locations(&path, 0, i64::MAX.cast_unsigned()).await? else {
         return Err(format!("{path} does not exist").into());
     };
-    println!(
-        "{} bytes{}",
-        file.length,
-        if file.is_open {
-            ", still being written"
-        } else {
-            ""
-        }
-    );
+    println!("{} bytes{}", file.length, if file.is_open { ", still being written" } else { "" });
     for block in file.blocks {
         let hosts: Vec<_> = block
             .replicas
             .iter()
             .map(|node| format!("{}:{} {}", node.host, node.port, node.rack))
             .collect();
-        println!(
-            "{:>12} +{:<10} {}",
-            block.offset,
-            block.length,
-            hosts.join(", ")
-        );
+        println!("{:>12} +{:<10} {}", block.offset, block.length, hosts.join(", "));
     }
     Ok(())
 }

@@ -27,21 +27,14 @@ fn main() -> Result<(), Box<dyn Error>> {
                 includes.push(arguments.next().ok_or("--include needs a folder")?.into())
             }
             "--extern" => {
-                let pair = arguments
-                    .next()
-                    .ok_or("--extern needs .package=::rust::path")?;
-                let (package, path) = pair
-                    .split_once('=')
-                    .ok_or("--extern needs .package=::rust::path")?;
+                let pair = arguments.next().ok_or("--extern needs .package=::rust::path")?;
+                let (package, path) =
+                    pair.split_once('=').ok_or("--extern needs .package=::rust::path")?;
                 config.extern_path(package, path);
             }
             "--skip-debug" => {
                 // Collected, because each call of `skip_debug` forgets the one before.
-                secret.push(
-                    arguments
-                        .next()
-                        .ok_or("--skip-debug needs .package.Message")?,
-                );
+                secret.push(arguments.next().ok_or("--skip-debug needs .package.Message")?);
             }
             _ => folders.push(argument.into()),
         }
@@ -56,10 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(proto_dir)? {
         let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "proto")
-        {
+        if path.extension().is_some_and(|extension| extension == "proto") {
             files.push(path);
         }
     }
@@ -81,12 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let requests = descriptors
         .file
         .into_iter()
-        .map(|file| {
-            (
-                prost_build::Module::from_protobuf_package_name(file.package()),
-                file,
-            )
-        })
+        .map(|file| (prost_build::Module::from_protobuf_package_name(file.package()), file))
         .collect();
     for (module, code) in config.generate(requests)? {
         if !own.contains(&module) {

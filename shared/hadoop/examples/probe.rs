@@ -28,9 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let policy = SecurityPolicy::of(&configuration)?;
     let user = User::resolve(configuration.environment(), policy.required)?;
     let credentials = Credentials::of_environment(&configuration)?;
-    let names = ServiceNames::new()
-        .with_servers(std::slice::from_ref(&server))
-        .await;
+    let names = ServiceNames::new().with_servers(std::slice::from_ref(&server)).await;
     let mut tokens = credentials.tokens().map(|(_, token)| token);
     let token = tokens.find(|token| names.matches(token.service())).cloned();
     println!(
@@ -40,21 +38,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
 
     let client = RpcClient::new(RpcOptions::of(&configuration)?);
-    let proxy = client.proxy(
-        protocol,
-        [server],
-        Login {
-            user,
-            token,
-            policy,
-        },
-    );
+    let proxy = client.proxy(protocol, [server], Login { user, token, policy });
     for _ in 0..3 {
         let started = Instant::now();
         // `()` is a message without fields: it sends nothing and skips all that comes.
-        let reply: Result<(), _> = proxy
-            .call(method, &(), CallOptions::once(Duration::from_secs(10)))
-            .await;
+        let reply: Result<(), _> =
+            proxy.call(method, &(), CallOptions::once(Duration::from_secs(10))).await;
         let took = started.elapsed();
         match reply {
             Ok(()) => println!("{method} answered in {took:?}"),

@@ -19,10 +19,7 @@ pub struct AddressError(String);
 impl HostPort {
     /// An address from its parts.
     pub fn new(host: impl AsRef<str>, port: u16) -> Self {
-        Self {
-            host: host.as_ref().to_ascii_lowercase(),
-            port,
-        }
+        Self { host: host.as_ref().to_ascii_lowercase(), port }
     }
 
     /// Reads `host:port`, or `host` with a default port. IPv6 addresses stand in brackets.
@@ -103,9 +100,7 @@ mod tests {
             ("hdfs://nn:1", None, None),
             ("[::1]x", Some(1), None),
         ] {
-            let parsed = HostPort::parse(text, default)
-                .ok()
-                .map(|address| address.to_string());
+            let parsed = HostPort::parse(text, default).ok().map(|address| address.to_string());
             assert_eq!(parsed.as_deref(), expected, "{text}");
         }
     }

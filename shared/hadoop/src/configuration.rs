@@ -82,11 +82,7 @@ impl Configuration {
 
     /// Nothing at all, not even defaults.
     pub fn empty(environment: Environment) -> Self {
-        Self {
-            environment,
-            properties: BTreeMap::new(),
-            notes: Vec::new(),
-        }
+        Self { environment, properties: BTreeMap::new(), notes: Vec::new() }
     }
 
     /// Reads one more file over what is there; `Ok(false)` when it does not exist.
@@ -106,10 +102,7 @@ impl Configuration {
             return Ok(false);
         };
         for entry in entries {
-            let origin = Origin::File {
-                path: entry.file,
-                line: entry.line,
-            };
+            let origin = Origin::File { path: entry.file, line: entry.line };
             self.put(&entry.name, entry.value, entry.is_final, origin);
         }
         self.notes.push(Note::Read(path.to_owned()));
@@ -118,14 +111,8 @@ impl Configuration {
 
     /// Sets a value from outside any file; it wins over all files, final ones too. `who` is shown as its origin.
     pub fn set(&mut self, key: &str, value: impl Into<String>, who: &str) {
-        let property = self
-            .properties
-            .entry(present_name(java_key(key)).to_owned())
-            .or_default();
-        property.replace(Setting {
-            raw: value.into(),
-            origin: Origin::Override(who.into()),
-        });
+        let property = self.properties.entry(present_name(java_key(key)).to_owned()).or_default();
+        property.replace(Setting { raw: value.into(), origin: Origin::Override(who.into()) });
     }
 
     /// The value, expanded. `Ok(None)` when the key has none.
@@ -150,10 +137,7 @@ impl Configuration {
     /// # Errors
     /// When its variables go in a circle.
     pub fn boolean(&self, key: &str, default: bool) -> Result<bool, ValueError> {
-        Ok(self
-            .with(key, |text| Ok(values::boolean(text)))?
-            .flatten()
-            .unwrap_or(default))
+        Ok(self.with(key, |text| Ok(values::boolean(text)))?.flatten().unwrap_or(default))
     }
 
     /// A whole number, decimal or `0x…`.
@@ -169,11 +153,7 @@ impl Configuration {
     /// # Errors
     /// When the value is none.
     pub fn decimal(&self, key: &str, default: f64) -> Result<f64, ValueError> {
-        let parse = |text: &str| {
-            xml::java_trim(text)
-                .parse()
-                .map_err(|_| ValueProblem::Decimal)
-        };
+        let parse = |text: &str| xml::java_trim(text).parse().map_err(|_| ValueProblem::Decimal);
         Ok(self.with(key, parse)?.unwrap_or(default))
     }
 
@@ -187,9 +167,7 @@ impl Configuration {
         unit: TimeUnit,
         default: Duration,
     ) -> Result<Duration, ValueError> {
-        Ok(self
-            .with(key, |text| values::duration(text, unit))?
-            .unwrap_or(default))
+        Ok(self.with(key, |text| values::duration(text, unit))?.unwrap_or(default))
     }
 
     /// A size in bytes; `64m` is 64 MiB.
@@ -205,9 +183,7 @@ impl Configuration {
     /// # Errors
     /// When its variables go in a circle.
     pub fn list(&self, key: &str) -> Result<Vec<String>, ValueError> {
-        Ok(self
-            .with(key, |text| Ok(values::list(text)))?
-            .unwrap_or_default())
+        Ok(self.with(key, |text| Ok(values::list(text)))?.unwrap_or_default())
     }
 
     /// An address; `Ok(None)` when the key has no value.
@@ -221,9 +197,9 @@ impl Configuration {
     ) -> Result<Option<HostPort>, ValueError> {
         let parse = |text: &str| match xml::java_trim(text) {
             "" => Ok(None),
-            text => HostPort::parse(text, default_port)
-                .map(Some)
-                .map_err(|_| ValueProblem::Address),
+            text => {
+                HostPort::parse(text, default_port).map(Some).map_err(|_| ValueProblem::Address)
+            }
         };
         Ok(self.with(key, parse)?.flatten())
     }
@@ -274,15 +250,10 @@ impl Configuration {
     /// The error for a value of `key` that a caller cannot use, for readers of its own.
     pub fn value_error(&self, key: &str, problem: ValueProblem) -> ValueError {
         let key = present_name(java_key(key));
-        let setting = self
-            .properties
-            .get(key)
-            .and_then(|property| property.setting.as_ref());
+        let setting = self.properties.get(key).and_then(|property| property.setting.as_ref());
         ValueError {
             key: key.to_owned(),
-            value: setting
-                .map(|setting| setting.raw.clone())
-                .unwrap_or_default(),
+            value: setting.map(|setting| setting.raw.clone()).unwrap_or_default(),
             origin: setting.map_or_else(
                 || Origin::Override("not set".into()),
                 |setting| setting.origin.clone(),
@@ -298,10 +269,7 @@ impl Configuration {
         read: impl FnOnce(&str) -> Result<T, ValueProblem>,
     ) -> Result<Option<T>, ValueError> {
         let key = present_name(java_key(key));
-        let Some(setting) = self
-            .properties
-            .get(key)
-            .and_then(|property| property.setting.as_ref())
+        let Some(setting) = self.properties.get(key).and_then(|property| property.setting.as_ref())
         else {
             return Ok(None);
         };
@@ -313,9 +281,7 @@ impl Configuration {
         };
         let value = expand::expand(&setting.raw, &|name| self.variable(name))
             .map_err(|cause| error(&setting.raw, ValueProblem::Expand(cause)))?;
-        read(&value)
-            .map(Some)
-            .map_err(|problem| error(&value, problem))
+        read(&value).map(Some).map_err(|problem| error(&value, problem))
     }
 
     /// A variable's value: environment or system property first, then another key as written.
@@ -351,10 +317,7 @@ impl Configuration {
                     if let (Ok(first), Ok(second)) = (first, second)
                         && first != second
                     {
-                        self.notes.push(Note::Differs {
-                            used: used.clone(),
-                            ignored: path,
-                        });
+                        self.notes.push(Note::Differs { used: used.clone(), ignored: path });
                     }
                 }
             }
@@ -367,15 +330,9 @@ impl Configuration {
 
     /// One entry of a file, as `Configuration.loadProperty` takes it.
     fn put(&mut self, name: &str, value: Option<String>, is_final: bool, origin: Origin) {
-        let property = self
-            .properties
-            .entry(present_name(name).to_owned())
-            .or_default();
+        let property = self.properties.entry(present_name(name).to_owned()).or_default();
         if let Some(raw) = value {
-            let setting = Setting {
-                raw,
-                origin: origin.clone(),
-            };
+            let setting = Setting { raw, origin: origin.clone() };
             if property.sealed.is_some() {
                 property.refused.push(setting);
             } else {

@@ -134,10 +134,7 @@ impl NameNode {
         login: Login,
         timeout: Duration,
     ) -> Self {
-        Self {
-            proxy: client.proxy(Self::PROTOCOL, servers, login),
-            timeout,
-        }
+        Self { proxy: client.proxy(Self::PROTOCOL, servers, login), timeout }
     }
 
     /// Blocks of `path` that overlap `length` bytes from `offset` on; `None` when there is no such file.
@@ -150,11 +147,7 @@ impl NameNode {
         offset: u64,
         length: u64,
     ) -> Result<Option<FileBlocks>, RpcError> {
-        let request = GetBlockLocationsRequestProto {
-            src: path.to_owned(),
-            offset,
-            length,
-        };
+        let request = GetBlockLocationsRequestProto { src: path.to_owned(), offset, length };
         match self.call("getBlockLocations", &request).await {
             Ok(GetBlockLocationsResponseProto { locations }) => Ok(locations.map(Into::into)),
             Err(error) if error.is_remote("FileNotFoundException") => Ok(None),
@@ -170,9 +163,7 @@ impl NameNode {
     /// # Errors
     /// See [`RpcError`]. A secured NameNode gives none to a caller that authenticated with a token.
     pub async fn delegation_token(&self, renewer: &str) -> Result<Option<Token>, RpcError> {
-        let request = GetDelegationTokenRequestProto {
-            renewer: renewer.to_owned(),
-        };
+        let request = GetDelegationTokenRequestProto { renewer: renewer.to_owned() };
         let reply: GetDelegationTokenResponseProto =
             self.call("getDelegationToken", &request).await?;
         Ok(reply.token.map(Token::from))
@@ -183,9 +174,7 @@ impl NameNode {
     /// # Errors
     /// See [`RpcError`].
     pub async fn renew_delegation_token(&self, token: &Token) -> Result<u64, RpcError> {
-        let request = RenewDelegationTokenRequestProto {
-            token: token.into(),
-        };
+        let request = RenewDelegationTokenRequestProto { token: token.into() };
         let reply: RenewDelegationTokenResponseProto =
             self.call("renewDelegationToken", &request).await?;
         Ok(reply.new_expiry_time)
@@ -196,9 +185,7 @@ impl NameNode {
     /// # Errors
     /// See [`RpcError`]. A repeat after a lost reply finds the token gone: `InvalidToken`.
     pub async fn cancel_delegation_token(&self, token: &Token) -> Result<(), RpcError> {
-        let request = CancelDelegationTokenRequestProto {
-            token: token.into(),
-        };
+        let request = CancelDelegationTokenRequestProto { token: token.into() };
         let _: CancelDelegationTokenResponseProto =
             self.call("cancelDelegationToken", &request).await?;
         Ok(())
@@ -209,9 +196,7 @@ impl NameNode {
     /// # Errors
     /// See [`RpcError`]; `FileNotFoundException` when it does not exist.
     pub async fn content_summary(&self, path: &str) -> Result<ContentSummary, RpcError> {
-        let request = GetContentSummaryRequestProto {
-            path: path.to_owned(),
-        };
+        let request = GetContentSummaryRequestProto { path: path.to_owned() };
         let reply: GetContentSummaryResponseProto =
             self.call("getContentSummary", &request).await?;
         let summary = reply.summary;
@@ -229,9 +214,7 @@ impl NameNode {
     /// # Errors
     /// See [`RpcError`]; `FileNotFoundException` when it does not exist.
     pub async fn quota_usage(&self, path: &str) -> Result<QuotaUsage, RpcError> {
-        let request = GetQuotaUsageRequestProto {
-            path: path.to_owned(),
-        };
+        let request = GetQuotaUsageRequestProto { path: path.to_owned() };
         let GetQuotaUsageResponseProto { usage } = self.call("getQuotaUsage", &request).await?;
         Ok(QuotaUsage {
             names: usage.file_and_directory_count,
@@ -264,9 +247,7 @@ impl NameNode {
     /// # Errors
     /// See [`RpcError`]; `FileNotFoundException` when it does not exist.
     pub async fn is_file_closed(&self, path: &str) -> Result<bool, RpcError> {
-        let request = IsFileClosedRequestProto {
-            src: path.to_owned(),
-        };
+        let request = IsFileClosedRequestProto { src: path.to_owned() };
         let reply: IsFileClosedResponseProto = self.call("isFileClosed", &request).await?;
         Ok(reply.result)
     }
@@ -278,9 +259,7 @@ impl NameNode {
     /// # Errors
     /// See [`RpcError`]; `FileNotFoundException` when it does not exist.
     pub async fn erasure_coding_policy(&self, path: &str) -> Result<Option<String>, RpcError> {
-        let request = GetErasureCodingPolicyRequestProto {
-            src: path.to_owned(),
-        };
+        let request = GetErasureCodingPolicyRequestProto { src: path.to_owned() };
         match self.call("getErasureCodingPolicy", &request).await {
             Ok(GetErasureCodingPolicyResponseProto { ec_policy }) => Ok(ec_policy.map(policy_name)),
             Err(error) if error.is_no_such_method() => Ok(None),
@@ -295,9 +274,7 @@ impl NameNode {
     /// See [`RpcError`]; `FileNotFoundException` when it does not exist, `AccessControlException` when the caller has
     /// no read permission on it.
     pub async fn encryption_zone(&self, path: &str) -> Result<Option<String>, RpcError> {
-        let request = GetEzForPathRequestProto {
-            src: path.to_owned(),
-        };
+        let request = GetEzForPathRequestProto { src: path.to_owned() };
         match self.call("getEZForPath", &request).await {
             Ok(GetEzForPathResponseProto { zone }) => Ok(zone.map(|zone| zone.path)),
             Err(error) if error.is_no_such_method() => Ok(None),
@@ -311,10 +288,7 @@ impl NameNode {
     /// # Errors
     /// See [`RpcError`].
     pub async fn is_in_safe_mode(&self) -> Result<bool, RpcError> {
-        let request = SetSafeModeRequestProto {
-            action: SAFE_MODE_GET,
-            checked: None,
-        };
+        let request = SetSafeModeRequestProto { action: SAFE_MODE_GET, checked: None };
         let reply: SetSafeModeResponseProto = self.call("setSafeMode", &request).await?;
         Ok(reply.result)
     }
@@ -324,9 +298,8 @@ impl NameNode {
     /// # Errors
     /// See [`RpcError`].
     pub async fn server_defaults(&self) -> Result<FsServerDefaultsProto, RpcError> {
-        let reply: GetServerDefaultsResponseProto = self
-            .call("getServerDefaults", &GetServerDefaultsRequestProto {})
-            .await?;
+        let reply: GetServerDefaultsResponseProto =
+            self.call("getServerDefaults", &GetServerDefaultsRequestProto {}).await?;
         Ok(reply.server_defaults)
     }
 
@@ -348,9 +321,7 @@ impl NameNode {
         Request: prost::Message,
         Reply: prost::Message + Default,
     {
-        self.proxy
-            .call(method, request, CallOptions::idempotent(self.timeout))
-            .await
+        self.proxy.call(method, request, CallOptions::idempotent(self.timeout)).await
     }
 }
 
@@ -371,10 +342,7 @@ impl Quota {
     fn from_wire(names: u64, space: u64) -> Self {
         // The root directory's limit is Java's largest number, which is none either.
         let limit = |value: u64| (value < QUOTA_KEEP).then_some(value);
-        Self {
-            names: limit(names),
-            space: limit(space),
-        }
+        Self { names: limit(names), space: limit(space) }
     }
 }
 
@@ -417,12 +385,7 @@ impl From<DatanodeInfoProto> for Replica {
     fn from(message: DatanodeInfoProto) -> Self {
         let rack = message.location().to_owned();
         let id = message.id;
-        Self {
-            host: id.host_name,
-            ip: id.ip_addr,
-            port: id.xfer_port,
-            rack,
-        }
+        Self { host: id.host_name, ip: id.ip_addr, port: id.xfer_port, rack }
     }
 }
 
@@ -446,10 +409,7 @@ mod tests {
     #[test]
     fn nodes_that_leave_come_last_and_the_order_of_the_others_stays() {
         let block = LocatedBlockProto {
-            b: ExtendedBlockProto {
-                num_bytes: Some(5),
-                ..ExtendedBlockProto::default()
-            },
+            b: ExtendedBlockProto { num_bytes: Some(5), ..ExtendedBlockProto::default() },
             offset: 10,
             locs: vec![
                 node("leaving", 1),
@@ -460,11 +420,7 @@ mod tests {
             ..LocatedBlockProto::default()
         };
         let location = BlockLocation::from(block);
-        let hosts: Vec<_> = location
-            .replicas
-            .iter()
-            .map(|replica| replica.host.as_str())
-            .collect();
+        let hosts: Vec<_> = location.replicas.iter().map(|replica| replica.host.as_str()).collect();
         // A state that we do not know reads as the default.
         assert_eq!(hosts, ["near", "of the future", "far", "leaving"]);
         assert_eq!((location.offset, location.length), (10, 5));
@@ -473,10 +429,7 @@ mod tests {
     #[test]
     fn policies_of_hadoop_are_named_though_only_their_ids_travel() {
         let policy = |id, name: Option<&str>| {
-            policy_name(ErasureCodingPolicyProto {
-                name: name.map(str::to_owned),
-                id,
-            })
+            policy_name(ErasureCodingPolicyProto { name: name.map(str::to_owned), id })
         };
         assert_eq!(policy(4, None), "XOR-2-1-1024k");
         assert_eq!(policy(65, Some("ours")), "ours");
@@ -485,25 +438,13 @@ mod tests {
 
     #[test]
     fn quotas_of_java_are_told_apart() {
-        assert_eq!(
-            Quota::from_wire(u64::MAX, 7),
-            Quota {
-                names: None,
-                space: Some(7)
-            }
-        );
+        assert_eq!(Quota::from_wire(u64::MAX, 7), Quota { names: None, space: Some(7) });
         assert_eq!(
             Quota::from_wire(i64::MAX.cast_unsigned(), 0),
-            Quota {
-                names: None,
-                space: Some(0)
-            }
+            Quota { names: None, space: Some(0) }
         );
         assert_eq!(QuotaChange::Keep.to_wire(), 0x7fff_ffff_ffff_ffff);
         assert_eq!(QuotaChange::Remove.to_wire().cast_signed(), -1);
-        assert_eq!(
-            QuotaChange::Set(u64::MAX).to_wire().cast_signed(),
-            i64::MAX - 1
-        );
+        assert_eq!(QuotaChange::Set(u64::MAX).to_wire().cast_signed(), i64::MAX - 1);
     }
 }

@@ -51,10 +51,7 @@ impl fmt::Debug for common::CredentialsKvProto {
         f.debug_struct("CredentialsKvProto")
             .field("alias", &self.alias)
             .field("token", &self.token)
-            .field(
-                "secret",
-                &self.secret.as_ref().map(|secret| Hidden(secret.len())),
-            )
+            .field("secret", &self.secret.as_ref().map(|secret| Hidden(secret.len())))
             .finish()
     }
 }
@@ -64,10 +61,7 @@ impl fmt::Debug for common::RpcSaslProto {
         // A token of a wrapped frame is the payload, one of the exchange is a proof: neither is for logs.
         f.debug_struct("RpcSaslProto")
             .field("state", &self.state)
-            .field(
-                "token",
-                &self.token.as_ref().map(|token| Hidden(token.len())),
-            )
+            .field("token", &self.token.as_ref().map(|token| Hidden(token.len())))
             .field("auths", &self.auths)
             .finish()
     }
@@ -86,13 +80,7 @@ impl fmt::Debug for common::rpc_sasl_proto::SaslAuth {
             .field("mechanism", &self.mechanism)
             .field("protocol", &self.protocol)
             .field("server_id", &self.server_id)
-            .field(
-                "challenge",
-                &self
-                    .challenge
-                    .as_ref()
-                    .map(|challenge| Hidden(challenge.len())),
-            )
+            .field("challenge", &self.challenge.as_ref().map(|challenge| Hidden(challenge.len())))
             .finish()
     }
 }

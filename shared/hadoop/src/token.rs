@@ -106,12 +106,7 @@ impl Token {
     /// When the bytes are damaged.
     pub fn read(reader: &mut WritableReader<'_>) -> Result<Self, WritableError> {
         let (identifier, password) = (reader.bytes()?, reader.bytes()?);
-        Ok(Self::new(
-            identifier,
-            password,
-            reader.text()?,
-            reader.text()?,
-        ))
+        Ok(Self::new(identifier, password, reader.text()?, reader.text()?))
     }
 
     /// Appends the Writable form.
@@ -134,9 +129,7 @@ impl Token {
     /// # Errors
     /// When the text is no Base64, or holds no token or more than one.
     pub fn from_url_string(text: &str) -> Result<Self, TokenTextError> {
-        let bytes = URL_SAFE
-            .decode(text.trim())
-            .map_err(|_| TokenTextError::Base64)?;
+        let bytes = URL_SAFE.decode(text.trim()).map_err(|_| TokenTextError::Base64)?;
         let mut reader = WritableReader::new(&bytes);
         let token = Self::read(&mut reader)?;
         reader.end()?;
@@ -146,12 +139,7 @@ impl Token {
 
 impl From<TokenProto> for Token {
     fn from(message: TokenProto) -> Self {
-        Self::new(
-            message.identifier,
-            message.password,
-            message.kind,
-            message.service,
-        )
+        Self::new(message.identifier, message.password, message.kind, message.service)
     }
 }
 
@@ -171,10 +159,7 @@ impl std::fmt::Debug for Token {
         f.debug_struct("Token")
             .field("kind", &self.kind)
             .field("service", &self.service)
-            .field(
-                "identifier",
-                &format_args!("[{} bytes]", self.identifier.len()),
-            )
+            .field("identifier", &format_args!("[{} bytes]", self.identifier.len()))
             .field("password", &format_args!("[{} bytes]", self.password.len()))
             .finish()
     }
@@ -209,9 +194,6 @@ mod tests {
         let mut bytes = BASE64_URL_SAFE_NO_PAD.decode(&text).expect("Base64");
         bytes.push(0);
         let longer = BASE64_URL_SAFE_NO_PAD.encode(bytes);
-        assert!(matches!(
-            Token::from_url_string(&longer),
-            Err(TokenTextError::Writable(_))
-        ));
+        assert!(matches!(Token::from_url_string(&longer), Err(TokenTextError::Writable(_))));
     }
 }

@@ -24,18 +24,12 @@ pub struct NoUser {
 impl User {
     /// A user who acts for itself.
     pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            effective: name.into(),
-            real: None,
-        }
+        Self { effective: name.into(), real: None }
     }
 
     /// A user for whom another, trusted one acts.
     pub fn proxy(effective: impl Into<String>, real: impl Into<String>) -> Self {
-        Self {
-            effective: effective.into(),
-            real: Some(real.into()),
-        }
+        Self { effective: effective.into(), real: Some(real.into()) }
     }
 
     /// The user as Hadoop's clients resolve it: `HADOOP_USER_NAME` unless the cluster is secured (there the name
@@ -46,9 +40,7 @@ impl User {
     /// When nothing gives a name, as in a container with an arbitrary user id.
     pub fn resolve(environment: &Environment, is_secured: bool) -> Result<Self, NoUser> {
         let given = |name: &str| {
-            let value = environment
-                .variable(name)
-                .or_else(|| environment.property(name));
+            let value = environment.variable(name).or_else(|| environment.property(name));
             value.filter(|value| !value.is_empty()).map(str::to_owned)
         };
         let login = match given("HADOOP_USER_NAME").filter(|_| !is_secured) {
@@ -56,9 +48,7 @@ impl User {
             None => match environment.property("user.name") {
                 Some(name) => name.to_owned(),
                 None => {
-                    return Err(NoUser {
-                        user_id: nix::unistd::getuid().as_raw(),
-                    });
+                    return Err(NoUser { user_id: nix::unistd::getuid().as_raw() });
                 }
             },
         };
@@ -83,10 +73,7 @@ pub(crate) struct Account {
 /// By the real user id, as Java's `user.name`. `None` when the system has no entry for it.
 pub(crate) fn account_of_process() -> Option<Account> {
     let account = nix::unistd::User::from_uid(nix::unistd::getuid()).ok()??;
-    Some(Account {
-        name: account.name,
-        home: account.dir.to_string_lossy().into_owned(),
-    })
+    Some(Account { name: account.name, home: account.dir.to_string_lossy().into_owned() })
 }
 
 #[cfg(test)]
@@ -114,10 +101,7 @@ mod tests {
         let environment = environment()
             .with_variable("HADOOP_USER_NAME", "service")
             .with_variable("HADOOP_PROXY_USER", "alice");
-        assert_eq!(
-            User::resolve(&environment, false),
-            Ok(User::proxy("alice", "service"))
-        );
+        assert_eq!(User::resolve(&environment, false), Ok(User::proxy("alice", "service")));
     }
 
     #[test]

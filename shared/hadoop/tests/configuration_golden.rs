@@ -19,10 +19,7 @@ fn read(path: &Path) -> String {
 /// What `generate.sh` gives Java.
 fn environment(directory: &Path) -> Environment {
     Environment::empty()
-        .with_variable(
-            "HADOOP_CONF_DIR",
-            directory.to_str().expect("the path is text"),
-        )
+        .with_variable("HADOOP_CONF_DIR", directory.to_str().expect("the path is text"))
         .with_variable("HOST_NAME", "env.example.com")
         .with_variable("EMPTY", "")
         .with_property("user.name", "golden")
@@ -34,13 +31,7 @@ fn escaped(value: Option<String>) -> String {
     value.map_or_else(
         || "-".to_owned(),
         |value| {
-            format!(
-                "={}",
-                value
-                    .replace('\\', "\\\\")
-                    .replace('\n', "\\n")
-                    .replace('\t', "\\t")
-            )
+            format!("={}", value.replace('\\', "\\\\").replace('\n', "\\n").replace('\t', "\\t"))
         },
     )
 }
@@ -49,39 +40,20 @@ fn escaped(value: Option<String>) -> String {
 fn answer(configuration: &Configuration, kind: &str, key: &str) -> Option<String> {
     let duration = |unit: TimeUnit, default| match configuration.duration(key, unit, default) {
         // Java counts in 64 bits and stops at the largest.
-        Ok(span) => Some(
-            i64::try_from(span.as_nanos())
-                .unwrap_or(i64::MAX)
-                .to_string(),
-        ),
+        Ok(span) => Some(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX).to_string()),
         Err(error) if error.problem == ValueProblem::Negative => Some("negative".to_owned()),
         Err(_) => None,
     };
     match kind {
         "get" => configuration.get(key).ok().map(escaped),
         "trimmed" => configuration.trimmed(key).ok().map(escaped),
-        "boolean-true" => configuration
-            .boolean(key, true)
-            .ok()
-            .map(|value| value.to_string()),
-        "boolean-false" => configuration
-            .boolean(key, false)
-            .ok()
-            .map(|value| value.to_string()),
-        "integer" => configuration
-            .integer(key, 42)
-            .ok()
-            .map(|value| value.to_string()),
-        "size" => configuration
-            .size(key, 42)
-            .ok()
-            .map(|value| value.to_string()),
+        "boolean-true" => configuration.boolean(key, true).ok().map(|value| value.to_string()),
+        "boolean-false" => configuration.boolean(key, false).ok().map(|value| value.to_string()),
+        "integer" => configuration.integer(key, 42).ok().map(|value| value.to_string()),
+        "size" => configuration.size(key, 42).ok().map(|value| value.to_string()),
         "duration-ms" => duration(TimeUnit::Millis, Duration::from_millis(42)),
         "duration-s" => duration(TimeUnit::Seconds, Duration::from_secs(42)),
-        "list" => configuration
-            .list(key)
-            .ok()
-            .map(|items| escaped(Some(items.join("|")))),
+        "list" => configuration.list(key).ok().map(|items| escaped(Some(items.join("|")))),
         _ => panic!("unknown question {kind}"),
     }
 }
@@ -104,9 +76,8 @@ fn intended(kind: &str, golden: &str) -> Option<String> {
 fn every_case_is_answered_as_hadoop_answers_it() {
     let mut differences = Vec::new();
     let mut questions = 0;
-    let mut cases: Vec<_> = std::fs::read_dir(golden().join("cases"))
-        .expect("the cases are there")
-        .collect();
+    let mut cases: Vec<_> =
+        std::fs::read_dir(golden().join("cases")).expect("the cases are there").collect();
     cases.sort_by_key(|entry| entry.as_ref().expect("is listed").path());
     for case in cases {
         let directory = case.expect("is listed").path();
@@ -121,9 +92,7 @@ fn every_case_is_answered_as_hadoop_answers_it() {
                 .and_then(|configuration| answer(configuration, kind, key));
             if given != intended(kind, expected) {
                 let name = directory.file_name().expect("has a name").to_string_lossy();
-                differences.push(format!(
-                    "{name}: {question}: Hadoop {expected}, here {given:?}"
-                ));
+                differences.push(format!("{name}: {question}: Hadoop {expected}, here {given:?}"));
             }
         }
     }
@@ -144,16 +113,10 @@ fn built_in_defaults_are_hadoops() {
         .lines()
         .map(|line| {
             let key = line.split('\t').next().expect("has a first field");
-            let raw = configuration
-                .explain(key)
-                .map(|explanation| explanation.setting.raw);
+            let raw = configuration.explain(key).map(|explanation| explanation.setting.raw);
             format!("{key}\t{}", escaped(raw))
         })
         .collect();
     assert_eq!(ours, golden.lines().collect::<Vec<_>>());
-    assert_eq!(
-        configuration.keys().count(),
-        ours.len(),
-        "a default without a golden line"
-    );
+    assert_eq!(configuration.keys().count(), ours.len(), "a default without a golden line");
 }

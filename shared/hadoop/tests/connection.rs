@@ -58,9 +58,7 @@ async fn a_connection_belongs_to_one_protocol_and_one_user() {
         (PROTOCOL, Login::simple(User::proxy("alice", "oozie")), 4),
         (PROTOCOL, alice(), 4),
     ] {
-        echo(&client.proxy(protocol, address(), login), "x", once())
-            .await
-            .expect("is answered");
+        echo(&client.proxy(protocol, address(), login), "x", once()).await.expect("is answered");
         assert_eq!(server.accepted(), connections);
     }
 }
@@ -89,16 +87,12 @@ async fn noting(answers: fn(usize) -> bool) -> (Server, Arc<Mutex<Vec<Call>>>) {
 #[tokio::test]
 async fn a_retry_over_a_new_connection_has_the_same_client_and_call_id() {
     let (server, notes) = noting(|number| number == 2).await;
-    echo(&proxy([server.address.clone()]), "x", idempotent())
-        .await
-        .expect("is answered at last");
+    echo(&proxy([server.address.clone()]), "x", idempotent()).await.expect("is answered at last");
     let notes = notes.lock().expect("no panic");
     let retries: Vec<_> = notes.iter().map(|call| call.retry).collect();
     assert_eq!(retries, [0, 1, 2]);
     assert!(
-        notes
-            .iter()
-            .all(|call| call.id == notes[0].id && call.client_id == notes[0].client_id)
+        notes.iter().all(|call| call.id == notes[0].id && call.client_id == notes[0].client_id)
     );
     assert_eq!(notes[0].client_id.len(), 16);
 }
@@ -108,13 +102,8 @@ async fn a_call_of_unknown_outcome_is_repeated_only_by_permission() {
     let (server, notes) = noting(|_| false).await;
     let proxy = proxy([server.address.clone()]);
     let options = CallOptions::unless_executed(Duration::from_secs(20));
-    let error = echo(&proxy, "x", options)
-        .await
-        .expect_err("the server closes");
-    assert!(
-        matches!(error, RpcError::Lost { sent: true, .. }),
-        "{error:?}"
-    );
+    let error = echo(&proxy, "x", options).await.expect_err("the server closes");
+    assert!(matches!(error, RpcError::Lost { sent: true, .. }), "{error:?}");
     assert_eq!(notes.lock().expect("no panic").len(), 1);
 }
 
@@ -125,14 +114,8 @@ async fn calls_go_to_the_active_server_and_stay_there() {
     let gone = nobody().await;
     let proxy = proxy([gone, standby.address.clone(), active.address.clone()]);
     let options = CallOptions::unless_executed(Duration::from_secs(20));
-    assert_eq!(
-        echo(&proxy, "x", options).await.expect("one is active"),
-        "x"
-    );
-    assert_eq!(
-        echo(&proxy, "y", options).await.expect("one is active"),
-        "y"
-    );
+    assert_eq!(echo(&proxy, "x", options).await.expect("one is active"), "x");
+    assert_eq!(echo(&proxy, "y", options).await.expect("one is active"), "y");
     assert_eq!(proxy.server(), Some(&active.address));
     assert_eq!((standby.accepted(), active.accepted()), (1, 1));
 }
@@ -150,8 +133,7 @@ async fn a_server_that_comes_back_is_found_within_the_calls_time() {
                 match told.take() {
                     Some(told) => {
                         told.send(()).expect("the test waits");
-                        peer.throw(&call, "org.apache.hadoop.ipc.RetriableException")
-                            .await;
+                        peer.throw(&call, "org.apache.hadoop.ipc.RetriableException").await;
                     }
                     None => peer.echo(&call).await,
                 }
@@ -161,12 +143,7 @@ async fn a_server_that_comes_back_is_found_within_the_calls_time() {
     .await;
     let proxy = proxy([server.address.clone()]);
     let options = CallOptions::unless_executed(Duration::from_secs(20));
-    assert_eq!(
-        echo(&proxy, "x", options)
-            .await
-            .expect("is ready the second time"),
-        "x"
-    );
+    assert_eq!(echo(&proxy, "x", options).await.expect("is ready the second time"), "x");
     first_call.await.expect("was refused once");
     assert_eq!(server.accepted(), 1, "the same connection serves the retry");
 }
@@ -175,22 +152,12 @@ async fn a_server_that_comes_back_is_found_within_the_calls_time() {
 async fn exceptions_of_the_method_are_the_callers() {
     let class = "org.apache.hadoop.yarn.exceptions.ApplicationNotFoundException";
     let server = Server::start(move |_, peer| peer.throw_all(class)).await;
-    let error = echo(&proxy([server.address.clone()]), "x", idempotent())
-        .await
-        .expect_err("is thrown");
-    assert!(
-        error.is_remote("ApplicationNotFoundException") && error.is_remote(class),
-        "{error:?}"
-    );
-    assert_eq!(
-        (error.outcome(), error.is_retryable()),
-        (Outcome::Answered, false)
-    );
+    let error =
+        echo(&proxy([server.address.clone()]), "x", idempotent()).await.expect_err("is thrown");
+    assert!(error.is_remote("ApplicationNotFoundException") && error.is_remote(class), "{error:?}");
+    assert_eq!((error.outcome(), error.is_retryable()), (Outcome::Answered, false));
     let source = std::error::Error::source(&error).expect("has one");
-    assert_eq!(
-        source.to_string(),
-        "ApplicationNotFoundException: as the test says"
-    );
+    assert_eq!(source.to_string(), "ApplicationNotFoundException: as the test says");
 }
 
 #[tokio::test]
@@ -202,21 +169,13 @@ async fn a_refused_context_means_that_nothing_was_executed() {
         peer.send(&exception(-1, 2, class)).await;
     })
     .await;
-    let error = echo(&proxy([server.address.clone()]), "x", idempotent())
-        .await
-        .expect_err("is refused");
-    let RpcError::Auth {
-        source: AuthError::Refused(exception),
-        ..
-    } = &error
-    else {
+    let error =
+        echo(&proxy([server.address.clone()]), "x", idempotent()).await.expect_err("is refused");
+    let RpcError::Auth { source: AuthError::Refused(exception), .. } = &error else {
         panic!("{error:?}")
     };
     assert!(exception.is_denied());
-    assert_eq!(
-        (error.outcome(), error.is_retryable()),
-        (Outcome::NotExecuted, false)
-    );
+    assert_eq!((error.outcome(), error.is_retryable()), (Outcome::NotExecuted, false));
 }
 
 #[tokio::test]
@@ -225,31 +184,17 @@ async fn a_fatal_reply_blames_one_call_and_leaves_the_others_unknown() {
         peer.preamble().await;
         let first = peer.call().await.expect("comes");
         let _second = peer.call().await.expect("comes");
-        peer.send(&exception(first.id, 2, "some.FatalException"))
-            .await;
+        peer.send(&exception(first.id, 2, "some.FatalException")).await;
     })
     .await;
     let proxy = proxy([server.address.clone()]);
     let (one, two) = tokio::join!(echo(&proxy, "1", once()), echo(&proxy, "2", once()));
     let (one, two) = (one.expect_err("is fatal"), two.expect_err("is lost"));
-    let (blamed, other) = if matches!(one, RpcError::Remote { .. }) {
-        (one, two)
-    } else {
-        (two, one)
-    };
+    let (blamed, other) =
+        if matches!(one, RpcError::Remote { .. }) { (one, two) } else { (two, one) };
+    assert!(matches!(&blamed, RpcError::Remote { source, .. } if source.is_fatal()), "{blamed:?}");
     assert!(
-        matches!(&blamed, RpcError::Remote { source, .. } if source.is_fatal()),
-        "{blamed:?}"
-    );
-    assert!(
-        matches!(
-            &other,
-            RpcError::Lost {
-                sent: true,
-                source: LostCause::Fatal(_),
-                ..
-            }
-        ),
+        matches!(&other, RpcError::Lost { sent: true, source: LostCause::Fatal(_), .. }),
         "{other:?}"
     );
     assert_eq!(other.outcome(), Outcome::Unknown);
@@ -284,10 +229,7 @@ async fn a_new_login_takes_a_new_connection_while_old_calls_end_on_the_old() {
     assert_eq!(echo(&proxy, "new", once()).await.expect("goes on"), "new");
     assert_eq!(server.accepted(), 2);
     release.send(()).expect("the server waits");
-    assert_eq!(
-        old.await.expect("no panic").expect("ends on the old one"),
-        "old"
-    );
+    assert_eq!(old.await.expect("no panic").expect("ends on the old one"), "old");
 }
 
 #[tokio::test]
@@ -304,15 +246,9 @@ async fn an_idle_connection_closes_and_the_next_call_opens_another() {
         }
     })
     .await;
-    let client = RpcClient::new(RpcOptions {
-        idle_timeout: Duration::from_millis(20),
-        ..options()
-    });
-    let proxy = client.proxy(
-        PROTOCOL,
-        [server.address.clone()],
-        Login::simple(User::new("alice")),
-    );
+    let client =
+        RpcClient::new(RpcOptions { idle_timeout: Duration::from_millis(20), ..options() });
+    let proxy = client.proxy(PROTOCOL, [server.address.clone()], Login::simple(User::new("alice")));
     echo(&proxy, "x", once()).await.expect("is answered");
     closes.recv().await.expect("closes by itself");
     assert_eq!(echo(&proxy, "y", once()).await.expect("is answered"), "y");
@@ -323,10 +259,7 @@ async fn an_idle_connection_closes_and_the_next_call_opens_another() {
 async fn calls_that_meet_an_idle_connection_as_it_closes_do_not_fail() {
     let server = Server::start(|_, peer| peer.echo_all()).await;
     let idle_timeout = Duration::from_millis(1);
-    let client = RpcClient::new(RpcOptions {
-        idle_timeout,
-        ..options()
-    });
+    let client = RpcClient::new(RpcOptions { idle_timeout, ..options() });
     let login = Login::simple(User::new("alice"));
     let proxy = client.proxy(PROTOCOL, [server.address.clone()], login);
     // One try each: whether a call meets an open, a closing or a closed connection is left to chance.
@@ -353,21 +286,10 @@ async fn a_long_wait_is_kept_alive_by_pings() {
         peer.hang().await;
     })
     .await;
-    let client = RpcClient::new(RpcOptions {
-        ping_interval: Duration::from_millis(10),
-        ..options()
-    });
-    let proxy = client.proxy(
-        PROTOCOL,
-        [server.address.clone()],
-        Login::simple(User::new("alice")),
-    );
-    assert_eq!(
-        echo(&proxy, "x", once())
-            .await
-            .expect("is answered at last"),
-        "x"
-    );
+    let client =
+        RpcClient::new(RpcOptions { ping_interval: Duration::from_millis(10), ..options() });
+    let proxy = client.proxy(PROTOCOL, [server.address.clone()], Login::simple(User::new("alice")));
+    assert_eq!(echo(&proxy, "x", once()).await.expect("is answered at last"), "x");
 }
 
 #[tokio::test]
@@ -412,34 +334,21 @@ async fn one_slow_call_leaves_the_connection_to_the_others() {
     })
     .await;
     let proxy = proxy([server.address.clone()]);
-    let slow = echo(
-        &proxy,
-        "slow",
-        CallOptions::once(Duration::from_millis(200)),
-    );
+    let slow = echo(&proxy, "slow", CallOptions::once(Duration::from_millis(200)));
     let others = async {
         for _ in 0..5 {
             echo(&proxy, "quick", once()).await.expect("is answered");
         }
     };
     let (slow, ()) = tokio::join!(slow, others);
-    assert!(
-        matches!(slow, Err(RpcError::Deadline { sent: true, .. })),
-        "{slow:?}"
-    );
+    assert!(matches!(slow, Err(RpcError::Deadline { sent: true, .. })), "{slow:?}");
     echo(&proxy, "quick", once()).await.expect("is answered");
-    assert_eq!(
-        server.accepted(),
-        1,
-        "something was heard since the slow call was sent"
-    );
+    assert_eq!(server.accepted(), 1, "something was heard since the slow call was sent");
 }
 
 #[tokio::test]
 async fn without_servers_there_is_an_error() {
-    let error = echo(&proxy([]), "x", idempotent())
-        .await
-        .expect_err("there is no server");
+    let error = echo(&proxy([]), "x", idempotent()).await.expect_err("there is no server");
     assert!(matches!(error, RpcError::NoServer { .. }), "{error:?}");
 }
 

@@ -31,10 +31,7 @@ async fn answers(bytes: impl Fn(i32) -> Vec<u8> + Send + Sync + Clone + 'static)
 
 fn protocol_error(error: &RpcError) -> &ProtocolError {
     match error {
-        RpcError::Lost {
-            source: LostCause::Protocol(error),
-            ..
-        } => error,
+        RpcError::Lost { source: LostCause::Protocol(error), .. } => error,
         other => panic!("{other:?}"),
     }
 }
@@ -43,9 +40,7 @@ async fn broken(bytes: impl Fn(i32) -> Vec<u8> + Send + Sync + Clone + 'static) 
     let server = answers(bytes).await;
     // A broken protocol is not tried again, even where a retry is allowed.
     let options = CallOptions::idempotent(Duration::from_secs(20));
-    let error = echo(&proxy([server.address.clone()]), "x", options)
-        .await
-        .expect_err("is broken");
+    let error = echo(&proxy([server.address.clone()]), "x", options).await.expect_err("is broken");
     assert_eq!(error.outcome(), Outcome::Unknown);
     assert_eq!(server.accepted(), 1);
     protocol_error(&error).clone()
@@ -53,49 +48,23 @@ async fn broken(bytes: impl Fn(i32) -> Vec<u8> + Send + Sync + Clone + 'static) 
 
 #[tokio::test]
 async fn lengths_of_four_gigabytes_and_below_zero_are_refused() {
-    assert_eq!(
-        broken(|_| vec![0xff; 4]).await,
-        FrameError::Negative(-1).into()
-    );
-    assert_eq!(
-        broken(|_| vec![0x80, 0, 0, 0]).await,
-        FrameError::Negative(i32::MIN).into()
-    );
-    let too_long = FrameError::TooLong {
-        length: 0x7fff_ffff,
-        limit: 128 << 20,
-    };
-    assert_eq!(
-        broken(|_| vec![0x7f, 0xff, 0xff, 0xff]).await,
-        too_long.into()
-    );
+    assert_eq!(broken(|_| vec![0xff; 4]).await, FrameError::Negative(-1).into());
+    assert_eq!(broken(|_| vec![0x80, 0, 0, 0]).await, FrameError::Negative(i32::MIN).into());
+    let too_long = FrameError::TooLong { length: 0x7fff_ffff, limit: 128 << 20 };
+    assert_eq!(broken(|_| vec![0x7f, 0xff, 0xff, 0xff]).await, too_long.into());
 }
 
 #[tokio::test]
 async fn replies_to_calls_that_nobody_made_end_the_connection() {
-    assert_eq!(
-        broken(|id| success(id + 1, b"")).await,
-        ProtocolError::UnknownCall(1)
-    );
-    assert_eq!(
-        broken(|_| success(i32::MIN, b"")).await,
-        ProtocolError::UnknownCall(i32::MIN)
-    );
-    assert_eq!(
-        broken(|_| success(-33, b"")).await,
-        ProtocolError::UnexpectedSasl
-    );
+    assert_eq!(broken(|id| success(id + 1, b"")).await, ProtocolError::UnknownCall(1));
+    assert_eq!(broken(|_| success(i32::MIN, b"")).await, ProtocolError::UnknownCall(i32::MIN));
+    assert_eq!(broken(|_| success(-33, b"")).await, ProtocolError::UnexpectedSasl);
 }
 
 #[tokio::test]
 async fn a_second_reply_to_one_call_ends_the_connection_but_not_the_call() {
     let server = answers(|id| [success(id, b"\x0a\x01y"), success(id, b"")].concat()).await;
-    assert_eq!(
-        echo(&proxy([server.address.clone()]), "x", once())
-            .await
-            .expect("came first"),
-        "y"
-    );
+    assert_eq!(echo(&proxy([server.address.clone()]), "x", once()).await.expect("came first"), "y");
 }
 
 #[tokio::test]
@@ -117,18 +86,10 @@ async fn a_reply_cut_at_any_byte_leaves_the_outcome_unknown() {
     .await;
     for _ in 0..whole {
         // A client each time: its call has the id 0, and so the reply the length counted above.
-        let error = echo(&proxy([server.address.clone()]), "x", once())
-            .await
-            .expect_err("was cut");
+        let error = echo(&proxy([server.address.clone()]), "x", once()).await.expect_err("was cut");
         assert_eq!(error.outcome(), Outcome::Unknown, "{error:?}");
         assert!(
-            matches!(
-                error,
-                RpcError::Lost {
-                    source: LostCause::Closed | LostCause::Io(_),
-                    ..
-                }
-            ),
+            matches!(error, RpcError::Lost { source: LostCause::Closed | LostCause::Io(_), .. }),
             "{error:?}"
         );
     }
@@ -139,11 +100,7 @@ async fn a_reply_that_does_not_decode_costs_only_its_call() {
     let server = Server::start(|_, mut peer| async move {
         peer.preamble().await;
         while let Some(call) = peer.call().await {
-            let body = if call.id == 0 {
-                b"\x0a\x7f".to_vec()
-            } else {
-                call.body.to_vec()
-            };
+            let body = if call.id == 0 { b"\x0a\x7f".to_vec() } else { call.body.to_vec() };
             peer.send(&success(call.id, &body)).await;
         }
     })
@@ -168,20 +125,11 @@ async fn a_server_that_never_answers_costs_one_deadline_and_its_connection() {
     })
     .await;
     let proxy = proxy([server.address.clone()]);
-    let error = echo(&proxy, "x", CallOptions::once(Duration::from_millis(100)))
-        .await
-        .expect_err("hangs");
-    assert!(
-        matches!(error, RpcError::Deadline { sent: true, .. }),
-        "{error:?}"
-    );
+    let error =
+        echo(&proxy, "x", CallOptions::once(Duration::from_millis(100))).await.expect_err("hangs");
+    assert!(matches!(error, RpcError::Deadline { sent: true, .. }), "{error:?}");
     assert_eq!(error.outcome(), Outcome::Unknown);
-    assert_eq!(
-        echo(&proxy, "x", once())
-            .await
-            .expect("goes to a new connection"),
-        "x"
-    );
+    assert_eq!(echo(&proxy, "x", once()).await.expect("goes to a new connection"), "x");
 }
 
 #[tokio::test]
@@ -191,10 +139,7 @@ async fn a_hanging_server_is_left_for_another_when_the_call_allows_it() {
     let proxy = proxy([hanging.address.clone(), good.address.clone()]);
     let options = CallOptions::idempotent(Duration::from_secs(20))
         .with_attempt_timeout(Duration::from_millis(100));
-    assert_eq!(
-        echo(&proxy, "x", options).await.expect("the other answers"),
-        "x"
-    );
+    assert_eq!(echo(&proxy, "x", options).await.expect("the other answers"), "x");
     assert_eq!(proxy.server(), Some(&good.address));
 }
 
@@ -210,18 +155,12 @@ fn secured(
 }
 
 fn required() -> SecurityPolicy {
-    SecurityPolicy {
-        required: true,
-        ..SecurityPolicy::default()
-    }
+    SecurityPolicy { required: true, ..SecurityPolicy::default() }
 }
 
 fn sasl_error(error: RpcError) -> SaslError {
     match error {
-        RpcError::Auth {
-            source: AuthError::Sasl(error),
-            ..
-        } => error,
+        RpcError::Auth { source: AuthError::Sasl(error), .. } => error,
         other => panic!("{other:?}"),
     }
 }
@@ -237,12 +176,7 @@ fn auth(method: &str, mechanism: &str, challenge: Option<&'static str>) -> SaslA
 }
 
 fn message(state: i32, token: &'static [u8], auths: Vec<SaslAuth>) -> RpcSaslProto {
-    RpcSaslProto {
-        version: None,
-        state,
-        token: Some(token.into()),
-        auths,
-    }
+    RpcSaslProto { version: None, state, token: Some(token.into()), auths }
 }
 
 const CHALLENGE: &str =
@@ -265,44 +199,24 @@ async fn negotiation(answers: Vec<Vec<u8>>) -> RpcError {
     })
     .await;
     let proxy = secured(required(), options(), &server);
-    let error = echo(&proxy, "secret", once())
-        .await
-        .expect_err("must not go through");
+    let error = echo(&proxy, "secret", once()).await.expect_err("must not go through");
     assert_eq!(error.outcome(), Outcome::NotExecuted);
-    assert_eq!(
-        ended.recv().await,
-        Some(true),
-        "the client sent more than it should"
-    );
+    assert_eq!(ended.recv().await, Some(true), "the client sent more than it should");
     error
 }
 
 #[tokio::test]
 async fn a_secured_client_takes_no_simple_server() {
     let offered = sasl(&message(1, b"", vec![auth("SIMPLE", "", None)]));
-    assert_eq!(
-        sasl_error(negotiation(vec![offered]).await),
-        SaslError::SimpleRefused
-    );
+    assert_eq!(sasl_error(negotiation(vec![offered]).await), SaslError::SimpleRefused);
     let success_at_once = sasl(&message(0, b"", Vec::new()));
-    assert_eq!(
-        sasl_error(negotiation(vec![success_at_once]).await),
-        SaslError::SimpleRefused
-    );
+    assert_eq!(sasl_error(negotiation(vec![success_at_once]).await), SaslError::SimpleRefused);
 }
 
 #[tokio::test]
 async fn success_without_the_right_proof_is_refused() {
-    let offered = sasl(&message(
-        1,
-        b"",
-        vec![auth("TOKEN", "DIGEST-MD5", Some(CHALLENGE))],
-    ));
-    for proof in [
-        &b""[..],
-        b"rspauth=",
-        b"rspauth=0123456789abcdef0123456789abcdef",
-    ] {
+    let offered = sasl(&message(1, b"", vec![auth("TOKEN", "DIGEST-MD5", Some(CHALLENGE))]));
+    for proof in [&b""[..], b"rspauth=", b"rspauth=0123456789abcdef0123456789abcdef"] {
         let error = negotiation(vec![offered.clone(), sasl(&message(0, proof, Vec::new()))]).await;
         assert!(matches!(sasl_error(error), SaslError::Digest(_)));
     }
@@ -312,39 +226,22 @@ async fn success_without_the_right_proof_is_refused() {
 async fn unknown_states_methods_and_mechanisms_are_refused() {
     let unknown = negotiation(vec![sasl(&message(77, b"", Vec::new()))]).await;
     assert_eq!(sasl_error(unknown), SaslError::UnknownState(77));
-    let kerberos = sasl(&message(
-        1,
-        b"",
-        vec![auth("KERBEROS", "GSSAPI", None), auth("MAGIC", "X", None)],
-    ));
+    let kerberos =
+        sasl(&message(1, b"", vec![auth("KERBEROS", "GSSAPI", None), auth("MAGIC", "X", None)]));
     assert!(matches!(
         sasl_error(negotiation(vec![kerberos]).await),
         SaslError::NoCommonMethod { .. }
     ));
     let scram = sasl(&message(1, b"", vec![auth("TOKEN", "SCRAM", None)]));
-    assert_eq!(
-        sasl_error(negotiation(vec![scram]).await),
-        SaslError::Mechanism("SCRAM".into())
-    );
-    let nonsense = sasl(&message(
-        1,
-        b"",
-        vec![auth("TOKEN", "DIGEST-MD5", Some("\"\"\""))],
-    ));
-    assert!(matches!(
-        sasl_error(negotiation(vec![nonsense]).await),
-        SaslError::Digest(_)
-    ));
+    assert_eq!(sasl_error(negotiation(vec![scram]).await), SaslError::Mechanism("SCRAM".into()));
+    let nonsense = sasl(&message(1, b"", vec![auth("TOKEN", "DIGEST-MD5", Some("\"\"\""))]));
+    assert!(matches!(sasl_error(negotiation(vec![nonsense]).await), SaslError::Digest(_)));
 }
 
 #[tokio::test]
 async fn a_refused_token_is_told_with_the_servers_words() {
     let class = "org.apache.hadoop.security.token.SecretManager$InvalidToken";
-    let offered = sasl(&message(
-        1,
-        b"",
-        vec![auth("TOKEN", "DIGEST-MD5", Some(CHALLENGE))],
-    ));
+    let offered = sasl(&message(1, b"", vec![auth("TOKEN", "DIGEST-MD5", Some(CHALLENGE))]));
     let error = negotiation(vec![offered, exception(-33, 2, class)]).await;
     assert!(
         matches!(&error, RpcError::Auth { source: AuthError::Refused(exception), .. } if exception.is_invalid_token())
@@ -355,10 +252,8 @@ async fn a_refused_token_is_told_with_the_servers_words() {
 #[tokio::test]
 async fn replies_before_authentication_are_no_replies() {
     let error = negotiation(vec![success(0, b"\x0a\x01y")]).await;
-    let RpcError::Connect {
-        source: ConnectError::Handshake(LostCause::Protocol(error)),
-        ..
-    } = error
+    let RpcError::Connect { source: ConnectError::Handshake(LostCause::Protocol(error)), .. } =
+        error
     else {
         panic!("{error:?}")
     };
@@ -368,21 +263,11 @@ async fn replies_before_authentication_are_no_replies() {
 #[tokio::test]
 async fn a_handshake_that_hangs_or_breaks_off_is_no_connection() {
     let hanging = Server::start(|_, peer| peer.hang()).await;
-    let options = RpcOptions {
-        connect_timeout: Duration::from_millis(100),
-        ..options()
-    };
-    let error = echo(&secured(required(), options, &hanging), "x", once())
-        .await
-        .expect_err("hangs");
+    let options = RpcOptions { connect_timeout: Duration::from_millis(100), ..options() };
+    let error =
+        echo(&secured(required(), options, &hanging), "x", once()).await.expect_err("hangs");
     assert!(
-        matches!(
-            error,
-            RpcError::Connect {
-                source: ConnectError::TimedOut(_),
-                ..
-            }
-        ),
+        matches!(error, RpcError::Connect { source: ConnectError::TimedOut(_), .. }),
         "{error:?}"
     );
 
@@ -392,20 +277,13 @@ async fn a_handshake_that_hangs_or_breaks_off_is_no_connection() {
         peer.send(&[0, 0, 0, 9, 1]).await;
     })
     .await;
-    let error = echo(
-        &secured(required(), scripted::options(), &closing),
-        "x",
-        once(),
-    )
-    .await
-    .expect_err("closes");
+    let error = echo(&secured(required(), scripted::options(), &closing), "x", once())
+        .await
+        .expect_err("closes");
     assert!(
         matches!(
             error,
-            RpcError::Connect {
-                source: ConnectError::Handshake(LostCause::Closed),
-                ..
-            }
+            RpcError::Connect { source: ConnectError::Handshake(LostCause::Closed), .. }
         ),
         "{error:?}"
     );
@@ -414,31 +292,12 @@ async fn a_handshake_that_hangs_or_breaks_off_is_no_connection() {
 
 #[tokio::test]
 async fn nobody_listening_is_told_from_a_name_that_does_not_resolve() {
-    let error = echo(&proxy([nobody().await]), "x", once())
-        .await
-        .expect_err("nobody is there");
-    assert!(
-        matches!(
-            error,
-            RpcError::Connect {
-                source: ConnectError::Refused,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    let error = echo(&proxy([nobody().await]), "x", once()).await.expect_err("nobody is there");
+    assert!(matches!(error, RpcError::Connect { source: ConnectError::Refused, .. }), "{error:?}");
     let unknown = heddle_hadoop::HostPort::new("no.such.host.invalid", 1);
-    let error = echo(&proxy([unknown]), "x", once())
-        .await
-        .expect_err("has no address");
+    let error = echo(&proxy([unknown]), "x", once()).await.expect_err("has no address");
     assert!(
-        matches!(
-            error,
-            RpcError::Connect {
-                source: ConnectError::Resolve(_),
-                ..
-            }
-        ),
+        matches!(error, RpcError::Connect { source: ConnectError::Resolve(_), .. }),
         "{error:?}"
     );
 }

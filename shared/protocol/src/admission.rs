@@ -38,11 +38,7 @@ pub struct Limits {
 impl Default for Limits {
     /// 512 connections, 64 of one address, 250 ms: about 17 MiB of an HTTP server, 2,000 new connections a second.
     fn default() -> Self {
-        Self {
-            total: 512,
-            per_peer: 64,
-            grace: Duration::from_millis(250),
-        }
+        Self { total: 512, per_peer: 64, grace: Duration::from_millis(250) }
     }
 }
 
@@ -53,11 +49,7 @@ impl Limits {
         let default = Self::default();
         let total = usize::try_from(files / 8).unwrap_or(usize::MAX);
         let total = total.clamp(16, default.total);
-        Self {
-            total,
-            per_peer: default.per_peer.min(total.div_ceil(2)),
-            ..default
-        }
+        Self { total, per_peer: default.per_peer.min(total.div_ceil(2)), ..default }
     }
 }
 
@@ -91,12 +83,7 @@ impl<H> Admission<H> {
     /// An empty book.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            connections: BTreeMap::new(),
-            peers: BTreeMap::new(),
-            next: 0,
-        }
+        Self { limits, connections: BTreeMap::new(), peers: BTreeMap::new(), next: 0 }
     }
 
     /// Unproven connections at present.
@@ -146,11 +133,7 @@ impl<H> Admission<H> {
     pub fn enter(&mut self, peer: IpAddr, now: Duration, handle: H) -> u64 {
         let peer = peer.to_canonical();
         self.next += 1;
-        let unproven = Unproven {
-            peer,
-            since: now,
-            handle,
-        };
+        let unproven = Unproven { peer, since: now, handle };
         self.connections.insert(self.next, unproven);
         self.peers.entry(peer).or_default().insert(self.next);
         self.next
@@ -188,11 +171,7 @@ mod tests {
     const GRACE: Duration = Duration::from_millis(100);
 
     fn book(total: usize, per_peer: usize) -> Admission<u64> {
-        Admission::new(Limits {
-            total,
-            per_peer,
-            grace: GRACE,
-        })
+        Admission::new(Limits { total, per_peer, grace: GRACE })
     }
 
     fn ms(ms: u64) -> Duration {

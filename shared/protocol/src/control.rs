@@ -327,12 +327,7 @@ impl Held {
                 shard.done = shard.done.difference(&done);
             }
         }
-        Self {
-            epoch,
-            cut,
-            done,
-            shards,
-        }
+        Self { epoch, cut, done, shards }
     }
 }
 
@@ -697,9 +692,7 @@ mod pairs {
         V: Deserialize<'de>,
         D: Deserializer<'de>,
     {
-        Ok(Vec::<(K, V)>::deserialize(deserializer)?
-            .into_iter()
-            .collect())
+        Ok(Vec::<(K, V)>::deserialize(deserializer)?.into_iter().collect())
     }
 }
 
@@ -722,10 +715,7 @@ mod tests {
             phase: PhaseNo(2),
             lanes: vec![LaneGrant {
                 lane: Lane(3),
-                hand_out: HandOut {
-                    generation: Generation(1),
-                    count: 2,
-                },
+                hand_out: HandOut { generation: Generation(1), count: 2 },
             }],
             task_steps: BTreeMap::from([(TaskId(0), 5), (TaskId(7), 9)]),
         };
@@ -744,10 +734,7 @@ mod tests {
             at_ms: 6,
         };
         let base = Base {
-            cut: CutId {
-                generation: Generation(1),
-                number: 2,
-            },
+            cut: CutId { generation: Generation(1), number: 2 },
             dir: "/ckpt/g1-c2".into(),
             files: BTreeMap::from([(ShardId(1), file)]),
         };
@@ -755,17 +742,10 @@ mod tests {
             epoch: Epoch::first(Generation(1)),
             shards: vec![ShardId(1)],
             base: Some(base.clone()),
-            phase: Phase {
-                no: PhaseNo(0),
-                sharing: Sharing::Lanes { lanes: 4 },
-            },
+            phase: Phase { no: PhaseNo(0), sharing: Sharing::Lanes { lanes: 4 } },
             step: Step(0),
         };
-        let Command::Hold {
-            base: Some(arrived),
-            ..
-        } = through_json(&hold)
-        else {
+        let Command::Hold { base: Some(arrived), .. } = through_json(&hold) else {
             panic!("another command")
         };
         assert_eq!(arrived, base);
@@ -792,10 +772,7 @@ mod tests {
         let held = through_json(&Held::new(epoch, CutId::default(), shards));
         let bytes = serde_json::to_string(&held).expect("JSON").len();
         assert!(bytes < 4 << 20, "{bytes} bytes");
-        assert_eq!(
-            held.shards[3].done,
-            shard(3, (0..16).filter(|n| *n != 3).map(|n| 2 * n)).done
-        );
+        assert_eq!(held.shards[3].done, shard(3, (0..16).filter(|n| *n != 3).map(|n| 2 * n)).done);
         let whole = held.done.union(&held.shards[3].done);
         assert_eq!(whole, shard(3, done(6)).done);
     }
@@ -812,18 +789,9 @@ mod tests {
 
     #[test]
     fn a_line_put_together_from_its_parts_reads_as_one() {
-        let head = Down {
-            attempt: Attempt(3),
-            heard: 70,
-            command: None,
-        };
-        let command = Command::Refused {
-            reason: "replaced".to_owned(),
-        };
-        let whole = Down {
-            command: Some(command.clone()),
-            ..head.clone()
-        };
+        let head = Down { attempt: Attempt(3), heard: 70, command: None };
+        let command = Command::Refused { reason: "replaced".to_owned() };
+        let whole = Down { command: Some(command.clone()), ..head.clone() };
         let mut line = head.open().expect("no command yet");
         line.extend(serde_json::to_vec(&command).expect("JSON"));
         line.extend_from_slice(Down::CLOSE);
@@ -833,16 +801,8 @@ mod tests {
 
     #[test]
     fn sums_arrive_to_the_last_bit() {
-        for bits in [
-            0x3fb9_9999_9999_999au64,
-            0x4009_21fb_5444_2d18,
-            0x3ff0_0000_0000_0001,
-            1,
-        ] {
-            let beat = Beat {
-                loss_sum: f64::from_bits(bits),
-                ..Beat::default()
-            };
+        for bits in [0x3fb9_9999_9999_999au64, 0x4009_21fb_5444_2d18, 0x3ff0_0000_0000_0001, 1] {
+            let beat = Beat { loss_sum: f64::from_bits(bits), ..Beat::default() };
             let Up::Heartbeat(arrived) = through_json(&Up::Heartbeat(beat)) else {
                 panic!("another report")
             };

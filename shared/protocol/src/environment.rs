@@ -94,13 +94,7 @@ mod tests {
         };
         assert_eq!(address.to_string(), "10.0.0.7:40123/2/4711");
         assert_eq!(address.to_string().parse(), Ok(address));
-        for wrong in [
-            "",
-            "10.0.0.7:1",
-            "host:1/1/1",
-            "10.0.0.7:1/1/1/1",
-            "10.0.0.7:1/x/1",
-        ] {
+        for wrong in ["", "10.0.0.7:1", "host:1/1/1", "10.0.0.7:1/1/1/1", "10.0.0.7:1/x/1"] {
             assert_eq!(wrong.parse::<AmAddress>(), Err(AmAddressError), "{wrong}");
         }
     }

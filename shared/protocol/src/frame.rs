@@ -267,15 +267,7 @@ impl Header {
     /// The reply to this request: same epoch, request, phase, unit, step, part, shard and table, no payload.
     #[must_use]
     pub fn reply(&self, kind: Kind, status: Status) -> Self {
-        Self {
-            kind,
-            status,
-            flags: 0,
-            rows: 0,
-            key_bytes: 0,
-            value_bytes: 0,
-            ..*self
-        }
+        Self { kind, status, flags: 0, rows: 0, key_bytes: 0, value_bytes: 0, ..*self }
     }
 
     /// The barrier of a cut.
@@ -291,10 +283,7 @@ impl Header {
     /// again, and a barrier of its predecessor may come late.
     #[must_use]
     pub fn cut(&self) -> CutId {
-        CutId {
-            generation: Generation((self.clock >> 32) as u32),
-            number: self.clock as u32,
-        }
+        CutId { generation: Generation((self.clock >> 32) as u32), number: self.clock as u32 }
     }
 
     /// Whether all bits of `flag` are set.
@@ -358,10 +347,7 @@ impl Header {
         }
         let header = Self {
             kind: Kind::from_u16(u16_at(6)).ok_or(FrameError::Kind(u16_at(6)))?,
-            epoch: Epoch {
-                generation: Generation(u32_at(8)),
-                count: u32_at(12),
-            },
+            epoch: Epoch { generation: Generation(u32_at(8)), count: u32_at(12) },
             request: u64_at(16),
             phase: PhaseNo(u32_at(24)),
             unit: u32_at(28),
@@ -378,10 +364,7 @@ impl Header {
             function: u16_at(78),
             key_bytes: u32_at(80),
             value_bytes: u32_at(84),
-            hand_out: HandOut {
-                generation: Generation(u32_at(88)),
-                count: u32_at(92),
-            },
+            hand_out: HandOut { generation: Generation(u32_at(88)), count: u32_at(92) },
         };
         header.check()?;
         Ok(header)
@@ -392,16 +375,10 @@ impl Header {
             return Err(FrameError::Flags(self.flags));
         }
         if self.key_bytes > KEY_BYTES_MAX {
-            return Err(FrameError::TooLong {
-                what: "keys",
-                bytes: self.key_bytes,
-            });
+            return Err(FrameError::TooLong { what: "keys", bytes: self.key_bytes });
         }
         if self.value_bytes > VALUE_BYTES_MAX {
-            return Err(FrameError::TooLong {
-                what: "values",
-                bytes: self.value_bytes,
-            });
+            return Err(FrameError::TooLong { what: "values", bytes: self.value_bytes });
         }
         let key_width = match (self.has(flags::KEYS), self.has(flags::KEYS_U64)) {
             (false, _) => 0,
@@ -409,10 +386,7 @@ impl Header {
             (true, true) => 8,
         };
         if u64::from(self.key_bytes) != u64::from(self.count) * key_width {
-            return Err(FrameError::Keys {
-                count: self.count,
-                bytes: self.key_bytes,
-            });
+            return Err(FrameError::Keys { count: self.count, bytes: self.key_bytes });
         }
         if !self.value_bytes.is_multiple_of(4) {
             return Err(FrameError::Values(self.value_bytes));
@@ -477,10 +451,7 @@ mod tests {
     fn sample() -> Header {
         Header {
             kind: Kind::Push,
-            epoch: Epoch {
-                generation: Generation(3),
-                count: 2,
-            },
+            epoch: Epoch { generation: Generation(3), count: 2 },
             request: 0x0102_0304_0506_0708,
             phase: PhaseNo(4),
             unit: 5,
@@ -497,10 +468,7 @@ mod tests {
             function: 0,
             key_bytes: 8,
             value_bytes: 8,
-            hand_out: HandOut {
-                generation: Generation(3),
-                count: 13,
-            },
+            hand_out: HandOut { generation: Generation(3), count: 13 },
         }
     }
 
@@ -536,10 +504,7 @@ mod tests {
 
     #[test]
     fn a_barrier_carries_the_whole_name_of_its_cut() {
-        let cut = CutId {
-            generation: Generation(0x0102_0304),
-            number: 0x0506_0708,
-        };
+        let cut = CutId { generation: Generation(0x0102_0304), number: 0x0506_0708 };
         let bytes = Header::barrier(cut, Epoch::first(Generation(1))).encode();
         assert_eq!(hex::encode(&bytes[56..64]), "0807060504030201");
         assert_eq!(Header::decode(&bytes).map(|header| header.cut()), Ok(cut));
@@ -551,19 +516,13 @@ mod tests {
         header.value_bytes = u32::MAX - 3;
         assert_eq!(
             Header::decode(&header.encode()),
-            Err(FrameError::TooLong {
-                what: "values",
-                bytes: u32::MAX - 3
-            })
+            Err(FrameError::TooLong { what: "values", bytes: u32::MAX - 3 })
         );
         header = sample();
         header.count = u32::MAX;
         assert_eq!(
             Header::decode(&header.encode()),
-            Err(FrameError::Keys {
-                count: u32::MAX,
-                bytes: 8
-            })
+            Err(FrameError::Keys { count: u32::MAX, bytes: 8 })
         );
         header = sample();
         header.value_bytes = 7;

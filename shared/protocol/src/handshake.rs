@@ -116,11 +116,7 @@ impl Hello {
     /// # Errors
     /// When the system has no random numbers.
     pub fn new(run: RunId, member: Option<Member>) -> Result<Self, HandshakeError> {
-        Ok(Self {
-            run,
-            member,
-            nonce: random_nonce()?,
-        })
+        Ok(Self { run, member, nonce: random_nonce()? })
     }
 
     /// The hello as it travels.
@@ -168,11 +164,7 @@ impl Hello {
         run.copy_from_slice(&bytes[16..32]);
         let mut nonce = [0; NONCE_BYTES];
         nonce.copy_from_slice(&bytes[32..64]);
-        Ok(Self {
-            run: RunId(Uuid::from_bytes(run)),
-            member,
-            nonce,
-        })
+        Ok(Self { run: RunId(Uuid::from_bytes(run)), member, nonce })
     }
 
     fn mac(
@@ -201,10 +193,7 @@ impl Hello {
     ) -> [u8; NONCE_BYTES + PROOF_BYTES] {
         let mut out = [0; NONCE_BYTES + PROOF_BYTES];
         out[..NONCE_BYTES].copy_from_slice(server_nonce);
-        let proof = self
-            .mac(secret, channel, b's', server_nonce)
-            .finalize()
-            .into_bytes();
+        let proof = self.mac(secret, channel, b's', server_nonce).finalize().into_bytes();
         out[NONCE_BYTES..].copy_from_slice(&proof);
         out
     }
@@ -224,10 +213,7 @@ impl Hello {
         self.mac(secret, channel, b's', &server_nonce)
             .verify_slice(&server_answer[NONCE_BYTES..])
             .map_err(|_| HandshakeError::Proof)?;
-        let proof = self
-            .mac(secret, channel, b'c', &server_nonce)
-            .finalize()
-            .into_bytes();
+        let proof = self.mac(secret, channel, b'c', &server_nonce).finalize().into_bytes();
         let mut out = [0; PROOF_BYTES];
         out.copy_from_slice(&proof);
         Ok(out)
@@ -308,10 +294,7 @@ mod tests {
     fn hello() -> Hello {
         Hello {
             run: RunId(Uuid::from_bytes([7; 16])),
-            member: Some(Member {
-                slot: Slot::trainer(3),
-                incarnation: Incarnation(2),
-            }),
+            member: Some(Member { slot: Slot::trainer(3), incarnation: Incarnation(2) }),
             nonce: [9; NONCE_BYTES],
         }
     }
@@ -326,27 +309,16 @@ mod tests {
         let heard = Hello::decode(&hello().encode()).expect("our own hello");
         assert_eq!(heard, hello());
         let answer = heard.server_answer(&secret(1), Channel::Data, &server_nonce);
-        let proof = hello()
-            .client_proof(&secret(1), Channel::Data, &answer)
-            .expect("same secret");
-        assert_eq!(
-            heard.check_client(&secret(1), Channel::Data, &server_nonce, &proof),
-            Ok(())
-        );
+        let proof = hello().client_proof(&secret(1), Channel::Data, &answer).expect("same secret");
+        assert_eq!(heard.check_client(&secret(1), Channel::Data, &server_nonce, &proof), Ok(()));
         assert_eq!(
             heard.check_client(&secret(1), Channel::Control, &server_nonce, &proof),
             Err(HandshakeError::Proof),
             "a proof is of no use on another kind of connection"
         );
+        assert!(heard.check_client(&secret(1), Channel::Data, &[6; 32], &proof).is_err());
         assert!(
-            heard
-                .check_client(&secret(1), Channel::Data, &[6; 32], &proof)
-                .is_err()
-        );
-        assert!(
-            heard
-                .check_client(&secret(1), Channel::Data, &server_nonce, &proof[..31])
-                .is_err()
+            heard.check_client(&secret(1), Channel::Data, &server_nonce, &proof[..31]).is_err()
         );
     }
 
@@ -363,11 +335,7 @@ mod tests {
     fn a_servers_proof_is_not_a_clients() {
         let nonce = [5; NONCE_BYTES];
         let answer = hello().server_answer(&secret(1), Channel::Data, &nonce);
-        assert!(
-            hello()
-                .check_client(&secret(1), Channel::Data, &nonce, &answer[32..])
-                .is_err()
-        );
+        assert!(hello().check_client(&secret(1), Channel::Data, &nonce, &answer[32..]).is_err());
     }
 
     #[test]

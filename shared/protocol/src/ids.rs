@@ -111,19 +111,13 @@ impl Epoch {
     /// The first epoch of a generation.
     #[must_use]
     pub fn first(generation: Generation) -> Self {
-        Self {
-            generation,
-            count: 0,
-        }
+        Self { generation, count: 0 }
     }
 
     /// The epoch after one more rollback.
     #[must_use]
     pub fn next(self) -> Self {
-        Self {
-            generation: self.generation,
-            count: self.count.saturating_add(1),
-        }
+        Self { generation: self.generation, count: self.count.saturating_add(1) }
     }
 }
 
@@ -234,19 +228,13 @@ impl Slot {
     /// The n-th pserver's place.
     #[must_use]
     pub fn pserver(index: u32) -> Self {
-        Self {
-            role: Role::Pserver,
-            index,
-        }
+        Self { role: Role::Pserver, index }
     }
 
     /// The n-th trainer's place.
     #[must_use]
     pub fn trainer(index: u32) -> Self {
-        Self {
-            role: Role::Trainer,
-            index,
-        }
+        Self { role: Role::Trainer, index }
     }
 }
 
@@ -314,24 +302,14 @@ mod tests {
         for slot in [Slot::pserver(0), Slot::trainer(4_294_967_295)] {
             assert_eq!(slot.to_string().parse(), Ok(slot));
         }
-        for wrong in [
-            "",
-            "pserver",
-            "pserver-",
-            "worker-1",
-            "trainer--1",
-            "trainer-4294967296",
-        ] {
+        for wrong in ["", "pserver", "pserver-", "worker-1", "trainer--1", "trainer-4294967296"] {
             assert!(wrong.parse::<Slot>().is_err(), "{wrong:?} was taken");
         }
     }
 
     #[test]
     fn epochs_of_a_later_generation_are_higher() {
-        let late = Epoch {
-            generation: Generation(1),
-            count: 9,
-        };
+        let late = Epoch { generation: Generation(1), count: 9 };
         assert!(Epoch::first(Generation(2)) > late);
         assert_eq!(late.next().to_string(), "g1.10");
     }

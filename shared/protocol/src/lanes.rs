@@ -50,9 +50,8 @@ mod tests {
     #[test]
     fn lanes_share_out_all_tasks_once() {
         let order = task_order(42, PhaseNo(3), 29, true);
-        let mut dealt: Vec<TaskId> = (0..8)
-            .flat_map(|lane| lane_tasks(&order, Lane(lane), 8))
-            .collect();
+        let mut dealt: Vec<TaskId> =
+            (0..8).flat_map(|lane| lane_tasks(&order, Lane(lane), 8)).collect();
         dealt.sort();
         assert_eq!(dealt, task_order(42, PhaseNo(3), 29, false));
         assert_eq!(lane_tasks(&order, Lane(7), 8).count(), 3);
@@ -62,10 +61,7 @@ mod tests {
     #[test]
     fn the_order_of_a_seed_never_changes() {
         let order = |seed, phase| -> Vec<u32> {
-            task_order(seed, PhaseNo(phase), 10, true)
-                .iter()
-                .map(|task| task.0)
-                .collect()
+            task_order(seed, PhaseNo(phase), 10, true).iter().map(|task| task.0).collect()
         };
         // Running jobs and their resumed parts depend on these.
         assert_eq!(order(42, 0), GOLDEN);

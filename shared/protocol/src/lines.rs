@@ -33,9 +33,7 @@ impl LineBuffer {
     /// Takes the next whole line, without its end; empty lines are passed over.
     pub fn next_line(&mut self) -> Option<Vec<u8>> {
         loop {
-            let end = self.bytes[self.searched..]
-                .iter()
-                .position(|&byte| byte == b'\n');
+            let end = self.bytes[self.searched..].iter().position(|&byte| byte == b'\n');
             let Some(end) = end.map(|at| self.searched + at) else {
                 self.searched = self.bytes.len();
                 return None;

@@ -178,9 +178,9 @@ impl InputPlan {
     /// Bytes of the training files.
     #[must_use]
     pub fn train_bytes(&self) -> u64 {
-        self.train.iter().fold(0, |sum: u64, task| {
-            sum.saturating_add(task.end.saturating_sub(task.start))
-        })
+        self.train
+            .iter()
+            .fold(0, |sum: u64, task| sum.saturating_add(task.end.saturating_sub(task.start)))
     }
 
     /// Whether its tasks are in order and inside their files, and name each record once.
@@ -392,9 +392,7 @@ impl Manifest {
         // Alone first: a later version may have another shape, and then the version is the message.
         let version: Version = serde_json::from_slice(bytes).map_err(ManifestError::Json)?;
         if version.format_version > FORMAT_VERSION {
-            return Err(ManifestError::Newer {
-                found: version.format_version,
-            });
+            return Err(ManifestError::Newer { found: version.format_version });
         }
         let manifest: Self = serde_json::from_slice(bytes).map_err(ManifestError::Json)?;
         manifest.check()?;
@@ -431,9 +429,7 @@ impl Manifest {
     /// Bytes of all shard files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.shards
-            .iter()
-            .fold(0, |sum, file| sum.saturating_add(file.bytes))
+        self.shards.iter().fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
     /// BSP: job steps of the phase applied; 0 where the work is a queue.
@@ -467,19 +463,12 @@ impl Manifest {
         }
         for (expected, file) in (0..).zip(&self.shards) {
             if file.shard.0 != expected {
-                return Err(ManifestError::Shards {
-                    expected,
-                    found: file.shard.0,
-                });
+                return Err(ManifestError::Shards { expected, found: file.shard.0 });
             }
             let name = ShardFile::name(file.shard, file.uuid);
             if file.file != name {
                 let (shard, file) = (file.shard, file.file.clone());
-                return Err(ManifestError::FileName {
-                    shard,
-                    file,
-                    expected: name,
-                });
+                return Err(ManifestError::FileName { shard, file, expected: name });
             }
         }
         self.plan.check()?;
@@ -494,12 +483,7 @@ impl Manifest {
                 least = index + 1;
             }
         }
-        let wrong = |what| {
-            Err(ManifestError::Lineage {
-                cut: self.cut,
-                what,
-            })
-        };
+        let wrong = |what| Err(ManifestError::Lineage { cut: self.cut, what });
         if self.cut.generation.0 == 0 || self.cut.number == 0 {
             return wrong("generations and cuts are counted from 1");
         }
@@ -540,15 +524,9 @@ mod tests {
             format_version: FORMAT_VERSION,
             run: RunId(Uuid::from_u128(1)),
             job: "spam".to_owned(),
-            cut: CutId {
-                generation: Generation(2),
-                number: 3,
-            },
+            cut: CutId { generation: Generation(2), number: 3 },
             epoch: Epoch::first(Generation(2)),
-            parent: Some(CutId {
-                generation: Generation(1),
-                number: 9,
-            }),
+            parent: Some(CutId { generation: Generation(1), number: 9 }),
             salt: Salt(Uuid::from_u128(2)),
             at_ms: 1_700_000_000_000,
             spec_digest: "00".repeat(32),
@@ -562,25 +540,16 @@ mod tests {
             phase: PhaseNo(4),
             work: Work::Queue {
                 tasks: vec![
-                    QueuedTask {
-                        task: TaskId(0),
-                        state: TaskState::Done,
-                    },
+                    QueuedTask { task: TaskId(0), state: TaskState::Done },
                     QueuedTask {
                         task: TaskId(1),
-                        state: TaskState::Open {
-                            step: Step(5),
-                            attempt: TaskAttempt(2),
-                        },
+                        state: TaskState::Open { step: Step(5), attempt: TaskAttempt(2) },
                     },
                 ],
             },
             task_steps: BTreeMap::from([(TaskId(0), 12)]),
             evaluations: Vec::new(),
-            progress: Progress {
-                rows: 10,
-                ..Progress::default()
-            },
+            progress: Progress { rows: 10, ..Progress::default() },
         }
     }
 
@@ -590,9 +559,7 @@ mod tests {
         // Past the writer's own check, as another program's manifest would come.
         let bytes = serde_json::to_vec(&wrong).expect("JSON");
         assert!(wrong.to_json().is_err(), "the writer let it pass");
-        Manifest::from_json(&bytes)
-            .expect_err("refused")
-            .to_string()
+        Manifest::from_json(&bytes).expect_err("refused").to_string()
     }
 
     #[test]
@@ -636,11 +603,7 @@ mod tests {
         assert!(tasks <= TASK_BYTES * u64::from(COUNT), "{tasks} bytes");
         let with_shards = Manifest {
             shards: (0..COUNT)
-                .map(|n| ShardFile {
-                    bytes: u64::MAX,
-                    at_ms: u64::MAX,
-                    ..shard(u32::MAX - n)
-                })
+                .map(|n| ShardFile { bytes: u64::MAX, at_ms: u64::MAX, ..shard(u32::MAX - n) })
                 .collect(),
             ..empty.clone()
         };
@@ -654,18 +617,11 @@ mod tests {
         let format_version = 1;
         assert_eq!(
             Manifest::from_json(first).expect("read"),
-            Manifest {
-                format_version,
-                ..manifest()
-            }
+            Manifest { format_version, ..manifest() }
         );
         let sample = include_bytes!("../testdata/manifest-v2.json");
         assert_eq!(Manifest::from_json(sample).expect("read"), manifest());
-        assert_eq!(
-            manifest().to_json().expect("written"),
-            sample,
-            "the format changed"
-        );
+        assert_eq!(manifest().to_json().expect("written"), sample, "the format changed");
     }
 
     #[test]
@@ -695,18 +651,11 @@ mod tests {
         if let Work::Queue { tasks } = &mut unordered.work {
             tasks.reverse();
         }
-        unordered
-            .to_json()
-            .expect_err("ranges have an order, and so has the list");
+        unordered.to_json().expect_err("ranges have an order, and so has the list");
         for tasks in [vec![0, 0], vec![2]] {
             let state = TaskState::Done;
-            let tasks = tasks
-                .iter()
-                .map(|task| QueuedTask {
-                    task: TaskId(*task),
-                    state,
-                })
-                .collect();
+            let tasks =
+                tasks.iter().map(|task| QueuedTask { task: TaskId(*task), state }).collect();
             assert!(refused(|m| m.work = Work::Queue { tasks }).contains("queue: task"));
         }
     }

@@ -54,11 +54,7 @@ pub fn score_bin(score: f64) -> u32 {
     if score.is_nan() {
         return 0;
     }
-    let squeezed = if score.is_infinite() {
-        score.signum()
-    } else {
-        score / (1.0 + score.abs())
-    };
+    let squeezed = if score.is_infinite() { score.signum() } else { score / (1.0 + score.abs()) };
     let at = (squeezed + 1.0) * f64::from(SCORE_BINS / 2);
     // Casts saturate; +∞ and the largest scores round to exactly SCORE_BINS.
     (at as u32).min(SCORE_BINS - 1)
@@ -126,28 +122,17 @@ impl TryFrom<Vec<[u64; 3]>> for ScoreCounts {
 
     fn try_from(list: Vec<[u64; 3]>) -> Result<Self, ScoreCountsError> {
         let sorted = list.windows(2).all(|pair| pair[0][0] < pair[1][0]);
-        if !sorted
-            || list
-                .last()
-                .is_some_and(|last| last[0] >= u64::from(SCORE_BINS))
-        {
+        if !sorted || list.last().is_some_and(|last| last[0] >= u64::from(SCORE_BINS)) {
             return Err(ScoreCountsError);
         }
-        let bins = list
-            .into_iter()
-            .map(|[bin, n, p]| (bin as u32, [n, p]))
-            .collect();
+        let bins = list.into_iter().map(|[bin, n, p]| (bin as u32, [n, p])).collect();
         Ok(Self { bins })
     }
 }
 
 impl From<ScoreCounts> for Vec<[u64; 3]> {
     fn from(counts: ScoreCounts) -> Self {
-        counts
-            .bins
-            .into_iter()
-            .map(|(bin, [n, p])| [u64::from(bin), n, p])
-            .collect()
+        counts.bins.into_iter().map(|(bin, [n, p])| [u64::from(bin), n, p]).collect()
     }
 }
 
@@ -210,11 +195,7 @@ impl PhaseMetrics {
     /// A phase that goes on from a checkpoint, whose finished tasks had so many bad records.
     #[must_use]
     pub fn after(bad_before: u64) -> Self {
-        Self {
-            bad_total: bad_before,
-            bad_before,
-            ..Self::default()
-        }
+        Self { bad_total: bad_before, bad_before, ..Self::default() }
     }
 
     /// Bad records of all tasks taken in so far, and of those that a checkpoint holds as done.
@@ -247,11 +228,7 @@ impl PhaseMetrics {
 
     /// Places of bad records, at most `count`, in the order of task numbers.
     pub fn bad_examples(&self, count: usize) -> impl Iterator<Item = &str> {
-        self.bad_examples
-            .values()
-            .flatten()
-            .map(String::as_str)
-            .take(count)
+        self.bad_examples.values().flatten().map(String::as_str).take(count)
     }
 }
 
@@ -332,17 +309,11 @@ mod tests {
 
     #[test]
     fn area_of_a_perfect_a_reversed_and_a_tied_order() {
-        let perfect = counts(&[(-1.0, false), (1.0, true)])
-            .auc()
-            .expect("both classes");
+        let perfect = counts(&[(-1.0, false), (1.0, true)]).auc().expect("both classes");
         assert_eq!((perfect.value, perfect.error), (1.0, 0.0));
-        let reversed = counts(&[(-1.0, true), (1.0, false)])
-            .auc()
-            .expect("both classes");
+        let reversed = counts(&[(-1.0, true), (1.0, false)]).auc().expect("both classes");
         assert_eq!(reversed.value, 0.0);
-        let tied = counts(&[(0.5, true), (0.5, false)])
-            .auc()
-            .expect("both classes");
+        let tied = counts(&[(0.5, true), (0.5, false)]).auc().expect("both classes");
         assert_eq!((tied.value, tied.error), (0.5, 0.5));
         assert_eq!(counts(&[(0.5, true)]).auc(), None);
     }
@@ -350,11 +321,7 @@ mod tests {
     #[test]
     fn the_first_report_of_a_task_counts() {
         let mut phase = PhaseMetrics::default();
-        let once = TaskMetrics {
-            rows: 3,
-            loss_sum: 1.5,
-            ..TaskMetrics::default()
-        };
+        let once = TaskMetrics { rows: 3, loss_sum: 1.5, ..TaskMetrics::default() };
         assert!(phase.add(TaskId(1), once.clone()));
         assert!(!phase.add(TaskId(1), once));
         assert_eq!(phase.summary().rows, 3);
@@ -364,10 +331,7 @@ mod tests {
     #[test]
     fn what_is_no_number_survives_json() {
         for loss_sum in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.1] {
-            let metrics = TaskMetrics {
-                loss_sum,
-                ..TaskMetrics::default()
-            };
+            let metrics = TaskMetrics { loss_sum, ..TaskMetrics::default() };
             let text = serde_json::to_string(&metrics).expect("serialises");
             let back: TaskMetrics = serde_json::from_str(&text).expect("reads back");
             assert!(back.loss_sum == loss_sum || (back.loss_sum.is_nan() && loss_sum.is_nan()));
@@ -376,16 +340,8 @@ mod tests {
 
     #[test]
     fn counts_out_of_form_are_refused() {
-        for wrong in [
-            "[[3,1,1],[3,1,1]]",
-            "[[4,1,1],[3,1,1]]",
-            "[[1048576,1,1]]",
-            "[[-1,1,1]]",
-        ] {
-            assert!(
-                serde_json::from_str::<ScoreCounts>(wrong).is_err(),
-                "{wrong} was taken"
-            );
+        for wrong in ["[[3,1,1],[3,1,1]]", "[[4,1,1],[3,1,1]]", "[[1048576,1,1]]", "[[-1,1,1]]"] {
+            assert!(serde_json::from_str::<ScoreCounts>(wrong).is_err(), "{wrong} was taken");
         }
     }
 

@@ -82,9 +82,7 @@ impl ModelFile {
         struct Version {
             format_version: u32,
         }
-        let Version {
-            format_version: found,
-        } = serde_json::from_slice(bytes)?;
+        let Version { format_version: found } = serde_json::from_slice(bytes)?;
         if found > FORMAT_VERSION {
             return Err(ModelFileError::Newer { found });
         }
@@ -110,10 +108,7 @@ mod tests {
             format_version: FORMAT_VERSION,
             run: RunId(uuid::Uuid::from_bytes([1; 16])),
             job: "spam".into(),
-            checkpoint: CutId {
-                generation: Generation(1),
-                number: 7,
-            },
+            checkpoint: CutId { generation: Generation(1), number: 7 },
             dir: "trainer-0.1".into(),
             files: vec![ExportedFile {
                 name: "model.safetensors".into(),
@@ -128,16 +123,10 @@ mod tests {
     fn a_model_file_reads_back() {
         let json = serde_json::to_vec(&sample()).expect("plain fields are JSON");
         assert_eq!(ModelFile::from_json(&json).expect("our own"), sample());
-        let beside = ModelFile {
-            dir: String::new(),
-            ..sample()
-        };
+        let beside = ModelFile { dir: String::new(), ..sample() };
         let json = serde_json::to_string(&beside).expect("JSON");
         assert!(!json.contains("\"dir\""), "{json}");
-        assert_eq!(
-            ModelFile::from_json(json.as_bytes()).expect("our own"),
-            beside
-        );
+        assert_eq!(ModelFile::from_json(json.as_bytes()).expect("our own"), beside);
     }
 
     #[test]
@@ -151,11 +140,8 @@ mod tests {
     #[test]
     fn names_that_lead_elsewhere_are_refused() {
         for name in ["../other", "/etc", "..", "."] {
-            let json = serde_json::to_vec(&ModelFile {
-                dir: name.into(),
-                ..sample()
-            })
-            .expect("JSON");
+            let json =
+                serde_json::to_vec(&ModelFile { dir: name.into(), ..sample() }).expect("JSON");
             assert!(
                 matches!(ModelFile::from_json(&json), Err(ModelFileError::Name(_))),
                 "{name:?}"

@@ -81,8 +81,5 @@ static ON: AtomicU8 = AtomicU8::new(0);
 /// Puts one defect back into this process, or none, in place of the one before.
 #[cfg(feature = "mutations")]
 pub fn put_back(mutation: Option<Mutation>) {
-    ON.store(
-        mutation.map_or(0, |mutation| mutation as u8),
-        Ordering::Relaxed,
-    );
+    ON.store(mutation.map_or(0, |mutation| mutation as u8), Ordering::Relaxed);
 }

@@ -31,11 +31,7 @@ pub enum TaskLength {
 /// How a file is packed, by its name: `.gz` is gzip.
 #[must_use]
 pub fn compression_of(name: &str) -> Compression {
-    if name.ends_with(".gz") {
-        Compression::Gzip
-    } else {
-        Compression::None
-    }
+    if name.ends_with(".gz") { Compression::Gzip } else { Compression::None }
 }
 
 /// The input plan of a job over these files. `train` and `test` are sorted by URL here.
@@ -50,11 +46,7 @@ pub fn plan_input(
     let train_tasks = plan_tasks(&train, 0, length);
     let test_tasks = plan_tasks(&test, train.len() as u32, length);
     train.append(&mut test);
-    InputPlan {
-        files: train,
-        train: train_tasks,
-        test: test_tasks,
-    }
+    InputPlan { files: train, train: train_tasks, test: test_tasks }
 }
 
 /// The tasks over `files`, the first of which has index `first` in the plan.
@@ -63,9 +55,7 @@ pub fn plan_input(
 /// at most. Empty files have no task.
 #[must_use]
 pub fn plan_tasks(files: &[InputFile], first: u32, length: TaskLength) -> Vec<TaskRange> {
-    let bytes = files
-        .iter()
-        .fold(0u64, |sum, file| sum.saturating_add(file.bytes));
+    let bytes = files.iter().fold(0u64, |sum, file| sum.saturating_add(file.bytes));
     let wanted = match length {
         TaskLength::Auto { workers } => {
             let tasks = u64::from(workers.max(1)) * TASKS_PER_WORKER;
@@ -164,22 +154,8 @@ mod tests {
             vec![file("t", 10)],
             TaskLength::Bytes(1 << 20),
         );
-        assert_eq!(
-            plan.train,
-            [TaskRange {
-                file: 1,
-                start: 0,
-                end: 1 << 30
-            }]
-        );
-        assert_eq!(
-            plan.test,
-            [TaskRange {
-                file: 2,
-                start: 0,
-                end: 10
-            }]
-        );
+        assert_eq!(plan.train, [TaskRange { file: 1, start: 0, end: 1 << 30 }]);
+        assert_eq!(plan.test, [TaskRange { file: 2, start: 0, end: 10 }]);
         assert!(parallelism_warning(&plan, 8).is_some_and(|text| text.contains("b.gz")));
         assert_eq!(parallelism_warning(&plan, 1), None);
     }

@@ -132,10 +132,7 @@ impl PlanFile {
     /// # Errors
     /// [`PlanFileError::TooLong`].
     pub fn of(plan: &InputPlan, dir: &str) -> Result<(Self, Vec<u8>), PlanFileError> {
-        let written = Written {
-            format_version: FORMAT_VERSION,
-            plan,
-        };
+        let written = Written { format_version: FORMAT_VERSION, plan };
         let bytes = serde_json::to_vec(&written).expect("numbers and strings are JSON");
         if bytes.len() > PLAN_BYTES_MAX {
             return Err(PlanFileError::TooLong {
@@ -193,11 +190,7 @@ mod tests {
             modified_ms: 7,
             compression: Compression::None,
         };
-        plan_input(
-            vec![file("a"), file("b")],
-            vec![file("t")],
-            TaskLength::Bytes(1000),
-        )
+        plan_input(vec![file("a"), file("b")], vec![file("t")], TaskLength::Bytes(1000))
     }
 
     #[test]
@@ -205,15 +198,9 @@ mod tests {
         let plan = plan(12_345);
         let (file, bytes) = PlanFile::of(&plan, "hdfs:///staging/").expect("short");
         assert_eq!(file.bytes, bytes.len() as u64);
-        assert_eq!(
-            file.url,
-            format!("hdfs:///staging/plan-{}.json", &file.sha256[..16])
-        );
+        assert_eq!(file.url, format!("hdfs:///staging/plan-{}.json", &file.sha256[..16]));
         assert_eq!(file.parse(&bytes).expect("read"), plan);
-        assert_eq!(
-            PlanFile::of(&plan, "hdfs:///staging").expect("short").0,
-            file
-        );
+        assert_eq!(PlanFile::of(&plan, "hdfs:///staging").expect("short").0, file);
     }
 
     #[test]
@@ -222,10 +209,7 @@ mod tests {
         let last = bytes.len() - 1;
         for (change, length) in [(b' ', last + 1), (b'}', last)] {
             bytes[last] = change;
-            let error = file
-                .parse(&bytes[..length])
-                .expect_err("refused")
-                .to_string();
+            let error = file.parse(&bytes[..length]).expect_err("refused").to_string();
             assert!(error.contains(&file.sha256), "{error}");
             assert!(error.contains(&file.url), "{error}");
         }
@@ -246,12 +230,8 @@ mod tests {
         check_size(&plan(50_000_000), 100).expect("a hundred thousand tasks are fine");
         let mut wide = plan(1000);
         let name = "x".repeat(4000);
-        wide.files = (0..400)
-            .map(|_| InputFile {
-                url: name.clone(),
-                ..wide.files[0].clone()
-            })
-            .collect();
+        wide.files =
+            (0..400).map(|_| InputFile { url: name.clone(), ..wide.files[0].clone() }).collect();
         check_size_within(&wide, 1, BYTES_MAX).expect("names of 1.6 MB alone are fine");
         let error = check_size_within(&wide, 2000, BYTES_MAX).expect_err("with shards");
         let error = error.to_string();

@@ -160,11 +160,9 @@ impl<'de> Deserialize<'de> for TaskSet {
             };
             // Runs do not touch, are not empty, and end within the numbers that tasks have.
             let last = u32::try_from(end.saturating_sub(1)).ok();
-            let (Some(last), Ok(start), true) = (
-                last,
-                u32::try_from(first),
-                length > 0 && (at == 0 || gap > 0),
-            ) else {
+            let (Some(last), Ok(start), true) =
+                (last, u32::try_from(first), length > 0 && (at == 0 || gap > 0))
+            else {
                 return Err(wrong(2 * at));
             };
             set.runs.push((start, last));

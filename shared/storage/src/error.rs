@@ -107,12 +107,7 @@ pub struct StorageError {
 impl StorageError {
     /// A failure without a deeper cause.
     pub fn new(op: Op, place: impl fmt::Display, reason: Reason) -> Self {
-        Self {
-            op,
-            place: place.to_string(),
-            reason,
-            source: None,
-        }
+        Self { op, place: place.to_string(), reason, source: None }
     }
 
     /// The same with its cause.
@@ -270,14 +265,9 @@ mod tests {
 
     #[test]
     fn exhausted_descriptors_and_memory_are_retried() {
-        for errno in [
-            Errno::EMFILE,
-            Errno::ENFILE,
-            Errno::ENOMEM,
-            Errno::ENOBUFS,
-            Errno::EIO,
-            Errno::ESTALE,
-        ] {
+        for errno in
+            [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS, Errno::EIO, Errno::ESTALE]
+        {
             let error = io::Error::from_raw_os_error(errno as i32);
             let error = StorageError::from_io(Op::List, "/c/claims", error);
             assert!(error.is_retryable(), "{errno}: {error}");

@@ -30,11 +30,7 @@ pub async fn find_files(
         plain(storage, pattern).await?
     };
     if found.is_empty() {
-        return Err(StorageError::new(
-            Op::List,
-            storage.show(pattern),
-            Reason::NotFound,
-        ));
+        return Err(StorageError::new(Op::List, storage.show(pattern), Reason::NotFound));
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found.dedup_by(|a, b| a.path == b.path);
@@ -64,10 +60,7 @@ async fn plain(storage: &dyn Storage, path: &StorePath) -> Result<Vec<Entry>, St
 
 async fn files_in(storage: &dyn Storage, dir: &StorePath) -> Result<Vec<Entry>, StorageError> {
     let children = storage.list(dir).await?;
-    Ok(children
-        .into_iter()
-        .filter(|e| e.kind == Kind::File && !is_hidden(e.name()))
-        .collect())
+    Ok(children.into_iter().filter(|e| e.kind == Kind::File && !is_hidden(e.name())).collect())
 }
 
 /// One name of a pattern.
@@ -85,20 +78,14 @@ fn segments(storage: &dyn Storage, pattern: &StorePath) -> Result<Vec<Segment>, 
         if !is_wild(name) {
             return Ok(Segment::Plain(name.to_owned()));
         }
-        let glob = GlobBuilder::new(name)
-            .literal_separator(true)
-            .build()
-            .map_err(|error| {
-                StorageError::new(
-                    Op::List,
-                    storage.show(pattern),
-                    Reason::Unsupported(error.kind().to_string()),
-                )
-            })?;
-        Ok(Segment::Wild {
-            matcher: glob.compile_matcher(),
-            hidden: is_hidden(name),
-        })
+        let glob = GlobBuilder::new(name).literal_separator(true).build().map_err(|error| {
+            StorageError::new(
+                Op::List,
+                storage.show(pattern),
+                Reason::Unsupported(error.kind().to_string()),
+            )
+        })?;
+        Ok(Segment::Wild { matcher: glob.compile_matcher(), hidden: is_hidden(name) })
     };
     pattern.names().map(one).collect()
 }
@@ -136,9 +123,8 @@ async fn walk(storage: &dyn Storage, pattern: &StorePath) -> Result<Vec<Entry>, 
                     to_visit.push((dir.clone(), depth + 1));
                 }
                 let children = storage.list(&dir).await?;
-                let dirs = children
-                    .into_iter()
-                    .filter(|e| e.kind == Kind::Dir && !is_hidden(e.name()));
+                let dirs =
+                    children.into_iter().filter(|e| e.kind == Kind::Dir && !is_hidden(e.name()));
                 to_visit.extend(dirs.map(|entry| (entry.path, depth)));
             }
         }

@@ -115,11 +115,8 @@ impl HdfsStorage {
         let calls = Calls::get()
             .map_err(|error| StorageError::new(Op::Open, &url, Reason::Other).because(error))?;
         let client = connect::files_client(&url, configuration, &calls)?;
-        let direct = Direct {
-            service,
-            configuration: configuration.clone(),
-            namenode: OnceCell::new(),
-        };
+        let direct =
+            Direct { service, configuration: configuration.clone(), namenode: OnceCell::new() };
         Ok(Self {
             client: Arc::new(client),
             direct: Arc::new(direct),
@@ -144,16 +141,12 @@ impl HdfsStorage {
             overwrite: false,
             create_parent: false,
         };
-        let writer = self
-            .change(Op::Create, path, |client, path| async move {
+        let writer =
+            self.change(Op::Create, path, |client, path| async move {
                 client.create(&path, options).await
             })
             .await?;
-        Ok(Box::new(HdfsWriter::new(
-            self.clone(),
-            path.clone(),
-            writer,
-        )))
+        Ok(Box::new(HdfsWriter::new(self.clone(), path.clone(), writer)))
     }
 
     /// Where all bytes of a file are.
@@ -166,20 +159,12 @@ impl HdfsStorage {
             Ok(namenode.block_locations(&name, 0, length).await?)
         };
         let Some(file) = self.own(Op::Stat, path, call).await? else {
-            return Err(StorageError::new(
-                Op::Stat,
-                self.show(path),
-                Reason::NotFound,
-            ));
+            return Err(StorageError::new(Op::Stat, self.show(path), Reason::NotFound));
         };
         let place = |block: heddle_hadoop::namenode::BlockLocation| BlockPlace {
             offset: block.offset,
             bytes: block.length,
-            hosts: block
-                .replicas
-                .into_iter()
-                .map(|replica| replica.host)
-                .collect(),
+            hosts: block.replicas.into_iter().map(|replica| replica.host).collect(),
         };
         Ok(file.blocks.into_iter().map(place).collect())
     }
@@ -219,10 +204,7 @@ impl HdfsStorage {
         F: Future<Output = Result<T, HdfsError>> + Send + 'static,
     {
         let call = call(Arc::clone(&self.client), path.as_str().to_owned());
-        self.calls
-            .run(CALL, call)
-            .await
-            .map_err(|failed| failed.read(op, &self.show(path)))
+        self.calls.run(CALL, call).await.map_err(|failed| failed.read(op, &self.show(path)))
     }
 
     /// Runs a changing call.
@@ -237,30 +219,17 @@ impl HdfsStorage {
         F: Future<Output = Result<T, HdfsError>> + Send + 'static,
     {
         let call = call(Arc::clone(&self.client), path.as_str().to_owned());
-        self.calls
-            .run(CALL, call)
-            .await
-            .map_err(|failed| failed.write(op, &self.show(path)))
+        self.calls.run(CALL, call).await.map_err(|failed| failed.write(op, &self.show(path)))
     }
 
     async fn status(&self, op: Op, path: &StorePath) -> Result<FileStatus, StorageError> {
-        self.read(op, path, |client, path| async move {
-            client.get_file_info(&path).await
-        })
-        .await
+        self.read(op, path, |client, path| async move { client.get_file_info(&path).await }).await
     }
 
     async fn delete(&self, path: &StorePath, wanted: Kind) -> Result<(), WriteError> {
-        let status = self
-            .status(Op::Delete, path)
-            .await
-            .map_err(WriteError::NotDone)?;
+        let status = self.status(Op::Delete, path).await.map_err(WriteError::NotDone)?;
         let refuse = |reason| {
-            Err(WriteError::NotDone(StorageError::new(
-                Op::Delete,
-                self.show(path),
-                reason,
-            )))
+            Err(WriteError::NotDone(StorageError::new(Op::Delete, self.show(path), reason)))
         };
         match (wanted, status.isdir) {
             (Kind::File, true) => return refuse(Reason::IsADirectory),
@@ -273,11 +242,7 @@ impl HdfsStorage {
                 client.delete(&path, recursive).await
             })
             .await?;
-        if deleted {
-            Ok(())
-        } else {
-            refuse(Reason::NotFound)
-        }
+        if deleted { Ok(()) } else { refuse(Reason::NotFound) }
     }
 }
 
@@ -285,11 +250,7 @@ fn entry(path: StorePath, status: &FileStatus) -> Entry {
     Entry {
         path,
         kind: if status.isdir { Kind::Dir } else { Kind::File },
-        bytes: if status.isdir {
-            0
-        } else {
-            status.length as u64
-        },
+        bytes: if status.isdir { 0 } else { status.length as u64 },
         modified_ms: status.modification_time,
     }
 }
@@ -302,17 +263,11 @@ impl HdfsStorage {
         to: &StorePath,
         overwrite: bool,
     ) -> Result<(), WriteError> {
-        let (client, source, target) = (
-            Arc::clone(&self.client),
-            from.as_str().to_owned(),
-            to.as_str().to_owned(),
-        );
+        let (client, source, target) =
+            (Arc::clone(&self.client), from.as_str().to_owned(), to.as_str().to_owned());
         let call = async move { client.rename(&source, &target, overwrite).await };
         let place = || format!("{} to {to}", self.show(from));
-        self.calls
-            .run(CALL, call)
-            .await
-            .map_err(|failed| failed.write(Op::Rename, &place()))
+        self.calls.run(CALL, call).await.map_err(|failed| failed.write(Op::Rename, &place()))
     }
 }
 
@@ -323,8 +278,7 @@ impl Storage for HdfsStorage {
     }
 
     async fn create(&self, path: &StorePath, mode: Mode) -> Result<Box<dyn Writer>, WriteError> {
-        self.create_in_blocks(path, mode, self.new_files.block_size)
-            .await
+        self.create_in_blocks(path, mode, self.new_files.block_size).await
     }
 
     async fn create_sized(
@@ -345,9 +299,7 @@ impl Storage for HdfsStorage {
 
     async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError> {
         let reader = self
-            .read(Op::Open, path, |client, path| async move {
-                client.read(&path).await
-            })
+            .read(Op::Open, path, |client, path| async move { client.read(&path).await })
             .await?;
         Ok(Box::new(HdfsReader::start(
             &self.calls.runtime,
@@ -372,9 +324,7 @@ impl Storage for HdfsStorage {
                     return Ok(OpenedVersion::Changed { bytes: entry.bytes });
                 }
                 let file = self
-                    .read(Op::Open, path, |client, path| async move {
-                        client.read(&path).await
-                    })
+                    .read(Op::Open, path, |client, path| async move { client.read(&path).await })
                     .await?;
                 let file = Arc::new(file);
                 self.located.put(path.as_str(), version, Arc::clone(&file));
@@ -383,9 +333,7 @@ impl Storage for HdfsStorage {
         };
         let reader = HdfsReader::start(&self.calls.runtime, file, offset, self.show(path));
         let (located, name) = (self.located.clone(), path.as_str().to_owned());
-        Ok(OpenedVersion::Same(Box::new(
-            reader.on_failure(move || located.forget(&name)),
-        )))
+        Ok(OpenedVersion::Same(Box::new(reader.on_failure(move || located.forget(&name)))))
     }
 
     async fn read_range(
@@ -395,15 +343,10 @@ impl Storage for HdfsStorage {
         len: usize,
     ) -> Result<Bytes, StorageError> {
         let reader = self
-            .read(Op::Open, path, |client, path| async move {
-                client.read(&path).await
-            })
+            .read(Op::Open, path, |client, path| async move { client.read(&path).await })
             .await?;
         // Beyond the end hdfs-native panics.
-        let (found, expected) = (
-            reader.file_length() as u64,
-            offset.saturating_add(len as u64),
-        );
+        let (found, expected) = (reader.file_length() as u64, offset.saturating_add(len as u64));
         if expected > found {
             return Err(StorageError::new(
                 Op::Read,
@@ -414,15 +357,11 @@ impl Storage for HdfsStorage {
         let from =
             usize::try_from(offset).expect("not beyond the end of a file whose length is a usize");
         let read = self
-            .read(Op::Read, path, |_, _| async move {
-                reader.read_range(from, len).await
-            })
+            .read(Op::Read, path, |_, _| async move { reader.read_range(from, len).await })
             .await?;
         if read.len() != len {
-            return Err(
-                StorageError::new(Op::Read, self.show(path), Reason::Unavailable)
-                    .because(format!("{} of {len} bytes came", read.len())),
-            );
+            return Err(StorageError::new(Op::Read, self.show(path), Reason::Unavailable)
+                .because(format!("{} of {len} bytes came", read.len())));
         }
         Ok(read)
     }
@@ -433,8 +372,8 @@ impl Storage for HdfsStorage {
     }
 
     async fn list(&self, path: &StorePath) -> Result<Vec<Entry>, StorageError> {
-        let children = self
-            .read(Op::List, path, |client, path| async move {
+        let children =
+            self.read(Op::List, path, |client, path| async move {
                 client.list_status(&path, false).await
             })
             .await?;
@@ -443,19 +382,12 @@ impl Storage for HdfsStorage {
             && !only.isdir
             && only.path.trim_end_matches('/') == path.as_str()
         {
-            return Err(StorageError::new(
-                Op::List,
-                self.show(path),
-                Reason::NotADirectory,
-            ));
+            return Err(StorageError::new(Op::List, self.show(path), Reason::NotADirectory));
         }
         let mut entries: Vec<_> = children
             .iter()
             .filter_map(|status| {
-                Some(entry(
-                    path.join(status.path.rsplit('/').next()?).ok()?,
-                    status,
-                ))
+                Some(entry(path.join(status.path.rsplit('/').next()?).ok()?, status))
             })
             .collect();
         entries.sort_by(|a, b| a.path.cmp(&b.path));
@@ -524,11 +456,7 @@ impl Storage for HdfsStorage {
             ),
             (None, None) => return Ok(()),
         };
-        Err(StorageError::new(
-            Op::Create,
-            self.show(path),
-            Reason::Unsupported(what),
-        ))
+        Err(StorageError::new(Op::Create, self.show(path), Reason::Unsupported(what)))
     }
 
     async fn reach(&self) -> Result<(), StorageError> {
@@ -567,10 +495,7 @@ mod tests {
             .port();
         let quick = configuration(&[("dfs.client.failover.max.attempts", "1")]);
         let storage = HdfsStorage::new(&format!("127.0.0.1:{port}"), &quick).expect("no call yet");
-        let error = storage
-            .stat(&StorePath::root())
-            .await
-            .expect_err("nobody there");
+        let error = storage.stat(&StorePath::root()).await.expect_err("nobody there");
         assert!(error.is_retryable(), "{error}");
         let error = storage.reach().await.expect_err("nobody there");
         assert!(error.is_retryable(), "{error}");

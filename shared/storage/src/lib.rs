@@ -101,11 +101,7 @@ pub async fn make_dirs(
         match storage.stat(&at).await {
             Ok(entry) if entry.kind == Kind::Dir => break,
             Ok(_) => {
-                return Err(StorageError::new(
-                    Op::Mkdir,
-                    storage.show(&at),
-                    Reason::NotADirectory,
-                ));
+                return Err(StorageError::new(Op::Mkdir, storage.show(&at), Reason::NotADirectory));
             }
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),

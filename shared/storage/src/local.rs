@@ -63,15 +63,8 @@ fn entry(path: StorePath, meta: &fs::Metadata) -> Entry {
         .modified()
         .ok()
         .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
-        .map_or(0, |since| {
-            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-        });
-    Entry {
-        path,
-        kind,
-        bytes: if kind == Kind::File { meta.len() } else { 0 },
-        modified_ms,
-    }
+        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+    Entry { path, kind, bytes: if kind == Kind::File { meta.len() } else { 0 }, modified_ms }
 }
 
 #[async_trait]
@@ -97,10 +90,7 @@ impl Storage for LocalStorage {
             // back before anybody could rely on them.
             file.set_permissions(fs::Permissions::from_mode(mode.0))
                 .map_err(|error| not_done(Op::Create, &path, error))?;
-            Ok(Box::new(LocalWriter {
-                file: Arc::new(file),
-                path,
-            }) as Box<dyn Writer>)
+            Ok(Box::new(LocalWriter { file: Arc::new(file), path }) as Box<dyn Writer>)
         })
         .await
     }
@@ -111,10 +101,7 @@ impl Storage for LocalStorage {
             let failed = |error| StorageError::from_io(Op::Open, path.display(), error);
             let mut file = open_file(&path)?;
             file.seek(SeekFrom::Start(offset)).map_err(failed)?;
-            Ok(Box::new(LocalReader {
-                file: Some(file),
-                path,
-            }) as Box<dyn Reader>)
+            Ok(Box::new(LocalReader { file: Some(file), path }) as Box<dyn Reader>)
         })
         .await
     }
@@ -165,10 +152,7 @@ impl Storage for LocalStorage {
             for child in fs::read_dir(dir.as_str()).map_err(failed)? {
                 let child = child.map_err(failed)?;
                 // A name that is no UTF-8 cannot be named by a job or by us, so it is nobody's here.
-                let Some(path) = child
-                    .file_name()
-                    .to_str()
-                    .and_then(|name| dir.join(name).ok())
+                let Some(path) = child.file_name().to_str().and_then(|name| dir.join(name).ok())
                 else {
                     continue;
                 };
@@ -198,10 +182,7 @@ impl Storage for LocalStorage {
         let path = native(path);
         blocking(move || {
             let failed = |error| not_done(Op::Mkdir, &path, error);
-            fs::DirBuilder::new()
-                .mode(mode.0)
-                .create(&path)
-                .map_err(failed)?;
+            fs::DirBuilder::new().mode(mode.0).create(&path).map_err(failed)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(mode.0)).map_err(failed)?;
             sync_parent(Op::Mkdir, &path)
         })
@@ -259,13 +240,8 @@ impl Storage for LocalStorage {
 /// from `/proc` (proc_pid_status(5), since Linux 4.7); `077` where that does not tell.
 fn umask() -> u32 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let digits = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Umask:"))
-        .map(str::trim);
-    digits
-        .and_then(|digits| u32::from_str_radix(digits, 8).ok())
-        .unwrap_or(0o077)
+    let digits = status.lines().find_map(|line| line.strip_prefix("Umask:")).map(str::trim);
+    digits.and_then(|digits| u32::from_str_radix(digits, 8).ok()).unwrap_or(0o077)
 }
 
 /// Opens a file for reading. Refuses a directory, which Linux would open and fail to read later, and what is not a file at
@@ -319,20 +295,14 @@ impl Writer for LocalWriter {
     async fn write(&mut self, data: Bytes) -> Result<(), WriteError> {
         let (file, path) = (Arc::clone(&self.file), self.path.clone());
         blocking(move || {
-            (&*file)
-                .write_all(&data)
-                .map_err(|error| not_done(Op::Write, &path, error))
+            (&*file).write_all(&data).map_err(|error| not_done(Op::Write, &path, error))
         })
         .await
     }
 
     async fn sync(&mut self) -> Result<(), WriteError> {
         let (file, path) = (Arc::clone(&self.file), self.path.clone());
-        blocking(move || {
-            file.sync_all()
-                .map_err(|error| not_done(Op::Sync, &path, error))
-        })
-        .await
+        blocking(move || file.sync_all().map_err(|error| not_done(Op::Sync, &path, error))).await
     }
 
     async fn close(self: Box<Self>) -> Result<(), WriteError> {
@@ -355,10 +325,8 @@ struct LocalReader {
 impl Reader for LocalReader {
     async fn next(&mut self) -> Result<Option<Bytes>, StorageError> {
         let Some(mut file) = self.file.take() else {
-            return Err(
-                StorageError::new(Op::Read, self.path.display(), Reason::Other)
-                    .because("the stream broke earlier"),
-            );
+            return Err(StorageError::new(Op::Read, self.path.display(), Reason::Other)
+                .because("the stream broke earlier"));
         };
         let (file, read) = blocking(move || {
             let mut chunk = vec![0; CHUNK_BYTES];
@@ -400,9 +368,7 @@ mod tests {
 
     impl Place {
         fn at(&self, name: &str) -> StorePath {
-            name.split('/').fold(self.root.clone(), |path, name| {
-                path.join(name).expect("a name")
-            })
+            name.split('/').fold(self.root.clone(), |path, name| path.join(name).expect("a name"))
         }
     }
 
@@ -416,32 +382,17 @@ mod tests {
     #[tokio::test]
     async fn the_local_file_system_passes_the_probe() {
         let place = place();
-        probe(&LocalStorage, &place.at("probe"))
-            .await
-            .expect("passes");
-        assert!(
-            LocalStorage
-                .list(&place.root)
-                .await
-                .expect("lists")
-                .is_empty()
-        );
+        probe(&LocalStorage, &place.at("probe")).await.expect("passes");
+        assert!(LocalStorage.list(&place.root).await.expect("lists").is_empty());
     }
 
     #[tokio::test]
     async fn modes_do_not_depend_on_the_umask() {
         let place = place();
-        LocalStorage
-            .mkdir(&place.at("d"), Mode(0o777))
-            .await
-            .expect("made");
+        LocalStorage.mkdir(&place.at("d"), Mode(0o777)).await.expect("made");
         put(&place.at("d/f"), b"x").await.expect("written");
         let mode = |name: &str| {
-            fs::metadata(place.at(name).as_str())
-                .expect("stat")
-                .permissions()
-                .mode()
-                & 0o7777
+            fs::metadata(place.at(name).as_str()).expect("stat").permissions().mode() & 0o7777
         };
         assert_eq!((mode("d"), mode("d/f")), (0o777, 0o600));
     }
@@ -453,13 +404,7 @@ mod tests {
         let file = place.at("f");
         let reason = |error: StorageError| error.reason;
         let wrong = LocalStorage.read_range(&file, 3, 3).await.map_err(reason);
-        assert_eq!(
-            wrong,
-            Err(Reason::Short {
-                expected: 6,
-                found: 5
-            })
-        );
+        assert_eq!(wrong, Err(Reason::Short { expected: 6, found: 5 }));
         assert_eq!(
             LocalStorage.read_range(&file, 3, 2).await.map_err(reason),
             Ok(Bytes::from_static(b"45"))
@@ -468,27 +413,19 @@ mod tests {
             LocalStorage.stat(&place.at("none")).await.map_err(reason),
             Err(Reason::NotFound)
         );
-        assert_eq!(
-            LocalStorage.list(&file).await.map_err(reason),
-            Err(Reason::NotADirectory)
-        );
+        assert_eq!(LocalStorage.list(&file).await.map_err(reason), Err(Reason::NotADirectory));
         assert_eq!(
             LocalStorage.stat(&place.at("f/x")).await.map_err(reason),
             Err(Reason::NotADirectory)
         );
-        let opened = LocalStorage
-            .open(&place.root, 0)
-            .await
-            .map_err(reason)
-            .map(drop);
+        let opened = LocalStorage.open(&place.root, 0).await.map_err(reason).map(drop);
         assert_eq!(opened, Err(Reason::IsADirectory));
         let pipe = place.at("pipe");
         nix::unistd::mkfifo(&native(&pipe), nix::sys::stat::Mode::S_IRWXU).expect("made");
         let opened = LocalStorage.open(&pipe, 0).await.map_err(reason).map(drop);
         assert_eq!(opened, Err(Reason::NotAFile), "and not waited for");
-        let missing_parent = put(&place.at("none/f"), b"")
-            .await
-            .map_err(|e| e.error().reason.clone());
+        let missing_parent =
+            put(&place.at("none/f"), b"").await.map_err(|e| e.error().reason.clone());
         assert_eq!(missing_parent, Err(Reason::NotFound));
     }
 
@@ -497,10 +434,7 @@ mod tests {
         let place = place();
         put(&place.at("f"), b"0123456789").await.expect("written");
         let mut reader = LocalStorage.open(&place.at("f"), 4).await.expect("opens");
-        assert_eq!(
-            reader.next().await.expect("reads"),
-            Some(Bytes::from_static(b"456789"))
-        );
+        assert_eq!(reader.next().await.expect("reads"), Some(Bytes::from_static(b"456789")));
         assert_eq!(reader.next().await.expect("reads"), None);
         let mut beyond = LocalStorage.open(&place.at("f"), 40).await.expect("opens");
         assert_eq!(beyond.next().await.expect("reads"), None);
@@ -509,12 +443,8 @@ mod tests {
     #[tokio::test]
     async fn directories_are_made_down_the_path() {
         let place = place();
-        make_dirs(&LocalStorage, &place.at("a/b/c"), Mode::DIR)
-            .await
-            .expect("made");
-        make_dirs(&LocalStorage, &place.at("a/b/c"), Mode::DIR)
-            .await
-            .expect("there already");
+        make_dirs(&LocalStorage, &place.at("a/b/c"), Mode::DIR).await.expect("made");
+        make_dirs(&LocalStorage, &place.at("a/b/c"), Mode::DIR).await.expect("there already");
         put(&place.at("f"), b"").await.expect("written");
         let error = make_dirs(&LocalStorage, &place.at("f/x"), Mode::DIR)
             .await
@@ -526,10 +456,7 @@ mod tests {
     async fn patterns_name_files() {
         let place = place();
         for dir in ["a", "a/x", "b", "b/_temporary"] {
-            LocalStorage
-                .mkdir(&place.at(dir), Mode::DIR)
-                .await
-                .expect("made");
+            LocalStorage.mkdir(&place.at(dir), Mode::DIR).await.expect("made");
         }
         for file in [
             "a/1.svm",
@@ -580,26 +507,17 @@ mod tests {
     #[tokio::test]
     async fn a_pattern_with_an_open_bracket_is_refused() {
         let error = find_files(&LocalStorage, &StorePath::root().join("[").expect("a name")).await;
-        assert!(matches!(
-            error.expect_err("malformed").reason,
-            Reason::Unsupported(_)
-        ));
+        assert!(matches!(error.expect_err("malformed").reason, Reason::Unsupported(_)));
     }
 
     #[tokio::test]
     async fn deleting_a_directory_leaves_what_its_links_point_to() {
         let place = place();
         put(&place.at("kept"), b"x").await.expect("written");
-        LocalStorage
-            .mkdir(&place.at("d"), Mode::DIR)
-            .await
-            .expect("made");
+        LocalStorage.mkdir(&place.at("d"), Mode::DIR).await.expect("made");
         std::os::unix::fs::symlink(place.at("kept").as_str(), place.at("d/link").as_str())
             .expect("linked");
-        LocalStorage
-            .delete_dir(&place.at("d"))
-            .await
-            .expect("deleted");
+        LocalStorage.delete_dir(&place.at("d")).await.expect("deleted");
         assert!(LocalStorage.stat(&place.at("kept")).await.is_ok());
     }
 }

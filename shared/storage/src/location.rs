@@ -58,15 +58,11 @@ impl Location {
     /// On an unknown scheme, a host in a `file` URL, a bad authority or a bad or relative path.
     pub fn parse(text: &str) -> Result<Self, LocationError> {
         let path_of = |path: &str| {
-            StorePath::parse(path).map_err(|source| LocationError::Path {
-                text: text.to_owned(),
-                source,
-            })
+            StorePath::parse(path)
+                .map_err(|source| LocationError::Path { text: text.to_owned(), source })
         };
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Ok(Self::Local(path_of(
-                text.strip_prefix("file:").unwrap_or(text),
-            )?));
+            return Ok(Self::Local(path_of(text.strip_prefix("file:").unwrap_or(text))?));
         };
         match scheme {
             "file" if !rest.starts_with('/') => Err(LocationError::FileHost(text.to_owned())),
@@ -80,15 +76,9 @@ impl Location {
                 if !authority.chars().all(plain) {
                     return Err(LocationError::Authority(text.to_owned()));
                 }
-                Ok(Self::Hdfs {
-                    authority: authority.to_owned(),
-                    path: path_of(path)?,
-                })
+                Ok(Self::Hdfs { authority: authority.to_owned(), path: path_of(path)? })
             }
-            _ => Err(LocationError::Scheme {
-                text: text.to_owned(),
-                scheme: scheme.to_owned(),
-            }),
+            _ => Err(LocationError::Scheme { text: text.to_owned(), scheme: scheme.to_owned() }),
         }
     }
 
@@ -104,10 +94,7 @@ impl Location {
     pub fn with_path(&self, path: StorePath) -> Self {
         match self {
             Self::Local(_) => Self::Local(path),
-            Self::Hdfs { authority, .. } => Self::Hdfs {
-                authority: authority.clone(),
-                path,
-            },
+            Self::Hdfs { authority, .. } => Self::Hdfs { authority: authority.clone(), path },
         }
     }
 
@@ -150,35 +137,17 @@ mod tests {
         assert_eq!(shown("file:///a/b"), "/a/b");
         assert_eq!(shown("file:/a/b"), "/a/b");
         assert_eq!(shown("hdfs:///a"), "hdfs:///a");
-        assert_eq!(
-            shown("hdfs://nn.example:8020/a/"),
-            "hdfs://nn.example:8020/a"
-        );
+        assert_eq!(shown("hdfs://nn.example:8020/a/"), "hdfs://nn.example:8020/a");
         assert_eq!(shown("hdfs://ns1"), "hdfs://ns1/");
     }
 
     #[test]
     fn others_are_refused_by_reason() {
-        assert!(matches!(
-            Location::parse("s3://b/a"),
-            Err(LocationError::Scheme { .. })
-        ));
-        assert!(matches!(
-            Location::parse("file://host/a"),
-            Err(LocationError::FileHost(_))
-        ));
-        assert!(matches!(
-            Location::parse("hdfs://a b/c"),
-            Err(LocationError::Authority(_))
-        ));
-        assert!(matches!(
-            Location::parse("data/x"),
-            Err(LocationError::Path { .. })
-        ));
-        assert!(matches!(
-            Location::parse("hdfs://nn/../x"),
-            Err(LocationError::Path { .. })
-        ));
+        assert!(matches!(Location::parse("s3://b/a"), Err(LocationError::Scheme { .. })));
+        assert!(matches!(Location::parse("file://host/a"), Err(LocationError::FileHost(_))));
+        assert!(matches!(Location::parse("hdfs://a b/c"), Err(LocationError::Authority(_))));
+        assert!(matches!(Location::parse("data/x"), Err(LocationError::Path { .. })));
+        assert!(matches!(Location::parse("hdfs://nn/../x"), Err(LocationError::Path { .. })));
     }
 
     proptest! {

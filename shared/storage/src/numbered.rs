@@ -63,14 +63,9 @@ mod tests {
         let url = format!("file://{}", dir.path().display());
         let read = || read_highest(&url, "json", 100);
         assert_eq!(read().await.expect("an empty folder"), None);
-        for name in [
-            "000009.json",
-            "000010.json",
-            "000011.json.tmp",
-            "x.json",
-            "+12.json",
-            "13.txt",
-        ] {
+        for name in
+            ["000009.json", "000010.json", "000011.json.tmp", "x.json", "+12.json", "13.txt"]
+        {
             std::fs::write(dir.path().join(name), name).expect("written");
         }
         std::fs::create_dir(dir.path().join("000014.json")).expect("made");
@@ -78,9 +73,7 @@ mod tests {
         assert_eq!(found.as_deref(), Some(&b"000010.json"[..]));
         let none = read_highest(&format!("{url}/nowhere"), "json", 100).await;
         assert_eq!(none.expect("no folder is no file"), None);
-        let long = read_highest(&url, "json", 3)
-            .await
-            .expect_err("longer than allowed");
+        let long = read_highest(&url, "json", 3).await.expect_err("longer than allowed");
         assert!(long.to_string().contains("000010.json"), "{long}");
     }
 }

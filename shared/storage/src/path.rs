@@ -45,10 +45,7 @@ impl StorePath {
             return Err(PathError::Relative(text.to_owned()));
         }
         let mut path = Self::root();
-        for name in text
-            .split('/')
-            .filter(|name| !name.is_empty() && *name != ".")
-        {
+        for name in text.split('/').filter(|name| !name.is_empty() && *name != ".") {
             path = path.join(name)?;
         }
         Ok(path)
@@ -87,11 +84,7 @@ impl StorePath {
             return None;
         }
         let cut = self.0.rfind('/')?;
-        Some(if cut == 0 {
-            Self::root()
-        } else {
-            Self(self.0[..cut].to_owned())
-        })
+        Some(if cut == 0 { Self::root() } else { Self(self.0[..cut].to_owned()) })
     }
 
     /// Another name in the same directory.
@@ -161,14 +154,8 @@ mod tests {
 
     #[test]
     fn relative_upward_and_overlong_paths_are_refused() {
-        assert!(matches!(
-            StorePath::parse("a/b"),
-            Err(PathError::Relative(_))
-        ));
-        assert!(matches!(
-            StorePath::parse("/a/../b"),
-            Err(PathError::Name(_))
-        ));
+        assert!(matches!(StorePath::parse("a/b"), Err(PathError::Relative(_))));
+        assert!(matches!(StorePath::parse("/a/../b"), Err(PathError::Name(_))));
         assert!(matches!(StorePath::parse("/a\0b"), Err(PathError::Name(_))));
         assert!(matches!(
             StorePath::parse(&format!("/{}", "x".repeat(256))),

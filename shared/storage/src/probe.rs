@@ -79,11 +79,7 @@ pub async fn probe(storage: &dyn Storage, scratch: &StorePath) -> Result<(), Sto
     match storage.stat(scratch).await {
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),
-        Ok(_) => Err(broken(
-            storage,
-            scratch,
-            "a deleted directory is still there",
-        )),
+        Ok(_) => Err(broken(storage, scratch, "a deleted directory is still there")),
     }
 }
 
@@ -99,11 +95,7 @@ async fn probe_inside(storage: &dyn Storage, dir: &StorePath) -> Result<(), Stor
         "a second exclusive create succeeded",
     )?;
     if storage.read_range(&first, 0, 3).await? != b"one"[..] {
-        return Err(broken(
-            storage,
-            &first,
-            "reading gives other bytes than were written",
-        ));
+        return Err(broken(storage, &first, "reading gives other bytes than were written"));
     }
     let orphan = at("missing").join("file").expect("a plain name");
     match write_small(storage, &orphan, b"x").await {
@@ -133,18 +125,10 @@ async fn probe_inside(storage: &dyn Storage, dir: &StorePath) -> Result<(), Stor
     )?;
     let moved = at("moved");
     storage.rename(&inner, &moved).await?;
-    let names: Vec<_> = storage
-        .list(dir)
-        .await?
-        .iter()
-        .map(|entry| entry.name().to_owned())
-        .collect();
+    let names: Vec<_> =
+        storage.list(dir).await?.iter().map(|entry| entry.name().to_owned()).collect();
     if names != ["first", "moved", "second"] {
-        return Err(broken(
-            storage,
-            dir,
-            "the directory lists other names than were made",
-        ));
+        return Err(broken(storage, dir, "the directory lists other names than were made"));
     }
     Ok(())
 }
@@ -154,9 +138,7 @@ async fn write_small(
     path: &StorePath,
     data: &'static [u8],
 ) -> Result<(), WriteError> {
-    let mut writer = storage
-        .create_sized(path, Mode::FILE, data.len() as u64)
-        .await?;
+    let mut writer = storage.create_sized(path, Mode::FILE, data.len() as u64).await?;
     writer.write(Bytes::from_static(data)).await?;
     writer.sync().await?;
     writer.close().await
@@ -176,9 +158,5 @@ fn must_exist(
 }
 
 fn broken(storage: &dyn Storage, path: &StorePath, promise: &str) -> StorageError {
-    StorageError::new(
-        Op::Create,
-        storage.show(path),
-        Reason::Unsupported(promise.to_owned()),
-    )
+    StorageError::new(Op::Create, storage.show(path), Reason::Unsupported(promise.to_owned()))
 }

@@ -112,23 +112,11 @@ mod tests {
         assert_eq!(read("\n"), Err(SidecarError::Form));
         assert_eq!(read(SUM), Err(SidecarError::Form));
         assert_eq!(read(&format!("{SUM} a b.ckpt")), Err(SidecarError::Form));
-        assert_eq!(
-            read(&format!("{SUM} *a b.ckpt\n\n")),
-            Err(SidecarError::Form)
-        );
-        assert_eq!(
-            read(&format!("{SUM} *a b.ckpt\n{SUM} *c\n")),
-            Err(SidecarError::Form)
-        );
+        assert_eq!(read(&format!("{SUM} *a b.ckpt\n\n")), Err(SidecarError::Form));
+        assert_eq!(read(&format!("{SUM} *a b.ckpt\n{SUM} *c\n")), Err(SidecarError::Form));
         assert!(matches!(read("123 *a b.ckpt\n"), Err(SidecarError::Sum(_))));
-        assert!(matches!(
-            read(&format!("{SUM} *other\n")),
-            Err(SidecarError::Name { .. })
-        ));
-        assert_eq!(
-            read_sidecar(&[0xff, b' ', b'*'], "x"),
-            Err(SidecarError::Form)
-        );
+        assert!(matches!(read(&format!("{SUM} *other\n")), Err(SidecarError::Name { .. })));
+        assert_eq!(read_sidecar(&[0xff, b' ', b'*'], "x"), Err(SidecarError::Form));
     }
 
     proptest! {

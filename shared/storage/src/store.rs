@@ -153,10 +153,7 @@ pub trait Storage: Debug + Send + Sync + 'static {
         offset: u64,
     ) -> Result<OpenedVersion, StorageError> {
         let entry = self.stat(path).await?;
-        let found = FileVersion {
-            bytes: entry.bytes,
-            modified_ms: entry.modified_ms,
-        };
+        let found = FileVersion { bytes: entry.bytes, modified_ms: entry.modified_ms };
         if found != version {
             return Ok(OpenedVersion::Changed { bytes: found.bytes });
         }

@@ -64,13 +64,7 @@ impl SummedWriter {
     }
 
     fn new(path: &StorePath, writer: Box<dyn Writer>, mode: Mode) -> Self {
-        Self {
-            path: path.clone(),
-            writer,
-            digester: Digester::new(),
-            bytes: 0,
-            mode,
-        }
+        Self { path: path.clone(), writer, digester: Digester::new(), bytes: 0, mode }
     }
 
     /// Appends bytes.
@@ -81,10 +75,7 @@ impl SummedWriter {
         self.bytes += data.len() as u64;
         let no_thread =
             |error| StorageError::new(Op::Write, &self.path, Reason::Other).because(error);
-        self.digester
-            .update(data.clone())
-            .await
-            .map_err(no_thread)?;
+        self.digester.update(data.clone()).await.map_err(no_thread)?;
         self.writer.write(data).await?;
         Ok(())
     }
@@ -141,10 +132,7 @@ async fn close(
     if found == bytes {
         return Ok(());
     }
-    let reason = Reason::Short {
-        expected: bytes,
-        found,
-    };
+    let reason = Reason::Short { expected: bytes, found };
     Err(StorageError::new(Op::Close, storage.show(path), reason))
 }
 

@@ -15,25 +15,14 @@ use uuid::Uuid;
 fn documented(heading: &str, table: usize) -> (String, Vec<Vec<String>>) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats.md");
     let page = std::fs::read_to_string(page).expect("docs/formats.md is there");
-    let (_, below) = page
-        .split_once(&format!("{heading}\n"))
-        .expect("the heading is there");
-    let section = below
-        .split("\n## ")
-        .next()
-        .and_then(|text| text.split("\n### ").next());
+    let (_, below) = page.split_once(&format!("{heading}\n")).expect("the heading is there");
+    let section = below.split("\n## ").next().and_then(|text| text.split("\n### ").next());
     let section = section.expect("split gives at least one").to_owned();
     let mut tables = vec![Vec::new()];
     for line in section.lines() {
         if line.starts_with('|') {
-            let cells = line
-                .trim_matches('|')
-                .split('|')
-                .map(|cell| cell.trim().to_owned());
-            tables
-                .last_mut()
-                .expect("never empty")
-                .push(cells.collect::<Vec<_>>());
+            let cells = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
+            tables.last_mut().expect("never empty").push(cells.collect::<Vec<_>>());
         } else if tables.last().is_some_and(|rows| !rows.is_empty()) {
             tables.push(Vec::new());
         }
@@ -48,10 +37,7 @@ async fn shard_file(dir: &Path) -> (ShardFile, Header) {
         run: RunId(Uuid::from_u128(1)),
         shard: ShardId(3),
         shards: 4,
-        cut: CutId {
-            generation,
-            number: 5,
-        },
+        cut: CutId { generation, number: 5 },
         epoch: Epoch::first(generation),
         phase: PhaseNo(0),
         step: Step(9),
@@ -59,10 +45,7 @@ async fn shard_file(dir: &Path) -> (ShardFile, Header) {
             id: TableId(0),
             name: "w".to_owned(),
             cols: 1,
-            rows: Rows::Dense {
-                first: 0,
-                count: 20,
-            },
+            rows: Rows::Dense { first: 0, count: 20 },
             optimizer: "sgd".to_owned(),
         }],
         sections: vec![
@@ -72,23 +55,14 @@ async fn shard_file(dir: &Path) -> (ShardFile, Header) {
                 values: Values::F32,
                 count: 20,
             },
-            Section {
-                table: None,
-                name: "marks".to_owned(),
-                values: Values::Bytes,
-                count: 3,
-            },
+            Section { table: None, name: "marks".to_owned(), values: Values::Bytes, count: 3 },
         ],
     };
     let path = StorePath::parse(dir.to_str().expect("UTF-8")).expect("absolute");
-    let mut writer = ShardWriter::create(&LocalStorage, &path, header.clone())
-        .await
-        .expect("created");
+    let mut writer =
+        ShardWriter::create(&LocalStorage, &path, header.clone()).await.expect("created");
     let values = (1..=20u32).flat_map(|n| (n as f32).to_le_bytes());
-    writer
-        .write(Bytes::from(values.chain(*b"abc").collect::<Vec<_>>()))
-        .await
-        .expect("written");
+    writer.write(Bytes::from(values.chain(*b"abc").collect::<Vec<_>>())).await.expect("written");
     (writer.finish(&LocalStorage).await.expect("durable"), header)
 }
 
@@ -103,19 +77,12 @@ async fn a_shard_file_lies_as_documented() {
     let mut at = 0;
     for row in &rows {
         assert_eq!(row[0].parse::<usize>().expect("an offset"), at, "{row:?}");
-        let len = if row[1] == "H" {
-            json.len()
-        } else {
-            row[1].parse().expect("a length")
-        };
+        let len = if row[1] == "H" { json.len() } else { row[1].parse().expect("a length") };
         let found = &bytes[at..at + len];
         match row[2].split([' ', ',']).next().expect("a word") {
             "magic" => assert!(row[2].contains(std::str::from_utf8(found).expect("ASCII"))),
             "version" => assert_eq!(found, 1u32.to_le_bytes()),
-            "H" => assert_eq!(
-                found,
-                u32::try_from(json.len()).expect("short").to_le_bytes()
-            ),
+            "H" => assert_eq!(found, u32::try_from(json.len()).expect("short").to_le_bytes()),
             "header" => assert_eq!(found, json),
             other => panic!("an unknown field {other}"),
         }
@@ -140,19 +107,10 @@ async fn the_headers_fields_are_the_documented_ones() {
     let (_, rows) = documented("### Shard file", 1);
     let mut fields: Vec<String> = rows
         .iter()
-        .flat_map(|row| {
-            row[0]
-                .split(", ")
-                .map(|name| name.trim_matches('`').to_owned())
-        })
+        .flat_map(|row| row[0].split(", ").map(|name| name.trim_matches('`').to_owned()))
         .collect();
     fields.sort();
-    let mut found: Vec<_> = json
-        .as_object()
-        .expect("an object")
-        .keys()
-        .cloned()
-        .collect();
+    let mut found: Vec<_> = json.as_object().expect("an object").keys().cloned().collect();
     found.sort();
     assert_eq!(fields, found);
 }
@@ -166,21 +124,12 @@ fn the_manifests_fields_are_the_documented_ones() {
     let (_, rows) = documented("### Manifest", 0);
     let mut fields: Vec<String> = rows
         .iter()
-        .flat_map(|row| {
-            row[0]
-                .split(", ")
-                .map(|name| name.trim_matches('`').to_owned())
-        })
+        .flat_map(|row| row[0].split(", ").map(|name| name.trim_matches('`').to_owned()))
         .collect();
     // Stands beside `work`, as the table says there.
     fields.push("tasks".to_owned());
     fields.sort();
-    let mut found: Vec<_> = json
-        .as_object()
-        .expect("an object")
-        .keys()
-        .cloned()
-        .collect();
+    let mut found: Vec<_> = json.as_object().expect("an object").keys().cloned().collect();
     found.sort();
     assert_eq!(fields, found);
 }
@@ -189,25 +138,12 @@ fn the_manifests_fields_are_the_documented_ones() {
 async fn a_new_directory_holds_what_is_documented_and_no_more() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let root = StorePath::parse(temp.path().to_str().expect("UTF-8")).expect("absolute");
-    CheckpointDir::open_or_create(Arc::new(LocalStorage), root)
-        .await
-        .expect("opened");
+    CheckpointDir::open_or_create(Arc::new(LocalStorage), root).await.expect("opened");
     let (_, rows) = documented("## On disk: the checkpoint directory", 0);
     for entry in std::fs::read_dir(temp.path()).expect("listed") {
-        let name = entry
-            .expect("listed")
-            .file_name()
-            .into_string()
-            .expect("UTF-8");
-        assert!(
-            rows.iter()
-                .any(|row| row[0].trim_matches('`').starts_with(&name)),
-            "{name}"
-        );
+        let name = entry.expect("listed").file_name().into_string().expect("UTF-8");
+        assert!(rows.iter().any(|row| row[0].trim_matches('`').starts_with(&name)), "{name}");
     }
     let marker = std::fs::read_to_string(temp.path().join("HEDDLE")).expect("read");
-    assert!(
-        marker.starts_with(r#"{"format_version":1,"made_by":"heddle "#),
-        "{marker}"
-    );
+    assert!(marker.starts_with(r#"{"format_version":1,"made_by":"heddle "#), "{marker}");
 }

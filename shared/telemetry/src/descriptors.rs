@@ -79,11 +79,7 @@ impl Limit {
     pub fn check(self, what: &str, connections: u64) -> Result<(), TooFew> {
         let needed = connections.saturating_add(LEAST);
         if needed > self.0 {
-            return Err(TooFew {
-                what: what.to_owned(),
-                needed,
-                limit: self.0,
-            });
+            return Err(TooFew { what: what.to_owned(), needed, limit: self.0 });
         }
         Ok(())
     }

@@ -88,11 +88,7 @@ pub fn init(setup: &Setup) -> Result<(), LogError> {
             Some(layer.with_filter(filter("info").map_err(LogError::Filter)?))
         }
     };
-    tracing_subscriber::registry()
-        .with(stderr)
-        .with(file)
-        .try_init()
-        .map_err(LogError::Twice)
+    tracing_subscriber::registry().with(stderr).with(file).try_init().map_err(LogError::Twice)
 }
 
 fn layer<S, W>(writer: W, format: Format, colours: bool) -> Box<dyn Layer<S> + Send + Sync>
@@ -101,11 +97,9 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     match format {
-        Format::Human => fmt::layer()
-            .with_writer(writer)
-            .with_ansi(colours)
-            .with_target(false)
-            .boxed(),
+        Format::Human => {
+            fmt::layer().with_writer(writer).with_ansi(colours).with_target(false).boxed()
+        }
         Format::Json => fmt::layer().json().with_writer(writer).boxed(),
     }
 }
@@ -126,10 +120,7 @@ mod tests {
                 tracing::info!(shard = 3, "shard saved");
             });
             let text = std::fs::read_to_string(&path).unwrap();
-            assert!(
-                text.contains("shard saved") && text.ends_with('\n'),
-                "{text}"
-            );
+            assert!(text.contains("shard saved") && text.ends_with('\n'), "{text}");
             if format == Format::Json {
                 let event: serde_json::Value = serde_json::from_str(&text).unwrap();
                 assert_eq!(event["fields"]["shard"], 3);

@@ -30,21 +30,13 @@ impl Metric {
     /// One that only grows.
     #[must_use]
     pub const fn counter(name: &'static str, help: &'static str) -> Self {
-        Self {
-            name,
-            kind: Kind::Counter,
-            help,
-        }
+        Self { name, kind: Kind::Counter, help }
     }
 
     /// One that goes up and down.
     #[must_use]
     pub const fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self {
-            name,
-            kind: Kind::Gauge,
-            help,
-        }
+        Self { name, kind: Kind::Gauge, help }
     }
 }
 
@@ -112,10 +104,7 @@ impl Page {
 
 /// A label's value: backslash, quote and line end are escaped.
 fn escape(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -125,19 +114,10 @@ mod tests {
     #[test]
     fn a_page_is_what_prometheus_reads() {
         let mut page = Page::new();
-        page.value(
-            Metric::counter("heddle_rows_total", "Records computed."),
-            12.0,
-        );
+        page.value(Metric::counter("heddle_rows_total", "Records computed."), 12.0);
         let memory = Metric::gauge("heddle_memory_bytes", "Resident memory.");
-        page.values(
-            memory,
-            [([("slot", "a\"b\n")], 1.5), ([("slot", "c")], f64::NAN)],
-        );
-        page.values(
-            Metric::gauge("heddle_none", "Nothing."),
-            Vec::<([_; 0], f64)>::new(),
-        );
+        page.values(memory, [([("slot", "a\"b\n")], 1.5), ([("slot", "c")], f64::NAN)]);
+        page.values(Metric::gauge("heddle_none", "Nothing."), Vec::<([_; 0], f64)>::new());
         assert_eq!(
             page.finish(),
             "# HELP heddle_rows_total Records computed.\n\

@@ -26,17 +26,9 @@ impl RecoveryPhases {
     #[must_use]
     pub fn rows(&self) -> [(&'static str, Option<u64>, &'static str); 5] {
         [
-            (
-                "checkpoint",
-                self.checkpoint_ms,
-                "age of the state returned to",
-            ),
+            ("checkpoint", self.checkpoint_ms, "age of the state returned to"),
             ("notice", self.notice_ms, "from the failure to its notice"),
-            (
-                "restart",
-                self.restart_ms,
-                "to the replacement's registration",
-            ),
+            ("restart", self.restart_ms, "to the replacement's registration"),
             ("load", self.load_ms, "to all shards being held"),
             ("resume", self.resume_ms, "to training again"),
         ]
@@ -45,12 +37,7 @@ impl RecoveryPhases {
     /// From the failure to training again; the checkpoint's age is no part of it.
     #[must_use]
     pub fn total_ms(&self) -> u64 {
-        let stretches = [
-            self.notice_ms,
-            self.restart_ms,
-            self.load_ms,
-            self.resume_ms,
-        ];
+        let stretches = [self.notice_ms, self.restart_ms, self.load_ms, self.resume_ms];
         stretches.into_iter().flatten().fold(0, u64::saturating_add)
     }
 }

@@ -21,10 +21,7 @@ pub struct Bounds {
 impl Default for Bounds {
     /// 4 files of 8 MiB: about 200,000 lines, some hours of a busy ApplicationMaster.
     fn default() -> Self {
-        Self {
-            file_bytes_max: 8 << 20,
-            old_files_max: 3,
-        }
+        Self { file_bytes_max: 8 << 20, old_files_max: 3 }
     }
 }
 
@@ -48,12 +45,7 @@ impl RotatingFile {
     pub fn open(path: &Path, bounds: Bounds) -> io::Result<Self> {
         let file = append(path)?;
         let bytes = file.metadata()?.len();
-        Ok(Self(Arc::new(Mutex::new(State {
-            path: path.to_owned(),
-            bounds,
-            file,
-            bytes,
-        }))))
+        Ok(Self(Arc::new(Mutex::new(State { path: path.to_owned(), bounds, file, bytes }))))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -63,11 +55,7 @@ impl RotatingFile {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path)
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
 /// `am.log` with a number is `am.log.2`.
@@ -143,10 +131,7 @@ mod tests {
     #[test]
     fn a_full_file_makes_room_and_the_oldest_goes() {
         let dir = tempfile::tempdir().unwrap();
-        let bounds = Bounds {
-            file_bytes_max: 10,
-            old_files_max: 2,
-        };
+        let bounds = Bounds { file_bytes_max: 10, old_files_max: 2 };
         let mut log = RotatingFile::open(&dir.path().join("am.log"), bounds).unwrap();
         for n in 0..5 {
             log.write_all(format!("line {n}\n").as_bytes()).unwrap();
@@ -160,10 +145,7 @@ mod tests {
     #[test]
     fn a_line_longer_than_a_file_is_written_whole() {
         let dir = tempfile::tempdir().unwrap();
-        let bounds = Bounds {
-            file_bytes_max: 4,
-            old_files_max: 1,
-        };
+        let bounds = Bounds { file_bytes_max: 4, old_files_max: 1 };
         let path = dir.path().join("x.log");
         let mut log = RotatingFile::open(&path, bounds).unwrap();
         log.write_all(b"0123456789\n").unwrap();

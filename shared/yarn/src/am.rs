@@ -215,10 +215,7 @@ impl ApplicationMaster {
                 return Ok(self.session.take_events());
             }
             let request = self.session.request(progress);
-            let answer = self
-                .proxy
-                .call("allocate", &request, self.cluster.rm_call())
-                .await;
+            let answer = self.proxy.call("allocate", &request, self.cluster.rm_call()).await;
             match answer {
                 Ok(response) => {
                     self.fault.is_over();
@@ -265,10 +262,8 @@ impl ApplicationMaster {
             // Tried again here and not by the layer below, which would not tell that an earlier try was sent.
             let left = end.saturating_duration_since(Instant::now());
             let options = CallOptions::unless_executed(left).with_attempt_timeout(limits.attempt);
-            let answer: Result<proto::FinishApplicationMasterResponseProto, RpcError> = self
-                .proxy
-                .call("finishApplicationMaster", &request, options)
-                .await;
+            let answer: Result<proto::FinishApplicationMasterResponseProto, RpcError> =
+                self.proxy.call("finishApplicationMaster", &request, options).await;
             match answer {
                 Ok(answer) if answer.is_unregistered() => return Ok(()),
                 Ok(_) => may_be_noted = true,
@@ -293,14 +288,8 @@ impl ApplicationMaster {
             tracking_url: Some(place.tracking_url),
             placement_constraints: Vec::new(),
         };
-        let answer: Result<proto::RegisterApplicationMasterResponseProto, RpcError> = self
-            .proxy
-            .call(
-                "registerApplicationMaster",
-                &request,
-                self.cluster.rm_call(),
-            )
-            .await;
+        let answer: Result<proto::RegisterApplicationMasterResponseProto, RpcError> =
+            self.proxy.call("registerApplicationMaster", &request, self.cluster.rm_call()).await;
         match answer {
             Ok(answer) => {
                 self.must_register = false;
@@ -324,10 +313,8 @@ impl ApplicationMaster {
 
     /// Goes on after an exception that tells what to do, or hands it to the caller.
     fn explain(&mut self, error: RpcError, now: Instant) -> Result<(), AmError> {
-        let message = error
-            .remote()
-            .map(|exception| exception.message().to_owned())
-            .unwrap_or_default();
+        let message =
+            error.remote().map(|exception| exception.message().to_owned()).unwrap_or_default();
         let goes_on = match Meaning::of(&error) {
             Meaning::NotRegistered => {
                 self.forgotten();
@@ -367,8 +354,7 @@ impl ApplicationMaster {
         {
             // The ResourceManager repeats it until a connection uses it, and after a while takes no other.
             info!("the token of this attempt was replaced");
-            self.proxy
-                .set_login(self.cluster.login(Some(token.clone())));
+            self.proxy.set_login(self.cluster.login(Some(token.clone())));
             self.token = token;
             self.session.push(Event::TokenRolled);
         }
@@ -384,11 +370,7 @@ fn registered(answer: &proto::RegisterApplicationMasterResponseProto) -> Registe
         (access, entry.acl().to_owned())
     });
     Registered {
-        maximum: answer
-            .maximum_capability
-            .as_ref()
-            .map(Resources::from)
-            .unwrap_or_default(),
+        maximum: answer.maximum_capability.as_ref().map(Resources::from).unwrap_or_default(),
         resource_types: ResourceTypes::from_proto(&answer.resource_types),
         queue: answer.queue().to_owned(),
         acls: acls.collect(),
@@ -414,10 +396,7 @@ mod tests {
         let cluster = Cluster::new(&configuration, User::new("alice")).unwrap();
         let token = Token::new("", "", "YARN_AM_RM_TOKEN", "");
         let mut am = ApplicationMaster::new(&cluster, token);
-        let ask = Ask {
-            resources: Resources::new(Memory::mib(64), VCores(1)),
-            ..Ask::default()
-        };
+        let ask = Ask { resources: Resources::new(Memory::mib(64), VCores(1)), ..Ask::default() };
         am.want(A, ask, 1);
         am.session.request(0.0);
         am
@@ -440,16 +419,12 @@ mod tests {
             let error = am
                 .explain(npe, start + Duration::from_secs(seconds))
                 .expect_err("the ResourceManager is to blame");
-            assert!(
-                error.is_retryable() && !error.is_fenced(),
-                "after {seconds} s: {error:?}"
-            );
+            assert!(error.is_retryable() && !error.is_fenced(), "after {seconds} s: {error:?}");
             assert!(am.session.has_news(), "the same heartbeat goes out again");
             assert_eq!(am.counts(A), Some((1, 0)));
         }
         let npe = thrown("java.lang.NullPointerException", "no rack");
-        am.explain(npe, start + Duration::from_secs(10))
-            .expect("the ask is to blame");
+        am.explain(npe, start + Duration::from_secs(10)).expect("the ask is to blame");
         assert!(matches!(
             &*am.session.take_events(),
             [Event::Refused { ask: A, message }] if message == "no rack"
@@ -460,8 +435,7 @@ mod tests {
     async fn named_exception_blames_an_ask_at_once() {
         let class = "org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException";
         let mut am = am();
-        am.explain(thrown(class, "too much"), Instant::now())
-            .expect("the ask is to blame");
+        am.explain(thrown(class, "too much"), Instant::now()).expect("the ask is to blame");
         assert_eq!(am.counts(A), Some((0, 0)));
     }
 }

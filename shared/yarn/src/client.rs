@@ -83,11 +83,7 @@ impl ClientError {
             return Self::Auth(error);
         }
         let Some(exception) = error.remote() else {
-            return if error.is_retryable() {
-                Self::Unreachable(error)
-            } else {
-                Self::Call(error)
-            };
+            return if error.is_retryable() { Self::Unreachable(error) } else { Self::Call(error) };
         };
         let message = exception.message().to_owned();
         match exception.simple_class() {
@@ -121,18 +117,12 @@ pub struct Client {
 impl Client {
     /// As the cluster's user.
     pub fn new(cluster: &Cluster) -> Self {
-        Self {
-            cluster: cluster.clone(),
-            proxy: cluster.client_proxy(None),
-        }
+        Self { cluster: cluster.clone(), proxy: cluster.client_proxy(None) }
     }
 
     /// As the owner of a delegation token (`RM_DELEGATION_TOKEN`).
     pub fn with_token(cluster: &Cluster, token: Token) -> Self {
-        Self {
-            cluster: cluster.clone(),
-            proxy: cluster.client_proxy(Some(token)),
-        }
+        Self { cluster: cluster.clone(), proxy: cluster.client_proxy(Some(token)) }
     }
 
     /// Reserves an application id (`getNewApplication`).
@@ -140,23 +130,11 @@ impl Client {
     /// # Errors
     /// See [`ClientError`]; so for all calls.
     pub async fn new_application(&self) -> Result<NewApplication, ClientError> {
-        let answer: proto::GetNewApplicationResponseProto = self
-            .call(
-                "getNewApplication",
-                &proto::GetNewApplicationRequestProto {},
-            )
-            .await?;
+        let answer: proto::GetNewApplicationResponseProto =
+            self.call("getNewApplication", &proto::GetNewApplicationRequestProto {}).await?;
         Ok(NewApplication {
-            id: answer
-                .application_id
-                .as_ref()
-                .ok_or(Missing("application id"))?
-                .try_into()?,
-            maximum: answer
-                .maximum_capability
-                .as_ref()
-                .map(Resources::from)
-                .unwrap_or_default(),
+            id: answer.application_id.as_ref().ok_or(Missing("application id"))?.try_into()?,
+            maximum: answer.maximum_capability.as_ref().map(Resources::from).unwrap_or_default(),
         })
     }
 
@@ -176,17 +154,11 @@ impl Client {
             let proto::SubmitApplicationResponseProto {} = answer;
             Ok(())
         };
-        let refused = |diagnostics: String| ClientError::Refused {
-            application,
-            diagnostics,
-        };
+        let refused = |diagnostics: String| ClientError::Refused { application, diagnostics };
         submit().await.map_err(|error| match error {
             // A queue that does not exist or takes nobody is refused at once.
             ClientError::Call(source) if source.remote().is_some() => refused(
-                source
-                    .remote()
-                    .map(|exception| exception.message().to_owned())
-                    .unwrap_or_default(),
+                source.remote().map(|exception| exception.message().to_owned()).unwrap_or_default(),
             ),
             other => other,
         })?;
@@ -210,10 +182,7 @@ impl Client {
                 Err(error) => return Err(error),
             }
             if start.elapsed() > limit {
-                return Err(ClientError::Waited {
-                    what: "being accepted",
-                    waited: limit,
-                });
+                return Err(ClientError::Waited { what: "being accepted", waited: limit });
             }
             sleep(pause).await;
             pause = (pause * 2).min(POLL_MAX);
@@ -222,15 +191,10 @@ impl Client {
 
     /// How an application is (`getApplicationReport`).
     pub async fn report(&self, id: ApplicationId) -> Result<ApplicationReport, ClientError> {
-        let request = proto::GetApplicationReportRequestProto {
-            application_id: Some(id.into()),
-        };
+        let request = proto::GetApplicationReportRequestProto { application_id: Some(id.into()) };
         let answer: proto::GetApplicationReportResponseProto =
             self.call("getApplicationReport", &request).await?;
-        let report = answer
-            .application_report
-            .as_ref()
-            .ok_or(Missing("application report"))?;
+        let report = answer.application_report.as_ref().ok_or(Missing("application report"))?;
         Ok(ApplicationReport::try_from(report)?)
     }
 
@@ -273,10 +237,7 @@ impl Client {
                 return Ok(());
             }
             if start.elapsed() > limit {
-                return Err(ClientError::Waited {
-                    what: "the kill",
-                    waited: limit,
-                });
+                return Err(ClientError::Waited { what: "the kill", waited: limit });
             }
             sleep(POLL_MAX).await;
         }
@@ -290,42 +251,24 @@ impl Client {
         let request = proto::GetApplicationsRequestProto::from(filter);
         let answer: proto::GetApplicationsResponseProto =
             self.call("getApplications", &request).await?;
-        Ok(answer
-            .applications
-            .iter()
-            .map(ApplicationReport::try_from)
-            .collect::<Result<_, _>>()?)
+        Ok(answer.applications.iter().map(ApplicationReport::try_from).collect::<Result<_, _>>()?)
     }
 
     /// How many nodes are in which state (`getClusterMetrics`).
     pub async fn metrics(&self) -> Result<ClusterMetrics, ClientError> {
-        let answer: proto::GetClusterMetricsResponseProto = self
-            .call(
-                "getClusterMetrics",
-                &proto::GetClusterMetricsRequestProto {},
-            )
-            .await?;
-        Ok(answer
-            .cluster_metrics
-            .as_ref()
-            .ok_or(Missing("cluster metrics"))?
-            .into())
+        let answer: proto::GetClusterMetricsResponseProto =
+            self.call("getClusterMetrics", &proto::GetClusterMetricsRequestProto {}).await?;
+        Ok(answer.cluster_metrics.as_ref().ok_or(Missing("cluster metrics"))?.into())
     }
 
     /// The nodes in these states; in all states when empty (`getClusterNodes`).
     pub async fn nodes(&self, states: &[NodeState]) -> Result<Vec<NodeReport>, ClientError> {
-        let node_states = states
-            .iter()
-            .map(|state| proto::NodeStateProto::from(*state).into())
-            .collect();
+        let node_states =
+            states.iter().map(|state| proto::NodeStateProto::from(*state).into()).collect();
         let request = proto::GetClusterNodesRequestProto { node_states };
         let answer: proto::GetClusterNodesResponseProto =
             self.call("getClusterNodes", &request).await?;
-        Ok(answer
-            .node_reports
-            .iter()
-            .map(NodeReport::try_from)
-            .collect::<Result<_, _>>()?)
+        Ok(answer.node_reports.iter().map(NodeReport::try_from).collect::<Result<_, _>>()?)
     }
 
     /// A queue and the queues below it (`getQueueInfo`). `None`: there is no such queue.
@@ -342,20 +285,14 @@ impl Client {
 
     /// What this user may do with each queue (`getQueueUserAcls`).
     pub async fn queue_acls(&self) -> Result<Vec<QueueAcls>, ClientError> {
-        let answer: proto::GetQueueUserAclsInfoResponseProto = self
-            .call(
-                "getQueueUserAcls",
-                &proto::GetQueueUserAclsInfoRequestProto {},
-            )
-            .await?;
+        let answer: proto::GetQueueUserAclsInfoResponseProto =
+            self.call("getQueueUserAcls", &proto::GetQueueUserAclsInfoRequestProto {}).await?;
         Ok(answer.queue_user_acls.iter().map(QueueAcls::from).collect())
     }
 
     /// The attempts of an application (`getApplicationAttempts`).
     pub async fn attempts(&self, id: ApplicationId) -> Result<Vec<AttemptReport>, ClientError> {
-        let request = proto::GetApplicationAttemptsRequestProto {
-            application_id: Some(id.into()),
-        };
+        let request = proto::GetApplicationAttemptsRequestProto { application_id: Some(id.into()) };
         let answer: proto::GetApplicationAttemptsResponseProto =
             self.call("getApplicationAttempts", &request).await?;
         Ok(answer
@@ -370,16 +307,11 @@ impl Client {
         &self,
         attempt: ApplicationAttemptId,
     ) -> Result<Vec<ContainerReport>, ClientError> {
-        let request = proto::GetContainersRequestProto {
-            application_attempt_id: Some(attempt.into()),
-        };
+        let request =
+            proto::GetContainersRequestProto { application_attempt_id: Some(attempt.into()) };
         let answer: proto::GetContainersResponseProto =
             self.call("getContainers", &request).await?;
-        Ok(answer
-            .containers
-            .iter()
-            .map(ContainerReport::try_from)
-            .collect::<Result<_, _>>()?)
+        Ok(answer.containers.iter().map(ContainerReport::try_from).collect::<Result<_, _>>()?)
     }
 
     /// Moves an application to another queue (`moveApplicationAcrossQueues`).
@@ -403,25 +335,17 @@ impl Client {
     ) -> Result<Priority, ClientError> {
         let request = proto::UpdateApplicationPriorityRequestProto {
             application_id: id.into(),
-            application_priority: proto::PriorityProto {
-                priority: Some(priority.0),
-            },
+            application_priority: proto::PriorityProto { priority: Some(priority.0) },
         };
         let answer: proto::UpdateApplicationPriorityResponseProto =
             self.call("updateApplicationPriority", &request).await?;
-        Ok(Priority(
-            answer
-                .application_priority
-                .map_or(priority.0, |priority| priority.priority()),
-        ))
+        Ok(Priority(answer.application_priority.map_or(priority.0, |priority| priority.priority())))
     }
 
     /// A token with which others may make client calls as this user (`getDelegationToken`). `None`: an insecure cluster
     /// gives none. `renewer` is the short name of who may renew it.
     pub async fn delegation_token(&self, renewer: &str) -> Result<Option<Token>, ClientError> {
-        let request = common::GetDelegationTokenRequestProto {
-            renewer: renewer.to_owned(),
-        };
+        let request = common::GetDelegationTokenRequestProto { renewer: renewer.to_owned() };
         // Each call makes another token, so none is made when it is not known whether one was.
         let options = CallOptions::unless_executed(self.cluster.limits().call);
         let answer: common::GetDelegationTokenResponseProto = self
@@ -434,12 +358,8 @@ impl Client {
 
     /// The resource types that the cluster knows (`getResourceTypeInfo`).
     pub async fn resource_types(&self) -> Result<ResourceTypes, ClientError> {
-        let answer: proto::GetAllResourceTypeInfoResponseProto = self
-            .call(
-                "getResourceTypeInfo",
-                &proto::GetAllResourceTypeInfoRequestProto {},
-            )
-            .await?;
+        let answer: proto::GetAllResourceTypeInfoResponseProto =
+            self.call("getResourceTypeInfo", &proto::GetAllResourceTypeInfoRequestProto {}).await?;
         Ok(ResourceTypes::from_proto(&answer.resource_type_info))
     }
 

@@ -71,12 +71,7 @@ impl Cluster {
     /// # Errors
     /// Addresses, security settings or times that cannot be read.
     pub fn new(configuration: &Configuration, user: User) -> Result<Self, ClusterError> {
-        Self::with(
-            configuration,
-            user,
-            rpc_options(configuration)?,
-            Limits::of(configuration)?,
-        )
+        Self::with(configuration, user, rpc_options(configuration)?, Limits::of(configuration)?)
     }
 
     /// The same with other times.
@@ -98,9 +93,7 @@ impl Cluster {
             limits,
             slow_call: None,
         };
-        Ok(Self {
-            shared: Arc::new(shared),
-        })
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Has `tell` called for each call of a [`Client`](crate::Client) that no ResourceManager has answered for 2 s.
@@ -157,11 +150,7 @@ impl Cluster {
     }
 
     pub(crate) fn login(&self, token: Option<Token>) -> Login {
-        Login {
-            user: self.shared.user.clone(),
-            token,
-            policy: self.shared.policy.clone(),
-        }
+        Login { user: self.shared.user.clone(), token, policy: self.shared.policy.clone() }
     }
 
     pub(crate) fn client_proxy(&self, token: Option<Token>) -> Proxy {
@@ -182,8 +171,6 @@ impl Cluster {
 
     pub(crate) fn node_proxy(&self, node: &NodeId, token: Token) -> Proxy {
         let address = HostPort::new(&node.host, node.port);
-        self.shared
-            .rpc
-            .proxy(CONTAINER_MANAGEMENT, [address], self.login(Some(token)))
+        self.shared.rpc.proxy(CONTAINER_MANAGEMENT, [address], self.login(Some(token)))
     }
 }

@@ -127,38 +127,16 @@ impl TryFrom<&proto::ContainerProto> for Container {
 
     fn try_from(message: &proto::ContainerProto) -> Result<Self, Missing> {
         Ok(Self {
-            id: message
-                .id
-                .as_ref()
-                .ok_or(Missing("id of a container"))?
-                .try_into()?,
-            node: message
-                .node_id
-                .as_ref()
-                .ok_or(Missing("node of a container"))?
-                .try_into()?,
+            id: message.id.as_ref().ok_or(Missing("id of a container"))?.try_into()?,
+            node: message.node_id.as_ref().ok_or(Missing("node of a container"))?.try_into()?,
             node_http_address: message.node_http_address().to_owned(),
-            resources: message
-                .resource
-                .as_ref()
-                .map(Resources::from)
-                .unwrap_or_default(),
-            priority: Priority(
-                message
-                    .priority
-                    .as_ref()
-                    .map_or(0, |priority| priority.priority()),
-            ),
-            ask: Some(message.allocation_request_id())
-                .filter(|&id| id > 0)
-                .map(AskId),
+            resources: message.resource.as_ref().map(Resources::from).unwrap_or_default(),
+            priority: Priority(message.priority.as_ref().map_or(0, |priority| priority.priority())),
+            ask: Some(message.allocation_request_id()).filter(|&id| id > 0).map(AskId),
             execution_type: message.execution_type().into(),
             version: message.version(),
             token: token_from_proto(
-                message
-                    .container_token
-                    .as_ref()
-                    .ok_or(Missing("token of a container"))?,
+                message.container_token.as_ref().ok_or(Missing("token of a container"))?,
             ),
         })
     }

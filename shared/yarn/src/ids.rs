@@ -80,34 +80,19 @@ impl fmt::Display for ApplicationId {
 
 impl fmt::Display for ApplicationAttemptId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ApplicationId {
-            cluster_timestamp,
-            id,
-        } = self.application;
-        write!(
-            f,
-            "appattempt_{cluster_timestamp}_{id:04}_{:06}",
-            self.attempt
-        )
+        let ApplicationId { cluster_timestamp, id } = self.application;
+        write!(f, "appattempt_{cluster_timestamp}_{id:04}_{:06}", self.attempt)
     }
 }
 
 impl fmt::Display for ContainerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ApplicationId {
-            cluster_timestamp,
-            id,
-        } = self.attempt.application;
+        let ApplicationId { cluster_timestamp, id } = self.attempt.application;
         f.write_str("container_")?;
         if self.epoch() != 0 {
             write!(f, "e{:02}_", self.epoch())?;
         }
-        write!(
-            f,
-            "{cluster_timestamp}_{id:04}_{:02}_{:06}",
-            self.attempt.attempt,
-            self.number()
-        )
+        write!(f, "{cluster_timestamp}_{id:04}_{:02}_{:06}", self.attempt.attempt, self.number())
     }
 }
 
@@ -124,10 +109,7 @@ fn numbers<const N: usize>(text: &str, prefix: &str) -> Option<[i64; N]> {
     for slot in &mut found {
         let part = parts.next()?;
         // A sign is not a digit, although parse() takes it.
-        *slot = part
-            .bytes()
-            .all(|byte| byte.is_ascii_digit())
-            .then(|| part.parse().ok())??;
+        *slot = part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok())??;
     }
     parts.next().is_none().then_some(found)
 }
@@ -138,15 +120,9 @@ impl FromStr for ApplicationId {
     fn from_str(text: &str) -> Result<Self, IdError> {
         let parse = || {
             let [cluster_timestamp, id] = numbers(text, "application_")?;
-            Some(Self {
-                cluster_timestamp,
-                id: id.try_into().ok()?,
-            })
+            Some(Self { cluster_timestamp, id: id.try_into().ok()? })
         };
-        parse().ok_or_else(|| IdError {
-            text: text.to_owned(),
-            expected: "an application id",
-        })
+        parse().ok_or_else(|| IdError { text: text.to_owned(), expected: "an application id" })
     }
 }
 
@@ -156,19 +132,11 @@ impl FromStr for ApplicationAttemptId {
     fn from_str(text: &str) -> Result<Self, IdError> {
         let parse = || {
             let [cluster_timestamp, id, attempt] = numbers(text, "appattempt_")?;
-            let application = ApplicationId {
-                cluster_timestamp,
-                id: id.try_into().ok()?,
-            };
-            Some(Self {
-                application,
-                attempt: attempt.try_into().ok()?,
-            })
+            let application = ApplicationId { cluster_timestamp, id: id.try_into().ok()? };
+            Some(Self { application, attempt: attempt.try_into().ok()? })
         };
-        parse().ok_or_else(|| IdError {
-            text: text.to_owned(),
-            expected: "an application attempt id",
-        })
+        parse()
+            .ok_or_else(|| IdError { text: text.to_owned(), expected: "an application attempt id" })
     }
 }
 
@@ -186,23 +154,11 @@ impl FromStr for ContainerId {
             };
             let [cluster_timestamp, id, attempt, number] = numbers(rest, "")?;
             let fits = epoch < 1 << (63 - NUMBER_BITS) && number < 1 << NUMBER_BITS;
-            let application = ApplicationId {
-                cluster_timestamp,
-                id: id.try_into().ok()?,
-            };
-            let attempt = ApplicationAttemptId {
-                application,
-                attempt: attempt.try_into().ok()?,
-            };
-            fits.then_some(Self {
-                attempt,
-                id: epoch << NUMBER_BITS | number,
-            })
+            let application = ApplicationId { cluster_timestamp, id: id.try_into().ok()? };
+            let attempt = ApplicationAttemptId { application, attempt: attempt.try_into().ok()? };
+            fits.then_some(Self { attempt, id: epoch << NUMBER_BITS | number })
         };
-        parse().ok_or_else(|| IdError {
-            text: text.to_owned(),
-            expected: "a container id",
-        })
+        parse().ok_or_else(|| IdError { text: text.to_owned(), expected: "a container id" })
     }
 }
 
@@ -212,51 +168,33 @@ impl FromStr for NodeId {
     fn from_str(text: &str) -> Result<Self, IdError> {
         let parse = || {
             let (host, port) = text.rsplit_once(':')?;
-            (!host.is_empty()).then_some(Self {
-                host: host.to_owned(),
-                port: port.parse().ok()?,
-            })
+            (!host.is_empty()).then_some(Self { host: host.to_owned(), port: port.parse().ok()? })
         };
-        parse().ok_or_else(|| IdError {
-            text: text.to_owned(),
-            expected: "host:port of a node",
-        })
+        parse().ok_or_else(|| IdError { text: text.to_owned(), expected: "host:port of a node" })
     }
 }
 
 impl From<ApplicationId> for proto::ApplicationIdProto {
     fn from(id: ApplicationId) -> Self {
-        Self {
-            id: Some(id.id),
-            cluster_timestamp: Some(id.cluster_timestamp),
-        }
+        Self { id: Some(id.id), cluster_timestamp: Some(id.cluster_timestamp) }
     }
 }
 
 impl From<ApplicationAttemptId> for proto::ApplicationAttemptIdProto {
     fn from(id: ApplicationAttemptId) -> Self {
-        Self {
-            application_id: Some(id.application.into()),
-            attempt_id: Some(id.attempt),
-        }
+        Self { application_id: Some(id.application.into()), attempt_id: Some(id.attempt) }
     }
 }
 
 impl From<ContainerId> for proto::ContainerIdProto {
     fn from(id: ContainerId) -> Self {
-        Self {
-            app_attempt_id: Some(id.attempt.into()),
-            id: Some(id.id),
-        }
+        Self { app_attempt_id: Some(id.attempt.into()), id: Some(id.id) }
     }
 }
 
 impl From<&NodeId> for proto::NodeIdProto {
     fn from(node: &NodeId) -> Self {
-        Self {
-            host: Some(node.host.clone()),
-            port: Some(node.port.into()),
-        }
+        Self { host: Some(node.host.clone()), port: Some(node.port.into()) }
     }
 }
 
@@ -265,13 +203,8 @@ impl TryFrom<&proto::ApplicationIdProto> for ApplicationId {
 
     fn try_from(message: &proto::ApplicationIdProto) -> Result<Self, Missing> {
         let id = message.id.ok_or(Missing("application number"))?;
-        let cluster_timestamp = message
-            .cluster_timestamp
-            .ok_or(Missing("cluster timestamp"))?;
-        Ok(Self {
-            cluster_timestamp,
-            id,
-        })
+        let cluster_timestamp = message.cluster_timestamp.ok_or(Missing("cluster timestamp"))?;
+        Ok(Self { cluster_timestamp, id })
     }
 }
 
@@ -279,15 +212,9 @@ impl TryFrom<&proto::ApplicationAttemptIdProto> for ApplicationAttemptId {
     type Error = Missing;
 
     fn try_from(message: &proto::ApplicationAttemptIdProto) -> Result<Self, Missing> {
-        let application = message
-            .application_id
-            .as_ref()
-            .ok_or(Missing("application id"))?
-            .try_into()?;
-        Ok(Self {
-            application,
-            attempt: message.attempt_id.ok_or(Missing("attempt number"))?,
-        })
+        let application =
+            message.application_id.as_ref().ok_or(Missing("application id"))?.try_into()?;
+        Ok(Self { application, attempt: message.attempt_id.ok_or(Missing("attempt number"))? })
     }
 }
 
@@ -295,15 +222,9 @@ impl TryFrom<&proto::ContainerIdProto> for ContainerId {
     type Error = Missing;
 
     fn try_from(message: &proto::ContainerIdProto) -> Result<Self, Missing> {
-        let attempt = message
-            .app_attempt_id
-            .as_ref()
-            .ok_or(Missing("attempt of a container"))?
-            .try_into()?;
-        Ok(Self {
-            attempt,
-            id: message.id.ok_or(Missing("container number"))?,
-        })
+        let attempt =
+            message.app_attempt_id.as_ref().ok_or(Missing("attempt of a container"))?.try_into()?;
+        Ok(Self { attempt, id: message.id.ok_or(Missing("container number"))? })
     }
 }
 
@@ -312,10 +233,8 @@ impl TryFrom<&proto::NodeIdProto> for NodeId {
 
     fn try_from(message: &proto::NodeIdProto) -> Result<Self, Missing> {
         let host = message.host.clone().ok_or(Missing("host of a node"))?;
-        let port = message
-            .port
-            .and_then(|port| port.try_into().ok())
-            .ok_or(Missing("port of a node"))?;
+        let port =
+            message.port.and_then(|port| port.try_into().ok()).ok_or(Missing("port of a node"))?;
         Ok(Self { host, port })
     }
 }
@@ -326,43 +245,28 @@ mod tests {
     use proptest::prelude::*;
 
     fn container(epoch: i64, number: i64) -> ContainerId {
-        let application = ApplicationId {
-            cluster_timestamp: 1_700_000_000_000,
-            id: 5,
-        };
+        let application = ApplicationId { cluster_timestamp: 1_700_000_000_000, id: 5 };
         ContainerId {
-            attempt: ApplicationAttemptId {
-                application,
-                attempt: 1,
-            },
+            attempt: ApplicationAttemptId { application, attempt: 1 },
             id: epoch << 40 | number,
         }
     }
 
     #[test]
     fn ids_read_as_hadoop_writes_them() {
-        assert_eq!(
-            container(0, 2).to_string(),
-            "container_1700000000000_0005_01_000002"
-        );
+        assert_eq!(container(0, 2).to_string(), "container_1700000000000_0005_01_000002");
         assert_eq!(
             container(17, 1_234_567).to_string(),
             "container_e17_1700000000000_0005_01_1234567"
         );
-        assert_eq!(
-            container(0, 2).attempt.to_string(),
-            "appattempt_1700000000000_0005_000001"
-        );
+        assert_eq!(container(0, 2).attempt.to_string(), "appattempt_1700000000000_0005_000001");
         assert_eq!(
             container(0, 2).attempt.application.to_string(),
             "application_1700000000000_0005"
         );
         assert_eq!(
             "nm1.example.com:8041".parse(),
-            Ok(NodeId {
-                host: "nm1.example.com".into(),
-                port: 8041
-            })
+            Ok(NodeId { host: "nm1.example.com".into(), port: 8041 })
         );
     }
 

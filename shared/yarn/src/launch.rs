@@ -60,10 +60,7 @@ impl LaunchContext {
     /// Runs a command of the shell as it stands, inside double quotes, after the NodeManager's replacements
     /// (`<LOG_DIR>`, `{{NAME}}`, …). Redirect its output or it is lost.
     pub fn raw(command: impl Into<String>) -> Self {
-        Self {
-            command: vec![command.into()],
-            ..Self::default()
-        }
+        Self { command: vec![command.into()], ..Self::default() }
     }
 
     /// Adds a variable with exactly this value.
@@ -294,10 +291,9 @@ impl From<&LocalResource> for proto::LocalResourceProto {
         let (kind, pattern) = match &resource.kind {
             ResourceKind::File => (proto::LocalResourceTypeProto::File, None),
             ResourceKind::Archive => (proto::LocalResourceTypeProto::Archive, None),
-            ResourceKind::Pattern(pattern) => (
-                proto::LocalResourceTypeProto::Pattern,
-                Some(pattern.clone()),
-            ),
+            ResourceKind::Pattern(pattern) => {
+                (proto::LocalResourceTypeProto::Pattern, Some(pattern.clone()))
+            }
         };
         let visibility = match resource.visibility {
             Visibility::Public => proto::LocalResourceVisibilityProto::Public,
@@ -357,18 +353,11 @@ mod tests {
 
     #[test]
     fn values_are_quoted_once_and_raw_ones_not_at_all() {
-        let context = LaunchContext::new(&["a"])
-            .unwrap()
-            .env("A", "$x")
-            .unwrap()
-            .env_raw("B", "$x")
-            .unwrap();
+        let context =
+            LaunchContext::new(&["a"]).unwrap().env("A", "$x").unwrap().env_raw("B", "$x").unwrap();
         let message = proto::ContainerLaunchContextProto::from(&context);
-        let values: Vec<_> = message
-            .environment
-            .iter()
-            .map(|pair| pair.value().to_owned())
-            .collect();
+        let values: Vec<_> =
+            message.environment.iter().map(|pair| pair.value().to_owned()).collect();
         assert_eq!(values, ["\\$x", "$x"]);
     }
 }

@@ -7,10 +7,7 @@
 //! [`LaunchContext`] says what runs, [`Resources`] what it may use. The README shows an ApplicationMaster; the package
 //! `hello-yarn` is one that runs. Transport, security and configuration come from heddle-hadoop.
 
-#![cfg_attr(
-    test,
-    expect(clippy::unwrap_used, reason = "a test fails by panicking")
-)]
+#![cfg_attr(test, expect(clippy::unwrap_used, reason = "a test fails by panicking"))]
 
 pub mod am;
 pub mod client;

@@ -73,10 +73,7 @@ pub fn stated_rm_wait(configuration: &Configuration) -> Result<Option<Duration>,
 /// When a value is no time, or a length no positive number.
 pub fn rpc_options(configuration: &Configuration) -> Result<RpcOptions, ValueError> {
     let options = RpcOptions::of(configuration)?;
-    let interval = stated(
-        configuration,
-        "yarn.resourcemanager.connect.retry-interval.ms",
-    )?;
+    let interval = stated(configuration, "yarn.resourcemanager.connect.retry-interval.ms")?;
     let first = stated(configuration, "yarn.client.failover-sleep-base-ms")?
         .or(interval.map(|interval| interval.min(options.backoff.first)))
         .unwrap_or(options.backoff.first)
@@ -85,10 +82,7 @@ pub fn rpc_options(configuration: &Configuration) -> Result<RpcOptions, ValueErr
         .or(interval)
         .unwrap_or(options.backoff.max)
         .clamp(first, PAUSE_MAX);
-    Ok(RpcOptions {
-        backoff: Backoff { first, max },
-        ..options
-    })
+    Ok(RpcOptions { backoff: Backoff { first, max }, ..options })
 }
 
 /// A time in milliseconds that a file states; 0 and below are for ever.
@@ -96,9 +90,7 @@ fn stated(configuration: &Configuration, key: &str) -> Result<Option<Duration>, 
     if !configuration.is_stated(key) {
         return Ok(None);
     }
-    let is_for_ever = configuration
-        .trimmed(key)?
-        .is_some_and(|value| value.starts_with('-'));
+    let is_for_ever = configuration.trimmed(key)?.is_some_and(|value| value.starts_with('-'));
     if is_for_ever {
         return Ok(Some(FOR_EVER));
     }
@@ -154,10 +146,7 @@ mod tests {
         let options = rpc_options(&site).expect("reads");
         assert_eq!(options.connect_timeout, ms(7_000));
         assert_eq!(options.response_max, 256 << 20);
-        assert_eq!(
-            (options.backoff.first, options.backoff.max),
-            (ms(500), PAUSE_MAX)
-        );
+        assert_eq!((options.backoff.first, options.backoff.max), (ms(500), PAUSE_MAX));
     }
 
     #[test]

@@ -91,28 +91,15 @@ impl TryFrom<&proto::NodeReportProto> for NodeReport {
     type Error = Missing;
 
     fn try_from(message: &proto::NodeReportProto) -> Result<Self, Missing> {
-        let state = message
-            .node_state
-            .and_then(|state| proto::NodeStateProto::try_from(state).ok());
+        let state =
+            message.node_state.and_then(|state| proto::NodeStateProto::try_from(state).ok());
         Ok(Self {
-            id: message
-                .node_id
-                .as_ref()
-                .ok_or(Missing("id of a node"))?
-                .try_into()?,
+            id: message.node_id.as_ref().ok_or(Missing("id of a node"))?.try_into()?,
             state: state.map(NodeState::from),
             rack: message.rack_name().to_owned(),
             http_address: message.http_address().to_owned(),
-            used: message
-                .used
-                .as_ref()
-                .map(Resources::from)
-                .unwrap_or_default(),
-            capability: message
-                .capability
-                .as_ref()
-                .map(Resources::from)
-                .unwrap_or_default(),
+            used: message.used.as_ref().map(Resources::from).unwrap_or_default(),
+            capability: message.capability.as_ref().map(Resources::from).unwrap_or_default(),
             containers: message.num_containers(),
             health_report: message.health_report().to_owned(),
             labels: message.node_labels.clone(),

@@ -31,19 +31,12 @@ pub struct NodeTokens(Arc<Mutex<HashMap<NodeId, Token>>>);
 
 impl NodeTokens {
     pub(crate) fn put(&self, node: NodeId, token: Token) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(node, token);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(node, token);
     }
 
     /// The token for a node.
     pub fn get(&self, node: &NodeId) -> Option<Token> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(node)
-            .cloned()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned()
     }
 }
 
@@ -88,10 +81,7 @@ pub struct NodeManagers {
 impl NodeManagers {
     /// With the tokens of an attempt, [`ApplicationMaster::node_tokens`](crate::ApplicationMaster::node_tokens).
     pub fn new(cluster: &Cluster, tokens: NodeTokens) -> Self {
-        Self {
-            cluster: cluster.clone(),
-            tokens,
-        }
+        Self { cluster: cluster.clone(), tokens }
     }
 
     /// Starts a container. Calling again after an unknown outcome is safe.
@@ -103,12 +93,8 @@ impl NodeManagers {
         container: &Container,
         context: &LaunchContext,
     ) -> Result<Started, NodeError> {
-        let mut results = self
-            .start_on(&container.node, &[(container, context)])
-            .await;
-        results
-            .pop()
-            .unwrap_or(Err(NodeError::Answer(Missing("result of a start"))))
+        let mut results = self.start_on(&container.node, &[(container, context)]).await;
+        results.pop().unwrap_or(Err(NodeError::Answer(Missing("result of a start"))))
     }
 
     /// Starts several containers, one call for each node, all nodes at once. Results in the order of `starts`.
@@ -127,11 +113,7 @@ impl NodeManagers {
         });
         let missing = || Err(NodeError::Answer(Missing("result of a start")));
         let mut results: Vec<_> = starts.iter().map(|_| missing()).collect();
-        for (index, result) in futures_util::future::join_all(calls)
-            .await
-            .into_iter()
-            .flatten()
-        {
+        for (index, result) in futures_util::future::join_all(calls).await.into_iter().flatten() {
             results[index] = result;
         }
         results
@@ -142,9 +124,7 @@ impl NodeManagers {
     /// # Errors
     /// See [`NodeError`].
     pub async fn stop(&self, node: &NodeId, container: ContainerId) -> Result<(), NodeError> {
-        let request = proto::StopContainersRequestProto {
-            container_id: vec![container.into()],
-        };
+        let request = proto::StopContainersRequestProto { container_id: vec![container.into()] };
         let answer: proto::StopContainersResponseProto =
             self.call(node, "stopContainers", &request).await?;
         match refusal(container, &answer.failed_requests) {
@@ -162,18 +142,14 @@ impl NodeManagers {
         node: &NodeId,
         container: ContainerId,
     ) -> Result<ContainerStatus, NodeError> {
-        let request = proto::GetContainerStatusesRequestProto {
-            container_id: vec![container.into()],
-        };
+        let request =
+            proto::GetContainerStatusesRequestProto { container_id: vec![container.into()] };
         let answer: proto::GetContainerStatusesResponseProto =
             self.call(node, "getContainerStatuses", &request).await?;
         if let Some(error) = refusal(container, &answer.failed_requests) {
             return Err(error);
         }
-        let status = answer
-            .status
-            .first()
-            .ok_or(NodeError::Answer(Missing("status")))?;
+        let status = answer.status.first().ok_or(NodeError::Answer(Missing("status")))?;
         ContainerStatus::try_from(status).map_err(NodeError::Answer)
     }
 
@@ -205,9 +181,8 @@ impl NodeManagers {
         let request = proto::ContainerUpdateRequestProto {
             update_container_token: vec![token_to_proto(&container.token)],
         };
-        let answer: proto::ContainerUpdateResponseProto = self
-            .call(&container.node, "updateContainer", &request)
-            .await?;
+        let answer: proto::ContainerUpdateResponseProto =
+            self.call(&container.node, "updateContainer", &request).await?;
         refusal(container.id, &answer.failed_requests).map_or(Ok(()), Err)
     }
 
@@ -217,22 +192,18 @@ impl NodeManagers {
         starts: &[(&Container, &LaunchContext)],
     ) -> Vec<Result<Started, NodeError>> {
         let requests =
-            starts
-                .iter()
-                .map(|(container, context)| proto::StartContainerRequestProto {
-                    container_launch_context: Some((*context).into()),
-                    container_token: Some(token_to_proto(&container.token)),
-                });
-        let request = proto::StartContainersRequestProto {
-            start_container_request: requests.collect(),
-        };
+            starts.iter().map(|(container, context)| proto::StartContainerRequestProto {
+                container_launch_context: Some((*context).into()),
+                container_token: Some(token_to_proto(&container.token)),
+            });
+        let request =
+            proto::StartContainersRequestProto { start_container_request: requests.collect() };
         let answer: Result<proto::StartContainersResponseProto, NodeError> =
             self.call(node, "startContainers", &request).await;
         match answer {
-            Ok(answer) => starts
-                .iter()
-                .map(|(container, _)| started(container.id, &answer))
-                .collect(),
+            Ok(answer) => {
+                starts.iter().map(|(container, _)| started(container.id, &answer)).collect()
+            }
             Err(error) => starts.iter().map(|_| Err(error.clone())).collect(),
         }
     }
@@ -248,10 +219,8 @@ impl NodeManagers {
         Request: prost::Message,
         Reply: prost::Message + Default,
     {
-        let token = self
-            .tokens
-            .get(node)
-            .ok_or_else(|| NodeError::NoToken { node: node.clone() })?;
+        let token =
+            self.tokens.get(node).ok_or_else(|| NodeError::NoToken { node: node.clone() })?;
         let proxy: Proxy = self.cluster.node_proxy(node, token);
         let end = Instant::now() + self.cluster.limits().node_call;
         loop {

@@ -50,10 +50,7 @@ pub struct Amount {
 impl Amount {
     /// A number of things, such as GPUs.
     pub fn count(value: u32) -> Self {
-        Self {
-            value: value.into(),
-            unit: String::new(),
-        }
+        Self { value: value.into(), unit: String::new() }
     }
 }
 
@@ -78,11 +75,7 @@ pub struct Resources {
 impl Resources {
     /// Memory and vcores, nothing else.
     pub fn new(memory: Memory, vcores: VCores) -> Self {
-        Self {
-            memory,
-            vcores,
-            others: BTreeMap::new(),
-        }
+        Self { memory, vcores, others: BTreeMap::new() }
     }
 
     /// With an amount of a named resource.
@@ -151,10 +144,7 @@ impl ResourceTypes {
         for (name, amount) in asked.others.iter().filter(|(_, amount)| amount.value != 0) {
             if !self.0.contains_key(name) {
                 let known = self.0.keys().cloned().collect();
-                return Err(ResourceError::UnknownType {
-                    name: name.clone(),
-                    known,
-                });
+                return Err(ResourceError::UnknownType { name: name.clone(), known });
             }
             if let Some(limit) = maximum.others.get(name)
                 && limit.unit == amount.unit
@@ -167,12 +157,7 @@ impl ResourceTypes {
     }
 
     pub(crate) fn from_proto(types: &[proto::ResourceTypeInfoProto]) -> Self {
-        Self(
-            types
-                .iter()
-                .map(|t| (t.name.clone(), t.units.clone().unwrap_or_default()))
-                .collect(),
-        )
+        Self(types.iter().map(|t| (t.name.clone(), t.units.clone().unwrap_or_default())).collect())
     }
 }
 
@@ -182,15 +167,12 @@ const IN_FIELDS: [&str; 2] = ["memory-mb", "vcores"];
 impl From<&Resources> for proto::ResourceProto {
     fn from(resources: &Resources) -> Self {
         let others =
-            resources
-                .others
-                .iter()
-                .map(|(name, amount)| proto::ResourceInformationProto {
-                    key: name.clone(),
-                    value: Some(amount.value),
-                    units: Some(amount.unit.clone()),
-                    r#type: Some(proto::ResourceTypesProto::Countable.into()),
-                });
+            resources.others.iter().map(|(name, amount)| proto::ResourceInformationProto {
+                key: name.clone(),
+                value: Some(amount.value),
+                units: Some(amount.unit.clone()),
+                r#type: Some(proto::ResourceTypesProto::Countable.into()),
+            });
         Self {
             memory: Some(i64::try_from(resources.memory.0).unwrap_or(i64::MAX)),
             virtual_cores: Some(i32::try_from(resources.vcores.0).unwrap_or(i32::MAX)),
@@ -206,13 +188,7 @@ impl From<&proto::ResourceProto> for Resources {
             .iter()
             .filter(|info| !IN_FIELDS.contains(&info.key.as_str()))
             .map(|info| {
-                (
-                    info.key.clone(),
-                    Amount {
-                        value: info.value(),
-                        unit: info.units().to_owned(),
-                    },
-                )
+                (info.key.clone(), Amount { value: info.value(), unit: info.units().to_owned() })
             });
         Self {
             // Negative amounts occur as headroom of a queue above its share; there they mean none.
@@ -241,10 +217,7 @@ mod tests {
 
     #[test]
     fn resources_read_back() {
-        assert_eq!(
-            Resources::from(&proto::ResourceProto::from(&asked())),
-            asked()
-        );
+        assert_eq!(Resources::from(&proto::ResourceProto::from(&asked())), asked());
     }
 
     #[test]
@@ -256,11 +229,7 @@ mod tests {
             "the cluster does not know the resource yarn.io/gpu; it knows memory-mb"
         );
         let none = Resources::new(Memory::mib(1), VCores(1)).with("yarn.io/gpu", Amount::count(0));
-        assert_eq!(
-            types.check(&none, &asked()),
-            Ok(()),
-            "asking for none of it is no request"
-        );
+        assert_eq!(types.check(&none, &asked()), Ok(()), "asking for none of it is no request");
     }
 
     #[test]

@@ -41,13 +41,8 @@ pub const COMMAND_MAX: usize = 131_071;
 pub const LOG_DIR: &str = "<LOG_DIR>";
 
 /// What the NodeManager replaces, and where a pair of quotes breaks it.
-const MARKS: [(&str, usize); 5] = [
-    ("<LOG_DIR>", 1),
-    ("<CPS>", 1),
-    ("<ADD_OPENS>", 1),
-    ("{{", 1),
-    ("}}", 1),
-];
+const MARKS: [(&str, usize); 5] =
+    [("<LOG_DIR>", 1), ("<CPS>", 1), ("<ADD_OPENS>", 1), ("{{", 1), ("}}", 1)];
 
 /// The value as it must stand in the launch context so that the process sees `value`.
 ///
@@ -55,9 +50,7 @@ const MARKS: [(&str, usize); 5] = [
 /// A NUL.
 pub fn environment_value(name: &str, value: &str) -> Result<String, QuoteError> {
     if value.contains('\0') {
-        return Err(QuoteError::Nul {
-            what: format!("the variable {name}"),
-        });
+        return Err(QuoteError::Nul { what: format!("the variable {name}") });
     }
     // Closing and opening the double quotes in the middle leaves the value as it is.
     Ok(tear_marks(&escape_double(value), "\"\""))
@@ -72,9 +65,7 @@ pub fn environment_name(name: &str) -> Result<(), QuoteError> {
     if start && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
         Ok(())
     } else {
-        Err(QuoteError::Name {
-            name: name.to_owned(),
-        })
+        Err(QuoteError::Name { name: name.to_owned() })
     }
 }
 
@@ -90,17 +81,12 @@ pub fn command(argv: &[impl AsRef<str>]) -> Result<String, QuoteError> {
     for (index, argument) in argv.iter().enumerate() {
         let argument = argument.as_ref();
         if argument.contains('\0') {
-            return Err(QuoteError::Nul {
-                what: format!("argument {index}"),
-            });
+            return Err(QuoteError::Nul { what: format!("argument {index}") });
         }
         line.push(' ');
         line.push_str(&tear_marks(&single_quoted(argument), "''"));
     }
-    let line = format!(
-        "{} 1>{LOG_DIR}/stdout 2>{LOG_DIR}/stderr",
-        escape_double(&line)
-    );
+    let line = format!("{} 1>{LOG_DIR}/stdout 2>{LOG_DIR}/stderr", escape_double(&line));
     if line.len() > COMMAND_MAX {
         return Err(QuoteError::TooLong { length: line.len() });
     }
@@ -177,11 +163,7 @@ mod tests {
         let status = Command::new("bash").args(["-c", &script]).status().unwrap();
         let stdout = std::fs::read(logs.path().join("stdout")).unwrap();
         let stderr = std::fs::read(logs.path().join("stderr")).unwrap();
-        assert!(
-            status.success(),
-            "{script}\n{}",
-            String::from_utf8_lossy(&stderr)
-        );
+        assert!(status.success(), "{script}\n{}", String::from_utf8_lossy(&stderr));
         let mut expected = Vec::new();
         for part in std::iter::once(value).chain(arguments.iter().map(String::as_str)) {
             expected.extend_from_slice(part.as_bytes());
@@ -232,15 +214,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_carried_is_refused() {
-        assert!(matches!(
-            environment_value("A", "a\0b"),
-            Err(QuoteError::Nul { .. })
-        ));
+        assert!(matches!(environment_value("A", "a\0b"), Err(QuoteError::Nul { .. })));
         assert!(matches!(command(&["a\0"]), Err(QuoteError::Nul { .. })));
-        assert!(matches!(
-            command(&["x".repeat(COMMAND_MAX)]),
-            Err(QuoteError::TooLong { .. })
-        ));
+        assert!(matches!(command(&["x".repeat(COMMAND_MAX)]), Err(QuoteError::TooLong { .. })));
         for name in ["", "1A", "A-B", "A=B", "Ä"] {
             assert!(environment_name(name).is_err(), "{name}");
         }

@@ -121,11 +121,7 @@ impl Containers {
             .1
             .wait_timeout_while(seen, LIMIT, |seen| !enough(seen))
             .unwrap_or_else(PoisonError::into_inner);
-        anyhow::ensure!(
-            !timeout.timed_out(),
-            "no {what} within {} s",
-            LIMIT.as_secs()
-        );
+        anyhow::ensure!(!timeout.timed_out(), "no {what} within {} s", LIMIT.as_secs());
         Ok(())
     }
 
@@ -140,12 +136,8 @@ impl Containers {
             .context("VmHWM")?;
         // proc(5): utime and stime are fields 14 and 15; the second, which may hold blanks, is in brackets.
         let stat = of("stat")?;
-        let fields: Vec<&str> = stat
-            .rsplit_once(')')
-            .context("stat")?
-            .1
-            .split_whitespace()
-            .collect();
+        let fields: Vec<&str> =
+            stat.rsplit_once(')').context("stat")?.1.split_whitespace().collect();
         let ticks: u64 = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
         Ok(Usage {
             peak_bytes: peak << 10,
@@ -164,30 +156,20 @@ impl Containers {
         };
         // What came while nothing was finished.
         for (slot, tasks) in held {
-            let member = look(&self.world)
-                .members
-                .get(&slot)
-                .map(|(_, member)| *member);
+            let member = look(&self.world).members.get(&slot).map(|(_, member)| *member);
             if let Some(member) = member.filter(|_| !tasks.is_empty()) {
                 let (epoch, phase) = {
                     let seen = look(&self.world);
                     (seen.epoch, seen.phase)
                 };
-                let again = Command::Tasks {
-                    epoch,
-                    phase,
-                    tasks: Vec::new(),
-                };
+                let again = Command::Tasks { epoch, phase, tasks: Vec::new() };
                 self.commands.send((member, again))?;
             }
         }
         self.wait("finished tasks", |seen| seen.done.len() >= tasks)?;
         let mut seen = look(&self.world);
         seen.finishing = false;
-        Ok(Done {
-            tasks: seen.done.len() - before,
-            took: begun.elapsed(),
-        })
+        Ok(Done { tasks: seen.done.len() - before, took: begun.elapsed() })
     }
 
     /// The cluster tells that a container ended; until another one is asked for.
@@ -212,17 +194,10 @@ impl Containers {
     }
 
     fn exits(&mut self, slot: Slot) -> anyhow::Result<Instant> {
-        let (container, member) = look(&self.world)
-            .members
-            .get(&slot)
-            .cloned()
-            .context("a container")?;
+        let (container, member) =
+            look(&self.world).members.get(&slot).cloned().context("a container")?;
         // Its connection goes with the process.
-        let gone = self
-            .agents
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&member);
+        let gone = self.agents.lock().unwrap_or_else(PoisonError::into_inner).remove(&member);
         drop(gone);
         let begun = Instant::now();
         writeln!(self.stdin, "exit {container}")?;
@@ -232,11 +207,8 @@ impl Containers {
 
     /// Kills the ApplicationMaster and starts the next attempt; time from its port to work for all trainers.
     pub(super) fn take_over(&mut self, _all: usize) -> anyhow::Result<Duration> {
-        let kept: Vec<String> = look(&self.world)
-            .members
-            .values()
-            .map(|(container, _)| container.clone())
-            .collect();
+        let kept: Vec<String> =
+            look(&self.world).members.values().map(|(container, _)| container.clone()).collect();
         std::fs::write(self.dir.join("kept"), kept.join("\n"))?;
         self.child.kill()?;
         self.child.wait()?;
@@ -254,9 +226,7 @@ impl Containers {
         self.wait("listening port", |seen| seen.ready)?;
         let begun = Instant::now();
         let trainers = self.size.trainers as usize;
-        self.wait("work after the takeover", |seen| {
-            seen.working.len() >= trainers
-        })?;
+        self.wait("work after the takeover", |seen| seen.working.len() >= trainers)?;
         Ok(begun.elapsed())
     }
 
@@ -281,9 +251,7 @@ impl Containers {
                         let Ok(member) = serde_json::from_str::<Member>(member) else {
                             continue;
                         };
-                        look(&world)
-                            .members
-                            .insert(member.slot, (container.to_owned(), member));
+                        look(&world).members.insert(member.slot, (container.to_owned(), member));
                         let environment = Environment {
                             run: RUN,
                             member,
@@ -360,12 +328,7 @@ fn hooks(environment: &Environment, world: &World, commands: &Sender<(Member, Co
         }),
         beat: Box::new(move || {
             let seen = look(&beaten);
-            Beat {
-                rss_bytes: 1 << 30,
-                epoch: seen.epoch,
-                phase: seen.phase,
-                ..Beat::default()
-            }
+            Beat { rss_bytes: 1 << 30, epoch: seen.epoch, phase: seen.phase, ..Beat::default() }
         }),
         command: Box::new(move |command| {
             let _ending = commands.send((member, command));
@@ -444,14 +407,7 @@ fn save(staging: &str, shard: ShardId) -> anyhow::Result<ShardFile> {
     let dir = Path::new(dir.path().as_str());
     std::fs::write(dir.join(&file), CONTENT)?;
     std::fs::write(dir.join(sidecar_name(&file)), sidecar_line(md5, &file))?;
-    Ok(ShardFile {
-        shard,
-        uuid,
-        file,
-        md5,
-        bytes: CONTENT.len() as u64,
-        at_ms: 0,
-    })
+    Ok(ShardFile { shard, uuid, file, md5, bytes: CONTENT.len() as u64, at_ms: 0 })
 }
 
 fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Up> {
@@ -460,12 +416,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Up> {
             seen.welcomed += 1;
             Vec::new()
         }
-        Command::Hold {
-            epoch,
-            shards,
-            phase,
-            ..
-        } => {
+        Command::Hold { epoch, shards, phase, .. } => {
             if epoch > seen.epoch {
                 // Back to the checkpoint from before the first step.
                 seen.done.clear();
@@ -473,55 +424,28 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Up> {
             }
             (seen.epoch, seen.phase) = (epoch.max(seen.epoch), phase.no);
             seen.shards.insert(member.slot, shards);
-            vec![Up::Holding {
-                epoch,
-                from_memory: 0,
-                from_storage: 0,
-                load_ms: 0,
-            }]
+            vec![Up::Holding { epoch, from_memory: 0, from_storage: 0, load_ms: 0 }]
         }
-        Command::Cut {
-            cut,
-            epoch,
-            staging,
-            ..
-        } => {
+        Command::Cut { cut, epoch, staging, .. } => {
             let shards = seen.shards.get(&member.slot).cloned().unwrap_or_default();
             let mut reports = vec![Up::CutArmed { cut, epoch }];
             for shard in shards {
-                reports.push(Up::Snapped {
-                    cut,
-                    epoch,
-                    shard,
-                    step: Step(0),
-                });
+                reports.push(Up::Snapped { cut, epoch, shard, step: Step(0) });
                 reports.push(match save(&staging, shard) {
                     Ok(file) => Up::Saved { cut, epoch, file },
-                    Err(error) => Up::SaveFailed {
-                        cut,
-                        epoch,
-                        shard,
-                        error: error.to_string(),
-                    },
+                    Err(error) => Up::SaveFailed { cut, epoch, shard, error: error.to_string() },
                 });
             }
             reports
         }
-        Command::Begin { epoch, phase } => vec![Up::Begun {
-            epoch,
-            phase: phase.no,
-        }],
+        Command::Begin { epoch, phase } => vec![Up::Begun { epoch, phase: phase.no }],
         Command::Work { epoch, phase, .. } => {
             (seen.epoch, seen.phase) = (epoch, phase.no);
             seen.working.insert(member.slot);
             seen.tasks.entry(member.slot).or_default();
             Vec::new()
         }
-        Command::Tasks {
-            epoch,
-            phase,
-            tasks,
-        } if epoch == seen.epoch => {
+        Command::Tasks { epoch, phase, tasks } if epoch == seen.epoch => {
             let held = seen.tasks.entry(member.slot).or_default();
             for grant in tasks {
                 if !held.iter().any(|other| other.task == grant.task) {

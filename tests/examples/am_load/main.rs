@@ -35,9 +35,7 @@ const RUN: RunId = RunId(uuid::Uuid::from_u128(7));
 impl Size {
     fn parse(arguments: &[String]) -> anyhow::Result<Self> {
         let number = |index: usize, default: u32| match arguments.get(index) {
-            Some(text) => text
-                .parse()
-                .with_context(|| format!("{text:?} is no number")),
+            Some(text) => text.parse().with_context(|| format!("{text:?} is no number")),
             None => Ok(default),
         };
         Ok(Self {
@@ -95,11 +93,7 @@ fn main() -> anyhow::Result<()> {
     job.wait("work", |seen| seen.working.len() >= size.trainers as usize)?;
     line("start, all at work", ms(job.since()), "");
     let start = job.master()?;
-    line(
-        "start, highest memory",
-        mib(start.peak_bytes),
-        "bar 256 MiB",
-    );
+    line("start, highest memory", mib(start.peak_bytes), "bar 256 MiB");
     line("start, processor time", ms(start.cpu), "");
 
     let idle = Duration::from_secs(20);
@@ -107,58 +101,28 @@ fn main() -> anyhow::Result<()> {
     let after = job.master()?;
     let rounds = idle.as_secs_f64() / 2.0;
     let round = (after.cpu - start.cpu).div_f64(rounds);
-    line(
-        "a heartbeat of all, processor time",
-        ms(round),
-        "bar 50 ms at 10,000",
-    );
+    line("a heartbeat of all, processor time", ms(round), "bar 50 ms at 10,000");
 
     let before = job.master()?;
     let done = job.finish_until(size.tasks as usize / 2)?;
     let spent = job.master()?.cpu - before.cpu;
     let each = spent.as_secs_f64() * 1e6 / done.tasks.max(1) as f64;
-    line(
-        "a finished task, processor time",
-        format!("{each:.0} us"),
-        "",
-    );
+    line("a finished task, processor time", format!("{each:.0} us"), "");
     let rate = done.tasks as f64 / done.took.as_secs_f64();
     line("finished tasks", format!("{rate:.0} /s"), "");
 
     let lost = job.lose_trainer(7)?;
-    line(
-        "a trainer lost, until another is asked for",
-        ms(lost),
-        "bar 100 ms",
-    );
+    line("a trainer lost, until another is asked for", ms(lost), "bar 100 ms");
     let lost = job.lose_pserver(7)?;
-    line(
-        "a pserver lost, until shards hear of it",
-        ms(lost),
-        "bar 100 ms",
-    );
-    job.wait("work after the rollback", |seen| {
-        seen.working.len() >= size.trainers as usize
-    })?;
+    line("a pserver lost, until shards hear of it", ms(lost), "bar 100 ms");
+    job.wait("work after the rollback", |seen| seen.working.len() >= size.trainers as usize)?;
     job.finish_until(size.tasks as usize / 2)?;
 
     let waited = job.take_over(all as usize)?;
-    line(
-        "takeover, after the listening port is there",
-        ms(waited),
-        "bar 2 s",
-    );
-    line(
-        "takeover, since the process was started",
-        ms(job.since()),
-        "",
-    );
+    line("takeover, after the listening port is there", ms(waited), "bar 2 s");
+    line("takeover, since the process was started", ms(job.since()), "");
     let end = job.master()?;
-    line(
-        "takeover, highest memory",
-        mib(end.peak_bytes),
-        "bar 256 MiB",
-    );
+    line("takeover, highest memory", mib(end.peak_bytes), "bar 256 MiB");
     line("takeover, processor time", ms(end.cpu), "");
     job.end();
     // The threads of a thousand control connections end with the process.

@@ -96,10 +96,11 @@ pub(super) fn lead(arguments: &[String]) -> anyhow::Result<()> {
     };
     let size = Size::parse(size)?;
     // As the real one: one thread for everything but what waits for files.
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(serve(Path::new(dir), Attempt(attempt.parse()?), size))
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(
+        Path::new(dir),
+        Attempt(attempt.parse()?),
+        size,
+    ))
 }
 
 async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
@@ -114,10 +115,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
     let salt = Salt(uuid::Uuid::new_v4());
     let request = claim::Request {
         run: RUN,
-        owner: Owner::Application {
-            application: "application_1_1".to_owned(),
-            attempt,
-        },
+        owner: Owner::Application { application: "application_1_1".to_owned(), attempt },
         salt,
         at_ms: 0,
         take_over: true,
@@ -133,28 +131,18 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
     let kept: Vec<Kept> = match std::fs::read_to_string(dir.join("kept")) {
         Ok(text) => text
             .lines()
-            .map(|name| Kept {
-                container: ContainerId(name.to_owned()),
-                node: "node".to_owned(),
-            })
+            .map(|name| Kept { container: ContainerId(name.to_owned()), node: "node".to_owned() })
             .collect(),
         Err(_) => Vec::new(),
     };
     let listener = api::bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &[]).await?;
-    let address = AmAddress {
-        address: listener.local_addr()?,
-        attempt,
-        pid: std::process::id(),
-    };
+    let address = AmAddress { address: listener.local_addr()?, attempt, pid: std::process::id() };
     let draft = dir.join("am.draft");
     std::fs::write(&draft, serde_json::to_vec(&address)?)?;
     std::fs::rename(&draft, dir.join(ADDRESS))?;
     let (events, receiver) = mpsc::unbounded_channel();
     hear_the_cluster(events.clone());
-    let cluster = Granting {
-        events: events.clone(),
-        members: BTreeMap::new(),
-    };
+    let cluster = Granting { events: events.clone(), members: BTreeMap::new() };
     let core = Core::new(Config {
         run: RUN,
         spec: Arc::new(spec.clone()),
@@ -185,34 +173,16 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
     let base = claimed.base.map(|base| store.checkpoint(base));
     tokio::spawn(journal.run(journaled, events.clone()));
     tokio::spawn(store.run(called, events.clone()));
-    let shared = Shared {
-        run: RUN,
-        secret,
-        inputs,
-        pages: Pages::new(view),
-    };
+    let shared = Shared { run: RUN, secret, inputs, pages: Pages::new(view) };
     let capacity = Capacity::within(Limit::now());
     tokio::spawn(api::serve(listener, Arc::new(shared), None, capacity));
     let (_stops, stopped) = mpsc::unbounded_channel();
     let driver = Driver::new(
         core,
         cluster,
-        About {
-            attempt,
-            phases: phase_count(&spec),
-            application: None,
-            past: Past::default(),
-        },
-        Workers {
-            journal: records,
-            store: calls,
-        },
-        Sources {
-            inputs: incoming,
-            events: receiver,
-            sender: events,
-            stops: stopped,
-        },
+        About { attempt, phases: phase_count(&spec), application: None, past: Past::default() },
+        Workers { journal: records, store: calls },
+        Sources { inputs: incoming, events: receiver, sender: events, stops: stopped },
         viewer,
     );
     say("ready");

@@ -11,17 +11,12 @@ use heddle_tests::hadoop::Cluster;
 pub fn applications(cluster: &Cluster) -> Result<Vec<String>> {
     let apps = cluster.rm_get("/ws/v1/cluster/apps")?;
     let list = apps["apps"]["app"].as_array().cloned().unwrap_or_default();
-    Ok(list
-        .iter()
-        .filter_map(|app| app["id"].as_str().map(str::to_owned))
-        .collect())
+    Ok(list.iter().filter_map(|app| app["id"].as_str().map(str::to_owned)).collect())
 }
 
 /// When the line with all of these was logged: seconds of the day.
 pub fn logged(log: &str, id: &str, words: &str) -> Option<f64> {
-    let line = log
-        .lines()
-        .find(|line| line.contains(id) && line.contains(words))?;
+    let line = log.lines().find(|line| line.contains(id) && line.contains(words))?;
     // 2026-11-21 12:47:25,388 …
     of_clock(&line.split(' ').nth(1)?.replace(',', "."))
 }
@@ -42,11 +37,8 @@ pub fn worker_time(cluster: &Cluster, id: &str) -> Result<Option<f64>> {
     let mut first: Option<f64> = None;
     for n in 1..=3 {
         let log = fs::read_to_string(cluster.dir().join(format!("nm{n}.log")))?;
-        let workers: String = log
-            .lines()
-            .filter(|line| !line.contains(&am))
-            .flat_map(|line| [line, "\n"])
-            .collect();
+        let workers: String =
+            log.lines().filter(|line| !line.contains(&am)).flat_map(|line| [line, "\n"]).collect();
         if let Some(time) = logged(&workers, &all, "to RUNNING") {
             first = Some(first.map_or(time, |first| first.min(time)));
         }
@@ -58,13 +50,8 @@ pub fn worker_time(cluster: &Cluster, id: &str) -> Result<Option<f64>> {
 pub fn now_s() -> Result<f64> {
     let output = Command::new("date").arg("+%H %M %S.%N").output()?;
     let text = String::from_utf8(output.stdout)?;
-    let parts: Vec<f64> = text
-        .split_whitespace()
-        .map(str::parse)
-        .collect::<Result<_, _>>()?;
-    let [hours, minutes, seconds] = parts[..] else {
-        anyhow::bail!("date says {text}")
-    };
+    let parts: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    let [hours, minutes, seconds] = parts[..] else { anyhow::bail!("date says {text}") };
     Ok(hours * 3600.0 + minutes * 60.0 + seconds)
 }
 
@@ -80,10 +67,7 @@ pub fn peak_mb_of_container(container: &str) -> Result<f64> {
     for entry in fs::read_dir("/proc")? {
         let folder = entry?.path();
         let environment = fs::read(folder.join("environ")).unwrap_or_default();
-        if environment
-            .split(|byte| *byte == 0)
-            .any(|variable| variable == mark.as_bytes())
-        {
+        if environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()) {
             peak = peak.max(peak_of(&folder).unwrap_or(0.0));
         }
     }
@@ -94,9 +78,7 @@ pub fn peak_mb_of_container(container: &str) -> Result<f64> {
 /// Peak resident set, MB.
 fn peak_of(process: &Path) -> Option<f64> {
     let status = fs::read_to_string(process.join("status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024.0 / 1e6)
 }

@@ -45,11 +45,7 @@ fn print(title: &str, runs: &BTreeMap<&str, Vec<Figures>>) {
     let names: Vec<&str> = runs.keys().copied().collect();
     println!("| {title}, median (range) | {} |", names.join(" | "));
     println!("| --- |{}", " --- |".repeat(names.len()));
-    let mut rows: Vec<&str> = runs
-        .values()
-        .flatten()
-        .flat_map(|run| run.keys().copied())
-        .collect();
+    let mut rows: Vec<&str> = runs.values().flatten().flat_map(|run| run.keys().copied()).collect();
     rows.sort_unstable();
     rows.dedup();
     for row in rows {
@@ -60,10 +56,7 @@ fn print(title: &str, runs: &BTreeMap<&str, Vec<Figures>>) {
 }
 
 fn cell(runs: &[Figures], name: &str) -> String {
-    let mut values: Vec<f64> = runs
-        .iter()
-        .filter_map(|run| run.get(name).copied())
-        .collect();
+    let mut values: Vec<f64> = runs.iter().filter_map(|run| run.get(name).copied()).collect();
     values.sort_by(f64::total_cmp);
     match values[..] {
         [] => "–".to_owned(),

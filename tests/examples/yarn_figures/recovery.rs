@@ -16,11 +16,7 @@ use crate::{Figures, print};
 const ROUNDS: usize = 5;
 const LIMIT: Duration = Duration::from_secs(120);
 /// Longer than all faults together take; the job is ended after the last one.
-const SHAPE: Shape = Shape {
-    passes: 500,
-    every: "2s",
-    local_data: false,
-};
+const SHAPE: Shape = Shape { passes: 500, every: "2s", local_data: false };
 
 /// One of the five rows of a recovery, ms.
 type Row = fn(&RecoveryView) -> Option<u64>;
@@ -71,12 +67,7 @@ fn process(submitted: &mut Submitted<'_>, slot: Slot) -> Result<Figures> {
 fn node(cluster: &Cluster, submitted: &mut Submitted<'_>) -> Result<Figures> {
     let watch = Watch::in_a_step(submitted, 2)?;
     let leads = |process: &&heddle_tests::yarn_job::Process| process.slot.is_none();
-    let am = watch
-        .processes
-        .iter()
-        .find(leads)
-        .context("it is led")?
-        .node;
+    let am = watch.processes.iter().find(leads).context("it is led")?.node;
     let is_pserver = |slot: Slot| slot.role == Role::Pserver;
     let node = watch
         .processes
@@ -84,11 +75,7 @@ fn node(cluster: &Cluster, submitted: &mut Submitted<'_>) -> Result<Figures> {
         .find(|process| process.node != am && process.slot.is_some_and(is_pserver))
         .context("pservers are on two nodes")?
         .node;
-    let there: Vec<_> = watch
-        .processes
-        .iter()
-        .filter(|process| process.node == node)
-        .collect();
+    let there: Vec<_> = watch.processes.iter().filter(|process| process.node == node).collect();
     let (killed, at) = (Instant::now(), now_ms());
     cluster.kill(node)?;
     for process in &there {
@@ -114,34 +101,22 @@ fn figures(
     })?;
     let seen = killed.elapsed().as_secs_f64();
     let new = &after.recoveries[known..];
-    let noticed = new
-        .iter()
-        .map(|recovery| recovery.at_ms)
-        .min()
-        .context("one at least")?;
+    let noticed = new.iter().map(|recovery| recovery.at_ms).min().context("one at least")?;
     let seconds = |of: fn(&RecoveryView) -> Option<u64>| {
         new.iter().filter_map(of).max().map(|ms| ms as f64 / 1000.0)
     };
     let mut figures = Figures::from([
-        (
-            "6 kill → noticed, by the test's clock",
-            noticed.saturating_sub(at_ms) as f64 / 1000.0,
-        ),
+        ("6 kill → noticed, by the test's clock", noticed.saturating_sub(at_ms) as f64 / 1000.0),
         ("7 kill → all train, by the test's clock", seen),
     ]);
     let rows: [(&str, Row); 5] = [
-        ("1 checkpoint (age of the one returned to)", |it| {
-            it.checkpoint_ms
-        }),
+        ("1 checkpoint (age of the one returned to)", |it| it.checkpoint_ms),
         ("2 notice", |it| it.notice_ms),
         ("3 restart", |it| it.restart_ms),
         ("4 load", |it| it.load_ms),
         ("5 resume", |it| it.resume_ms),
     ];
-    figures.extend(
-        rows.into_iter()
-            .filter_map(|(name, of)| Some((name, seconds(of)?))),
-    );
+    figures.extend(rows.into_iter().filter_map(|(name, of)| Some((name, seconds(of)?))));
     Ok(figures)
 }
 
@@ -154,13 +129,9 @@ fn master(submitted: &mut Submitted<'_>) -> Result<Figures> {
     let started = killed.elapsed().as_secs_f64();
     submitted.wait_for("the next one leads", LIMIT, |view| view.attempt.0 == 2)?;
     let answers = killed.elapsed().as_secs_f64();
-    let after = submitted.wait_for("all are known again", LIMIT, |view| {
-        view.attempt.0 == 2 && settled(view)
-    })?;
-    ensure!(
-        after.epoch == watch.view.epoch,
-        "nothing is rolled back: {after:#?}"
-    );
+    let after = submitted
+        .wait_for("all are known again", LIMIT, |view| view.attempt.0 == 2 && settled(view))?;
+    ensure!(after.epoch == watch.view.epoch, "nothing is rolled back: {after:#?}");
     let seen = killed.elapsed().as_secs_f64();
     Ok(Figures::from([
         ("2 notice", started),
@@ -171,8 +142,6 @@ fn master(submitted: &mut Submitted<'_>) -> Result<Figures> {
 }
 
 fn now_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

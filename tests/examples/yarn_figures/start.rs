@@ -45,11 +45,7 @@ pub fn measure(cluster: &Cluster) -> Result<()> {
 }
 
 /// About four seconds of steps, during which processes are weighed.
-const SHAPE: Shape = Shape {
-    passes: 2,
-    every: "1 pass",
-    local_data: false,
-};
+const SHAPE: Shape = Shape { passes: 2, every: "1 pass", local_data: false };
 
 fn heddle(job: &YarnJob<'_>) -> Result<Command> {
     let mut command = job.submit_command(&["--json", "--set", "pservers.count=1"])?;
@@ -74,14 +70,7 @@ fn distributed_shell(cluster: &Cluster) -> Result<Command> {
     command
         .arg("-jar")
         .arg(jar)
-        .args([
-            "-shell_command",
-            "sleep",
-            "-shell_args",
-            "4",
-            "-num_containers",
-            "1",
-        ])
+        .args(["-shell_command", "sleep", "-shell_args", "4", "-num_containers", "1"])
         .args(["-container_memory", "64", "-master_memory", "256"]);
     Ok(command)
 }
@@ -98,10 +87,7 @@ fn of_run(cluster: &Cluster, mut command: Command, trains: bool) -> Result<Figur
     let output = BufReader::new(client.stdout.take().context("piped above")?);
     thread::spawn(move || output.lines().map_while(Result::ok).for_each(drop));
     let id = wait_until("an application", WAIT, || {
-        applications(cluster)?
-            .into_iter()
-            .find(|id| !before.contains(id))
-            .context("none yet")
+        applications(cluster)?.into_iter().find(|id| !before.contains(id)).context("none yet")
     })?;
     let rm_log = || fs::read_to_string(cluster.dir().join("rm1.log"));
     let moment = |text: &str, state: &str| logged(text, &id, state);
@@ -127,10 +113,7 @@ fn of_run(cluster: &Cluster, mut command: Command, trains: bool) -> Result<Figur
     let worker = worker_time(cluster, &id)?.context("the worker in the log")?;
     let mut figures = Figures::from([
         ("1 client start → accepted, s", accepted - start),
-        (
-            "2 submit → ApplicationMaster registered, s",
-            registered - submitted,
-        ),
+        ("2 submit → ApplicationMaster registered, s", registered - submitted),
         ("3 submit → first worker, s", worker - submitted),
         ("5 client, MB", client_mb),
         ("6 ApplicationMaster, MB", am_mb),

@@ -27,11 +27,7 @@ impl Algorithm for Counting {
         keys.sort_unstable();
         keys.dedup();
         let values = Vec::new();
-        work.pulls.push(PullItem {
-            table: TableId(0),
-            rows: Rows::Keys(keys),
-            values,
-        });
+        work.pulls.push(PullItem { table: TableId(0), rows: Rows::Keys(keys), values });
     }
 
     fn compute(&mut self, work: &mut StepWork, metrics: &mut TaskMetrics) {

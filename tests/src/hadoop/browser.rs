@@ -24,10 +24,7 @@ impl Cluster {
             match (reply.status, reply.header("location")) {
                 (200, _) => {
                     let kind = reply.header("content-type").unwrap_or_default();
-                    ensure!(
-                        kind.starts_with("text/"),
-                        "{way:?}: saved as a file: {kind}"
-                    );
+                    ensure!(kind.starts_with("text/"), "{way:?}: saved as a file: {kind}");
                     return Ok(reply.body);
                 }
                 (301 | 302 | 303 | 307, Some(next)) => way.push(next.to_owned()),

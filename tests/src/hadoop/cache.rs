@@ -27,10 +27,8 @@ impl Jars {
         let version = std::env::var("HEDDLE_HADOOP_VERSION").unwrap_or_else(|_| VERSION.to_owned());
         let root = root()?;
         fs::create_dir_all(&root)?;
-        let lock = File::options()
-            .create(true)
-            .append(true)
-            .open(root.join(format!("{version}.lock")))?;
+        let lock =
+            File::options().create(true).append(true).open(root.join(format!("{version}.lock")))?;
         let _held = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
         let jars = Self(root.join(&version));
         jars.fetch(&version)?;
@@ -48,10 +46,7 @@ impl Jars {
     pub(super) fn class_path(&self) -> String {
         let mut jars: Vec<String> = fs::read_dir(self.folder())
             .map(|entries| {
-                entries
-                    .flatten()
-                    .map(|entry| entry.path().display().to_string())
-                    .collect()
+                entries.flatten().map(|entry| entry.path().display().to_string()).collect()
             })
             .unwrap_or_default();
         jars.sort();
@@ -76,10 +71,7 @@ impl Jars {
         if fs::read(self.0.join("pom.xml")).is_ok_and(|have| have == wanted) {
             return Ok(());
         }
-        eprintln!(
-            "fetching the jars of Hadoop {version} to {}",
-            self.0.display()
-        );
+        eprintln!("fetching the jars of Hadoop {version} to {}", self.0.display());
         if self.0.exists() {
             fs::remove_dir_all(&self.0)?;
         }
@@ -93,10 +85,7 @@ impl Jars {
             .stdin(Stdio::null())
             .status()
             .context("mvn does not start: the Hadoop tests need Maven and a JDK 17")?;
-        ensure!(
-            status.success(),
-            "mvn could not fetch the jars of Hadoop {version}"
-        );
+        ensure!(status.success(), "mvn could not fetch the jars of Hadoop {version}");
         fs::write(self.0.join("pom.xml"), wanted)?;
         Ok(())
     }
@@ -112,10 +101,7 @@ impl Jars {
             .arg(format!("-Dheddle.dir={}/nn1", work.path().display()))
             .arg("-Dheddle.host=127.0.0.1")
             .arg(format!("-Dhadoop.home.dir={}", work.path().display()))
-            .args([
-                "-cp",
-                &format!("{}:{}/conf", self.class_path(), work.path().display()),
-            ])
+            .args(["-cp", &format!("{}:{}/conf", self.class_path(), work.path().display())])
             .args([Daemon::NameNode(1).class(), "-format", "-nonInteractive"])
             .stdin(Stdio::null())
             .output()
@@ -137,33 +123,18 @@ impl Jars {
         }
         eprintln!("making the class-data archive {}", self.archive().display());
         let lists = tempfile::tempdir_in(&self.0)?;
-        let options = Options {
-            nodemanagers: 1,
-            ..Options::default()
-        };
+        let options = Options { nodemanagers: 1, ..Options::default() };
         Cluster::boot(options, self.clone(), Some(lists.path()))?.stop()?;
         let mut classes = std::collections::BTreeSet::new();
         for entry in fs::read_dir(lists.path())? {
             let list = fs::read_to_string(entry?.path())?;
-            classes.extend(
-                list.lines()
-                    .filter(|line| !line.starts_with('#'))
-                    .map(str::to_owned),
-            );
+            classes.extend(list.lines().filter(|line| !line.starts_with('#')).map(str::to_owned));
         }
         // Names sort before the "@lambda-proxy" lines that refer to them when '@' lines go last.
         let (lambdas, names): (Vec<_>, Vec<_>) =
             classes.into_iter().partition(|line| line.starts_with('@'));
         let list = lists.path().join("all");
-        fs::write(
-            &list,
-            names
-                .into_iter()
-                .chain(lambdas)
-                .collect::<Vec<_>>()
-                .join("\n")
-                + "\n",
-        )?;
+        fs::write(&list, names.into_iter().chain(lambdas).collect::<Vec<_>>().join("\n") + "\n")?;
         let dumped = lists.path().join("app.jsa");
         let output = Command::new(java_program())
             .args(["-Xshare:dump", "-XX:+UseSerialGC", "-Xmx512m"])

@@ -57,10 +57,7 @@ impl Cluster {
         );
         let net = Net::take()?;
         // The directory goes to the reaper, which removes it: a TempDir would do so too early.
-        let dir = tempfile::Builder::new()
-            .prefix("heddle-hadoop-")
-            .tempdir()?
-            .keep();
+        let dir = tempfile::Builder::new().prefix("heddle-hadoop-").tempdir()?.keep();
         let reaper = Reaper::start(&dir, &net)?;
         conf::write(&dir, &net.prefix, &jars.folder(), &options)?;
         for n in 1..=options.namenodes {
@@ -70,18 +67,9 @@ impl Cluster {
             copy(&jars.name_dir(), &conf::shared_edits(&dir))?;
         }
 
-        let cluster = Self {
-            options,
-            jars,
-            dir,
-            net,
-            running: Mutex::default(),
-            reaper,
-        };
-        for daemon in cluster
-            .namenodes()
-            .chain(cluster.resourcemanagers())
-            .chain(cluster.nodemanagers())
+        let cluster = Self { options, jars, dir, net, running: Mutex::default(), reaper };
+        for daemon in
+            cluster.namenodes().chain(cluster.resourcemanagers()).chain(cluster.nodemanagers())
         {
             cluster.run(daemon, record)?;
         }
@@ -271,10 +259,9 @@ impl Cluster {
     /// The jar whose name begins with `prefix`.
     pub fn jar(&self, prefix: &str) -> Option<PathBuf> {
         let jars = fs::read_dir(self.jars.folder()).ok()?;
-        jars.flatten().map(|e| e.path()).find(|p| {
-            p.file_name()
-                .is_some_and(|n| n.to_string_lossy().starts_with(prefix))
-        })
+        jars.flatten()
+            .map(|e| e.path())
+            .find(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix)))
     }
 
     /// Waits until HDFS is out of safe mode with every DataNode that runs, and every NodeManager that runs is active.
@@ -300,10 +287,7 @@ impl Cluster {
             if self.options.resourcemanagers > 0 {
                 let yarn = self.rm_get("/ws/v1/cluster/metrics")?;
                 let active = &yarn["clusterMetrics"]["activeNodes"];
-                ensure!(
-                    active == nodemanagers,
-                    "{active} of {nodemanagers} NodeManagers active"
-                );
+                ensure!(active == nodemanagers, "{active} of {nodemanagers} NodeManagers active");
             }
             Ok(())
         })
@@ -336,16 +320,11 @@ impl Cluster {
     }
 
     fn take(&self, daemon: Daemon) -> Result<Running> {
-        self.lock()
-            .remove(&daemon)
-            .with_context(|| format!("{daemon} does not run"))
+        self.lock().remove(&daemon).with_context(|| format!("{daemon} does not run"))
     }
 
     fn signal(&self, daemon: Daemon, signal: Signal) -> Result<()> {
-        self.lock()
-            .get(&daemon)
-            .with_context(|| format!("{daemon} does not run"))?
-            .signal(signal)
+        self.lock().get(&daemon).with_context(|| format!("{daemon} does not run"))?.signal(signal)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Daemon, Running>> {
@@ -378,26 +357,15 @@ impl Cluster {
     }
 
     pub(super) fn namenode_state(&self, namenode: Daemon) -> Result<String> {
-        self.web(
-            namenode,
-            9870,
-            "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState",
-        )
+        self.web(namenode, 9870, "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState")
     }
 
     /// [`wait_until`] that gives up at once when a daemon has ended, and shows the logs.
     pub(super) fn wait<T>(&self, what: &str, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         let mut ended = None;
         let result = wait_until(what, READY, || {
-            ended = self
-                .lock()
-                .values_mut()
-                .find_map(|running| running.check().err());
-            if ended.is_some() {
-                Ok(None)
-            } else {
-                ask().map(Some)
-            }
+            ended = self.lock().values_mut().find_map(|running| running.check().err());
+            if ended.is_some() { Ok(None) } else { ask().map(Some) }
         });
         let result = match (ended, result) {
             (Some(error), _) | (None, Err(error)) => Err(error),
@@ -425,10 +393,7 @@ impl Cluster {
 
 /// Copies a directory, whose parents are made.
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(
-        to.parent()
-            .context("a path below the cluster's directory")?,
-    )?;
+    fs::create_dir_all(to.parent().context("a path below the cluster's directory")?)?;
     let copied = Command::new("cp").arg("-r").arg(from).arg(to).status()?;
     ensure!(copied.success(), "cannot copy {}", from.display());
     Ok(())

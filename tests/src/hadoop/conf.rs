@@ -33,9 +33,7 @@ pub(super) fn shared_edits(dir: &Path) -> PathBuf {
 fn overrides(options: &Options, net: &str, dir: &Path) -> Overrides {
     let mut all = Overrides::new();
     let mut set = |file: &str, key: &str, value: String| {
-        all.entry(file.to_owned())
-            .or_default()
-            .push((key.to_owned(), value));
+        all.entry(file.to_owned()).or_default().push((key.to_owned(), value));
     };
     let yarn = "yarn-site.xml";
     if options.resourcemanagers == 2 {
@@ -44,18 +42,10 @@ fn overrides(options: &Options, net: &str, dir: &Path) -> Overrides {
             set(file, "yarn.resourcemanager.cluster-id", "heddle".into());
             set(file, "yarn.resourcemanager.ha.rm-ids", "rm1,rm2".into());
             for n in 1..=2 {
-                set(
-                    file,
-                    &format!("yarn.resourcemanager.hostname.rm{n}"),
-                    format!("{net}.{n}"),
-                );
+                set(file, &format!("yarn.resourcemanager.hostname.rm{n}"), format!("{net}.{n}"));
             }
             // Without ZooKeeper nobody elects: an administrator's call makes one active.
-            set(
-                file,
-                "yarn.resourcemanager.ha.automatic-failover.enabled",
-                "false".into(),
-            );
+            set(file, "yarn.resourcemanager.ha.automatic-failover.enabled", "false".into());
         }
     }
     if options.namenodes == 2 {
@@ -97,16 +87,8 @@ fn overrides(options: &Options, net: &str, dir: &Path) -> Overrides {
     set(yarn, "yarn.resourcemanager.nodes.exclude-path", excluded);
     let expiry = options.am_expiry_ms.to_string();
     set(yarn, "yarn.am.liveness-monitor.expiry-interval-ms", expiry);
-    set(
-        yarn,
-        "yarn.nm.liveness-monitor.expiry-interval-ms",
-        options.nm_expiry_ms.to_string(),
-    );
-    set(
-        yarn,
-        "yarn.resourcemanager.am.max-attempts",
-        options.am_max_attempts.to_string(),
-    );
+    set(yarn, "yarn.nm.liveness-monitor.expiry-interval-ms", options.nm_expiry_ms.to_string());
+    set(yarn, "yarn.resourcemanager.am.max-attempts", options.am_max_attempts.to_string());
     if let Some(seconds) = options.amrm_token_roll_s {
         set(
             yarn,
@@ -133,11 +115,8 @@ pub(super) fn write(dir: &Path, net: &str, jars: &Path, options: &Options) -> Re
         ("@USER@", user.name),
         ("@JARS@", jars.display().to_string()),
     ];
-    let fill = |text: String| {
-        places
-            .iter()
-            .fold(text, |text, (place, value)| text.replace(place, value))
-    };
+    let fill =
+        |text: String| places.iter().fold(text, |text, (place, value)| text.replace(place, value));
 
     let (conf, client) = (dir.join("conf"), dir.join("client-conf"));
     // The HDFS jar has no web pages of its own; empty directories are enough for the servers to start.
@@ -163,10 +142,7 @@ pub(super) fn write(dir: &Path, net: &str, jars: &Path, options: &Options) -> Re
     fs::copy(conf.join("core-site.xml"), client.join("core-site.xml"))?;
     // What a client prints is not to stand between its log.
     let log = fs::read_to_string(conf.join("log4j.properties"))?;
-    fs::write(
-        client.join("log4j.properties"),
-        log.replace("System.out", "System.err"),
-    )?;
+    fs::write(client.join("log4j.properties"), log.replace("System.out", "System.err"))?;
     let own = |daemon: String, file: &str, properties: &[(String, String)]| -> Result<()> {
         let own = dir.join(format!("conf-{daemon}"));
         fs::create_dir_all(&own)?;
@@ -202,23 +178,16 @@ pub(super) fn write(dir: &Path, net: &str, jars: &Path, options: &Options) -> Re
     fs::write(dir.join(EXCLUDED), "")?;
     // Names without DNS. The machine's own must be there or every daemon ends; the first line makes the
     // ResourceManager write its address, not "localhost", into links.
-    fs::write(
-        dir.join("hosts"),
-        format!("{net}.1 {net}.1 {host}\n127.0.0.1 localhost\n"),
-    )?;
+    fs::write(dir.join("hosts"), format!("{net}.1 {net}.1 {host}\n127.0.0.1 localhost\n"))?;
     Ok(())
 }
 
 /// The file with more properties at its end, where they win over earlier ones of the same name.
 fn with(text: &str, properties: &[(String, String)]) -> Result<String> {
-    let (head, tail) = text
-        .rsplit_once("</configuration>")
-        .context("no </configuration>")?;
+    let (head, tail) = text.rsplit_once("</configuration>").context("no </configuration>")?;
     let mut all = head.to_owned();
     for (key, value) in properties {
-        all.push_str(&format!(
-            "  <property><name>{key}</name><value>{value}</value></property>\n"
-        ));
+        all.push_str(&format!("  <property><name>{key}</name><value>{value}</value></property>\n"));
     }
     Ok(all + "</configuration>" + tail)
 }
@@ -229,11 +198,8 @@ mod tests {
 
     #[test]
     fn a_later_property_is_added_before_the_end() {
-        let text = with(
-            "<configuration>\n</configuration>\n",
-            &[("a".into(), "1".into())],
-        )
-        .expect("a configuration");
+        let text = with("<configuration>\n</configuration>\n", &[("a".into(), "1".into())])
+            .expect("a configuration");
         assert_eq!(
             text,
             "<configuration>\n  <property><name>a</name><value>1</value></property>\n</configuration>\n"

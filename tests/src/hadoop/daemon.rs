@@ -92,19 +92,12 @@ impl Running {
         let mut command = java(jars, dir, name.heap_mib(), record.is_none());
         if let Some(lists) = record {
             command
-                .arg(format!(
-                    "-XX:DumpLoadedClassList={}/{name}.classlist",
-                    lists.display()
-                ))
+                .arg(format!("-XX:DumpLoadedClassList={}/{name}.classlist", lists.display()))
                 .arg("-Xshare:off");
         }
         // A directory of its own comes before the common one, so its files win.
-        let class_path = format!(
-            "{}:{}/conf-{name}:{}/conf",
-            jars.class_path(),
-            dir.display(),
-            dir.display()
-        );
+        let class_path =
+            format!("{}:{}/conf-{name}:{}/conf", jars.class_path(), dir.display(), dir.display());
         command
             .arg(format!("-Dheddle.dir={}", own.display()))
             .arg(format!("-Dheddle.host={net}.{}", name.host_byte()))
@@ -113,10 +106,8 @@ impl Running {
             .arg(format!("-Dyarn.log.dir={}", own.display()))
             .arg(format!("-Dhadoop.home.dir={}", own.display()))
             .args(["-cp", &class_path, name.class()]);
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(dir.join(format!("{name}.log")))?;
+        let log =
+            File::options().create(true).append(true).open(dir.join(format!("{name}.log")))?;
         let log_start = usize::try_from(log.metadata()?.len())?;
         let child = command
             .current_dir(&own)
@@ -127,11 +118,7 @@ impl Running {
             .spawn()
             .context("java does not start: is a JDK 17 installed?")?;
         fs::write(own.join(format!("{name}.pid")), child.id().to_string())?;
-        Ok(Self {
-            child,
-            name,
-            log_start,
-        })
+        Ok(Self { child, name, log_start })
     }
 
     /// The process id.
@@ -156,11 +143,7 @@ impl Running {
     /// Fails when the process has ended by itself.
     pub(super) fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
-            Some(status) => bail!(
-                "{} ended: {status}, signal {:?}",
-                self.name,
-                status.signal()
-            ),
+            Some(status) => bail!("{} ended: {status}, signal {:?}", self.name, status.signal()),
             None => Ok(()),
         }
     }
@@ -174,28 +157,21 @@ pub(super) fn java(jars: &Jars, dir: &Path, heap_mib: u32, archive: bool) -> Com
         // NodeManagers pass it on, and Java applications start by it.
         command.env("JAVA_HOME", home);
     }
-    command
-        .arg(format!("-Xmx{heap_mib}m"))
-        .arg(format!("@{}/conf/jvm.options", dir.display()));
+    command.arg(format!("-Xmx{heap_mib}m")).arg(format!("@{}/conf/jvm.options", dir.display()));
     let archive_file = jars.archive();
     if archive && archive_file.exists() {
         // With relocation every JVM copies the archive: 50 to 80 MB each. The log is switched off because a class
         // path that differs from the dumped one is no fault, only slower.
-        command
-            .arg(format!("-XX:SharedArchiveFile={}", archive_file.display()))
-            .args([
-                "-XX:+UnlockDiagnosticVMOptions",
-                "-XX:ArchiveRelocationMode=0",
-                "-Xshare:auto",
-                "-Xlog:cds=off",
-            ]);
+        command.arg(format!("-XX:SharedArchiveFile={}", archive_file.display())).args([
+            "-XX:+UnlockDiagnosticVMOptions",
+            "-XX:ArchiveRelocationMode=0",
+            "-Xshare:auto",
+            "-Xlog:cds=off",
+        ]);
     }
     command
         .arg(format!("-Djdk.net.hosts.file={}/hosts", dir.display()))
-        .arg(format!(
-            "-Dlog4j.configuration=file:{}/conf/log4j.properties",
-            dir.display()
-        ))
+        .arg(format!("-Dlog4j.configuration=file:{}/conf/log4j.properties", dir.display()))
         .env("HADOOP_CONF_DIR", dir.join("client-conf"))
         // The daemons are the superuser's, whatever user the test plays.
         .env_remove("HADOOP_USER_NAME");

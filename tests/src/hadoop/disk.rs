@@ -66,10 +66,7 @@ impl Replica {
     /// # Errors
     /// The block is shorter; the disk.
     pub fn damage(&self, offset: u64) -> Result<()> {
-        let file = fs::File::options()
-            .read(true)
-            .write(true)
-            .open(&self.file)?;
+        let file = fs::File::options().read(true).write(true).open(&self.file)?;
         let mut byte = [0];
         file.read_exact_at(&mut byte, offset)
             .with_context(|| format!("no byte {offset} in {}", self.file.display()))?;
@@ -83,20 +80,11 @@ impl Replica {
     /// The block is shorter or has sums of another kind; the disk.
     pub fn damage_unnoticed(&self, offset: u64) -> Result<()> {
         self.damage(offset)?;
-        let meta = fs::File::options()
-            .read(true)
-            .write(true)
-            .open(self.meta()?)?;
+        let meta = fs::File::options().read(true).write(true).open(self.meta()?)?;
         let mut header = [0; META_HEADER as usize];
         meta.read_exact_at(&mut header, 0)?;
-        ensure!(
-            header[2] == CRC32C,
-            "sums of kind {} and not CRC32C",
-            header[2]
-        );
-        let chunk = u64::from(u32::from_be_bytes([
-            header[3], header[4], header[5], header[6],
-        ]));
+        ensure!(header[2] == CRC32C, "sums of kind {} and not CRC32C", header[2]);
+        let chunk = u64::from(u32::from_be_bytes([header[3], header[4], header[5], header[6]]));
         let index = offset / chunk;
         let bytes = fs::read(&self.file)?;
         let from = usize::try_from(index * chunk)?;

@@ -73,11 +73,7 @@ impl Cluster {
         self.webhdfs(
             "PUT",
             path,
-            &format!(
-                "SETQUOTA&namespacequota={}&storagespacequota={}",
-                value(names),
-                value(bytes)
-            ),
+            &format!("SETQUOTA&namespacequota={}&storagespacequota={}", value(names), value(bytes)),
         )
         .map(drop)
     }

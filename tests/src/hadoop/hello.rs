@@ -55,12 +55,7 @@ impl<'c> Hello<'c> {
             let words = errors.join().unwrap_or_default();
             anyhow::bail!("hello-yarn ended with {status}: {words}");
         }
-        Ok(Self {
-            cluster,
-            client,
-            errors: Some(errors),
-            id,
-        })
+        Ok(Self { cluster, client, errors: Some(errors), id })
     }
 
     /// A command for containers that ends well when the file `gate` exists.
@@ -73,11 +68,8 @@ impl<'c> Hello<'c> {
     pub fn am_log(&self, attempt: u32) -> String {
         let suffix = format!("_{attempt:02}_000001");
         let logs = self.containers("logs");
-        let log = logs
-            .iter()
-            .find(|(name, _)| Self::is_am(name) && name.ends_with(&suffix));
-        log.and_then(|(_, path)| fs::read_to_string(path.join("stderr")).ok())
-            .unwrap_or_default()
+        let log = logs.iter().find(|(name, _)| Self::is_am(name) && name.ends_with(&suffix));
+        log.and_then(|(_, path)| fs::read_to_string(path.join("stderr")).ok()).unwrap_or_default()
     }
 
     /// Waits until the ApplicationMaster of attempt `n` has written `text` at least `times` times.
@@ -87,10 +79,7 @@ impl<'c> Hello<'c> {
     pub fn wait_log(&self, attempt: u32, text: &str, times: usize) -> Result<()> {
         wait_until(text, STEP, || {
             let log = self.am_log(attempt);
-            ensure!(
-                log.matches(text).count() >= times,
-                "{times} times {text:?} in:\n{log}"
-            );
+            ensure!(log.matches(text).count() >= times, "{times} times {text:?} in:\n{log}");
             Ok(())
         })
     }
@@ -147,21 +136,10 @@ impl<'c> Hello<'c> {
     /// It ended badly, or not within a minute.
     pub fn succeed(mut self) -> Result<String> {
         let status = wait_until("the end of hello-yarn", STEP, || {
-            self.client
-                .try_wait()?
-                .with_context(|| format!("it runs; its AM:\n{}", self.am_log(1)))
+            self.client.try_wait()?.with_context(|| format!("it runs; its AM:\n{}", self.am_log(1)))
         })?;
-        let words = self
-            .errors
-            .take()
-            .and_then(|errors| errors.join().ok())
-            .unwrap_or_default();
-        ensure!(
-            status.success(),
-            "{status}: {words}\n{}\n{}",
-            self.am_log(1),
-            self.am_log(2)
-        );
+        let words = self.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default();
+        ensure!(status.success(), "{status}: {words}\n{}\n{}", self.am_log(1), self.am_log(2));
         Ok(words)
     }
 
@@ -169,9 +147,8 @@ impl<'c> Hello<'c> {
         let mut processes = BTreeMap::new();
         for (name, folder) in self.containers("local/nmPrivate") {
             let file = folder.join(format!("{name}.pid"));
-            let pid = fs::read_to_string(file)
-                .ok()
-                .and_then(|text| text.trim().parse::<i32>().ok());
+            let pid =
+                fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<i32>().ok());
             // Signal none only asks whether it is there.
             if let Some(pid) = pid.filter(|pid| kill(Pid::from_raw(*pid), None::<Signal>).is_ok()) {
                 processes.insert(name, pid);
@@ -184,10 +161,7 @@ impl<'c> Hello<'c> {
     fn containers(&self, below: &str) -> BTreeMap<String, PathBuf> {
         let mut found = BTreeMap::new();
         for n in 1..=4 {
-            let folder = self
-                .cluster
-                .dir()
-                .join(format!("nm{n}/{below}/{}", self.id));
+            let folder = self.cluster.dir().join(format!("nm{n}/{below}/{}", self.id));
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 if name.starts_with("container_") {

@@ -37,30 +37,21 @@ pub(crate) fn exchange(address: SocketAddr, method: &str, path: &str) -> Result<
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply)?;
     let reply = String::from_utf8_lossy(&reply);
-    let (head, body) = reply
-        .split_once("\r\n\r\n")
-        .context("no HTTP head in the reply")?;
+    let (head, body) = reply.split_once("\r\n\r\n").context("no HTTP head in the reply")?;
     let status = head
         .split(' ')
         .nth(1)
         .and_then(|s| s.parse().ok())
         .context("no HTTP status in the reply")?;
-    Ok(Reply {
-        status,
-        head: head.to_owned(),
-        body: body.to_owned(),
-    })
+    Ok(Reply { status, head: head.to_owned(), body: body.to_owned() })
 }
 
 /// Sends `method path` and returns the body; any status but 200 is an error.
 pub(crate) fn request_ok(address: SocketAddr, method: &str, path: &str) -> Result<String> {
     match exchange(address, method, path)? {
-        Reply {
-            status: 200, body, ..
-        } => Ok(body),
-        Reply { status, body, .. } => bail!(
-            "{method} http://{address}{path}: {status} {}",
-            body.lines().next().unwrap_or("")
-        ),
+        Reply { status: 200, body, .. } => Ok(body),
+        Reply { status, body, .. } => {
+            bail!("{method} http://{address}{path}: {status} {}", body.lines().next().unwrap_or(""))
+        }
     }
 }

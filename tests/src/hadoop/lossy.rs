@@ -60,17 +60,13 @@ fn forward(client: TcpStream, server: TcpStream, lose: &Arc<AtomicU32>) -> io::R
     thread::spawn(move || {
         let mut bytes = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from_server.read(&mut bytes) {
-            let lost = lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
-                left.checked_sub(1)
-            });
+            let lost =
+                lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             if lost.is_ok() || to_client.write_all(&bytes[..length]).is_err() {
                 break;
             }
         }
-        let _closed = (
-            to_client.shutdown(Shutdown::Both),
-            from_server.shutdown(Shutdown::Both),
-        );
+        let _closed = (to_client.shutdown(Shutdown::Both), from_server.shutdown(Shutdown::Both));
     });
     Ok(())
 }

@@ -22,10 +22,7 @@ impl Net {
         fs::create_dir_all(&locks)?;
         for third in 0..64 {
             let prefix = format!("127.90.{third}");
-            let file = File::options()
-                .create(true)
-                .append(true)
-                .open(locks.join(&prefix))?;
+            let file = File::options().create(true).append(true).open(locks.join(&prefix))?;
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => return Ok(Self { prefix, lock }),
                 Err((_, nix::errno::Errno::EWOULDBLOCK)) => {}

@@ -32,12 +32,7 @@ impl Options {
     /// HDFS alone, with three DataNodes: files have three copies.
     #[must_use]
     pub fn hdfs() -> Self {
-        Self {
-            datanodes: 3,
-            nodemanagers: 0,
-            resourcemanagers: 0,
-            ..Self::default()
-        }
+        Self { datanodes: 3, nodemanagers: 0, resourcemanagers: 0, ..Self::default() }
     }
 }
 

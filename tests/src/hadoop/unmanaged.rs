@@ -32,19 +32,9 @@ impl Unmanaged {
     /// The cluster refuses; so for all of these.
     pub async fn new(yarn: &heddle_yarn::Cluster, place: Place) -> Result<Self> {
         let mut app = Self::unregistered(yarn).await?;
-        let registered = app
-            .am
-            .register(place)
-            .await?
-            .context("the first registration")?;
-        ensure!(
-            registered.maximum.memory == Memory::mib(4096),
-            "{registered:?}"
-        );
-        ensure!(
-            registered.resource_types.0.contains_key("memory-mb"),
-            "{registered:?}"
-        );
+        let registered = app.am.register(place).await?.context("the first registration")?;
+        ensure!(registered.maximum.memory == Memory::mib(4096), "{registered:?}");
+        ensure!(registered.resource_types.0.contains_key("memory-mb"), "{registered:?}");
         Ok(app)
     }
 
@@ -65,13 +55,7 @@ impl Unmanaged {
         let token = client.am_token(id).await?;
         let am = ApplicationMaster::new(yarn, token.clone());
         let nodes = NodeManagers::new(yarn, am.node_tokens());
-        Ok(Self {
-            id,
-            client,
-            token,
-            am,
-            nodes,
-        })
+        Ok(Self { id, client, token, am, nodes })
     }
 
     /// Beats until `found` finds something in the events, and returns it with all events so far.
@@ -120,9 +104,7 @@ impl Unmanaged {
 
     /// Finishes well, and checks that the cluster has it so and is done with us.
     pub async fn finish(mut self) -> Result<()> {
-        self.am
-            .finish(FinalStatus::Succeeded, "all seen", "")
-            .await?;
+        self.am.finish(FinalStatus::Succeeded, "all seen", "").await?;
         let mut report = self.client.report(self.id).await?;
         for _ in 0..100 {
             if report.state == Some(ApplicationState::Finished) {
@@ -137,10 +119,7 @@ impl Unmanaged {
             "{report:?}"
         );
         let after = self.am.allocate(1.0).await;
-        ensure!(
-            matches!(&after, Err(AmError::Fenced(_))),
-            "the attempt is over: {after:?}"
-        );
+        ensure!(matches!(&after, Err(AmError::Fenced(_))), "the attempt is over: {after:?}");
         Ok(())
     }
 }

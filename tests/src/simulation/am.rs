@@ -81,10 +81,7 @@ impl Am {
         let wall_ms = WALL_START_MS + now_ms as i64 + self.wall_offset_ms;
         self.core.on(
             event,
-            Now {
-                mono: Mono(now_ms + self.mono_offset_ms),
-                wall_ms: wall_ms.max(0) as u64,
-            },
+            Now { mono: Mono(now_ms + self.mono_offset_ms), wall_ms: wall_ms.max(0) as u64 },
         )
     }
 
@@ -110,15 +107,7 @@ impl Am {
         let Some((member, registered)) = self.sessions.get_mut(&connection) else {
             return (None, false);
         };
-        if let Up::Register {
-            member,
-            pid,
-            host,
-            container: _,
-            endpoints,
-            held,
-            busy,
-        } = line.report
+        if let Up::Register { member, pid, host, container: _, endpoints, held, busy } = line.report
         {
             *registered = true;
             self.heard.registered(member, connection);
@@ -141,13 +130,7 @@ impl Am {
             return (None, false);
         }
         let confirm = matches!(line.report, Up::Heartbeat(_));
-        (
-            Some(Event::Report {
-                connection,
-                report: Box::new(line.report),
-            }),
-            confirm,
-        )
+        (Some(Event::Report { connection, report: Box::new(line.report) }), confirm)
     }
 
     /// A control connection ended.
@@ -167,10 +150,6 @@ impl Am {
     /// What goes down a connection, if it is still there.
     pub fn down(&self, connection: ConnectionId, command: Option<Command>) -> Option<Down> {
         let (member, _) = self.sessions.get(&connection)?;
-        Some(Down {
-            attempt: self.attempt,
-            heard: self.heard.highest(*member),
-            command,
-        })
+        Some(Down { attempt: self.attempt, heard: self.heard.highest(*member), command })
     }
 }

@@ -69,17 +69,9 @@ impl Coverage {
 
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<16} {:>9} {:>9} {:>9}",
-            "fault", "due", "injected", "mattered"
-        )?;
+        writeln!(f, "{:<16} {:>9} {:>9} {:>9}", "fault", "due", "injected", "mattered")?;
         for (fault, count) in &self.counts {
-            let Count {
-                due,
-                injected,
-                mattered,
-            } = count;
+            let Count { due, injected, mattered } = count;
             let name = format!("{fault:?}");
             writeln!(f, "{name:<16} {due:>9} {injected:>9} {mattered:>9}")?;
         }

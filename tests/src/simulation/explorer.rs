@@ -40,9 +40,7 @@ impl fmt::Display for Failure {
         for line in &self.trace[self.trace.len().saturating_sub(LINES_MAX)..] {
             writeln!(f, "{line}")?;
         }
-        let Self {
-            job, seed, faults, ..
-        } = self;
+        let Self { job, seed, faults, .. } = self;
         writeln!(f, "job {job}, seed {seed}, faults {faults}: {}", self.what)?;
         write!(
             f,
@@ -92,14 +90,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            runs,
-            rollbacks,
-            resubmitted,
-            commits,
-            events,
-            coverage,
-        } = self;
+        let Self { runs, rollbacks, resubmitted, commits, events, coverage } = self;
         writeln!(
             f,
             "{runs} runs, {rollbacks} rollbacks, {resubmitted} jobs submitted again, {commits} checkpoints, {events} events"
@@ -163,10 +154,7 @@ impl Explorer {
             starts.extend(report.checkpoints.iter().cloned());
             explorer.length = explorer.length.max(report.events);
             if let Some(at) = disagree {
-                return Err(failure(
-                    seed,
-                    format!("runs without faults differ at {at:?}"),
-                ));
+                return Err(failure(seed, format!("runs without faults differ at {at:?}")));
             }
         }
         explorer.reference = Arc::new(reference);
@@ -254,18 +242,13 @@ impl Explorer {
         }
         let counts = world.final_counts();
         if counts != self.job.counts() {
-            return Err(format!(
-                "steps were counted {counts:?}, expected {:?}",
-                self.job.counts()
-            ));
+            return Err(format!("steps were counted {counts:?}, expected {:?}", self.job.counts()));
         }
         let last = self.reference.iter().next_back();
         if let Some((at, bits)) = last.filter(|_| self.is_bsp())
             && *bits != report.bits
         {
-            return Err(format!(
-                "the end differs from an undisturbed run's at {at:?}"
-            ));
+            return Err(format!("the end differs from an undisturbed run's at {at:?}"));
         }
         Ok(())
     }
@@ -290,11 +273,10 @@ impl Explorer {
                 clone.keep_trace();
             }
             let ran = clone.run(&[], |_| {});
-            ran.and_then(|report| self.check(&clone, &report))
-                .map_err(|what| {
-                    world.append_trace(clone.take_trace());
-                    format!("continued from {cut:?}: {what}")
-                })?;
+            ran.and_then(|report| self.check(&clone, &report)).map_err(|what| {
+                world.append_trace(clone.take_trace());
+                format!("continued from {cut:?}: {what}")
+            })?;
             lock(&self.proven).insert(print);
         }
         Ok(())
@@ -386,9 +368,7 @@ impl Explorer {
 
 /// What is behind a lock, also if another run panicked while it held it: only sums are.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn words_of(panic: &(dyn std::any::Any + Send)) -> String {

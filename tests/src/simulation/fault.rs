@@ -111,9 +111,7 @@ impl FromStr for Fault {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let named = Self::ALL
-            .into_iter()
-            .find(|fault| format!("{fault:?}") == name);
+        let named = Self::ALL.into_iter().find(|fault| format!("{fault:?}") == name);
         named.ok_or_else(|| format!("no fault is named {name:?}"))
     }
 }
@@ -137,12 +135,9 @@ impl FromStr for Schedule {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let one = |part: &str| {
-            let (at, fault) = part
-                .split_once(':')
-                .ok_or_else(|| format!("{part:?} is not EVENT:FAULT"))?;
-            let at = at
-                .parse()
-                .map_err(|_| format!("{at:?} is not the number of an event"))?;
+            let (at, fault) =
+                part.split_once(':').ok_or_else(|| format!("{part:?} is not EVENT:FAULT"))?;
+            let at = at.parse().map_err(|_| format!("{at:?} is not the number of an event"))?;
             Ok((at, fault.parse()?))
         };
         let parts = text.split(',').filter(|part| !part.is_empty());

@@ -78,17 +78,9 @@ pub struct Room {
 
 impl Room {
     /// For everything.
-    pub const AMPLE: Self = Self {
-        copies: 1 << 16,
-        early: 1 << 16,
-        waiting: usize::MAX,
-    };
+    pub const AMPLE: Self = Self { copies: 1 << 16, early: 1 << 16, waiting: usize::MAX };
     /// For one copy of 1 KiB, of which a shard's tables take two; for one small gradient; for two frames or three.
-    pub const TIGHT: Self = Self {
-        copies: 1024,
-        early: 48,
-        waiting: 300,
-    };
+    pub const TIGHT: Self = Self { copies: 1024, early: 48, waiting: 300 };
 }
 
 impl Job {
@@ -146,10 +138,7 @@ impl Job {
     /// Tasks of a lane, in order.
     #[must_use]
     pub fn lane_tasks(&self, lane: Lane) -> Vec<TaskId> {
-        (lane.0..self.tasks.len() as u32)
-            .step_by(self.lanes as usize)
-            .map(TaskId)
-            .collect()
+        (lane.0..self.tasks.len() as u32).step_by(self.lanes as usize).map(TaskId).collect()
     }
 
     /// Steps of a task.
@@ -188,9 +177,7 @@ impl Job {
     #[must_use]
     pub fn weight_keys(&self, phase: PhaseNo, task: TaskId, step: u64) -> Vec<u32> {
         let draw = mix(u64::from(phase.0) << 40 | u64::from(task.0) << 20 | step);
-        let keys: Vec<u32> = (0..WEIGHT_ROWS as u32)
-            .filter(|row| draw >> row & 1 == 1)
-            .collect();
+        let keys: Vec<u32> = (0..WEIGHT_ROWS as u32).filter(|row| draw >> row & 1 == 1).collect();
         if keys.is_empty() { vec![0] } else { keys }
     }
 
@@ -205,25 +192,14 @@ impl Job {
                 | at as u64);
             (draw >> 40) as f32 / (1 << 24) as f32 - 0.5
         };
-        let values = values
-            .iter()
-            .enumerate()
-            .map(|(at, w)| w * 0.37 + noise(at))
-            .collect();
+        let values = values.iter().enumerate().map(|(at, w)| w * 0.37 + noise(at)).collect();
         let count = TableGradient {
             table: COUNTS,
             rows: Rows::Keys(vec![self.count_row(task, step)]),
             values: vec![1.0],
         };
         Gradient {
-            tables: vec![
-                TableGradient {
-                    table: WEIGHTS,
-                    rows: Rows::Keys(keys),
-                    values,
-                },
-                count,
-            ],
+            tables: vec![TableGradient { table: WEIGHTS, rows: Rows::Keys(keys), values }, count],
         }
     }
 
@@ -250,13 +226,7 @@ impl Job {
             l2: 0.0,
         };
         vec![
-            table(
-                WEIGHTS,
-                "weights",
-                WEIGHT_ROWS,
-                WEIGHT_COLS,
-                Optimizer::Sgd { rate: 0.5 },
-            ),
+            table(WEIGHTS, "weights", WEIGHT_ROWS, WEIGHT_COLS, Optimizer::Sgd { rate: 0.5 }),
             table(COUNTS, "counts", self.count_rows(), 1, Optimizer::Add),
         ]
     }
@@ -264,14 +234,8 @@ impl Job {
     /// The tables as a client needs them.
     #[must_use]
     pub fn layout(&self) -> Layout {
-        let tables = self
-            .tables()
-            .iter()
-            .map(|t| TableShape {
-                rows: t.rows,
-                cols: t.cols,
-            })
-            .collect();
+        let tables =
+            self.tables().iter().map(|t| TableShape { rows: t.rows, cols: t.cols }).collect();
         Layout::new(self.shards, tables).expect("the tables above are sound")
     }
 
@@ -301,20 +265,13 @@ impl Job {
             let mut start = 0;
             let task = |&length: &u64| {
                 start += length;
-                TaskRange {
-                    file,
-                    start: start - length,
-                    end: start,
-                }
+                TaskRange { file, start: start - length, end: start }
             };
             lengths.iter().map(task).collect::<Vec<_>>()
         };
         let tests = vec![1; self.test_tasks as usize];
         InputPlan {
-            files: vec![
-                file("train", self.tasks.iter().sum()),
-                file("test", tests.iter().sum()),
-            ],
+            files: vec![file("train", self.tasks.iter().sum()), file("test", tests.iter().sum())],
             train: cut(0, &self.tasks),
             test: cut(1, &tests),
         }
@@ -328,11 +285,7 @@ impl Job {
             name: "simulated".to_owned(),
             data: DataSpec {
                 train: vec![at("/train")],
-                test: if self.test_tasks > 0 {
-                    vec![at("/test")]
-                } else {
-                    Vec::new()
-                },
+                test: if self.test_tasks > 0 { vec![at("/test")] } else { Vec::new() },
                 format: DataFormat::Libsvm,
                 index_base: 1,
                 passes: self.passes,
@@ -384,15 +337,9 @@ impl Job {
                 formats: vec![ModelFormat::Safetensors],
                 permissions: None,
             },
-            am: AmSpec {
-                memory: Bytes::mib(256),
-                vcores: 1,
-            },
+            am: AmSpec { memory: Bytes::mib(256), vcores: 1 },
             network: NetworkSpec { ports: None },
-            run: RunSpec {
-                work_dir: None,
-                orphan_timeout: None,
-            },
+            run: RunSpec { work_dir: None, orphan_timeout: None },
             submit: heddle_protocol::spec::SubmitSpec::default(),
             yarn: heddle_protocol::spec::YarnSpec::default(),
         }
@@ -409,10 +356,7 @@ impl Job {
             plan_file: heddle_protocol::plan_file::PlanFile::default(),
             address: String::new(),
             started_ms: 0,
-            limits: Limits {
-                allocation_ms: 120_000,
-                ..Limits::default()
-            },
+            limits: Limits { allocation_ms: 120_000, ..Limits::default() },
             cluster_lease_ms: Some(LEASE_MS),
             locality: Arc::default(),
             output: self.output.then(|| "file:///model".to_owned()),

@@ -65,17 +65,12 @@ impl Job {
                 output: true,
                 ..small(Consistency::Asp)
             },
-            "asp-threads" => Self {
-                tasks: vec![2, 2, 1],
-                data_threads: 2,
-                shards: 4,
-                ..small(Consistency::Asp)
-            },
-            "asp-tight" => Self {
-                every: Every::Steps(1),
-                room: Room::TIGHT,
-                ..small(Consistency::Asp)
-            },
+            "asp-threads" => {
+                Self { tasks: vec![2, 2, 1], data_threads: 2, shards: 4, ..small(Consistency::Asp) }
+            }
+            "asp-tight" => {
+                Self { every: Every::Steps(1), room: Room::TIGHT, ..small(Consistency::Asp) }
+            }
             _ => return None,
         })
     }

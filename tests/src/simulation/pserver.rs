@@ -66,22 +66,11 @@ pub struct ToThread {
 
 #[derive(Clone, Debug)]
 enum ThreadCommand {
-    Hold {
-        epoch: Epoch,
-        phase: Phase,
-        step: Step,
-        shards: Vec<ShardId>,
-        base: Option<CutId>,
-    },
+    Hold { epoch: Epoch, phase: Phase, step: Step, shards: Vec<ShardId>, base: Option<CutId> },
     Install(Epoch, Box<Installed>),
     Begin(Epoch, Phase),
     Members(Vec<Member>),
-    Cut {
-        cut: CutId,
-        epoch: Epoch,
-        phase: PhaseNo,
-        at: CutAt,
-    },
+    Cut { cut: CutId, epoch: Epoch, phase: PhaseNo, at: CutAt },
     CutEnd(CutId, bool),
 }
 
@@ -211,48 +200,21 @@ impl Pserver {
         out: &mut Vec<Output>,
     ) -> Result<(), String> {
         match command {
-            Command::Hold {
-                epoch,
-                shards,
-                base,
-                phase,
-                step,
-            } => self.hold(epoch, shards, base, (phase, step), now_ms, out),
+            Command::Hold { epoch, shards, base, phase, step } => {
+                self.hold(epoch, shards, base, (phase, step), now_ms, out)
+            }
             Command::Begin { epoch, phase } => {
-                let report = Up::Begun {
-                    epoch,
-                    phase: phase.no,
-                };
-                self.ask(
-                    report,
-                    None,
-                    ThreadCommand::Begin(epoch, phase),
-                    now_ms,
-                    out,
-                );
+                let report = Up::Begun { epoch, phase: phase.no };
+                self.ask(report, None, ThreadCommand::Begin(epoch, phase), now_ms, out);
             }
             Command::Members { trainers } => {
                 self.broadcast(None, &ThreadCommand::Members(trainers), now_ms, out);
             }
-            Command::Cut {
-                cut,
-                epoch,
-                phase,
-                at,
-                staging: _,
-            } => {
+            Command::Cut { cut, epoch, phase, at, staging: _ } => {
                 if self.cut.as_ref().is_none_or(|own| own.cut < cut) {
-                    self.cut = Some(Cut {
-                        cut,
-                        early: Some(Vec::new()),
-                    });
+                    self.cut = Some(Cut { cut, early: Some(Vec::new()) });
                 }
-                let command = ThreadCommand::Cut {
-                    cut,
-                    epoch,
-                    phase,
-                    at,
-                };
+                let command = ThreadCommand::Cut { cut, epoch, phase, at };
                 let report = Up::CutArmed { cut, epoch };
                 self.ask(report, Some(cut), command, now_ms, out);
             }
@@ -339,11 +301,7 @@ impl Pserver {
         out: &mut Vec<Output>,
     ) {
         self.asks += 1;
-        let asked = Asked {
-            threads: self.hosts.len(),
-            report: Some(report),
-            cut,
-        };
+        let asked = Asked { threads: self.hosts.len(), report: Some(report), cut };
         self.asked.insert(self.asks, asked);
         self.broadcast(Some(self.asks), &command, now_ms, out);
     }
@@ -361,13 +319,7 @@ impl Pserver {
         let host = &mut self.hosts[thread];
         let mut done = true;
         match command {
-            ThreadCommand::Hold {
-                epoch,
-                phase,
-                step,
-                shards,
-                base,
-            } => {
+            ThreadCommand::Hold { epoch, phase, step, shards, base } => {
                 let missing = host.hold(epoch, phase, step, &shards, base, &mut effects);
                 self.carry_out(thread, effects, out);
                 // One of an earlier epoch that a later one has overtaken has no answer.
@@ -398,12 +350,7 @@ impl Pserver {
                 done = host.begin(epoch, phase, &mut effects).is_ok();
             }
             ThreadCommand::Members(trainers) => host.members(&trainers, &mut effects),
-            ThreadCommand::Cut {
-                cut,
-                epoch,
-                phase,
-                at,
-            } => {
+            ThreadCommand::Cut { cut, epoch, phase, at } => {
                 let now = Duration::from_millis(now_ms);
                 done = host.cut(cut, epoch, phase, &at, now, &mut effects).is_ok();
             }
@@ -496,11 +443,7 @@ impl Pserver {
         let Some(hold) = self.hold.as_mut().filter(|hold| hold.outcome.is_none()) else {
             return;
         };
-        let report = Up::HoldFailed {
-            epoch,
-            corrupt,
-            error,
-        };
+        let report = Up::HoldFailed { epoch, corrupt, error };
         hold.outcome = Some(report.clone());
         out.push(Output::Report(report));
     }
@@ -519,20 +462,10 @@ impl Pserver {
         out: &mut Vec<Output>,
     ) -> Result<(), String> {
         match labour {
-            Labour::Save {
-                cut,
-                epoch,
-                shard,
-                sections,
-            } => {
+            Labour::Save { cut, epoch, shard, sections } => {
                 if is_down {
                     let error = "the storage does not answer".to_owned();
-                    out.push(Output::Report(Up::SaveFailed {
-                        cut,
-                        epoch,
-                        shard,
-                        error,
-                    }));
+                    out.push(Output::Report(Up::SaveFailed { cut, epoch, shard, error }));
                     return Ok(());
                 }
                 self.save((cut, epoch, shard), sections, uuid, durable, out);
@@ -584,17 +517,9 @@ impl Pserver {
         let mut effects = Vec::new();
         if let Some(section) = layout.get(sections.len()) {
             let mut values = vec![0.0; section.values()];
-            if host
-                .save(shard, cut, sections.len(), 0, &mut values)
-                .is_ok()
-            {
+            if host.save(shard, cut, sections.len(), 0, &mut values).is_ok() {
                 sections.push(values);
-                out.push(Output::Labour(Labour::Save {
-                    cut,
-                    epoch,
-                    shard,
-                    sections,
-                }));
+                out.push(Output::Labour(Labour::Save { cut, epoch, shard, sections }));
             }
         } else if let Ok(memory) = host.snapshot_memory(shard, cut) {
             let file = ShardFile {
@@ -605,12 +530,7 @@ impl Pserver {
                 bytes: memory.len() as u64,
                 at_ms: 0,
             };
-            let saved = Saved {
-                cut,
-                shard,
-                sections,
-                memory,
-            };
+            let saved = Saved { cut, shard, sections, memory };
             durable.files.insert(uuid, Arc::new(saved));
             out.push(Output::Report(Up::Saved { cut, epoch, file }));
         }
@@ -689,48 +609,22 @@ impl Pserver {
         }
         let (up, saves) = match report {
             Report::PhaseEnded { shard, phase, step } => {
-                let up = Up::PhaseEnded {
-                    epoch,
-                    phase,
-                    shard,
-                    step,
-                };
+                let up = Up::PhaseEnded { epoch, phase, shard, step };
                 (up, None)
             }
             Report::Snapped { shard, cut, step } => {
-                let up = Up::Snapped {
-                    cut,
-                    epoch,
-                    shard,
-                    step,
-                };
+                let up = Up::Snapped { cut, epoch, shard, step };
                 let known = self.cut.as_ref().is_some_and(|own| own.cut == cut);
                 (up, known.then_some((cut, shard)))
             }
-            Report::LetGo {
-                shard,
-                cut,
-                step,
-                reason,
-            } => {
-                let up = Up::LetGo {
-                    cut,
-                    epoch,
-                    shard,
-                    step,
-                    reason,
-                };
+            Report::LetGo { shard, cut, step, reason } => {
+                let up = Up::LetGo { cut, epoch, shard, step, reason };
                 (up, None)
             }
         };
         out.push(Output::Report(up));
         if let Some((cut, shard)) = saves {
-            out.push(Output::Labour(Labour::Save {
-                cut,
-                epoch,
-                shard,
-                sections: Vec::new(),
-            }));
+            out.push(Output::Labour(Labour::Save { cut, epoch, shard, sections: Vec::new() }));
         }
     }
 }

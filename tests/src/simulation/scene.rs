@@ -66,14 +66,8 @@ impl Scene {
             job,
             hosts: [Host::new(), Host::new()],
             clients: BTreeMap::new(),
-            era: Era {
-                epoch: Epoch::default(),
-                phase: PhaseNo(0),
-            },
-            phase: Phase {
-                no: PhaseNo(0),
-                sharing,
-            },
+            era: Era { epoch: Epoch::default(), phase: PhaseNo(0) },
+            phase: Phase { no: PhaseNo(0), sharing },
             now_ms: 0,
             generation: Generation(1),
             hand_outs: 0,
@@ -101,14 +95,8 @@ impl Scene {
         let step = base.map_or(Step(0), |(_, step)| step);
         let host = &mut self.hosts[shard];
         let ids = [ShardId(shard as u32)];
-        let missing = host.hold(
-            self.era.epoch,
-            self.phase,
-            step,
-            &ids,
-            base.map(|(cut, _)| cut),
-            &mut out,
-        );
+        let missing =
+            host.hold(self.era.epoch, self.phase, step, &ids, base.map(|(cut, _)| cut), &mut out);
         // A host that is in the epoch already says so and changes nothing.
         for id in missing.unwrap_or_default() {
             let installed = host.install(self.era.epoch, Shard::new(&self.job.shard(id)), &mut out);
@@ -119,10 +107,7 @@ impl Scene {
 
     /// A trainer joins, connects to both shards and is told to work.
     pub fn join(&mut self, number: usize) {
-        let member = Member {
-            slot: Slot::trainer(number as u32),
-            incarnation: Incarnation(1),
-        };
+        let member = Member { slot: Slot::trainer(number as u32), incarnation: Incarnation(1) };
         let client = Client {
             machine: Machine::new(self.job.layout()),
             member,
@@ -152,16 +137,11 @@ impl Scene {
     pub fn tell_work(&mut self, number: usize) {
         let place = |shard: usize| ShardPlace {
             shard: ShardId(shard as u32),
-            holder: Member {
-                slot: Slot::pserver(shard as u32),
-                incarnation: Incarnation(1),
-            },
+            holder: Member { slot: Slot::pserver(shard as u32), incarnation: Incarnation(1) },
             endpoint: endpoint(shard),
         };
         let (epoch, phase, now_ms) = (self.era.epoch, self.phase, self.now_ms);
-        self.client(number)
-            .machine
-            .work(epoch, phase, &[place(A), place(B)], now_ms);
+        self.client(number).machine.work(epoch, phase, &[place(A), place(B)], now_ms);
         while self.client(number).machine.next_connect(now_ms).is_some() {}
         self.listen(number);
     }
@@ -192,9 +172,7 @@ impl Scene {
         client.replies[shard].clear();
         let now_ms = self.now_ms;
         let client = self.client(number);
-        client
-            .machine
-            .closed(endpoint(shard), Closed::Broke, now_ms);
+        client.machine.closed(endpoint(shard), Closed::Broke, now_ms);
     }
     /// A trainer is dead: what it had not sent is gone, shards know it no more.
     pub fn kill(&mut self, number: usize) {
@@ -209,9 +187,7 @@ impl Scene {
     }
 
     fn client(&mut self, number: usize) -> &mut Client {
-        self.clients
-            .get_mut(&number)
-            .expect("the script speaks of a trainer that joined")
+        self.clients.get_mut(&number).expect("the script speaks of a trainer that joined")
     }
 
     /// Puts effects of a shard where they belong.
@@ -219,10 +195,8 @@ impl Scene {
         for effect in effects {
             match &effect {
                 Effect::Reply { conn, .. } | Effect::Values { conn, .. } => {
-                    let asked = self
-                        .clients
-                        .values_mut()
-                        .find(|client| client.conns[shard] == Some(*conn));
+                    let asked =
+                        self.clients.values_mut().find(|client| client.conns[shard] == Some(*conn));
                     if let Some(client) = asked {
                         client.replies[shard].push_back(effect);
                     }
@@ -276,9 +250,7 @@ impl Scene {
                 Effect::Values { header, rows, .. } => self.values(shard, &header, &rows),
                 Effect::Close { .. } | Effect::Report(_) => continue,
             };
-            self.client(number)
-                .machine
-                .frame_with(endpoint(shard), &header, &values, now_ms);
+            self.client(number).machine.frame_with(endpoint(shard), &header, &values, now_ms);
         }
         self.listen(number);
     }
@@ -287,9 +259,7 @@ impl Scene {
         let host = &self.hosts[shard];
         let mut values = Vec::new();
         let there = match rows {
-            Rows::Range => host
-                .range(header)
-                .map(|range| values.extend_from_slice(range)),
+            Rows::Range => host.range(header).map(|range| values.extend_from_slice(range)),
             Rows::Keys(keys) => host.gather(header, keys, &mut values),
         };
         match there {
@@ -342,12 +312,10 @@ impl Scene {
     pub fn take_over(&mut self, number: usize, lane: u32) -> Option<u64> {
         self.hand_out(number, lane);
         self.settle(&[number]);
-        self.events(number)
-            .into_iter()
-            .find_map(|event| match event {
-                Event::Compute { lane: of, step } if of == Lane(lane) => Some(step.0),
-                _ => None,
-            })
+        self.events(number).into_iter().find_map(|event| match event {
+            Event::Compute { lane: of, step } if of == Lane(lane) => Some(step.0),
+            _ => None,
+        })
     }
 
     /// A trainer is given a lane; nothing of what it asks has left yet. The trainer that had the lane is not told.
@@ -355,10 +323,7 @@ impl Scene {
         self.hand_outs += 1;
         let grant = LaneGrant {
             lane: Lane(lane),
-            hand_out: HandOut {
-                generation: self.generation,
-                count: self.hand_outs,
-            },
+            hand_out: HandOut { generation: self.generation, count: self.hand_outs },
         };
         let era = self.era;
         self.client(number).machine.take_over(era, grant);
@@ -374,26 +339,16 @@ impl Scene {
     /// A trainer pulls what a lane's step needs (all of which arrives), computes, and pushes (none of which arrives yet).
     /// False: the pull was not answered.
     pub fn compute(&mut self, number: usize, lane: u32, step: u64) -> bool {
-        let (task, own) = self
-            .job
-            .lane_step(Lane(lane), step)
-            .expect("the lane has this step");
+        let (task, own) = self.job.lane_step(Lane(lane), step).expect("the lane has this step");
         let keys = self.job.weight_keys(self.era.phase, task, own);
         let Some(values) = self.pull(number, PullAt::Before(Lane(lane), Step(step)), keys) else {
             return false;
         };
         let end = self.job.lane_step(Lane(lane), step + 1).is_none();
         let gradient = self.job.gradient(self.era.phase, task, own, &values);
-        let push = StepPush {
-            step: Step(step),
-            gradient,
-            rows: self.job.rows(task, own),
-            end,
-        };
+        let push = StepPush { step: Step(step), gradient, rows: self.job.rows(task, own), end };
         let era = self.era;
-        self.client(number)
-            .machine
-            .push_step(era, Unit::Lane(Lane(lane)), push);
+        self.client(number).machine.push_step(era, Unit::Lane(Lane(lane)), push);
         true
     }
 
@@ -401,11 +356,7 @@ impl Scene {
     pub fn grant(&mut self, number: usize, task: u32, start: u64) {
         let (era, grant) = (
             self.era,
-            TaskGrant {
-                task: TaskId(task),
-                attempt: TaskAttempt(1),
-                start: Step(start),
-            },
+            TaskGrant { task: TaskId(task), attempt: TaskAttempt(1), start: Step(start) },
         );
         self.client(number).machine.hold_task(era, grant);
     }
@@ -414,20 +365,12 @@ impl Scene {
     pub fn compute_task(&mut self, number: usize, task: u32, step: u64) {
         let task = TaskId(task);
         let keys = self.job.weight_keys(self.era.phase, task, step);
-        let values = self
-            .pull(number, PullAt::Now, keys)
-            .expect("a free pull is served at once");
+        let values = self.pull(number, PullAt::Now, keys).expect("a free pull is served at once");
         let gradient = self.job.gradient(self.era.phase, task, step, &values);
-        let push = StepPush {
-            step: Step(step),
-            gradient,
-            rows: self.job.rows(task, step),
-            end: false,
-        };
+        let push =
+            StepPush { step: Step(step), gradient, rows: self.job.rows(task, step), end: false };
         let era = self.era;
-        self.client(number)
-            .machine
-            .push_step(era, Unit::Task(task), push);
+        self.client(number).machine.push_step(era, Unit::Task(task), push);
     }
 
     /// A task has no more steps.
@@ -492,10 +435,7 @@ impl Scene {
     /// The name of a cut.
     #[must_use]
     pub fn cut_id(&self, number: u32) -> CutId {
-        CutId {
-            generation: self.generation,
-            number,
-        }
+        CutId { generation: self.generation, number }
     }
 
     /// Another ApplicationMaster takes over: nothing changes but its generation, in which cuts are counted from 1 again.
@@ -519,10 +459,7 @@ impl Scene {
     /// Job steps that a shard has applied.
     #[must_use]
     pub fn applied(&self, shard: usize) -> u64 {
-        self.hosts[shard]
-            .states()
-            .first()
-            .map_or(0, |state| state.step.0)
+        self.hosts[shard].states().first().map_or(0, |state| state.step.0)
     }
 
     /// Where a shard stands with a task: its next step, and whether it is done.
@@ -543,11 +480,7 @@ impl Scene {
     pub fn snapped(&self, number: u32) -> Vec<usize> {
         let cut = self.cut_id(number);
         let is = |report: &Report| matches!(report, Report::Snapped { cut: of, .. } if *of == cut);
-        self.reports
-            .iter()
-            .filter(|(_, report)| is(report))
-            .map(|(shard, _)| *shard)
-            .collect()
+        self.reports.iter().filter(|(_, report)| is(report)).map(|(shard, _)| *shard).collect()
     }
 
     /// Values of both tables, by bits.
@@ -556,15 +489,9 @@ impl Scene {
         let mut bits = Vec::new();
         for table in [WEIGHTS, COUNTS] {
             for (index, host) in self.hosts.iter().enumerate() {
-                let values = host
-                    .shard(ShardId(index as u32))
-                    .and_then(|shard| shard.table_values(table));
-                bits.extend(
-                    values
-                        .unwrap_or_default()
-                        .iter()
-                        .map(|value| value.to_bits()),
-                );
+                let values =
+                    host.shard(ShardId(index as u32)).and_then(|shard| shard.table_values(table));
+                bits.extend(values.unwrap_or_default().iter().map(|value| value.to_bits()));
             }
         }
         bits
@@ -575,9 +502,6 @@ impl Scene {
     pub fn counts(&self) -> Vec<f32> {
         let bits = self.bits();
         let weights = self.job.tables()[0].values() as usize;
-        bits[weights..]
-            .iter()
-            .map(|bits| f32::from_bits(*bits))
-            .collect()
+        bits[weights..].iter().map(|bits| f32::from_bits(*bits)).collect()
     }
 }

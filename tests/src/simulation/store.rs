@@ -83,15 +83,9 @@ impl Durable {
             let Manifest { phase, work, .. } = &**manifest;
             let scores: Vec<_> = manifest.evaluations.iter().map(|e| e.log_loss).collect();
             print.add(format!("{phase:?} {work:?} {scores:?}").as_bytes());
-            for file in manifest
-                .shards
-                .iter()
-                .filter_map(|f| self.files.get(&f.uuid))
-            {
+            for file in manifest.shards.iter().filter_map(|f| self.files.get(&f.uuid)) {
                 for values in &file.sections {
-                    values
-                        .iter()
-                        .for_each(|value| print.add(&value.to_le_bytes()));
+                    values.iter().for_each(|value| print.add(&value.to_le_bytes()));
                 }
                 print.add(&file.memory);
             }
@@ -126,9 +120,7 @@ impl Durable {
     /// Does a store call.
     pub fn store(&mut self, generation: u32, call: &StoreCall) -> Stored {
         if generation != self.generation {
-            return Stored::Fenced {
-                error: format!("generation {}", self.generation),
-            };
+            return Stored::Fenced { error: format!("generation {}", self.generation) };
         }
         match call {
             StoreCall::Stage { cut } => Stored::Staged(format!("/staging/{cut}")),
@@ -158,24 +150,15 @@ impl Durable {
             }
             StoreCall::OlderBase { below, .. } => {
                 let (base, damaged) = self.newest_whole(Some(*below));
-                Stored::Base {
-                    base: base.map(Box::new),
-                    damaged,
-                }
+                Stored::Base { base: base.map(Box::new), damaged }
             }
-            StoreCall::PublishModel {
-                dir,
-                model,
-                checkpoint,
-                ..
-            } => match self.exports.get(model) {
+            StoreCall::PublishModel { dir, model, checkpoint, .. } => match self.exports.get(model)
+            {
                 Some(of) if of == checkpoint => {
                     self.published = Some(*checkpoint);
                     Stored::Published(dir.clone())
                 }
-                of => Stored::NotDone {
-                    error: format!("{model} holds the model of {of:?}"),
-                },
+                of => Stored::NotDone { error: format!("{model} holds the model of {of:?}") },
             },
         }
     }

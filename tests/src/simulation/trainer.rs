@@ -134,27 +134,13 @@ impl Trainer {
         out: &mut Vec<Output>,
     ) -> Result<(), String> {
         match command {
-            Command::Work {
-                epoch,
-                phase,
-                places,
-            } => {
+            Command::Work { epoch, phase, places } => {
                 self.machine.work(epoch, phase, &places, now_ms);
-                if self.machine.era()
-                    == Some(Era {
-                        epoch,
-                        phase: phase.no,
-                    })
-                {
+                if self.machine.era() == Some(Era { epoch, phase: phase.no }) {
                     self.phase = Some(phase);
                 }
             }
-            Command::Lanes {
-                epoch,
-                phase,
-                lanes,
-                ..
-            } => {
+            Command::Lanes { epoch, phase, lanes, .. } => {
                 let era = Era { epoch, phase };
                 if self.draining {
                     self.stays_drained(era, out);
@@ -179,11 +165,7 @@ impl Trainer {
                     }
                 }
             }
-            Command::Tasks {
-                epoch,
-                phase,
-                tasks,
-            } => {
+            Command::Tasks { epoch, phase, tasks } => {
                 let era = Era { epoch, phase };
                 if self.draining {
                     self.stays_drained(era, out);
@@ -346,11 +328,7 @@ impl Trainer {
                 let report = match of.filter(|_| !is_down) {
                     Some(of) => {
                         durable.exports.insert(dir.clone(), of.manifest.cut);
-                        Up::Exported {
-                            checkpoint,
-                            dir,
-                            files: Vec::new(),
-                        }
+                        Up::Exported { checkpoint, dir, files: Vec::new() }
                     }
                     None => Up::ExportFailed {
                         checkpoint,
@@ -461,13 +439,8 @@ impl Trainer {
     }
 
     fn metrics(&self, task: TaskId) -> TaskMetrics {
-        let rows = (0..self.job.steps(task))
-            .map(|step| u64::from(self.job.rows(task, step)))
-            .sum();
-        TaskMetrics {
-            rows,
-            ..TaskMetrics::default()
-        }
+        let rows = (0..self.job.steps(task)).map(|step| u64::from(self.job.rows(task, step))).sum();
+        TaskMetrics { rows, ..TaskMetrics::default() }
     }
 
     fn go_on_lane(&mut self, era: Era, lane: Lane) {
@@ -476,19 +449,10 @@ impl Trainer {
         };
         if let Some((task, own)) = self.job.lane_step(lane, step) {
             let keys = self.job.weight_keys(era.phase, task, own);
-            self.pull(
-                era,
-                PullAt::Before(lane, Step(step)),
-                keys,
-                What::Lane(lane, step),
-            );
+            self.pull(era, PullAt::Before(lane, Step(step)), keys, What::Lane(lane, step));
         } else {
-            let push = StepPush {
-                step: Step(step),
-                gradient: Gradient::default(),
-                rows: 0,
-                end: true,
-            };
+            let push =
+                StepPush { step: Step(step), gradient: Gradient::default(), rows: 0, end: true };
             self.machine.push_step(era, Unit::Lane(lane), push);
         }
     }
@@ -497,24 +461,13 @@ impl Trainer {
         if self.running.is_none()
             && let Some(grant) = self.tasks.pop_front()
         {
-            self.running = Some(Running {
-                grant,
-                next: grant.start.0,
-                ahead: 0,
-                asked: false,
-            });
+            self.running = Some(Running { grant, next: grant.start.0, ahead: 0, asked: false });
         }
         let Some(running) = self.running.as_mut().filter(|running| !running.asked) else {
             return;
         };
         let (task, next) = (running.grant.task, running.next);
-        if matches!(
-            self.phase,
-            Some(Phase {
-                sharing: Sharing::ReadOnly,
-                ..
-            })
-        ) {
+        if matches!(self.phase, Some(Phase { sharing: Sharing::ReadOnly, .. })) {
             running.asked = true;
             self.pull(era, PullAt::Now, vec![0], What::Evaluate(task));
         } else if next >= self.job.steps(task) {
@@ -531,11 +484,7 @@ impl Trainer {
         let pull = PullId(self.next_pull);
         self.next_pull += 1;
         self.pulls.insert(pull, what);
-        let item = PullItem {
-            table: WEIGHTS,
-            rows: Rows::Keys(keys),
-            values: Vec::new(),
-        };
+        let item = PullItem { table: WEIGHTS, rows: Rows::Keys(keys), values: Vec::new() };
         self.machine.pull(era, pull, at, vec![item]);
     }
 }

@@ -42,11 +42,7 @@ impl<'c> YarnJob<'c> {
     /// # Errors
     /// HDFS or the local disk refuse.
     pub fn bsp(cluster: &'c Cluster, name: &str, shape: Shape) -> Result<Self> {
-        Ok(Self {
-            cluster,
-            hdfs: HdfsJob::new(cluster, name, shape)?,
-            file: "job.toml",
-        })
+        Ok(Self { cluster, hdfs: HdfsJob::new(cluster, name, shape)?, file: "job.toml" })
     }
 
     /// Another job file in place of its own. `{root}` stands for the job's folder on HDFS, as a URL.
@@ -93,10 +89,7 @@ impl<'c> YarnJob<'c> {
     /// It is not built.
     pub fn submit_command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = self.command()?;
-        command
-            .args(["submit", self.file])
-            .args(SMALL)
-            .args(arguments);
+        command.args(["submit", self.file]).args(SMALL).args(arguments);
         Ok(command)
     }
 
@@ -143,10 +136,7 @@ impl<'c> YarnJob<'c> {
         let slow = self.path().join("slow");
         std::fs::write(&slow, "")?;
         let hook = hook.replace("{slow}", &slow.display().to_string());
-        std::fs::write(
-            &file,
-            format!("export HEDDLE_TEST_HOOK='{hook}'\n{script}\n"),
-        )?;
+        std::fs::write(&file, format!("export HEDDLE_TEST_HOOK='{hook}'\n{script}\n"))?;
         Ok(["--env".to_owned(), format!("BASH_ENV={}", file.display())])
     }
 
@@ -240,11 +230,7 @@ impl<'c> Counting<'c> {
     /// # Errors
     /// HDFS or the local disk refuse.
     pub fn new(cluster: &'c Cluster, name: &str, consistency: &str, passes: u32) -> Result<Self> {
-        let shape = Shape {
-            passes,
-            every: "15 steps",
-            local_data: false,
-        };
+        let shape = Shape { passes, every: "15 steps", local_data: false };
         let job = YarnJob::bsp(cluster, name, shape)?;
         let samples = job.path().join("samples");
         std::fs::create_dir_all(&samples)?;
@@ -270,10 +256,7 @@ impl<'c> Counting<'c> {
             FILES * SAMPLES,
             trainer.display(),
         );
-        Ok(Self {
-            job: job.with_file("count.toml", &text)?,
-            passes,
-        })
+        Ok(Self { job: job.with_file("count.toml", &text)?, passes })
     }
 
     /// Checks that every sample counts once for each pass.
@@ -287,11 +270,7 @@ impl<'c> Counting<'c> {
             .find(|(name, _)| name.ends_with(".safetensors"))
             .context("no safetensors in the model")?;
         let counts = counts(file)?;
-        ensure!(
-            counts.len() as u32 == FILES * SAMPLES,
-            "{} rows",
-            counts.len()
-        );
+        ensure!(counts.len() as u32 == FILES * SAMPLES, "{} rows", counts.len());
         let wrong: Vec<_> = counts
             .iter()
             .enumerate()

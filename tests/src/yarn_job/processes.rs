@@ -71,17 +71,13 @@ fn look(cluster: &Cluster, folder: &Path, pid: Pid, mark: &str) -> Option<Proces
         return None;
     }
     let host = variables.get("NM_HOST")?;
-    let node = (1..=4)
-        .map(Daemon::NodeManager)
-        .find(|node| cluster.host(*node) == *host)?;
+    let node = (1..=4).map(Daemon::NodeManager).find(|node| cluster.host(*node) == *host)?;
     let program = fs::read_link(folder.join("exe")).ok()?;
     let name = program.file_name()?.to_string_lossy().into_owned();
     if !name.starts_with("heddle") && !name.starts_with("counting-trainer") || !is_alive(pid) {
         return None;
     }
-    let slot = variables
-        .get("HEDDLE_SLOT")
-        .and_then(|slot| slot.parse().ok());
+    let slot = variables.get("HEDDLE_SLOT").and_then(|slot| slot.parse().ok());
     let incarnation = variables.get("HEDDLE_INCARNATION");
     Some(Process {
         pid,
@@ -96,8 +92,7 @@ fn look(cluster: &Cluster, folder: &Path, pid: Pid, mark: &str) -> Option<Proces
 #[must_use]
 pub fn is_stopped(pid: Pid) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        stat.rsplit_once(')')
-            .is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
     })
 }
 
@@ -114,7 +109,5 @@ pub fn exit_code_left(cluster: &Cluster, application: &str, process: &Process) -
     ));
     ensure!(!is_alive(process.pid), "{container} lives");
     let text = fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
-    text.trim()
-        .parse()
-        .with_context(|| format!("{}: {text:?}", file.display()))
+    text.trim().parse().with_context(|| format!("{}: {text:?}", file.display()))
 }

@@ -46,19 +46,14 @@ impl<'c> Submitted<'c> {
         mut command: Command,
         known: Option<&str>,
     ) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let yarn = {
             let _within = runtime.enter();
             cluster.yarn("alice")?
         };
-        let mut client = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
+        let mut client =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let events = Arc::new(Mutex::new(Vec::new()));
         let stderr = Arc::new(Mutex::new(String::new()));
         let id = Arc::new(Mutex::new(known.map(str::to_owned)));
@@ -143,9 +138,7 @@ impl<'c> Submitted<'c> {
         let attempt = self.report()?.attempt.context("no attempt")?;
         let all = self.runtime.block_on(self.yarn.containers(attempt))?;
         let report = all.iter().find(|report| report.id == id);
-        report
-            .cloned()
-            .with_context(|| format!("no {id} among {all:?}"))
+        report.cloned().with_context(|| format!("no {id} among {all:?}"))
     }
 
     /// Kills the application as its owner, by the ResourceManager.
@@ -189,9 +182,8 @@ impl<'c> Submitted<'c> {
     /// There is no link, or the proxy does not answer well.
     pub fn proxied(&self, path: &str) -> Result<String> {
         let url = self.report()?.tracking_url;
-        let parts = url
-            .strip_prefix("http://")
-            .and_then(|rest| rest.trim_end_matches('/').split_once('/'));
+        let parts =
+            url.strip_prefix("http://").and_then(|rest| rest.trim_end_matches('/').split_once('/'));
         let (address, link) = parts.with_context(|| format!("no link: {url:?}"))?;
         request_ok(address.parse()?, "GET", &format!("/{link}{path}"))
     }
@@ -223,11 +215,7 @@ impl<'c> Submitted<'c> {
                 Err(error) => last = format!("{error:#}; before: {last:.4000}"),
             }
             if let Some(status) = self.client.try_wait()? {
-                bail!(
-                    "{what}: {} ended before ({status}): {}",
-                    self.id,
-                    self.story()
-                );
+                bail!("{what}: {} ended before ({status}): {}", self.id, self.story());
             }
             ensure!(
                 Instant::now() < end,
@@ -286,8 +274,7 @@ impl<'c> Submitted<'c> {
         let am = all.iter().find(|process| {
             process.slot.is_none() && process.attempt().is_ok_and(|its| its == attempt)
         });
-        am.cloned()
-            .with_context(|| format!("no ApplicationMaster {attempt} among {all:?}"))
+        am.cloned().with_context(|| format!("no ApplicationMaster {attempt} among {all:?}"))
     }
 
     /// The newest process of a slot.
@@ -297,9 +284,7 @@ impl<'c> Submitted<'c> {
     pub fn process(&self, slot: Slot) -> Result<Process> {
         let all = self.processes();
         let newest = all.iter().rfind(|process| process.slot == Some(slot));
-        newest
-            .cloned()
-            .with_context(|| format!("no process of {slot} among {all:?}"))
+        newest.cloned().with_context(|| format!("no process of {slot} among {all:?}"))
     }
 
     /// Waits until no process of the application lives, an ApplicationMaster neither.
@@ -366,10 +351,7 @@ impl Drop for Submitted<'_> {
         let _reaped = self.client.wait();
         // A test that failed leaves the cluster to the others of its file. One that is over stays as it is.
         let _best_effort = within(&self.runtime, Duration::from_secs(5), async {
-            self.yarn
-                .kill(self.id.parse().ok()?, "by the test")
-                .await
-                .ok()
+            self.yarn.kill(self.id.parse().ok()?, "by the test").await.ok()
         });
     }
 }

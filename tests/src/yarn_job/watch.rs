@@ -28,10 +28,7 @@ pub struct Watch {
 pub fn settled(view: &JobView) -> bool {
     view.state == JobState::Running
         && view.phase_text.starts_with("pass")
-        && view
-            .slots
-            .iter()
-            .all(|place| place.state == SlotState::Running && place.pid > 0)
+        && view.slots.iter().all(|place| place.state == SlotState::Running && place.pid > 0)
         && view.recoveries.iter().all(|recovery| recovery.done)
 }
 
@@ -44,14 +41,9 @@ impl Watch {
         let first = job.wait_for("it trains", LIMIT, |view| {
             settled(view) && view.checkpoints_taken >= checkpoints
         })?;
-        let view = job.wait_for("a step is taken", LIMIT, |view| {
-            settled(view) && view.rows > first.rows
-        })?;
-        Ok(Self {
-            processes: job.processes(),
-            view,
-            since: Instant::now(),
-        })
+        let view =
+            job.wait_for("a step is taken", LIMIT, |view| settled(view) && view.rows > first.rows)?;
+        Ok(Self { processes: job.processes(), view, since: Instant::now() })
     }
 
     /// The process that was in a slot.
@@ -59,10 +51,7 @@ impl Watch {
     /// # Errors
     /// There was none.
     pub fn process(&self, slot: Slot) -> Result<&Process> {
-        let found = self
-            .processes
-            .iter()
-            .find(|process| process.slot == Some(slot));
+        let found = self.processes.iter().find(|process| process.slot == Some(slot));
         found.with_context(|| format!("no {slot} among {:?}", self.processes))
     }
 
@@ -86,21 +75,14 @@ impl Watch {
         })?;
         let took = self.since.elapsed();
         let alive = job.processes();
-        for process in self
-            .processes
-            .iter()
-            .filter(|process| process.slot.is_some())
-        {
+        for process in self.processes.iter().filter(|process| process.slot.is_some()) {
             let slot = process.slot.context("filtered")?;
             ensure!(
                 lost.contains(&slot) || alive.contains(process),
                 "{slot} was not to be touched: {process:?}, now {alive:?}"
             );
         }
-        let pservers = lost
-            .iter()
-            .filter(|slot| slot.role == Role::Pserver)
-            .count() as u32;
+        let pservers = lost.iter().filter(|slot| slot.role == Role::Pserver).count() as u32;
         let raised = after.epoch.count - self.view.epoch.count;
         ensure!(
             raised <= pservers && (raised > 0) == (pservers > 0),
@@ -122,12 +104,8 @@ impl Watch {
                 ensure!(recovery.step.0 - step.0 <= steps, "{recovery:#?}");
             }
             // What the job says it took is what this clock says, give or take the looking.
-            let rows = [
-                recovery.notice_ms,
-                recovery.restart_ms,
-                recovery.load_ms,
-                recovery.resume_ms,
-            ];
+            let rows =
+                [recovery.notice_ms, recovery.restart_ms, recovery.load_ms, recovery.resume_ms];
             let told: u64 = rows.iter().flatten().sum();
             ensure!(
                 rows.iter().all(Option::is_some)
@@ -135,10 +113,7 @@ impl Watch {
                 "{took:?} by the test's clock, {recovery:#?}"
             );
         }
-        println!(
-            "{lost:?} replaced after {took:.1?}: {:?}",
-            after.recoveries.last()
-        );
+        println!("{lost:?} replaced after {took:.1?}: {:?}", after.recoveries.last());
         self.goes_on(job)?;
         Ok(after)
     }
@@ -150,11 +125,7 @@ impl Watch {
     pub fn untouched(&self, job: &mut Submitted<'_>) -> Result<JobView> {
         let view = self.goes_on(job)?;
         let alive = job.processes();
-        for process in self
-            .processes
-            .iter()
-            .filter(|process| process.slot.is_some())
-        {
+        for process in self.processes.iter().filter(|process| process.slot.is_some()) {
             ensure!(alive.contains(process), "{process:?} is gone: {alive:?}");
         }
         ensure!(
@@ -172,9 +143,7 @@ impl Watch {
     }
 
     fn is_replaced(&self, view: &JobView, slot: Slot) -> bool {
-        let old = self
-            .process(slot)
-            .map(|process| process.pid.as_raw().cast_unsigned());
+        let old = self.process(slot).map(|process| process.pid.as_raw().cast_unsigned());
         view.slots.iter().any(|place| {
             place.slot == slot && place.pid > 0 && old.as_ref().is_ok_and(|old| place.pid != *old)
         })

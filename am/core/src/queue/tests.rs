@@ -6,10 +6,7 @@ use super::*;
 use heddle_protocol::ids::{Incarnation, Slot};
 
 fn trainer(index: u32) -> Member {
-    Member {
-        slot: Slot::trainer(index),
-        incarnation: Incarnation(1),
-    }
+    Member { slot: Slot::trainer(index), incarnation: Incarnation(1) }
 }
 
 fn queue(count: u32) -> Queue {
@@ -21,11 +18,7 @@ fn grant(queue: &mut Queue, index: u32) -> Vec<TaskGrant> {
 }
 
 fn position(grant: TaskGrant, step: u64) -> TaskPosition {
-    TaskPosition {
-        task: grant.task,
-        attempt: grant.attempt,
-        step: Step(step),
-    }
+    TaskPosition { task: grant.task, attempt: grant.attempt, step: Step(step) }
 }
 
 #[test]
@@ -36,10 +29,7 @@ fn a_dead_trainers_task_starts_again_at_the_first_step_not_acknowledged() {
     queue.release(trainer(0));
     let again = grant(&mut queue, 1)[0];
     assert_eq!((again.task, again.start), (first.task, Step(7)));
-    assert!(
-        again.attempt > first.attempt,
-        "a report of the first hand-out can be told apart"
-    );
+    assert!(again.attempt > first.attempt, "a report of the first hand-out can be told apart");
 }
 
 #[test]
@@ -67,23 +57,11 @@ fn a_report_of_a_hand_out_that_is_over_is_ignored() {
     let first = grant(&mut queue, 0)[0];
     queue.release(trainer(0));
     queue.progress(trainer(0), &[position(first, 9)]);
-    assert!(
-        queue
-            .finished(trainer(0), first.task, first.attempt)
-            .is_none()
-    );
+    assert!(queue.finished(trainer(0), first.task, first.attempt).is_none());
     assert_eq!(queue.standing(), Standing::default());
     let again = grant(&mut queue, 0)[0];
-    assert!(
-        queue
-            .finished(trainer(0), again.task, first.attempt)
-            .is_none()
-    );
-    assert!(
-        queue
-            .finished(trainer(0), again.task, again.attempt)
-            .is_some()
-    );
+    assert!(queue.finished(trainer(0), again.task, first.attempt).is_none());
+    assert!(queue.finished(trainer(0), again.task, again.attempt).is_some());
     assert!(queue.is_done());
 }
 
@@ -95,10 +73,7 @@ fn three_kills_do_not_blame_a_task() {
         queue.release(trainer(0));
     }
     let granted = grant(&mut queue, 1)[0];
-    assert_eq!(
-        queue.failed(trainer(1), granted.task, granted.attempt),
-        Some(1)
-    );
+    assert_eq!(queue.failed(trainer(1), granted.task, granted.attempt), Some(1));
     assert_eq!(
         queue.failed(trainer(1), granted.task, granted.attempt),
         None,
@@ -112,21 +87,10 @@ fn an_idle_trainer_takes_from_the_longest_queue_and_the_first_who_finishes_ends_
     let held = queue.grant(trainer(0), 1, &[], Mono(0), &Limits::default());
     assert_eq!(held.len(), 2);
     let twin = grant(&mut queue, 1)[0];
-    assert_eq!(
-        twin.task, held[1].task,
-        "the one that its holder works on last"
-    );
+    assert_eq!(twin.task, held[1].task, "the one that its holder works on last");
     assert_ne!(twin.attempt, held[1].attempt);
-    assert!(
-        queue
-            .finished(trainer(0), held[1].task, held[1].attempt)
-            .is_some()
-    );
-    assert!(
-        queue
-            .finished(trainer(1), twin.task, twin.attempt)
-            .is_none()
-    );
+    assert!(queue.finished(trainer(0), held[1].task, held[1].attempt).is_some());
+    assert!(queue.finished(trainer(1), twin.task, twin.attempt).is_none());
 }
 
 #[test]
@@ -154,16 +118,10 @@ fn leases_last_for_the_trainers_own_pace() {
     for _ in 0..10 {
         for grant in queue.grant(trainer(0), 2, &[], now, &Limits::default()) {
             now = now + 1_000;
-            assert!(
-                queue
-                    .finished(trainer(0), grant.task, grant.attempt)
-                    .is_some()
-            );
+            assert!(queue.finished(trainer(0), grant.task, grant.attempt).is_some());
         }
     }
-    let held = queue
-        .grant(trainer(0), 2, &[], now, &Limits::default())
-        .len();
+    let held = queue.grant(trainer(0), 2, &[], now, &Limits::default()).len();
     assert_eq!(held, 30, "thirty seconds at a second each");
 }
 
@@ -172,11 +130,7 @@ fn fewer_tasks_than_trainers_leave_nobody_with_two() {
     let mut queue = queue(100);
     let mut most = 0;
     for index in 0..50 {
-        most = most.max(
-            queue
-                .grant(trainer(index), 50, &[], Mono(0), &Limits::default())
-                .len(),
-        );
+        most = most.max(queue.grant(trainer(index), 50, &[], Mono(0), &Limits::default()).len());
     }
     assert_eq!(most, 2, "one in work, one ahead");
 }
@@ -191,9 +145,7 @@ fn attempts_of_a_new_generation_are_new() {
 #[test]
 fn of_two_late_tasks_the_later_one_gets_a_twin_first() {
     let mut queue = queue(2);
-    let tasks: Vec<TaskId> = (0..2)
-        .map(|index| grant(&mut queue, index)[0].task)
-        .collect();
+    let tasks: Vec<TaskId> = (0..2).map(|index| grant(&mut queue, index)[0].task).collect();
     for (index, computed) in [(0, 40_000), (1, 90_000)] {
         queue.computed(trainer(index), 0);
         queue.computed(trainer(index), computed);
@@ -213,11 +165,7 @@ fn late_is_three_times_what_nine_of_ten_tasks_took() {
         queue.computed(trainer(0), computed);
         computed += 10_000;
         queue.computed(trainer(0), computed);
-        assert!(
-            queue
-                .finished(trainer(0), task.task, task.attempt)
-                .is_some()
-        );
+        assert!(queue.finished(trainer(0), task.task, task.attempt).is_some());
     }
     // What is ahead of the last one must not be counted as waiting in a queue.
     let ahead: Vec<TaskGrant> = queue.held_by(trainer(0));

@@ -45,11 +45,7 @@ fn a_load_that_takes_longer_than_allocation_may_is_waited_for() {
     job.auto.hold = false;
     job.start();
     wait(&mut job);
-    assert!(
-        job.outcome.is_none(),
-        "all containers are there: {:?}",
-        job.outcome
-    );
+    assert!(job.outcome.is_none(), "all containers are there: {:?}", job.outcome);
     job.auto.hold = true;
     for pserver in job.pservers() {
         job.disconnect(pserver);
@@ -115,9 +111,8 @@ fn trainers_that_register_after_a_hopeless_takeover_are_taken_in() {
     job.auto.hold = true;
     job.auto.cluster = false;
     job.recover(2, 2, kept);
-    let (pservers, trainers): (Vec<Member>, Vec<Member>) = living
-        .into_iter()
-        .partition(|member| member.slot.role == Role::Pserver);
+    let (pservers, trainers): (Vec<Member>, Vec<Member>) =
+        living.into_iter().partition(|member| member.slot.role == Role::Pserver);
     for member in pservers {
         job.registers(member);
     }

@@ -29,18 +29,12 @@ fn stores(job: &Job, from: usize) -> Vec<&'static str> {
         StoreCall::OlderBase { .. } => "older",
         StoreCall::PublishModel { .. } => "publish",
     };
-    job.calls[from..]
-        .iter()
-        .map(|(_, call)| name(call))
-        .collect()
+    job.calls[from..].iter().map(|(_, call)| name(call)).collect()
 }
 
 fn preempt(job: &mut Job, member: Member, deadline_ms: Option<u64>) {
     let container = job.process(member).container.clone().expect("it has one");
-    job.on(Event::Preempting {
-        container,
-        deadline_ms,
-    });
+    job.on(Event::Preempting { container, deadline_ms });
 }
 
 fn drained(job: &mut Job, member: Member) {
@@ -84,11 +78,7 @@ fn nothing_is_deleted_while_the_resource_manager_is_silent() {
     let from = job.calls.len();
     let pserver = job.pserver(0);
     job.kill(pserver);
-    assert!(
-        !stores(&job, from).contains(&"discard"),
-        "{:?}",
-        stores(&job, from)
-    );
+    assert!(!stores(&job, from).contains(&"discard"), "{:?}", stores(&job, from));
     job.on(Event::ClusterHeard);
     assert!(stores(&job, from).contains(&"discard"));
 }
@@ -103,11 +93,7 @@ fn a_pserver_lost_while_the_resource_manager_is_silent_is_recovered_from_without
     job.kill(pserver);
     let view = job.core.view();
     assert_eq!(view.state, JobState::Running, "{}", view.message);
-    assert_eq!(
-        job.checkpoints.len(),
-        1,
-        "and it returned to the one before"
-    );
+    assert_eq!(job.checkpoints.len(), 1, "and it returned to the one before");
 }
 
 #[test]
@@ -122,9 +108,7 @@ fn a_process_that_stood_still_does_not_lead_before_it_has_heard_the_resource_man
     job.now += 900_000;
     job.save_all(cut);
     assert!(stores(&job, from).is_empty());
-    job.on(Event::Fenced {
-        reason: "attempt 2 leads".to_owned(),
-    });
+    job.on(Event::Fenced { reason: "attempt 2 leads".to_owned() });
     assert!(stores(&job, from).is_empty());
     assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(9));
 }
@@ -150,15 +134,9 @@ fn a_trainer_that_is_away_and_whose_node_is_silent_is_replaced_without_waiting_f
     job.disconnect(trainer);
     vanish(&mut job, trainer);
     assert!(job.trainer(0).incarnation > trainer.incarnation);
-    assert!(
-        job.stopped.contains(&trainer),
-        "its place is given back when its node is"
-    );
+    assert!(job.stopped.contains(&trainer), "its place is given back when its node is");
     let recovery = &job.core.view().recoveries[0];
-    assert!(
-        recovery.cause.contains("is gone: its NodeManager"),
-        "{recovery:?}"
-    );
+    assert!(recovery.cause.contains("is gone: its NodeManager"), "{recovery:?}");
 }
 
 #[test]
@@ -182,19 +160,13 @@ fn a_preempted_trainer_hands_back_its_work_and_its_slot_asks_again() {
     preempt(&mut job, trainer, Some(15_000));
     preempt(&mut job, trainer, Some(14_000));
     let drains = job.told(trainer, 0).into_iter();
-    assert_eq!(
-        drains.filter(|told| matches!(told, Command::Drain)).count(),
-        1
-    );
+    assert_eq!(drains.filter(|told| matches!(told, Command::Drain)).count(), 1);
     drained(&mut job, trainer);
     let next = job.trainer(0);
     assert!(next.incarnation > trainer.incarnation);
     assert!(job.outcome.is_none());
     job.finish_all();
-    assert_eq!(
-        job.outcome.as_ref().map(|outcome| outcome.state),
-        Some(JobState::Finished)
-    );
+    assert_eq!(job.outcome.as_ref().map(|outcome| outcome.state), Some(JobState::Finished));
     assert!(!held.is_empty());
 }
 
@@ -208,11 +180,7 @@ fn preemptions_without_end_end_no_job() {
         job.pass(1_000);
     }
     assert!(job.outcome.is_none());
-    assert_eq!(
-        job.trainer(1).incarnation,
-        Incarnation(51),
-        "and each is replaced at once"
-    );
+    assert_eq!(job.trainer(1).incarnation, Incarnation(51), "and each is replaced at once");
 }
 
 #[test]
@@ -253,21 +221,11 @@ fn a_node_that_leaves_is_left_by_its_trainers_at_once_and_by_its_pservers_after_
     let (pserver, trainer) = (job.pserver(0), job.trainer(0));
     let (other, elsewhere) = (job.pserver(1), job.trainer(1));
     job.avoided.clear();
-    job.on(Event::NodeLeaving {
-        node: "node-0".to_owned(),
-    });
-    assert!(
-        job.told(trainer, 0)
-            .iter()
-            .any(|told| matches!(told, Command::Drain))
-    );
+    job.on(Event::NodeLeaving { node: "node-0".to_owned() });
+    assert!(job.told(trainer, 0).iter().any(|told| matches!(told, Command::Drain)));
     drained(&mut job, trainer);
     assert!(job.trainer(0).incarnation > trainer.incarnation);
-    assert_eq!(
-        job.avoided,
-        [["node-0"]],
-        "its slot is not filled there again"
-    );
+    assert_eq!(job.avoided, [["node-0"]], "its slot is not filled there again");
     assert_eq!(job.pserver(0), pserver, "not before its shards are saved");
     save(&mut job);
     assert!(job.pserver(0).incarnation > pserver.incarnation);
@@ -276,17 +234,10 @@ fn a_node_that_leaves_is_left_by_its_trainers_at_once_and_by_its_pservers_after_
     let view = job.core.view();
     assert_eq!(view.state, JobState::Running);
     let base = view.recoveries.last().and_then(|recovery| recovery.base);
-    assert_eq!(
-        base,
-        view.checkpoints.last().map(|last| last.cut),
-        "nothing is computed again"
-    );
+    assert_eq!(base, view.checkpoints.last().map(|last| last.cut), "nothing is computed again");
     job.node = |_| "node-1".to_owned();
     job.finish_all();
-    assert_eq!(
-        job.outcome.as_ref().map(|outcome| outcome.state),
-        Some(JobState::Finished)
-    );
+    assert_eq!(job.outcome.as_ref().map(|outcome| outcome.state), Some(JobState::Finished));
 }
 
 #[test]
@@ -296,9 +247,7 @@ fn what_only_starts_on_a_node_that_leaves_starts_elsewhere() {
     job.auto.register = false;
     job.start();
     let first = job.pserver(1);
-    job.on(Event::NodeLeaving {
-        node: "node-1".to_owned(),
-    });
+    job.on(Event::NodeLeaving { node: "node-1".to_owned() });
     assert!(job.stopped.contains(&first));
     assert!(job.pserver(1).incarnation > first.incarnation);
 }
@@ -306,9 +255,7 @@ fn what_only_starts_on_a_node_that_leaves_starts_elsewhere() {
 #[test]
 fn a_slot_that_ran_out_of_memory_asks_for_more_once_and_then_the_job_says_what_to_raise() {
     let mut job = Job::bsp();
-    let out = || Exit::OutOfMemory {
-        error: "70 MB of 64 MB used".to_owned(),
-    };
+    let out = || Exit::OutOfMemory { error: "70 MB of 64 MB used".to_owned() };
     let pserver = job.pserver(0);
     job.memory.clear();
     job.exit(pserver, out());
@@ -373,24 +320,15 @@ fn tasks_go_to_trainers_on_whose_host_they_lie_and_asks_name_those_hosts() {
         let tasks = &job.process(job.trainer(index)).tasks;
         dispatched += tasks.len() as u64;
         assert!(!tasks.is_empty());
-        assert!(
-            tasks.iter().all(|grant| grant.task.0 % 2 == odd),
-            "{index}: {tasks:?}"
-        );
+        assert!(tasks.iter().all(|grant| grant.task.0 % 2 == odd), "{index}: {tasks:?}");
     }
-    let all_local = DataLocality {
-        node_local: dispatched,
-        other: 0,
-    };
+    let all_local = DataLocality { node_local: dispatched, other: 0 };
     assert_eq!(job.core.view().data_locality, Some(all_local));
     assert_eq!(job.preferred[&Slot::trainer(0)], ["node-0", "node-1"]);
     assert_eq!(job.preferred[&Slot::trainer(1)], ["node-1", "node-0"]);
     assert!(job.preferred[&Slot::pserver(0)].is_empty());
     job.finish_all();
-    assert_eq!(
-        job.outcome.map(|outcome| outcome.state),
-        Some(JobState::Finished)
-    );
+    assert_eq!(job.outcome.map(|outcome| outcome.state), Some(JobState::Finished));
 }
 
 #[test]
@@ -427,21 +365,14 @@ fn an_operators_number_of_trainers_outlives_the_attempt_and_not_the_run() {
     job.operate(1, Operation::Scale { trainers: 1 });
     let gone = job.trainer(1);
     drained(&mut job, gone);
-    assert!(
-        job.records
-            .iter()
-            .any(|record| matches!(record, Record::Scaled { trainers: 1, .. }))
-    );
+    assert!(job.records.iter().any(|record| matches!(record, Record::Scaled { trainers: 1, .. })));
     for (attempt, trainers) in [(2, 1), (1, 2)] {
         let mut next = Job::with(job.config.clone());
         next.records = job.records.clone();
         next.durable = job.durable;
         next.checkpoints = job.checkpoints.clone();
         next.recover(attempt, 2, Vec::new());
-        let wanted = next
-            .processes
-            .keys()
-            .filter(|member| member.slot.role == Role::Trainer);
+        let wanted = next.processes.keys().filter(|member| member.slot.role == Role::Trainer);
         assert_eq!(wanted.count(), trainers, "attempt {attempt}");
     }
 }
@@ -455,18 +386,13 @@ fn many_trainers_that_come_at_once_join_in_few_lists() {
     job.pass(5_000);
     let pserver = job.pserver(0);
     let lists = job.told(pserver, 0).into_iter();
-    let lists = lists
-        .filter(|told| matches!(told, Command::Members { .. }))
-        .count();
+    let lists = lists.filter(|told| matches!(told, Command::Members { .. })).count();
     assert!(lists <= 12, "{lists} lists for 200 trainers");
     assert_eq!(job.process(pserver).members.len(), 200, "all are in");
     let one = job.trainer(7);
     job.kill(one);
     let back = job.trainer(7);
-    assert!(
-        job.process(pserver).members.contains(&back),
-        "one that is replaced joins at once"
-    );
+    assert!(job.process(pserver).members.contains(&back), "one that is replaced joins at once");
 }
 
 /// The ApplicationMaster dies with everybody alive.
@@ -525,11 +451,7 @@ fn kept_containers_of_a_run_that_left_no_state_or_is_over_are_given_back() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.recover(2, 2, kept.clone());
     assert_eq!(job.released, kept);
-    assert_eq!(
-        job.core.view().state,
-        JobState::Running,
-        "and the job runs with its own"
-    );
+    assert_eq!(job.core.view().state, JobState::Running, "and the job runs with its own");
 
     job.end_phase(9);
     let mut next = job.successor();

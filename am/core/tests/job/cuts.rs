@@ -20,23 +20,14 @@ fn asp_with_open_cut() -> (Job, CutId) {
 fn barrier(job: &mut Job, member: Member, cut: CutId, step: u64) {
     let process = job.processes.get_mut(&member).unwrap();
     process.cut = cut;
-    let (epoch, tasks) = (
-        process.epoch,
-        process
-            .tasks
-            .iter()
-            .map(|grant| position(*grant, step))
-            .collect(),
-    );
+    let (epoch, tasks) =
+        (process.epoch, process.tasks.iter().map(|grant| position(*grant, step)).collect());
     job.report(member, Up::AtBarrier { cut, epoch, tasks });
 }
 
 fn queue_of(job: &Job) -> Vec<(TaskId, TaskState)> {
     match &job.checkpoints.last().unwrap().manifest.work {
-        Work::Queue { tasks } => tasks
-            .iter()
-            .map(|queued| (queued.task, queued.state))
-            .collect(),
+        Work::Queue { tasks } => tasks.iter().map(|queued| (queued.task, queued.state)).collect(),
         Work::Lanes { .. } => panic!("ASP has a queue"),
     }
 }
@@ -54,10 +45,7 @@ fn trainers_are_told_only_when_all_pservers_have_answered() {
     job.operate(1, Operation::Checkpoint);
     let cut = job.cut();
     let barriers = |job: &Job| {
-        job.sent
-            .iter()
-            .filter(|(_, command)| matches!(command, Command::Barrier { .. }))
-            .count()
+        job.sent.iter().filter(|(_, command)| matches!(command, Command::Barrier { .. })).count()
     };
     let (p0, p1) = (job.pserver(0), job.pserver(1));
     let epoch = job.process(p0).epoch;
@@ -77,15 +65,8 @@ fn a_task_finished_after_the_barrier_is_not_done_in_the_manifest() {
     barrier(&mut job, t1, cut, 0);
     job.snap_all(cut, 0);
     job.save_all(cut);
-    let state = queue_of(&job)
-        .into_iter()
-        .find(|(of, _)| *of == task)
-        .unwrap()
-        .1;
-    assert!(
-        matches!(state, TaskState::Open { step: Step(10), .. }),
-        "{state:?}"
-    );
+    let state = queue_of(&job).into_iter().find(|(of, _)| *of == task).unwrap().1;
+    assert!(matches!(state, TaskState::Open { step: Step(10), .. }), "{state:?}");
 }
 
 #[test]
@@ -95,34 +76,16 @@ fn who_falls_out_of_the_set_counts_with_the_last_step_that_all_shards_acknowledg
     let grant = job.process(t0).tasks[0];
     let (epoch, phase) = (job.process(t0).epoch, job.process(t0).phase.unwrap().no);
     let old = job.process(t0).cut;
-    job.report(
-        t0,
-        Up::Progress {
-            epoch,
-            phase,
-            cut: old,
-            tasks: vec![position(grant, 33)],
-        },
-    );
+    job.report(t0, Up::Progress { epoch, phase, cut: old, tasks: vec![position(grant, 33)] });
     let from = job.sent.len();
     job.kill(t0);
     let fenced = |(_, command): &(Member, Command)| matches!(command, Command::Members { trainers } if !trainers.contains(&t0));
-    assert!(
-        job.sent[from..].iter().any(fenced),
-        "pservers close its connections"
-    );
+    assert!(job.sent[from..].iter().any(fenced), "pservers close its connections");
     barrier(&mut job, t1, cut, 0);
     job.snap_all(cut, 0);
     job.save_all(cut);
-    let state = queue_of(&job)
-        .into_iter()
-        .find(|(of, _)| *of == grant.task)
-        .unwrap()
-        .1;
-    assert!(
-        matches!(state, TaskState::Open { step: Step(33), .. }),
-        "{state:?}"
-    );
+    let state = queue_of(&job).into_iter().find(|(of, _)| *of == grant.task).unwrap().1;
+    assert!(matches!(state, TaskState::Open { step: Step(33), .. }), "{state:?}");
 }
 
 #[test]
@@ -162,11 +125,7 @@ fn what_a_joiner_reports_with_an_older_cut_is_not_of_the_cut() {
     barrier(&mut job, t1, cut, 0);
     job.snap_all(cut, 0);
     let task = job.process(joiner).tasks[0].task;
-    assert_eq!(
-        job.process(joiner).cut,
-        CutId::default(),
-        "it never heard of a cut"
-    );
+    assert_eq!(job.process(joiner).cut, CutId::default(), "it never heard of a cut");
     job.finish(joiner, task);
     job.save_all(cut);
     assert!(queue_of(&job).iter().all(|(of, _)| *of != task));
@@ -182,13 +141,7 @@ fn a_shard_that_lets_go_ends_the_cut_and_frees_joins() {
     assert!(job.process(job.trainer(0)).tasks.is_empty());
     job.report(
         p0,
-        Up::LetGo {
-            cut,
-            epoch,
-            shard,
-            step: None,
-            reason: "waited too long".to_owned(),
-        },
+        Up::LetGo { cut, epoch, shard, step: None, reason: "waited too long".to_owned() },
     );
     assert!(ended(&job, cut));
     assert!(!job.process(job.trainer(0)).tasks.is_empty());
@@ -256,9 +209,8 @@ fn shards_at_different_steps_never_become_one_checkpoint() {
     let epoch = job.process(p0).epoch;
     for (member, step) in [(p0, 5), (p1, 6)] {
         let process = job.process(member).clone();
-        for up in snaps(&process, cut, epoch, Step(step))
-            .into_iter()
-            .chain(saves(&process, cut, epoch))
+        for up in
+            snaps(&process, cut, epoch, Step(step)).into_iter().chain(saves(&process, cut, epoch))
         {
             job.report(member, up);
         }
@@ -292,19 +244,14 @@ fn a_step_named_too_late_is_named_again_further_ahead() {
     assert!(second > first && again > named);
     job.snap_all(second, again.0);
     job.save_all(second);
-    assert!(
-        job.answers[&OperationId(1)].is_ok(),
-        "the operator's order outlives the first try"
-    );
+    assert!(job.answers[&OperationId(1)].is_ok(), "the operator's order outlives the first try");
 }
 
 #[test]
 fn a_phase_that_ends_before_the_named_step_is_cut_at_its_end_and_the_final_cut_is_that_one() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Checkpoint);
-    let (cut, CutAt::Steps(named)) = (job.cut(), job.cut_at()) else {
-        panic!("BSP names a step")
-    };
+    let (cut, CutAt::Steps(named)) = (job.cut(), job.cut_at()) else { panic!("BSP names a step") };
     assert!(named > Step(1));
     job.snap_all(cut, 1);
     job.end_phase(1);
@@ -329,15 +276,9 @@ fn the_final_cut_replaces_an_open_one() {
     job.end_phase(9);
     assert!(
         ended(&job, open)
-            || job
-                .checkpoints
-                .iter()
-                .any(|checkpoint| checkpoint.manifest.cut == open)
+            || job.checkpoints.iter().any(|checkpoint| checkpoint.manifest.cut == open)
     );
-    assert!(
-        job.outcome.is_some(),
-        "the run ends at 9, below the step that was named"
-    );
+    assert!(job.outcome.is_some(), "the run ends at 9, below the step that was named");
 }
 
 #[test]
@@ -349,18 +290,12 @@ fn the_final_cut_is_tried_again_and_then_fails_the_job() {
         if job.outcome.is_some() {
             break;
         }
-        job.answer_store(Stored::NotDone {
-            error: "no space left".to_owned(),
-        });
+        job.answer_store(Stored::NotDone { error: "no space left".to_owned() });
         job.pass(60_000);
     }
     let outcome = job.outcome.clone().unwrap();
     assert_eq!(outcome.exit_code, 6);
-    assert!(
-        outcome.message.contains("no space left"),
-        "{}",
-        outcome.message
-    );
+    assert!(outcome.message.contains("no space left"), "{}", outcome.message);
 }
 
 #[test]
@@ -370,32 +305,15 @@ fn an_unknown_outcome_of_a_commit_is_asked_again_and_nothing_is_deleted() {
     job.end_phase(3);
     job.answer_store(Stored::Staged("file:///ck/.staging/x".to_owned()));
     for _ in 0..4 {
-        assert!(matches!(
-            job.calls.last().unwrap().1,
-            StoreCall::Commit { .. }
-        ));
-        job.answer_store(Stored::Unknown {
-            error: "lost reply".to_owned(),
-        });
+        assert!(matches!(job.calls.last().unwrap().1, StoreCall::Commit { .. }));
+        job.answer_store(Stored::Unknown { error: "lost reply".to_owned() });
         job.pass(64_000);
     }
-    let commits = job
-        .calls
-        .iter()
-        .filter(|(_, call)| matches!(call, StoreCall::Commit { .. }))
-        .count();
-    assert_eq!(
-        commits, 6,
-        "the first one, of checkpoint 0, and five of this"
-    );
-    job.answer_store(Stored::Unknown {
-        error: "lost reply".to_owned(),
-    });
-    assert!(
-        job.calls
-            .iter()
-            .all(|(_, call)| !matches!(call, StoreCall::Discard { .. }))
-    );
+    let commits =
+        job.calls.iter().filter(|(_, call)| matches!(call, StoreCall::Commit { .. })).count();
+    assert_eq!(commits, 6, "the first one, of checkpoint 0, and five of this");
+    job.answer_store(Stored::Unknown { error: "lost reply".to_owned() });
+    assert!(job.calls.iter().all(|(_, call)| !matches!(call, StoreCall::Discard { .. })));
     let last = job.calls.last().unwrap().0;
     job.store(last);
     job.on(Event::Timer);
@@ -426,15 +344,7 @@ fn a_save_that_fails_ends_the_cut_and_it_is_tried_again_later() {
     job.snap_all(cut, 5);
     let p0 = job.pserver(0);
     let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
-    job.report(
-        p0,
-        Up::SaveFailed {
-            cut,
-            epoch,
-            shard,
-            error: "disk full".to_owned(),
-        },
-    );
+    job.report(p0, Up::SaveFailed { cut, epoch, shard, error: "disk full".to_owned() });
     assert!(ended(&job, cut));
     job.pass(31_000);
     assert!(job.cut() > cut);
@@ -452,10 +362,7 @@ fn a_checkpoint_in_an_evaluation_is_taken_at_once_and_the_evaluation_starts_anew
     job.operate(1, Operation::Checkpoint);
     assert_eq!(job.cut_at(), CutAt::Barriers(Vec::new()));
     assert!(job.answers[&OperationId(1)].is_ok());
-    assert_eq!(
-        job.checkpoints.last().unwrap().manifest.work,
-        Work::Queue { tasks: Vec::new() }
-    );
+    assert_eq!(job.checkpoints.last().unwrap().manifest.work, Work::Queue { tasks: Vec::new() });
     job.kill(job.pserver(0));
     job.finish_all();
     assert_eq!(
@@ -473,11 +380,7 @@ fn a_pserver_that_reconnects_hears_of_the_open_cut_again() {
     job.disconnect(p0);
     let from = job.sent.len();
     job.registers(p0);
-    assert!(
-        job.told(p0, from)
-            .iter()
-            .any(|command| matches!(command, Command::Cut { .. }))
-    );
+    assert!(job.told(p0, from).iter().any(|command| matches!(command, Command::Cut { .. })));
     assert_eq!(job.at(Slot::pserver(0)), p0);
 }
 
@@ -496,20 +399,12 @@ fn a_due_cut_whose_directory_cannot_be_made_does_not_stop_training_at_the_end_of
     assert_eq!(phase(&job).0, first.0 + 1, "training goes on");
     let before = job.checkpoints.len();
     job.auto.store = true;
-    let staging = job
-        .calls
-        .iter()
-        .rev()
-        .find(|(_, call)| matches!(call, StoreCall::Stage { .. }));
+    let staging = job.calls.iter().rev().find(|(_, call)| matches!(call, StoreCall::Stage { .. }));
     let call = staging.expect("its directory was asked for").0;
     job.store(call);
     job.pass(1_000);
     let cut = job.cut();
     job.snap_all(cut, 0);
     job.save_all(cut);
-    assert_eq!(
-        job.checkpoints.len(),
-        before + 1,
-        "taken as soon as it can be"
-    );
+    assert_eq!(job.checkpoints.len(), before + 1, "taken as soon as it can be");
 }

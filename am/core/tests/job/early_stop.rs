@@ -43,10 +43,8 @@ fn begins(job: &Job, from: usize) -> Vec<PhaseNo> {
         Command::Begin { phase, .. } => Some(phase.no),
         _ => None,
     };
-    let mut begun: Vec<PhaseNo> = job.sent[from..]
-        .iter()
-        .filter_map(|(_, command)| begun(command))
-        .collect();
+    let mut begun: Vec<PhaseNo> =
+        job.sent[from..].iter().filter_map(|(_, command)| begun(command)).collect();
     begun.dedup();
     begun
 }
@@ -60,11 +58,7 @@ fn no_phase_follows_an_evaluation_whose_score_is_not_recorded() {
     let from = job.sent.len();
     evaluate(&mut job, 0.5);
     job.pass(60_000);
-    assert_eq!(
-        begins(&job, from),
-        [],
-        "the score decides when training ends"
-    );
+    assert_eq!(begins(&job, from), [], "the score decides when training ends");
     job.auto.journal = true;
     job.all_durable();
     job.pass(1_000);
@@ -78,10 +72,7 @@ fn a_job_that_stops_early_says_why_and_which_pass_its_model_is_of() {
         job.end_phase(3);
         evaluate(&mut job, loss);
     }
-    assert!(
-        job.outcome.is_some(),
-        "two evaluations without a lower loss"
-    );
+    assert!(job.outcome.is_some(), "two evaluations without a lower loss");
     for words in [
         "after pass 4 of 6",
         "2 evaluations in a row (training.early-stop)",
@@ -109,11 +100,8 @@ fn a_checkpoint_committed_after_the_last_score_is_not_the_final_one() {
     let (commit, _) = job.calls.last().expect("its commit waits").clone();
     job.store(commit);
     job.pass(1_000);
-    let phases: Vec<PhaseNo> = job
-        .checkpoints
-        .iter()
-        .map(|checkpoint| checkpoint.manifest.phase)
-        .collect();
+    let phases: Vec<PhaseNo> =
+        job.checkpoints.iter().map(|checkpoint| checkpoint.manifest.phase).collect();
     assert_eq!(phases, [0, 1, 2, 4].map(PhaseNo));
     assert!(job.outcome.is_some());
 }
@@ -126,9 +114,7 @@ fn without_early_stop_training_goes_on_while_the_journal_hangs() {
     let from = job.sent.len();
     evaluate(&mut job, 0.5);
     assert_eq!(begins(&job, from), [PhaseNo(2)]);
-    job.on(Event::RecordDurable {
-        record: RecordId(job.records.len() as u64),
-    });
+    job.on(Event::RecordDurable { record: RecordId(job.records.len() as u64) });
 }
 
 /// A manifest that lacks the score of the first pass: the others stay with their passes.
@@ -148,13 +134,8 @@ fn a_score_that_a_manifest_lacks_shifts_no_other() {
     let mut next = Job::with(job.config.clone());
     next.checkpoints = vec![checkpoint];
     next.start();
-    let passes: Vec<(u32, f64)> = next
-        .core
-        .view()
-        .evaluations
-        .iter()
-        .map(|scores| (scores.pass, scores.log_loss))
-        .collect();
+    let passes: Vec<(u32, f64)> =
+        next.core.view().evaluations.iter().map(|scores| (scores.pass, scores.log_loss)).collect();
     assert_eq!(passes, [(1, 0.4), (2, 0.3)]);
     // A rollback to it keeps what came before its phase.
     next.kill(next.pserver(0));

@@ -16,21 +16,12 @@ fn exporting() -> Job {
 }
 
 fn exporter(job: &Job) -> heddle_protocol::ids::Member {
-    job.sent
-        .iter()
-        .rev()
-        .find(|(_, command)| matches!(command, Command::Export { .. }))
-        .unwrap()
-        .0
+    job.sent.iter().rev().find(|(_, command)| matches!(command, Command::Export { .. })).unwrap().0
 }
 
 /// The one who was told to write the model has written it.
 fn exports(job: &mut Job) {
-    let up = Up::Exported {
-        checkpoint: checkpoint(job),
-        dir: "d".to_owned(),
-        files: Vec::new(),
-    };
+    let up = Up::Exported { checkpoint: checkpoint(job), dir: "d".to_owned(), files: Vec::new() };
     job.report(exporter(job), up);
 }
 
@@ -88,16 +79,9 @@ fn an_exporter_whose_connection_breaks_is_ordered_again_and_no_other_trainer_is(
 fn only_the_elected_trainer_and_the_right_checkpoint_count() {
     let mut job = exporting();
     let elected = exporter(&job);
-    let other = job
-        .trainers()
-        .into_iter()
-        .find(|member| *member != elected)
-        .unwrap();
-    let up = |checkpoint: String| Up::Exported {
-        checkpoint,
-        dir: "x".to_owned(),
-        files: Vec::new(),
-    };
+    let other = job.trainers().into_iter().find(|member| *member != elected).unwrap();
+    let up =
+        |checkpoint: String| Up::Exported { checkpoint, dir: "x".to_owned(), files: Vec::new() };
     let right = up(checkpoint(&job));
     job.report(other, right);
     job.report(elected, up("file:///ck/other".to_owned()));
@@ -109,20 +93,14 @@ fn an_export_that_keeps_failing_fails_the_job_and_says_how_to_try_again() {
     let mut job = exporting();
     for _ in 0..5 {
         let elected = exporter(&job);
-        let up = Up::ExportFailed {
-            checkpoint: checkpoint(&job),
-            error: "no space left".to_owned(),
-        };
+        let up =
+            Up::ExportFailed { checkpoint: checkpoint(&job), error: "no space left".to_owned() };
         job.report(elected, up);
         job.pass(64_000);
     }
     let outcome = job.outcome.clone().unwrap();
     assert_eq!(outcome.exit_code, 6);
-    assert!(
-        outcome.message.contains("heddle export"),
-        "{}",
-        outcome.message
-    );
+    assert!(outcome.message.contains("heddle export"), "{}", outcome.message);
 }
 
 #[test]
@@ -188,11 +166,7 @@ fn a_stop_whose_checkpoint_fails_stops_all_the_same_and_says_so() {
     job.pass(60_000);
     let outcome = job.outcome.clone().unwrap();
     assert_eq!(outcome.state, JobState::Stopped);
-    assert!(
-        outcome.message.contains("without a new checkpoint"),
-        "{}",
-        outcome.message
-    );
+    assert!(outcome.message.contains("without a new checkpoint"), "{}", outcome.message);
 }
 
 #[test]
@@ -209,15 +183,10 @@ fn a_fenced_attempt_writes_deletes_and_commands_nothing() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Checkpoint);
     let (calls, records, sent) = (job.calls.len(), job.records.len(), job.sent.len());
-    job.on(Event::Fenced {
-        reason: "claim g2 by application_1_2".to_owned(),
-    });
+    job.on(Event::Fenced { reason: "claim g2 by application_1_2".to_owned() });
     let outcome = job.outcome.clone().unwrap();
     assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, 9));
-    assert_eq!(
-        (job.calls.len(), job.records.len(), job.sent.len()),
-        (calls, records, sent)
-    );
+    assert_eq!((job.calls.len(), job.records.len(), job.sent.len()), (calls, records, sent));
     assert!(job.stopped.is_empty(), "they are the successor's");
 }
 
@@ -226,9 +195,7 @@ fn a_store_that_says_fenced_ends_the_attempt() {
     let mut job = Job::bsp();
     job.auto.store = false;
     job.operate(1, Operation::Checkpoint);
-    job.answer_store(Stored::Fenced {
-        error: "g2".to_owned(),
-    });
+    job.answer_store(Stored::Fenced { error: "g2".to_owned() });
     assert_eq!(job.outcome.as_ref().unwrap().exit_code, 9);
 }
 
@@ -237,9 +204,7 @@ fn a_model_that_another_job_published_first_ends_the_job_and_fences_nobody() {
     let mut job = exporting();
     job.auto.store = false;
     exports(&mut job);
-    job.answer_store(Stored::Taken {
-        error: "/out/MODEL.json exists already".to_owned(),
-    });
+    job.answer_store(Stored::Taken { error: "/out/MODEL.json exists already".to_owned() });
     let outcome = job.outcome.clone().unwrap();
     assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, 7));
     assert!(matches!(job.records.last(), Some(Record::Outcome(_))));
@@ -251,18 +216,11 @@ fn a_fatal_report_ends_the_job_with_its_exit_code() {
     let trainer = job.trainer(0);
     job.report(
         trainer,
-        Up::Fatal {
-            exit_code: 7,
-            error: "train.libsvm:3:5: index 99 above 10".to_owned(),
-        },
+        Up::Fatal { exit_code: 7, error: "train.libsvm:3:5: index 99 above 10".to_owned() },
     );
     let outcome = job.outcome.clone().unwrap();
     assert_eq!(outcome.exit_code, 7);
-    assert!(
-        outcome.message.contains("train.libsvm:3:5"),
-        "{}",
-        outcome.message
-    );
+    assert!(outcome.message.contains("train.libsvm:3:5"), "{}", outcome.message);
 }
 
 #[test]
@@ -274,21 +232,11 @@ fn a_task_that_trainers_keep_failing_on_ends_the_job_and_bad_data_does_at_once()
             .processes
             .iter()
             .find_map(|(member, process)| {
-                Some((
-                    *member,
-                    *process.tasks.iter().find(|grant| grant.task.0 == 0)?,
-                ))
+                Some((*member, *process.tasks.iter().find(|grant| grant.task.0 == 0)?))
             })
             .unwrap();
-        job.processes
-            .get_mut(&member)
-            .unwrap()
-            .tasks
-            .retain(|held| *held != grant);
-        let (epoch, phase) = (
-            job.process(member).epoch,
-            job.process(member).phase.unwrap().no,
-        );
+        job.processes.get_mut(&member).unwrap().tasks.retain(|held| *held != grant);
+        let (epoch, phase) = (job.process(member).epoch, job.process(member).phase.unwrap().no);
         let failed = Up::TaskFailed {
             epoch,
             phase,
@@ -347,9 +295,7 @@ fn a_cluster_that_refuses_the_job_ends_it_with_its_words() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.auto.cluster = false;
     job.start();
-    job.on(Event::Rejected {
-        reason: "queue root.x does not exist".to_owned(),
-    });
+    job.on(Event::Rejected { reason: "queue root.x does not exist".to_owned() });
     let outcome = job.outcome.clone().unwrap();
     assert_eq!(outcome.exit_code, 4);
     assert!(outcome.message.contains("root.x"));
@@ -369,10 +315,7 @@ fn without_an_output_directory_no_model_is_written() {
 #[test]
 fn a_clock_that_goes_back_is_taken_as_standing_still() {
     let mut job = Job::bsp();
-    let now = Now {
-        mono: Mono(0),
-        wall_ms: 0,
-    };
+    let now = Now { mono: Mono(0), wall_ms: 0 };
     let actions: Vec<Action> = job.core.on(Event::Timer, now);
     assert!(actions.is_empty());
     assert_eq!(job.core.view().state, JobState::Running);

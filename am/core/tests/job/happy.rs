@@ -12,11 +12,7 @@ use crate::harness::{Job, lanes_of, spec};
 fn a_bsp_job_runs_from_the_first_ask_to_the_published_model() {
     let mut job = Job::bsp();
     assert_eq!(job.core.view().state, JobState::Running);
-    assert_eq!(
-        job.checkpoints.len(),
-        1,
-        "checkpoint 0 precedes the first step"
-    );
+    assert_eq!(job.checkpoints.len(), 1, "checkpoint 0 precedes the first step");
     assert_eq!(lanes_of(&job, job.trainer(0)), [Lane(0)]);
     assert_eq!(lanes_of(&job, job.trainer(1)), [Lane(1)]);
     job.end_phase(7);
@@ -71,22 +67,12 @@ fn phases_follow_each_other_through_begin_and_begun() {
             job.end_phase(3);
         }
     }
-    assert_eq!(
-        phases,
-        [0, 1, 2, 3, 4, 5],
-        "two measurements, then pass and evaluation, twice"
-    );
+    assert_eq!(phases, [0, 1, 2, 3, 4, 5], "two measurements, then pass and evaluation, twice");
     let view = job.core.view();
     assert_eq!(view.evaluations.len(), 2);
-    assert_eq!(
-        (view.evaluations[1].pass, view.evaluations[1].rows),
-        (1, 30)
-    );
-    let cuts: Vec<PhaseNo> = job
-        .checkpoints
-        .iter()
-        .map(|checkpoint| checkpoint.manifest.phase)
-        .collect();
+    assert_eq!((view.evaluations[1].pass, view.evaluations[1].rows), (1, 30));
+    let cuts: Vec<PhaseNo> =
+        job.checkpoints.iter().map(|checkpoint| checkpoint.manifest.phase).collect();
     assert_eq!(
         cuts,
         [PhaseNo(0), PhaseNo(2), PhaseNo(6)],
@@ -104,11 +90,8 @@ fn a_checkpoint_every_second_pass_is_taken_between_phases_and_the_last_is_the_fi
     for _ in 0..4 {
         job.end_phase(3);
     }
-    let phases: Vec<PhaseNo> = job
-        .checkpoints
-        .iter()
-        .map(|checkpoint| checkpoint.manifest.phase)
-        .collect();
+    let phases: Vec<PhaseNo> =
+        job.checkpoints.iter().map(|checkpoint| checkpoint.manifest.phase).collect();
     assert_eq!(phases, [PhaseNo(0), PhaseNo(2), PhaseNo(4)]);
     assert_eq!(job.core.view().checkpoints_taken, 3);
     assert!(job.outcome.is_some());
@@ -123,25 +106,15 @@ fn a_timed_cut_of_a_bsp_job_names_a_step_ahead() {
         job.processes.get_mut(&member).unwrap().step = Step(50);
     }
     job.pass(10_000);
-    let CutAt::Steps(step) = job.cut_at() else {
-        panic!("a BSP cut names a step")
-    };
+    let CutAt::Steps(step) = job.cut_at() else { panic!("a BSP cut names a step") };
     assert!(step > Step(50), "{step}");
     let cut = job.cut();
     job.snap_all(cut, step.0);
     job.save_all(cut);
     assert_eq!(job.checkpoints.last().unwrap().manifest.step(), step);
-    assert!(
-        job.calls
-            .iter()
-            .any(|(_, call)| matches!(call, StoreCall::Retain { keep: 3, .. }))
-    );
+    assert!(job.calls.iter().any(|(_, call)| matches!(call, StoreCall::Retain { keep: 3, .. })));
     let committed = |(_, command): &&(_, Command)| matches!(command, Command::CutEnd { committed: true, cut: c } if *c == cut);
-    assert_eq!(
-        job.sent.iter().filter(committed).count(),
-        2,
-        "both pservers may keep the snapshot"
-    );
+    assert_eq!(job.sent.iter().filter(committed).count(), 2, "both pservers may keep the snapshot");
 }
 
 #[test]
@@ -161,10 +134,7 @@ fn a_cut_of_an_asp_job_holds_the_queue_of_the_barriers() {
         let process = job.processes.get_mut(&member).unwrap();
         process.cut = cut;
         let (epoch, tasks) = (process.epoch, process.positions());
-        job.report(
-            member,
-            heddle_protocol::control::Up::AtBarrier { cut, epoch, tasks },
-        );
+        job.report(member, heddle_protocol::control::Up::AtBarrier { cut, epoch, tasks });
     }
     let third = job.process(t0).tasks[0];
     job.finish(t0, third.task);
@@ -219,14 +189,7 @@ fn no_periodic_checkpoint_is_taken_right_before_the_final_one() {
         job.end_phase(3);
         job.finish_all();
     }
-    let phases: Vec<u32> = job
-        .checkpoints
-        .iter()
-        .map(|checkpoint| checkpoint.manifest.phase.0)
-        .collect();
-    assert_eq!(
-        phases,
-        [0, 1, 4],
-        "at the start, after the first pass, at the end"
-    );
+    let phases: Vec<u32> =
+        job.checkpoints.iter().map(|checkpoint| checkpoint.manifest.phase.0).collect();
+    assert_eq!(phases, [0, 1, 4], "at the start, after the first pass, at the end");
 }

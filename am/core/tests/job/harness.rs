@@ -60,12 +60,7 @@ pub fn spec(consistency: Consistency) -> JobSpec {
             nan: NanPolicy::Fail,
             early_stop: 0,
         },
-        pservers: PserverSpec {
-            count: 2,
-            memory: Bytes::mib(64),
-            vcores: 1,
-            shards: 4,
-        },
+        pservers: PserverSpec { count: 2, memory: Bytes::mib(64), vcores: 1, shards: 4 },
         trainers: TrainerSpec {
             min: 2,
             max: 2,
@@ -88,15 +83,9 @@ pub fn spec(consistency: Consistency) -> JobSpec {
             formats: vec![ModelFormat::Text],
             permissions: None,
         },
-        am: AmSpec {
-            memory: Bytes::mib(64),
-            vcores: 1,
-        },
+        am: AmSpec { memory: Bytes::mib(64), vcores: 1 },
         network: NetworkSpec { ports: None },
-        run: RunSpec {
-            work_dir: None,
-            orphan_timeout: None,
-        },
+        run: RunSpec { work_dir: None, orphan_timeout: None },
         submit: heddle_protocol::spec::SubmitSpec::default(),
         yarn: heddle_protocol::spec::YarnSpec::default(),
     }
@@ -111,19 +100,10 @@ pub fn plan(train: u32, test: u32) -> InputPlan {
         compression: Default::default(),
     };
     let tasks = |file: u32, count: u32| {
-        (0..u64::from(count))
-            .map(|n| TaskRange {
-                file,
-                start: n * 10,
-                end: n * 10 + 10,
-            })
-            .collect()
+        (0..u64::from(count)).map(|n| TaskRange { file, start: n * 10, end: n * 10 + 10 }).collect()
     };
     InputPlan {
-        files: vec![
-            file("file:///data/train", train),
-            file("file:///data/test", test),
-        ],
+        files: vec![file("file:///data/train", train), file("file:///data/test", test)],
         train: tasks(0, train),
         test: tasks(1, test),
     }
@@ -288,10 +268,7 @@ impl Job {
 
     /// An attempt begins with what is recorded and committed so far.
     pub fn recover(&mut self, attempt: u32, generation: u32, kept: Vec<ContainerId>) {
-        let on_node = |container| Kept {
-            container,
-            node: "node".to_owned(),
-        };
+        let on_node = |container| Kept { container, node: "node".to_owned() };
         let recovered = Recovered {
             attempt: Attempt(attempt),
             generation: Generation(generation),
@@ -308,10 +285,7 @@ impl Job {
     pub fn on(&mut self, event: Event) {
         self.events.push_back(event);
         while let Some(event) = self.events.pop_front() {
-            let now = Now {
-                mono: Mono(self.now),
-                wall_ms: 1_700_000_000_000 + self.now,
-            };
+            let now = Now { mono: Mono(self.now), wall_ms: 1_700_000_000_000 + self.now };
             for action in self.core.on(event, now) {
                 self.perform(action);
             }
@@ -323,12 +297,8 @@ impl Job {
         let end = self.now + ms;
         loop {
             let beat = self.now + 1_000;
-            let next = self
-                .core
-                .next_deadline()
-                .map_or(end, |at| at.0.max(self.now))
-                .min(beat)
-                .min(end);
+            let next =
+                self.core.next_deadline().map_or(end, |at| at.0.max(self.now)).min(beat).min(end);
             self.now = next;
             if next == beat {
                 self.beat_all();
@@ -375,27 +345,16 @@ impl Job {
     }
 
     pub fn report(&mut self, member: Member, report: Up) {
-        if let Some(connection) = self
-            .processes
-            .get(&member)
-            .and_then(|process| process.connection)
+        if let Some(connection) = self.processes.get(&member).and_then(|process| process.connection)
         {
-            self.on(Event::Report {
-                connection,
-                report: Box::new(report),
-            });
+            self.on(Event::Report { connection, report: Box::new(report) });
         }
     }
 
     /// The member that fills a slot now.
     pub fn at(&self, slot: Slot) -> Member {
         let here = |member: &&Member| member.slot == slot;
-        *self
-            .processes
-            .keys()
-            .rev()
-            .find(here)
-            .unwrap_or_else(|| panic!("nobody is in {slot}"))
+        *self.processes.keys().rev().find(here).unwrap_or_else(|| panic!("nobody is in {slot}"))
     }
 
     pub fn pserver(&self, index: u32) -> Member {
@@ -412,30 +371,18 @@ impl Job {
 
     /// The process dies; the cluster tells at once, as it does locally.
     pub fn kill(&mut self, member: Member) {
-        if let Some(container) = self
-            .processes
-            .remove(&member)
-            .and_then(|process| process.container)
+        if let Some(container) =
+            self.processes.remove(&member).and_then(|process| process.container)
         {
-            self.on(Event::Exited {
-                container,
-                exit: Exit::Signal(9),
-                text: String::new(),
-            });
+            self.on(Event::Exited { container, exit: Exit::Signal(9), text: String::new() });
         }
     }
 
     pub fn exit(&mut self, member: Member, exit: Exit) {
-        if let Some(container) = self
-            .processes
-            .remove(&member)
-            .and_then(|process| process.container)
+        if let Some(container) =
+            self.processes.remove(&member).and_then(|process| process.container)
         {
-            self.on(Event::Exited {
-                container,
-                exit,
-                text: String::new(),
-            });
+            self.on(Event::Exited { container, exit, text: String::new() });
         }
     }
 
@@ -466,11 +413,7 @@ impl Job {
             container: process.container.clone(),
             pid: 1,
             host: "localhost".to_owned(),
-            endpoints: if member.slot.role == Role::Pserver {
-                vec![port(0)]
-            } else {
-                Vec::new()
-            },
+            endpoints: if member.slot.role == Role::Pserver { vec![port(0)] } else { Vec::new() },
             held: (member.slot.role == Role::Pserver && !fresh).then(|| process.held()),
             busy: (member.slot.role == Role::Trainer && !fresh).then(|| process.busy()),
         };
@@ -483,10 +426,7 @@ impl Job {
     }
 
     pub fn operate(&mut self, id: u64, operation: Operation) {
-        self.on(Event::Operation {
-            id: OperationId(id),
-            operation,
-        });
+        self.on(Event::Operation { id: OperationId(id), operation });
     }
 
     pub fn probed(&mut self, member: Member, outcome: Probe) {
@@ -495,22 +435,13 @@ impl Job {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Ask {
-                slot,
-                incarnation,
-                avoid,
-                prefer,
-                memory,
-            } => {
+            Action::Ask { slot, incarnation, avoid, prefer, memory } => {
                 if !avoid.is_empty() {
                     self.avoided.push(avoid);
                 }
                 self.preferred.insert(slot, prefer);
                 self.memory.extend(memory.map(|memory| (slot, memory)));
-                assert!(
-                    self.asks.insert((slot, incarnation)),
-                    "{slot} was asked for twice"
-                );
+                assert!(self.asks.insert((slot, incarnation)), "{slot} was asked for twice");
                 if self.auto.cluster {
                     self.grant(slot, incarnation);
                 }
@@ -522,21 +453,14 @@ impl Job {
             Action::Launch { container, member } => {
                 self.processes.insert(
                     member,
-                    Process {
-                        container: Some(container.clone()),
-                        ..Process::default()
-                    },
+                    Process { container: Some(container.clone()), ..Process::default() },
                 );
                 self.events.push_back(Event::Started { container });
                 if self.auto.register {
                     self.register(member);
                 }
             }
-            Action::Stop {
-                container,
-                member,
-                grace_ms: _,
-            } => {
+            Action::Stop { container, member, grace_ms: _ } => {
                 self.stopped.push(member);
                 if self.auto.exit {
                     self.processes.remove(&member);
@@ -547,11 +471,7 @@ impl Job {
                     });
                 }
             }
-            Action::Send {
-                connection,
-                member,
-                command,
-            } => {
+            Action::Send { connection, member, command } => {
                 let Some(member) = member else { return };
                 if let Command::Refused { .. } = *command {
                     self.refused.push(member);
@@ -579,10 +499,7 @@ impl Job {
                     self.store(id);
                 }
             }
-            Action::ProbePort {
-                member,
-                endpoint: _,
-            } => self.probes.push(member),
+            Action::ProbePort { member, endpoint: _ } => self.probes.push(member),
             Action::Notice(event) => self.notices.push(*event),
             Action::Answer { id, result } => {
                 self.answers.insert(id, result);
@@ -616,12 +533,8 @@ impl Job {
 
     /// The store does what the call says.
     pub fn store(&mut self, id: CallId) {
-        let (_, call) = self
-            .calls
-            .iter()
-            .find(|(call, _)| *call == id)
-            .expect("it was called")
-            .clone();
+        let (_, call) =
+            self.calls.iter().find(|(call, _)| *call == id).expect("it was called").clone();
         let outcome = match call {
             StoreCall::Stage { cut } => Stored::Staged(format!("file:///ck/.staging/{cut}")),
             StoreCall::Commit { manifest, .. } => {
@@ -636,8 +549,7 @@ impl Job {
             }
             StoreCall::Discard { .. } | StoreCall::Retain { .. } => Stored::Done,
             StoreCall::OlderBase { below, .. } => {
-                self.checkpoints
-                    .retain(|checkpoint| checkpoint.manifest.cut < below);
+                self.checkpoints.retain(|checkpoint| checkpoint.manifest.cut < below);
                 Stored::Base {
                     base: self.checkpoints.last().cloned().map(Box::new),
                     damaged: Vec::new(),
@@ -650,16 +562,9 @@ impl Job {
 
     /// Answers the last call of a kind by hand.
     pub fn answer_store(&mut self, outcome: Stored) {
-        let (call, _) = *self
-            .calls
-            .last()
-            .map(|(id, call)| (id, call))
-            .as_ref()
-            .expect("something was called");
-        self.on(Event::Stored {
-            call: *call,
-            outcome,
-        });
+        let (call, _) =
+            *self.calls.last().map(|(id, call)| (id, call)).as_ref().expect("something was called");
+        self.on(Event::Stored { call: *call, outcome });
     }
 
     fn obey(&mut self, member: Member, command: Command) {
@@ -669,13 +574,7 @@ impl Job {
         };
         let mut ups = Vec::new();
         match command {
-            Command::Hold {
-                epoch,
-                shards,
-                base: _,
-                phase,
-                step,
-            } => {
+            Command::Hold { epoch, shards, base: _, phase, step } => {
                 if process.epoch != epoch && auto.hold {
                     process.epoch = epoch;
                     process.shards = shards;
@@ -683,21 +582,13 @@ impl Job {
                     process.step = step;
                 }
                 if auto.hold {
-                    ups.push(Up::Holding {
-                        epoch,
-                        from_memory: 0,
-                        from_storage: 0,
-                        load_ms: 0,
-                    });
+                    ups.push(Up::Holding { epoch, from_memory: 0, from_storage: 0, load_ms: 0 });
                 }
             }
             Command::Begin { epoch, phase } if auto.begin && epoch == process.epoch => {
                 process.phase = Some(phase);
                 process.step = Step(0);
-                ups.push(Up::Begun {
-                    epoch,
-                    phase: phase.no,
-                });
+                ups.push(Up::Begun { epoch, phase: phase.no });
             }
             Command::Members { trainers } => process.members = trainers,
             Command::Cut { cut, epoch, at, .. } => {
@@ -737,20 +628,13 @@ impl Job {
                     bytes: 1,
                     md5: "0".repeat(32),
                 }];
-                ups.push(Up::Exported {
-                    checkpoint,
-                    dir: member.to_string(),
-                    files,
-                });
+                ups.push(Up::Exported { checkpoint, dir: member.to_string(), files });
             }
             _ => {}
         }
         let connection = process.connection;
         if let Some(connection) = connection {
-            let report = |up| Event::Report {
-                connection,
-                report: Box::new(up),
-            };
+            let report = |up| Event::Report { connection, report: Box::new(up) };
             self.events.extend(ups.into_iter().map(report));
         }
     }
@@ -758,12 +642,7 @@ impl Job {
     /// Every shard has its snapshot of the cut, at this step, and saves it.
     pub fn snap_all(&mut self, cut: CutId, step: u64) {
         for member in self.pservers() {
-            for up in snaps(
-                self.process(member),
-                cut,
-                self.process(member).epoch,
-                Step(step),
-            ) {
+            for up in snaps(self.process(member), cut, self.process(member).epoch, Step(step)) {
                 self.report(member, up);
             }
         }
@@ -778,19 +657,11 @@ impl Job {
     }
 
     pub fn pservers(&self) -> Vec<Member> {
-        self.processes
-            .keys()
-            .copied()
-            .filter(|member| member.slot.role == Role::Pserver)
-            .collect()
+        self.processes.keys().copied().filter(|member| member.slot.role == Role::Pserver).collect()
     }
 
     pub fn trainers(&self) -> Vec<Member> {
-        self.processes
-            .keys()
-            .copied()
-            .filter(|member| member.slot.role == Role::Trainer)
-            .collect()
+        self.processes.keys().copied().filter(|member| member.slot.role == Role::Trainer).collect()
     }
 
     /// BSP: the phase ends everywhere after so many steps.
@@ -800,15 +671,7 @@ impl Job {
             process.step = Step(step);
             let (epoch, phase) = (process.epoch, process.phase.expect("it serves one").no);
             for shard in process.shards.clone() {
-                self.report(
-                    member,
-                    Up::PhaseEnded {
-                        epoch,
-                        phase,
-                        shard,
-                        step: Step(step),
-                    },
-                );
+                self.report(member, Up::PhaseEnded { epoch, phase, shard, step: Step(step) });
             }
         }
     }
@@ -821,11 +684,8 @@ impl Job {
     /// The same with so many bad records in the task.
     pub fn finish_with(&mut self, member: Member, task: TaskId, bad_records: u64) {
         let process = self.processes.get_mut(&member).expect("it is there");
-        let at = process
-            .tasks
-            .iter()
-            .rposition(|grant| grant.task == task)
-            .expect("it holds the task");
+        let at =
+            process.tasks.iter().rposition(|grant| grant.task == task).expect("it holds the task");
         let grant = process.tasks.remove(at);
         let mut up = process.finished(grant);
         if let Up::TaskFinished { metrics, .. } = &mut up {
@@ -847,26 +707,18 @@ impl Job {
 
     /// The open cut's name, as the last `Cut` command says.
     pub fn cut(&self) -> CutId {
-        let cut = self
-            .sent
-            .iter()
-            .rev()
-            .find_map(|(_, command)| match command {
-                Command::Cut { cut, .. } => Some(*cut),
-                _ => None,
-            });
+        let cut = self.sent.iter().rev().find_map(|(_, command)| match command {
+            Command::Cut { cut, .. } => Some(*cut),
+            _ => None,
+        });
         cut.expect("a cut was ordered")
     }
 
     pub fn cut_at(&self) -> CutAt {
-        let at = self
-            .sent
-            .iter()
-            .rev()
-            .find_map(|(_, command)| match command {
-                Command::Cut { at, .. } => Some(at.clone()),
-                _ => None,
-            });
+        let at = self.sent.iter().rev().find_map(|(_, command)| match command {
+            Command::Cut { at, .. } => Some(at.clone()),
+            _ => None,
+        });
         at.expect("a cut was ordered")
     }
 
@@ -880,9 +732,7 @@ impl Job {
     }
 
     pub fn warned(&self, words: &str) -> bool {
-        self.notices
-            .iter()
-            .any(|notice| format!("{notice:?}").contains(words))
+        self.notices.iter().any(|notice| format!("{notice:?}").contains(words))
     }
 }
 
@@ -938,16 +788,7 @@ impl Process {
 }
 
 pub fn snaps(process: &Process, cut: CutId, epoch: Epoch, step: Step) -> Vec<Up> {
-    process
-        .shards
-        .iter()
-        .map(|shard| Up::Snapped {
-            cut,
-            epoch,
-            shard: *shard,
-            step,
-        })
-        .collect()
+    process.shards.iter().map(|shard| Up::Snapped { cut, epoch, shard: *shard, step }).collect()
 }
 
 pub fn saves(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Up> {
@@ -962,15 +803,7 @@ pub fn saves(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Up> {
             at_ms: 0,
         }
     };
-    process
-        .shards
-        .iter()
-        .map(|shard| Up::Saved {
-            cut,
-            epoch,
-            file: file(*shard),
-        })
-        .collect()
+    process.shards.iter().map(|shard| Up::Saved { cut, epoch, file: file(*shard) }).collect()
 }
 
 /// The lanes that a trainer runs.
@@ -981,9 +814,5 @@ pub fn lanes_of(job: &Job, trainer: Member) -> Vec<Lane> {
 
 /// A position at a step of a hand-out.
 pub fn position(grant: TaskGrant, step: u64) -> TaskPosition {
-    TaskPosition {
-        task: grant.task,
-        attempt: grant.attempt,
-        step: Step(step),
-    }
+    TaskPosition { task: grant.task, attempt: grant.attempt, step: Step(step) }
 }

@@ -21,9 +21,7 @@ fn reported(job: &mut Job, member: Member, exit: Exit) {
 }
 
 fn out_of_memory() -> Exit {
-    Exit::OutOfMemory {
-        error: "70 MB of 64 MB used".to_owned(),
-    }
+    Exit::OutOfMemory { error: "70 MB of 64 MB used".to_owned() }
 }
 
 fn by_port() -> Job {
@@ -42,10 +40,7 @@ fn a_pserver_out_of_memory_that_its_port_told_first_asks_for_more() {
     assert!(job.asks.contains(&small));
     assert!(job.memory.is_empty(), "the cause is not known yet");
     reported(&mut job, first, out_of_memory());
-    assert!(
-        !job.asks.contains(&small),
-        "the ask for the same memory is withdrawn"
-    );
+    assert!(!job.asks.contains(&small), "the ask for the same memory is withdrawn");
     assert_eq!(job.memory, [(Slot::pserver(0), Bytes::mib(96))]);
     assert!(job.warned("70 MB of 64 MB used"));
     assert!(job.outcome.is_none());
@@ -82,11 +77,7 @@ fn a_replacement_of_the_old_size_does_not_use_up_a_retry() {
         job.outcome.clone()
     });
     let outcome = outcome.expect("96 MiB are not enough either");
-    assert!(
-        outcome.message.contains("pservers.memory"),
-        "{}",
-        outcome.message
-    );
+    assert!(outcome.message.contains("pservers.memory"), "{}", outcome.message);
 }
 
 #[test]
@@ -126,11 +117,7 @@ fn a_kill_loop_on_a_node_that_reports_nothing_ends_the_job_too() {
     }
     job.pass(60_000);
     let outcome = job.outcome.clone().expect("the job gets nowhere");
-    assert!(
-        outcome.message.contains("its port refused connections"),
-        "{}",
-        outcome.message
-    );
+    assert!(outcome.message.contains("its port refused connections"), "{}", outcome.message);
 }
 
 #[test]

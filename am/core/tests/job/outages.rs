@@ -15,10 +15,8 @@ fn job(trainers: u32) -> Job {
 
 /// Time goes by; all beat each second, and these trainers name a pserver that they cannot reach.
 fn hold(job: &mut Job, seconds: u64, trainers: &[u32], pserver: Slot) {
-    let targets: Vec<(Member, Member)> = trainers
-        .iter()
-        .map(|index| (job.trainer(*index), job.at(pserver)))
-        .collect();
+    let targets: Vec<(Member, Member)> =
+        trainers.iter().map(|index| (job.trainer(*index), job.at(pserver))).collect();
     for _ in 0..seconds {
         job.now += 1_000;
         for member in job.processes.keys().copied().collect::<Vec<_>>() {
@@ -47,12 +45,7 @@ fn an_outage_is_told_after_seconds_with_both_ends_and_once() {
     assert_eq!(job.core.view().message, "");
     hold(&mut job, 20, &[1], Slot::pserver(0));
     assert_eq!(warnings(&job).len(), 1);
-    for words in [
-        "trainer-1 on localhost",
-        "pserver-0 on localhost",
-        "data port",
-        "firewall",
-    ] {
+    for words in ["trainer-1 on localhost", "pserver-0 on localhost", "data port", "firewall"] {
         assert!(warnings(&job)[0].contains(words), "{:?}", warnings(&job));
         assert!(words == "firewall" || job.core.view().message.contains(words));
     }
@@ -84,12 +77,7 @@ fn a_pserver_that_most_trainers_cannot_reach_is_replaced() {
     assert_eq!(job.trainers(), trainers, "they are not at fault");
     let view = job.core.view();
     assert_eq!(view.state, JobState::Running);
-    assert!(
-        view.recoveries[0]
-            .cause
-            .contains("cannot reach the data port"),
-        "{view:?}"
-    );
+    assert!(view.recoveries[0].cause.contains("cannot reach the data port"), "{view:?}");
     hold(&mut job, 120, &[], Slot::pserver(0));
     assert_eq!(job.core.view().recoveries.len(), 1);
 }
@@ -154,9 +142,7 @@ fn a_path_that_stays_cut_ends_the_job_in_the_end() {
     }
     let outcome = job.outcome.clone().expect("the job gets nowhere");
     assert!(
-        outcome
-            .message
-            .contains("cannot reach the data port of pserver-0"),
+        outcome.message.contains("cannot reach the data port of pserver-0"),
         "{}",
         outcome.message
     );

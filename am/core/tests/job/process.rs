@@ -54,13 +54,7 @@ impl Process {
     /// What a trainer says when it registers again.
     pub fn busy(&self) -> Option<Busy> {
         let (epoch, phase, cut) = (self.epoch, self.phase?.no, self.cut);
-        Some(Busy {
-            epoch,
-            phase,
-            cut,
-            tasks: self.positions(),
-            lanes: self.lanes.clone(),
-        })
+        Some(Busy { epoch, phase, cut, tasks: self.positions(), lanes: self.lanes.clone() })
     }
 
     fn positions(&self) -> Vec<TaskPosition> {
@@ -83,21 +77,13 @@ impl World {
         let Some(process) = self.processes.get_mut(&member) else {
             return;
         };
-        let queue = process
-            .connection
-            .and_then(|connection| self.down.get_mut(&connection));
+        let queue = process.connection.and_then(|connection| self.down.get_mut(&connection));
         let Some(queue) = queue.filter(|queue| !queue.is_empty()) else {
             return;
         };
         let mut answers = Vec::new();
         match queue.remove(0) {
-            Command::Hold {
-                epoch,
-                shards,
-                base,
-                phase,
-                step,
-            } => {
+            Command::Hold { epoch, shards, base, phase, step } => {
                 if epoch > process.epoch {
                     let content = base
                         .and_then(|base| self.snapshots.get(&base.cut)?.values().next().cloned());
@@ -115,17 +101,9 @@ impl World {
                     process.ended = false;
                     process.armed = None;
                 }
-                answers.push(Up::Holding {
-                    epoch,
-                    from_memory: 0,
-                    from_storage: 0,
-                    load_ms: 0,
-                });
+                answers.push(Up::Holding { epoch, from_memory: 0, from_storage: 0, load_ms: 0 });
             }
-            Command::Begin { epoch, phase } => answers.push(Up::Begun {
-                epoch,
-                phase: phase.no,
-            }),
+            Command::Begin { epoch, phase } => answers.push(Up::Begun { epoch, phase: phase.no }),
             Command::Members { trainers } => process.members = trainers.into_iter().collect(),
             Command::Cut { cut, epoch, at, .. } if epoch == process.epoch => {
                 if process.cut < cut {
@@ -156,11 +134,7 @@ impl World {
             Command::Barrier { cut, epoch } if epoch == process.epoch => {
                 process.cut = cut;
                 self.barriers.insert((cut, member));
-                answers.push(Up::AtBarrier {
-                    cut,
-                    epoch,
-                    tasks: process.positions(),
-                });
+                answers.push(Up::AtBarrier { cut, epoch, tasks: process.positions() });
             }
             Command::Export { checkpoint, .. } => {
                 answers.push(Up::Exported {
@@ -198,10 +172,8 @@ impl World {
             .filter(|(member, _)| member.slot.role == Role::Pserver)
             .filter(of)
             .collect();
-        let shards: BTreeSet<ShardId> = holders
-            .iter()
-            .flat_map(|(_, process)| process.shards.iter().copied())
-            .collect();
+        let shards: BTreeSet<ShardId> =
+            holders.iter().flat_map(|(_, process)| process.shards.iter().copied()).collect();
         (shards.len() == SHARDS as usize)
             .then(|| holders.iter().map(|(member, _)| **member).collect())
     }
@@ -266,10 +238,7 @@ impl World {
         if !holders.contains(&member) || ended {
             return;
         }
-        let lowest = holders
-            .iter()
-            .map(|holder| self.processes[holder].step)
-            .min();
+        let lowest = holders.iter().map(|holder| self.processes[holder].step).min();
         let runs = |lane: Lane| {
             self.processes.iter().any(|(trainer, process)| {
                 process.epoch == epoch
@@ -288,12 +257,7 @@ impl World {
             for shard in shards {
                 self.say(
                     member,
-                    Up::PhaseEnded {
-                        epoch,
-                        phase: phase.no,
-                        shard,
-                        step: Step(LENGTH),
-                    },
+                    Up::PhaseEnded { epoch, phase: phase.no, shard, step: Step(LENGTH) },
                 );
             }
         }
@@ -320,13 +284,8 @@ impl World {
         if !taken && !missed {
             return;
         }
-        let (shards, content) = (
-            process.shards.clone(),
-            Content {
-                step,
-                done: process.done.clone(),
-            },
-        );
+        let (shards, content) =
+            (process.shards.clone(), Content { step, done: process.done.clone() });
         if let Some(process) = self.processes.get_mut(&member) {
             process.armed = None;
         }
@@ -344,29 +303,11 @@ impl World {
                 );
                 continue;
             }
-            self.snapshots
-                .entry(cut)
-                .or_default()
-                .insert(shard, content.clone());
+            self.snapshots.entry(cut).or_default().insert(shard, content.clone());
             let uuid = Uuid::from_u128(u128::from(shard.0) + (u128::from(cut.number) << 32));
             let name = ShardFile::name(shard, uuid);
-            let file = ShardFile {
-                shard,
-                uuid,
-                file: name,
-                md5: Md5([0; 16]),
-                bytes: 1,
-                at_ms: 0,
-            };
-            self.say(
-                member,
-                Up::Snapped {
-                    cut,
-                    epoch,
-                    shard,
-                    step: Step(step),
-                },
-            );
+            let file = ShardFile { shard, uuid, file: name, md5: Md5([0; 16]), bytes: 1, at_ms: 0 };
+            self.say(member, Up::Snapped { cut, epoch, shard, step: Step(step) });
             self.say(member, Up::Saved { cut, epoch, file });
         }
     }

@@ -33,11 +33,7 @@ fn deed() -> impl Strategy<Value = Deed> {
 fn live_through(consistency: Consistency, deeds: &[Deed]) {
     // Every other one begins in the middle: most faults of the others hit the start.
     let fresh = deeds.len().is_multiple_of(4);
-    let mut world = if fresh {
-        World::new(consistency)
-    } else {
-        World::started(consistency)
-    };
+    let mut world = if fresh { World::new(consistency) } else { World::started(consistency) };
     for deed in deeds {
         world.step(deed);
     }

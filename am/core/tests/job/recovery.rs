@@ -9,19 +9,14 @@ use heddle_protocol::view::{Event as Notice, JobState};
 use crate::harness::{Job, lanes_of, position, spec};
 
 fn epoch(count: u32) -> Epoch {
-    Epoch {
-        generation: Generation(1),
-        count,
-    }
+    Epoch { generation: Generation(1), count }
 }
 
 fn holds(job: &Job, from: usize) -> Vec<Epoch> {
-    let epochs = job.sent[from..]
-        .iter()
-        .filter_map(|(_, command)| match command {
-            Command::Hold { epoch, .. } => Some(*epoch),
-            _ => None,
-        });
+    let epochs = job.sent[from..].iter().filter_map(|(_, command)| match command {
+        Command::Hold { epoch, .. } => Some(*epoch),
+        _ => None,
+    });
     epochs.collect()
 }
 
@@ -45,24 +40,11 @@ fn a_lost_pserver_brings_everybody_back_to_the_last_checkpoint() {
     let (survivors, base) = (job.pserver(1), job.checkpoints[1].manifest.cut);
     let (from, trainers) = (job.sent.len(), job.trainers());
     job.kill(job.pserver(0));
-    assert_eq!(
-        holds(&job, from),
-        [epoch(1), epoch(1)],
-        "the survivor and the replacement"
-    );
+    assert_eq!(holds(&job, from), [epoch(1), epoch(1)], "the survivor and the replacement");
     assert_eq!(job.pserver(1), survivors, "nobody else restarts");
     assert_eq!(job.trainers(), trainers);
-    let Some((
-        _,
-        Command::Hold {
-            base: Some(told),
-            phase,
-            step,
-            ..
-        },
-    )) = job.sent[from..]
-        .iter()
-        .find(|(_, command)| matches!(command, Command::Hold { .. }))
+    let Some((_, Command::Hold { base: Some(told), phase, step, .. })) =
+        job.sent[from..].iter().find(|(_, command)| matches!(command, Command::Hold { .. }))
     else {
         panic!("nobody was told to return")
     };
@@ -75,10 +57,7 @@ fn a_lost_pserver_brings_everybody_back_to_the_last_checkpoint() {
     let view = job.core.view();
     assert_eq!(view.state, JobState::Running);
     let recovery = &view.recoveries[0];
-    assert_eq!(
-        (recovery.epoch_before, recovery.epoch_after),
-        (epoch(0), epoch(1))
-    );
+    assert_eq!((recovery.epoch_before, recovery.epoch_after), (epoch(0), epoch(1)));
     assert_eq!(
         (recovery.base, recovery.base_step, recovery.step),
         (Some(base), Some(Step(5)), Step(9))
@@ -103,28 +82,13 @@ fn trainers_hear_of_the_epoch_only_when_all_shards_are_held() {
     let from = job.sent.len();
     job.kill(job.pserver(0));
     let worked = |job: &Job| {
-        job.sent[from..]
-            .iter()
-            .any(|(_, command)| matches!(command, Command::Work { .. }))
+        job.sent[from..].iter().any(|(_, command)| matches!(command, Command::Work { .. }))
     };
     let (p0, p1) = (job.pserver(0), job.pserver(1));
-    let holding = Up::Holding {
-        epoch: epoch(1),
-        from_memory: 0,
-        from_storage: 2,
-        load_ms: 1,
-    };
+    let holding = Up::Holding { epoch: epoch(1), from_memory: 0, from_storage: 2, load_ms: 1 };
     job.report(p1, holding.clone());
     assert!(!worked(&job));
-    job.report(
-        p0,
-        Up::Holding {
-            epoch: epoch(0),
-            from_memory: 0,
-            from_storage: 2,
-            load_ms: 1,
-        },
-    );
+    job.report(p0, Up::Holding { epoch: epoch(0), from_memory: 0, from_storage: 2, load_ms: 1 });
     assert!(!worked(&job), "an answer for another epoch is none");
     job.report(p0, holding);
     assert!(worked(&job));
@@ -138,16 +102,8 @@ fn nobody_hears_of_an_epoch_before_its_record_is_durable() {
     job.kill(job.pserver(0));
     assert!(matches!(job.records.last(), Some(Record::Restore { epoch: e, .. }) if *e == epoch(1)));
     job.pass(30_000);
-    assert_eq!(
-        holds(&job, from),
-        [],
-        "the record hangs, so the command waits"
-    );
-    assert_eq!(
-        job.pserver(0).incarnation,
-        Incarnation(2),
-        "containers may start meanwhile"
-    );
+    assert_eq!(holds(&job, from), [], "the record hangs, so the command waits");
+    assert_eq!(job.pserver(0).incarnation, Incarnation(2), "containers may start meanwhile");
     job.all_durable();
     assert_eq!(holds(&job, from), [epoch(1), epoch(1)]);
 }
@@ -185,17 +141,13 @@ fn without_any_checkpoint_it_returns_to_initial_values() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.auto.store = false;
     job.start();
-    job.answer_store(Stored::NotDone {
-        error: "no space left".to_owned(),
-    });
+    job.answer_store(Stored::NotDone { error: "no space left".to_owned() });
     let from = job.sent.len();
     job.kill(job.pserver(0));
-    let base = job.sent[from..]
-        .iter()
-        .find_map(|(_, command)| match command {
-            Command::Hold { base, step, .. } => Some((base.clone(), *step)),
-            _ => None,
-        });
+    let base = job.sent[from..].iter().find_map(|(_, command)| match command {
+        Command::Hold { base, step, .. } => Some((base.clone(), *step)),
+        _ => None,
+    });
     assert_eq!(base, Some((None, Step(0))));
 }
 
@@ -206,24 +158,12 @@ fn reports_of_the_epoch_before_a_rollback_are_ignored() {
     let (process, grant) = (job.process(t0).clone(), job.process(t0).tasks[0]);
     let late = process.finished(grant);
     job.kill(job.pserver(0));
-    let now_held = job
-        .process(t0)
-        .tasks
-        .iter()
-        .find(|held| held.task == grant.task)
-        .copied();
+    let now_held = job.process(t0).tasks.iter().find(|held| held.task == grant.task).copied();
     job.report(t0, late);
     let view = job.core.view();
-    assert_eq!(
-        view.tasks_done, 0,
-        "finished in epoch 0, which is forgotten: {now_held:?}"
-    );
+    assert_eq!(view.tasks_done, 0, "finished in epoch 0, which is forgotten: {now_held:?}");
     job.finish_all();
-    assert_eq!(
-        job.outcome.as_ref().unwrap().state,
-        JobState::Finished,
-        "so it is done again"
-    );
+    assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Finished, "so it is done again");
 }
 
 #[test]
@@ -236,29 +176,18 @@ fn a_phase_end_of_the_epoch_before_is_ignored() {
     for shard in shards {
         job.report(
             p1,
-            Up::PhaseEnded {
-                epoch: epoch(0),
-                phase: job.core.view().phase,
-                shard,
-                step: Step(3),
-            },
+            Up::PhaseEnded { epoch: epoch(0), phase: job.core.view().phase, shard, step: Step(3) },
         );
     }
     let p0 = job.pserver(0);
     for shard in job.process(p0).shards.clone() {
         job.report(
             p0,
-            Up::PhaseEnded {
-                epoch: epoch(1),
-                phase: job.core.view().phase,
-                shard,
-                step: Step(3),
-            },
+            Up::PhaseEnded { epoch: epoch(1), phase: job.core.view().phase, shard, step: Step(3) },
         );
     }
-    let ordered = job.sent[from..]
-        .iter()
-        .any(|(_, command)| matches!(command, Command::Cut { .. }));
+    let ordered =
+        job.sent[from..].iter().any(|(_, command)| matches!(command, Command::Cut { .. }));
     assert!(!ordered, "the phase is not over, so no final cut is due");
 }
 
@@ -285,10 +214,7 @@ fn what_was_finished_after_the_checkpoint_is_todo_again_and_what_was_before_is_n
         })
         .flatten()
         .collect();
-    assert!(
-        handed.contains(&after) && !handed.contains(&before),
-        "{handed:?}"
-    );
+    assert!(handed.contains(&after) && !handed.contains(&before), "{handed:?}");
     assert_eq!(job.core.view().tasks_done, 1);
 }
 
@@ -310,10 +236,7 @@ fn bad_records_before_the_checkpoint_count_after_a_rollback() {
     assert_eq!(job.core.view().bad_records, 3);
     job.kill(job.pserver(1));
     assert!(job.outcome.is_none(), "three are allowed");
-    assert!(
-        job.process(t0).tasks.iter().any(|held| held.task == after),
-        "done again"
-    );
+    assert!(job.process(t0).tasks.iter().any(|held| held.task == after), "done again");
     job.finish_with(t0, after, 1);
     assert!(job.outcome.is_none(), "the same record is counted once");
     let next = first(&job);
@@ -333,11 +256,7 @@ fn survivors_take_the_shards_of_one_that_is_not_replaced_in_time() {
     job.pass(30_000);
     let p1 = job.pserver(1);
     assert_eq!(job.process(p1).shards.len(), 4);
-    assert_eq!(
-        job.core.view().epoch,
-        epoch(2),
-        "another map is another epoch"
-    );
+    assert_eq!(job.core.view().epoch, epoch(2), "another map is another epoch");
     assert_eq!(job.core.view().state, JobState::Running);
     job.auto.snap = false;
     job.grant(Slot::pserver(0), Incarnation(2));
@@ -345,11 +264,7 @@ fn survivors_take_the_shards_of_one_that_is_not_replaced_in_time() {
     let late = job.pserver(0);
     assert_eq!(job.process(late).shards, [], "its shards are elsewhere");
     job.kill(late);
-    assert_eq!(
-        job.core.view().epoch,
-        epoch(2),
-        "losing one without shards is no rollback"
-    );
+    assert_eq!(job.core.view().epoch, epoch(2), "losing one without shards is no rollback");
     job.auto.snap = true;
     job.end_phase(4);
     assert!(job.outcome.is_some());
@@ -359,20 +274,13 @@ fn survivors_take_the_shards_of_one_that_is_not_replaced_in_time() {
 fn a_damaged_checkpoint_leads_to_the_one_before_it_loudly() {
     let mut job = bsp_beyond_a_checkpoint();
     job.auto.hold = false;
-    let (older, damaged) = (
-        job.checkpoints[0].manifest.cut,
-        job.checkpoints[1].manifest.cut,
-    );
+    let (older, damaged) = (job.checkpoints[0].manifest.cut, job.checkpoints[1].manifest.cut);
     job.kill(job.pserver(0));
     let p0 = job.pserver(0);
     job.auto.hold = true;
     job.report(
         p0,
-        Up::HoldFailed {
-            epoch: epoch(1),
-            corrupt: true,
-            error: "md5 of shard-0".to_owned(),
-        },
+        Up::HoldFailed { epoch: epoch(1), corrupt: true, error: "md5 of shard-0".to_owned() },
     );
     assert!(
         job.calls.iter().any(
@@ -390,24 +298,16 @@ fn a_damaged_checkpoint_leads_to_the_one_before_it_loudly() {
 
 #[test]
 fn a_damaged_checkpoint_ends_the_job_if_the_spec_says_so_or_nothing_older_is_whole() {
-    for (on_corrupt, words) in [
-        (OnCorrupt::Fail, "damaged"),
-        (OnCorrupt::Previous, "no older checkpoint"),
-    ] {
+    for (on_corrupt, words) in
+        [(OnCorrupt::Fail, "damaged"), (OnCorrupt::Previous, "no older checkpoint")]
+    {
         let mut strict = spec(Consistency::Bsp);
         strict.checkpoint.on_corrupt = on_corrupt;
         let mut job = Job::started(strict, 4, 0);
         job.auto.hold = false;
         job.kill(job.pserver(0));
         let p0 = job.pserver(0);
-        job.report(
-            p0,
-            Up::HoldFailed {
-                epoch: epoch(1),
-                corrupt: true,
-                error: "md5".to_owned(),
-            },
-        );
+        job.report(p0, Up::HoldFailed { epoch: epoch(1), corrupt: true, error: "md5".to_owned() });
         let outcome = job.outcome.clone().unwrap();
         assert_eq!(outcome.exit_code, 8);
         assert!(outcome.message.contains(words), "{}", outcome.message);
@@ -438,20 +338,11 @@ fn an_unreadable_checkpoint_is_tried_again_and_never_replaced_by_an_older_one() 
     }
     assert_eq!(job.outcome.as_ref().unwrap().exit_code, 6);
     for record in &job.records {
-        if let Record::Restore {
-            base: Some(cut),
-            epoch: e,
-            ..
-        } = record
-        {
+        if let Record::Restore { base: Some(cut), epoch: e, .. } = record {
             assert!(*e == epoch(0) || *cut == base, "{record:?}");
         }
     }
-    assert!(
-        job.calls
-            .iter()
-            .all(|(_, call)| !matches!(call, StoreCall::OlderBase { .. }))
-    );
+    assert!(job.calls.iter().all(|(_, call)| !matches!(call, StoreCall::OlderBase { .. })));
 }
 
 #[test]
@@ -465,20 +356,12 @@ fn a_rollback_waits_for_the_commit_that_decides_where_it_goes() {
     let from = job.sent.len();
     job.kill(job.pserver(0));
     assert_eq!(holds(&job, from), []);
-    let (commit, _) = *job
-        .calls
-        .iter()
-        .map(|(id, call)| (*id, call))
-        .collect::<Vec<_>>()
-        .last()
-        .unwrap();
+    let (commit, _) =
+        *job.calls.iter().map(|(id, call)| (*id, call)).collect::<Vec<_>>().last().unwrap();
     job.store(commit);
     job.on(Event::Timer);
-    let Some(Record::Restore { base, .. }) = job
-        .records
-        .iter()
-        .rev()
-        .find(|record| matches!(record, Record::Restore { .. }))
+    let Some(Record::Restore { base, .. }) =
+        job.records.iter().rev().find(|record| matches!(record, Record::Restore { .. }))
     else {
         panic!("no rollback")
     };
@@ -499,13 +382,7 @@ fn both_pservers_and_a_trainer_at_once_are_one_recovery_each_and_the_job_ends_we
     );
     job.end_phase(12);
     assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Finished);
-    assert!(
-        job.core
-            .view()
-            .recoveries
-            .iter()
-            .all(|recovery| recovery.done)
-    );
+    assert!(job.core.view().recoveries.iter().all(|recovery| recovery.done));
 }
 
 #[test]
@@ -535,20 +412,13 @@ fn a_lost_trainers_lanes_go_to_the_others_and_half_of_them_come_back_to_its_repl
     let fence = job.sent[from..].iter().position(
         |(_, command)| matches!(command, Command::Members { trainers } if *trainers == [t1]),
     );
-    let handed = job.sent[from..]
-        .iter()
-        .position(|(_, command)| matches!(command, Command::Lanes { .. }));
+    let handed =
+        job.sent[from..].iter().position(|(_, command)| matches!(command, Command::Lanes { .. }));
     assert!(fence < handed, "fenced first");
     assert_eq!(job.core.view().epoch, epoch(0), "no rollback");
     let replacement = job.trainer(0);
     job.registers(replacement);
-    assert_eq!(
-        (
-            job.process(replacement).lanes.len(),
-            job.process(t1).lanes.len()
-        ),
-        (1, 1)
-    );
+    assert_eq!((job.process(replacement).lanes.len(), job.process(t1).lanes.len()), (1, 1));
     job.report(replacement, Up::Stepping { epoch: epoch(0) });
     let recovery = &job.core.view().recoveries[0];
     assert!(recovery.done && recovery.restart_ms.is_some());
@@ -571,21 +441,11 @@ fn an_asp_trainers_tasks_go_on_at_the_step_that_all_shards_acknowledged() {
         },
     );
     job.kill(t0);
-    while job
-        .process(t1)
-        .tasks
-        .iter()
-        .all(|held| held.task != grant.task)
-    {
+    while job.process(t1).tasks.iter().all(|held| held.task != grant.task) {
         let task = job.process(t1).tasks[0].task;
         job.finish(t1, task);
     }
-    let handed = job
-        .process(t1)
-        .tasks
-        .iter()
-        .find(|held| held.task == grant.task)
-        .unwrap();
+    let handed = job.process(t1).tasks.iter().find(|held| held.task == grant.task).unwrap();
     assert_eq!(handed.start, Step(50));
 }
 
@@ -597,10 +457,7 @@ fn a_trainer_that_comes_back_gets_its_work_again_and_what_it_lacks_is_done_by_so
     job.disconnect(t0);
     job.registers(t0);
     assert!(
-        job.process(t0)
-            .tasks
-            .iter()
-            .all(|grant| grant.task != lost.task),
+        job.process(t0).tasks.iter().all(|grant| grant.task != lost.task),
         "its report may be on the way"
     );
     job.beat(t0, |_| {});
@@ -614,25 +471,17 @@ fn a_journal_that_fails_ends_the_job_before_anybody_hears_more() {
     job.auto.journal = false;
     job.kill(job.pserver(0));
     let from = job.sent.len();
-    job.on(Event::JournalFailed {
-        error: "disk full".to_owned(),
-        fenced: false,
-        exit_code: 5,
-    });
+    job.on(Event::JournalFailed { error: "disk full".to_owned(), fenced: false, exit_code: 5 });
     assert_eq!(job.outcome.as_ref().unwrap().exit_code, 5);
     assert_eq!(job.sent.len(), from);
-    job.on(Event::RecordDurable {
-        record: RecordId(99),
-    });
+    job.on(Event::RecordDurable { record: RecordId(99) });
     assert_eq!(job.sent.len(), from);
 }
 
 /// Cuts that were begun since call `from`.
 fn staged(job: &Job, from: usize) -> usize {
     let calls = job.calls[from..].iter();
-    calls
-        .filter(|(_, call)| matches!(call, StoreCall::Stage { .. }))
-        .count()
+    calls.filter(|(_, call)| matches!(call, StoreCall::Stage { .. })).count()
 }
 
 #[test]
@@ -690,8 +539,5 @@ fn kills_do_not_blame_the_task_that_was_under_way() {
         assert!(job.outcome.is_none(), "{:?}", job.outcome);
     }
     job.finish_all();
-    assert_eq!(
-        job.outcome.as_ref().map(|outcome| outcome.state),
-        Some(JobState::Finished)
-    );
+    assert_eq!(job.outcome.as_ref().map(|outcome| outcome.state), Some(JobState::Finished));
 }

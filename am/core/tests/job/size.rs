@@ -43,9 +43,7 @@ fn lanes_carry_the_steps_of_their_own_tasks_only() {
     job.registers(t1);
     let told = job.told(t1, from);
     let steps = told.iter().find_map(|command| match command {
-        Command::Lanes {
-            lanes, task_steps, ..
-        } => {
+        Command::Lanes { lanes, task_steps, .. } => {
             let lanes: Vec<Lane> = lanes.iter().map(|grant| grant.lane).collect();
             Some((lanes, task_steps.clone()))
         }
@@ -53,9 +51,8 @@ fn lanes_carry_the_steps_of_their_own_tasks_only() {
     });
     let (lanes, steps) = steps.unwrap();
     assert_eq!(lanes, [Lane(1)]);
-    let own: Vec<(TaskId, u64)> = (0..5)
-        .map(|n| (TaskId(2 * n + 1), u64::from(2 * n + 101)))
-        .collect();
+    let own: Vec<(TaskId, u64)> =
+        (0..5).map(|n| (TaskId(2 * n + 1), u64::from(2 * n + 101))).collect();
     assert_eq!(steps.into_iter().collect::<Vec<_>>(), own);
 }
 

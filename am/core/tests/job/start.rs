@@ -17,10 +17,7 @@ fn job() -> Job {
 #[test]
 fn a_checkpoint_that_was_found_damaged_is_reported_at_the_start() {
     let mut job = job();
-    let cut = CutId {
-        generation: Generation(1),
-        number: 5,
-    };
+    let cut = CutId { generation: Generation(1), number: 5 };
     let damaged = DamagedCheckpoint {
         cut,
         dir: "/ckpt/damaged/g1-c5-0".to_owned(),
@@ -62,11 +59,7 @@ fn every_slot_asks_once_however_often_the_core_is_woken() {
     job.auto.cluster = false;
     job.start();
     job.pass_silently(60_000);
-    assert_eq!(
-        job.asks.len(),
-        4,
-        "a second ask for one of them would have panicked"
-    );
+    assert_eq!(job.asks.len(), 4, "a second ask for one of them would have panicked");
 }
 
 #[test]
@@ -74,13 +67,7 @@ fn more_containers_than_asked_for_are_given_back() {
     let mut job = Job::bsp();
     job.on(allocated("extra", Slot::pserver(0), 1));
     job.on(allocated("nobody's", Slot::trainer(77), 1));
-    assert_eq!(
-        job.released,
-        [
-            ContainerId("extra".to_owned()),
-            ContainerId("nobody's".to_owned())
-        ]
-    );
+    assert_eq!(job.released, [ContainerId("extra".to_owned()), ContainerId("nobody's".to_owned())]);
     assert_eq!(job.processes.len(), 4);
 }
 
@@ -104,10 +91,7 @@ fn a_grant_for_an_ask_that_was_withdrawn_is_given_back() {
     job.auto.cluster = false;
     job.start();
     job.operate(1, Operation::Scale { trainers: 1 });
-    assert!(
-        !job.asks.contains(&(Slot::trainer(1), Incarnation(1))),
-        "the ask is withdrawn"
-    );
+    assert!(!job.asks.contains(&(Slot::trainer(1), Incarnation(1))), "the ask is withdrawn");
     job.on(allocated("late", Slot::trainer(1), 1));
     assert_eq!(job.released, [ContainerId("late".to_owned())]);
 }
@@ -121,11 +105,7 @@ fn the_end_of_a_container_told_twice_is_one_failure_and_one_replacement() {
     let again = job.trainer(0);
     assert_eq!(again.incarnation, Incarnation(2));
     job.now += 3_600_000 / 2;
-    job.on(Event::Exited {
-        container,
-        exit: Exit::Code(1),
-        text: String::new(),
-    });
+    job.on(Event::Exited { container, exit: Exit::Code(1), text: String::new() });
     assert_eq!(job.trainer(0), again, "nothing was replaced a second time");
     job.on(Event::Exited {
         container: ContainerId("never seen".to_owned()),
@@ -166,10 +146,7 @@ fn one_that_registers_after_its_time_is_refused_and_the_replacement_holds_the_sl
     job.registers(late);
     assert!(job.refused.contains(&late));
     job.registers(replacement);
-    assert!(
-        !job.refused.contains(&replacement),
-        "one live holder per slot"
-    );
+    assert!(!job.refused.contains(&replacement), "one live holder per slot");
 }
 
 #[test]
@@ -187,14 +164,8 @@ fn a_superseded_incarnation_is_refused_for_ever() {
 fn somebody_whom_nobody_asked_for_is_refused() {
     let mut job = Job::bsp();
     for member in [
-        Member {
-            slot: Slot::trainer(0),
-            incarnation: Incarnation(99),
-        },
-        Member {
-            slot: Slot::trainer(9),
-            incarnation: Incarnation(1),
-        },
+        Member { slot: Slot::trainer(0), incarnation: Incarnation(99) },
+        Member { slot: Slot::trainer(9), incarnation: Incarnation(1) },
     ] {
         job.registers(member);
         assert!(job.refused.contains(&member));
@@ -216,10 +187,7 @@ fn a_crash_loop_is_paced_and_ends_the_job_with_the_last_error() {
         assert!(job.now > before);
     }
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!(
-        (outcome.state, outcome.exit_code, deaths),
-        (JobState::Failed, 1, 4)
-    );
+    assert_eq!((outcome.state, outcome.exit_code, deaths), (JobState::Failed, 1, 4));
     assert!(
         outcome.message.contains("pserver-0") && outcome.message.contains("77"),
         "{}",
@@ -261,11 +229,7 @@ fn too_few_containers_in_time_end_the_job_and_say_how_many_came() {
     job.pass(1_800_000);
     let outcome = job.outcome.clone().unwrap();
     assert_eq!(outcome.exit_code, 4);
-    assert!(
-        outcome.message.contains("1 of 2 pservers"),
-        "{}",
-        outcome.message
-    );
+    assert!(outcome.message.contains("1 of 2 pservers"), "{}", outcome.message);
     assert!(job.asks.is_empty(), "what is outstanding is withdrawn");
     assert!(job.processes.is_empty(), "what came is given back");
 }
@@ -286,11 +250,7 @@ fn training_starts_with_the_least_number_of_trainers_and_later_ones_join() {
         job.on(Event::Timer);
     }
     assert_eq!(job.core.view().state, JobState::Running);
-    assert_eq!(
-        job.process(job.trainer(0)).lanes.len(),
-        2,
-        "it runs all lanes"
-    );
+    assert_eq!(job.process(job.trainer(0)).lanes.len(), 2, "it runs all lanes");
     assert!(job.asks.contains(&(Slot::trainer(1), Incarnation(1))));
     job.grant(Slot::trainer(1), Incarnation(1));
     job.on(Event::Timer);
@@ -307,10 +267,7 @@ fn a_refused_port_is_a_death_in_the_same_moment() {
     assert_eq!(job.probes, [pserver], "its port is tried at once");
     job.probed(pserver, Probe::Refused);
     assert_eq!(job.pserver(0).incarnation, Incarnation(2));
-    assert!(
-        job.stopped.contains(&pserver),
-        "the cluster may not have noticed"
-    );
+    assert!(job.stopped.contains(&pserver), "the cluster may not have noticed");
 }
 
 #[test]
@@ -340,13 +297,7 @@ fn silence_is_suspected_then_fatal() {
     let connection = job.processes.get_mut(&silent).unwrap().connection.take();
     assert!(connection.is_some());
     job.pass(25_000);
-    let slot = job
-        .core
-        .view()
-        .slots
-        .into_iter()
-        .find(|view| view.slot == silent.slot)
-        .unwrap();
+    let slot = job.core.view().slots.into_iter().find(|view| view.slot == silent.slot).unwrap();
     assert_eq!(slot.state, SlotState::Suspect);
     job.pass(40_000);
     assert_eq!(job.trainer(0).incarnation, Incarnation(2));
@@ -366,13 +317,7 @@ fn a_driver_that_stood_still_declares_nobody_dead() {
 fn hearsay_starts_a_probe_and_kills_nobody() {
     let mut job = Job::bsp();
     let (pserver, trainer) = (job.pserver(0), job.trainer(0));
-    job.report(
-        trainer,
-        Up::Unreachable {
-            member: pserver,
-            refused: true,
-        },
-    );
+    job.report(trainer, Up::Unreachable { member: pserver, refused: true });
     assert_eq!(job.probes, [pserver]);
     job.probed(pserver, Probe::Open);
     assert_eq!(job.pserver(0), pserver);
@@ -389,44 +334,20 @@ fn scaling_down_drains_and_scaling_up_asks_again() {
     job.operate(1, Operation::Scale { trainers: 1 });
     assert!(matches!(job.sent.last(), Some((to, Command::Drain)) if *to == t1));
     let (epoch, phase) = (job.process(t1).epoch, job.process(t1).phase.unwrap().no);
-    let tasks = held
-        .iter()
-        .map(|grant| crate::harness::position(*grant, 5))
-        .collect();
-    job.report(
-        t1,
-        Up::Drained {
-            epoch,
-            phase,
-            tasks,
-            lanes: Vec::new(),
-        },
-    );
+    let tasks = held.iter().map(|grant| crate::harness::position(*grant, 5)).collect();
+    job.report(t1, Up::Drained { epoch, phase, tasks, lanes: Vec::new() });
     assert!(!job.processes.contains_key(&t1), "it is told to stop");
     assert_eq!(job.core.view().recoveries, [], "that was no loss");
-    while job
-        .process(t0)
-        .tasks
-        .iter()
-        .all(|grant| grant.task != held[0].task)
-    {
+    while job.process(t0).tasks.iter().all(|grant| grant.task != held[0].task) {
         let task = job.process(t0).tasks[0].task;
         job.finish(t0, task);
     }
-    let handed = job
-        .process(t0)
-        .tasks
-        .iter()
-        .find(|grant| grant.task == held[0].task)
-        .unwrap();
+    let handed = job.process(t0).tasks.iter().find(|grant| grant.task == held[0].task).unwrap();
     assert_eq!(handed.start.0, 5, "it goes on where the other stopped");
     job.operate(2, Operation::Scale { trainers: 2 });
     assert_eq!(job.trainer(1).incarnation, Incarnation(2));
     job.operate(3, Operation::Scale { trainers: 3 });
-    assert!(
-        job.answers[&heddle_am_core::OperationId(3)].is_err(),
-        "max is 2"
-    );
+    assert!(job.answers[&heddle_am_core::OperationId(3)].is_err(), "max is 2");
 }
 
 #[test]
@@ -446,10 +367,7 @@ fn nothing_follows_the_end() {
     let mut job = Job::bsp();
     job.end_phase(3);
     assert!(job.outcome.is_some());
-    let now = Now {
-        mono: Mono(job.now + 1_000_000),
-        wall_ms: 0,
-    };
+    let now = Now { mono: Mono(job.now + 1_000_000), wall_ms: 0 };
     let after: Vec<Action> = job.core.on(Event::Timer, now);
     assert!(after.is_empty());
     assert_eq!(job.core.next_deadline(), None);
@@ -462,21 +380,11 @@ fn why_a_container_ended_is_heard_even_after_its_end() {
     let connection = job.process(trainer).connection.unwrap();
     job.exit(trainer, Exit::Code(7));
     assert!(job.outcome.is_none(), "one exit is replaced");
-    let fatal = Up::Fatal {
-        exit_code: 7,
-        error: "x.libsvm:2:1: no label".to_owned(),
-    };
-    job.on(Event::Report {
-        connection,
-        report: Box::new(fatal),
-    });
+    let fatal = Up::Fatal { exit_code: 7, error: "x.libsvm:2:1: no label".to_owned() };
+    job.on(Event::Report { connection, report: Box::new(fatal) });
     let outcome = job.outcome.clone().unwrap();
     assert_eq!(outcome.exit_code, 7);
-    assert!(
-        outcome.message.contains("x.libsvm:2:1"),
-        "{}",
-        outcome.message
-    );
+    assert!(outcome.message.contains("x.libsvm:2:1"), "{}", outcome.message);
 }
 
 #[test]
@@ -485,22 +393,10 @@ fn a_zombies_last_words_are_not_heard() {
     job.auto.exit = false;
     let pserver = job.pserver(0);
     let connection = job.process(pserver).connection.unwrap();
-    job.report(
-        pserver,
-        Up::Unreachable {
-            member: pserver,
-            refused: true,
-        },
-    );
+    job.report(pserver, Up::Unreachable { member: pserver, refused: true });
     job.probed(pserver, Probe::Refused);
-    let fatal = Up::Fatal {
-        exit_code: 10,
-        error: "superseded".to_owned(),
-    };
-    job.on(Event::Report {
-        connection,
-        report: Box::new(fatal),
-    });
+    let fatal = Up::Fatal { exit_code: 10, error: "superseded".to_owned() };
+    job.on(Event::Report { connection, report: Box::new(fatal) });
     assert!(job.outcome.is_none());
 }
 
@@ -515,11 +411,7 @@ fn a_crash_that_the_port_told_before_the_cluster_did_counts_too() {
         job.disconnect(pserver);
         job.probed(pserver, Probe::Refused);
         job.processes.remove(&pserver);
-        job.on(Event::Exited {
-            container,
-            exit: Exit::Code(101),
-            text: String::new(),
-        });
+        job.on(Event::Exited { container, exit: Exit::Code(101), text: String::new() });
         if job.core.view().state == JobState::Failed {
             return;
         }

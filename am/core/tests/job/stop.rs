@@ -50,10 +50,7 @@ fn given_up(job: &Job) -> Vec<String> {
 fn stopped_with_checkpoint(job: &Job, checkpoints: usize) {
     let outcome = job.outcome.clone().expect("the job stops");
     assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, 3));
-    assert_eq!(
-        job.answers[&OperationId(1)],
-        Ok("checkpoint taken, stopping".to_owned())
-    );
+    assert_eq!(job.answers[&OperationId(1)], Ok("checkpoint taken, stopping".to_owned()));
     assert_eq!(job.checkpoints.len(), checkpoints);
 }
 
@@ -63,19 +60,13 @@ fn a_stop_whose_step_was_passed_names_a_later_one() {
     job.operate(1, STOP);
     let first = job.cut();
     passed(&mut job, 505);
-    assert!(
-        job.outcome.is_none(),
-        "the job still waits for its checkpoint"
-    );
+    assert!(job.outcome.is_none(), "the job still waits for its checkpoint");
     assert!(job.cut() > first && named(&job) > 505, "{}", named(&job));
     passed(&mut job, 9_000);
     assert!(named(&job) > 9_000);
     save(&mut job);
     stopped_with_checkpoint(&job, 2);
-    assert!(
-        given_up(&job).is_empty(),
-        "a step named too late is not news"
-    );
+    assert!(given_up(&job).is_empty(), "a step named too late is not news");
 }
 
 #[test]
@@ -99,9 +90,7 @@ fn a_stop_tries_its_checkpoint_again_while_there_is_time() {
     let mut job = Job::bsp();
     job.auto.store = false;
     job.operate(1, STOP);
-    job.answer_store(Stored::NotDone {
-        error: "cannot reach the NameNode".to_owned(),
-    });
+    job.answer_store(Stored::NotDone { error: "cannot reach the NameNode".to_owned() });
     assert!(job.outcome.is_none());
     job.auto.store = true;
     job.pass(5_000);
@@ -151,11 +140,7 @@ fn a_pserver_lost_in_a_stop_ends_the_job_at_the_last_checkpoint() {
     job.kill(pserver);
     let outcome = job.outcome.clone().expect("nothing newer can be saved");
     assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, 3));
-    assert!(
-        outcome.message.contains("checkpoint g1-c1"),
-        "{}",
-        outcome.message
-    );
+    assert!(outcome.message.contains("checkpoint g1-c1"), "{}", outcome.message);
 }
 
 #[test]
@@ -205,11 +190,7 @@ fn a_step_that_is_far_away_is_not_waited_for_with_an_open_cut() {
         job.now += 1_000;
         beats(&mut job, second * 10);
     }
-    assert_eq!(
-        cuts(&job),
-        before,
-        "an hour away: nothing is open, nothing times out"
-    );
+    assert_eq!(cuts(&job), before, "an hour away: nothing is open, nothing times out");
     for second in 1..=60 {
         job.now += 1_000;
         beats(&mut job, 99_400 + second * 10);
@@ -226,9 +207,5 @@ fn phases_shorter_than_a_heartbeat_are_cut_at_their_end() {
         job.now += 50;
         job.end_phase(20);
     }
-    assert_eq!(
-        job.checkpoints.len(),
-        before + 1,
-        "60 steps in three passes"
-    );
+    assert_eq!(job.checkpoints.len(), before + 1, "60 steps in three passes");
 }

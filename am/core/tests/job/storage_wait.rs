@@ -6,11 +6,7 @@ use heddle_protocol::view::{Event as Notice, StorageWaitView};
 use crate::harness::Job;
 
 fn waits(for_ms: u64, error: &str) -> impl FnOnce(&mut Beat) {
-    let wait = InputWait {
-        for_ms,
-        file: "hdfs://nn/in".to_owned(),
-        error: error.to_owned(),
-    };
+    let wait = InputWait { for_ms, file: "hdfs://nn/in".to_owned(), error: error.to_owned() };
     move |beat| beat.input_wait = Some(wait)
 }
 
@@ -33,10 +29,7 @@ fn a_wait_lasts_from_the_first_trainer_to_the_last() {
     // The other one has waited for longer, and has an answer.
     job.beat(other, waits(5_000, "connection refused"));
     let both = job.core.view().storage_wait.unwrap();
-    assert_eq!(
-        (both.trainers, both.error.as_str()),
-        (2, "connection refused")
-    );
+    assert_eq!((both.trainers, both.error.as_str()), (2, "connection refused"));
     assert_eq!(both.since_ms + 1_000, first.since_ms);
     assert_eq!(notices(&job).len(), 1, "one wait is one notice");
     job.beat(one, |_| {});

@@ -35,8 +35,7 @@ fn shards_that_do_not_fit_into_the_survivors_memory_wait_for_the_replacement() {
     let view = job.core.view();
     assert_eq!(view.epoch, epoch, "the map stays");
     assert!(
-        view.message
-            .contains("waiting for a container for pserver-0")
+        view.message.contains("waiting for a container for pserver-0")
             && view.message.contains("pservers.memory"),
         "{}",
         view.message
@@ -65,11 +64,7 @@ fn survivors_with_room_for_a_part_take_that_part_at_most() {
     }
     job.kill(job.pserver(1));
     job.pass(120_000);
-    assert_eq!(
-        job.process(job.pserver(0)).shards.len(),
-        3,
-        "the last one has room for no more"
-    );
+    assert_eq!(job.process(job.pserver(0)).shards.len(), 3, "the last one has room for no more");
     assert_eq!(job.core.view().state, JobState::Recovering);
 }
 
@@ -83,11 +78,7 @@ fn shards_go_back_to_a_late_replacement_right_after_a_checkpoint() {
     let before = job.core.view().epoch;
     job.grant(Slot::pserver(0), Incarnation(2));
     job.on(Event::Timer);
-    assert_eq!(
-        job.core.view().epoch,
-        before,
-        "nothing is thrown away for it"
-    );
+    assert_eq!(job.core.view().epoch, before, "nothing is thrown away for it");
     save(&mut job);
     let view = job.core.view();
     assert_eq!(view.epoch, before.next());
@@ -105,10 +96,7 @@ fn shards_go_back_to_a_late_replacement_right_after_a_checkpoint() {
         "from the checkpoint that was just taken"
     );
     job.end_phase(9);
-    assert_eq!(
-        job.outcome.map(|outcome| outcome.state),
-        Some(JobState::Finished)
-    );
+    assert_eq!(job.outcome.map(|outcome| outcome.state), Some(JobState::Finished));
 }
 
 #[test]

@@ -13,11 +13,8 @@ use crate::harness::{Job, Process, spec};
 
 /// The ApplicationMaster dies; a new one starts and knows the containers that live.
 fn restart(job: &mut Job, generation: u32) {
-    let kept: Vec<ContainerId> = job
-        .processes
-        .values()
-        .filter_map(|process| process.container.clone())
-        .collect();
+    let kept: Vec<ContainerId> =
+        job.processes.values().filter_map(|process| process.container.clone()).collect();
     for process in job.processes.values_mut() {
         process.connection = None;
     }
@@ -62,11 +59,7 @@ fn held(
     let shards = shards.iter().map(|shard| {
         let (step, ended, marks) = state(*shard);
         let tasks = marks.iter().filter_map(|(task, step)| {
-            Some(TaskPosition {
-                task: *task,
-                attempt: TaskAttempt(0),
-                step: (*step)?,
-            })
+            Some(TaskPosition { task: *task, attempt: TaskAttempt(0), step: (*step)? })
         });
         let done = marks.iter().filter(|(_, step)| step.is_none());
         ShardState {
@@ -90,14 +83,10 @@ fn task(task: u32, step: u64, done: bool) -> Mark {
 
 /// What the store calls of a restarted attempt's handed-out tasks say.
 fn grants(job: &Job, from: usize) -> Vec<(TaskId, Step)> {
-    let tasks = job.sent[from..]
-        .iter()
-        .filter_map(|(_, command)| match command {
-            Command::Tasks { tasks, .. } => {
-                Some(tasks.iter().map(|grant| (grant.task, grant.start)))
-            }
-            _ => None,
-        });
+    let tasks = job.sent[from..].iter().filter_map(|(_, command)| match command {
+        Command::Tasks { tasks, .. } => Some(tasks.iter().map(|grant| (grant.task, grant.start))),
+        _ => None,
+    });
     let mut tasks: Vec<_> = tasks.flatten().collect();
     tasks.sort();
     tasks
@@ -109,10 +98,7 @@ fn a_takeover_raises_no_epoch_and_nobody_is_rolled_back() {
     let everybody: Vec<Member> = job.processes.keys().copied().collect();
     let before = job.core.view().epoch;
     restart(&mut job, 2);
-    assert!(
-        job.asks.is_empty(),
-        "nobody is replaced because the ApplicationMaster restarted"
-    );
+    assert!(job.asks.is_empty(), "nobody is replaced because the ApplicationMaster restarted");
     for member in &everybody {
         job.registers(*member);
     }
@@ -145,10 +131,7 @@ fn the_loss_of_the_applicationmaster_is_a_recovery() {
     job.beat(everybody[0], |beat| beat.control_lost_ms = Some(4_000));
     let view = job.core.view();
     let recovery = &view.recoveries[0];
-    assert_eq!(
-        recovery.cause,
-        "the ApplicationMaster was lost; attempt 2 took over"
-    );
+    assert_eq!(recovery.cause, "the ApplicationMaster was lost; attempt 2 took over");
     assert!(recovery.done);
     assert_eq!(recovery.notice_ms, Some(3_000));
     assert_eq!(recovery.restart_ms, Some(700));
@@ -196,10 +179,7 @@ fn a_missing_shard_leads_to_a_rollback_in_an_epoch_of_the_new_generation() {
     }
     job.pass(120_000);
     assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
-    assert!(
-        job.pserver(0).incarnation.0 > 10_000,
-        "no incarnation is given twice"
-    );
+    assert!(job.pserver(0).incarnation.0 > 10_000, "no incarnation is given twice");
     assert_eq!(job.core.view().state, JobState::Running);
 }
 
@@ -237,11 +217,7 @@ fn a_container_whose_node_ends_or_falls_silent_during_the_takeover_is_not_waited
         cause: "its NodeManager does not answer either".to_owned(),
     });
     assert_eq!(job.core.view().epoch, Epoch::first(Generation(1)));
-    job.on(Event::Exited {
-        container: lost_in,
-        exit: Exit::NodeLost,
-        text: String::new(),
-    });
+    job.on(Event::Exited { container: lost_in, exit: Exit::NodeLost, text: String::new() });
     assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
     assert_eq!(job.now, began);
 }
@@ -276,19 +252,9 @@ fn a_shard_behind_the_journals_epoch_leads_to_a_rollback_from_the_first_step() {
     let second = job.core.view().epoch;
     job.auto.hold = true;
     restart(&mut job, 2);
-    says(
-        &mut job,
-        p0,
-        Some(held(second, 0, &[0, 2], |_| (0, false, Vec::new()))),
-        None,
-    );
+    says(&mut job, p0, Some(held(second, 0, &[0, 2], |_| (0, false, Vec::new()))), None);
     assert_ne!(job.process(p1).epoch, second);
-    says(
-        &mut job,
-        p1,
-        Some(held(first, 0, &[1, 3], |_| (3, false, Vec::new()))),
-        None,
-    );
+    says(&mut job, p1, Some(held(first, 0, &[1, 3], |_| (3, false, Vec::new()))), None);
     assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
     assert_eq!(
         job.process(p0).epoch,
@@ -314,22 +280,9 @@ fn an_epoch_that_the_journal_lacks_leads_to_a_rollback() {
     job.records.truncate(job.durable);
     let (p0, p1) = (job.pserver(0), job.pserver(1));
     restart(&mut job, 2);
-    let lost = Epoch {
-        generation: Generation(1),
-        count: 1,
-    };
-    says(
-        &mut job,
-        p0,
-        Some(held(lost, 0, &[0, 2], |_| (0, false, Vec::new()))),
-        None,
-    );
-    says(
-        &mut job,
-        p1,
-        Some(held(lost, 0, &[1, 3], |_| (0, false, Vec::new()))),
-        None,
-    );
+    let lost = Epoch { generation: Generation(1), count: 1 };
+    says(&mut job, p0, Some(held(lost, 0, &[0, 2], |_| (0, false, Vec::new()))), None);
+    says(&mut job, p1, Some(held(lost, 0, &[1, 3], |_| (0, false, Vec::new()))), None);
     assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
 }
 
@@ -345,18 +298,14 @@ fn a_task_restarts_at_the_lowest_step_that_a_shard_names_and_at_0_if_one_knows_n
     says(
         &mut job,
         p0,
-        Some(held(epoch, 0, &[0, 2], |_| {
-            (0, false, vec![task(0, 4, false), task(1, 7, false)])
-        })),
+        Some(held(epoch, 0, &[0, 2], |_| (0, false, vec![task(0, 4, false), task(1, 7, false)]))),
         None,
     );
     let from = job.sent.len();
     says(
         &mut job,
         p1,
-        Some(held(epoch, 0, &[1, 3], |_| {
-            (0, false, vec![task(0, 2, false)])
-        })),
+        Some(held(epoch, 0, &[1, 3], |_| (0, false, vec![task(0, 2, false)]))),
         None,
     );
     job.pass(121_000);
@@ -388,18 +337,8 @@ fn the_phase_is_the_lowest_that_a_shard_names_and_the_next_one_is_begun_for_all(
     let epoch = job.core.view().epoch;
     let (p0, p1) = (job.pserver(0), job.pserver(1));
     restart(&mut job, 2);
-    says(
-        &mut job,
-        p0,
-        Some(held(epoch, 1, &[0, 2], |_| (0, false, Vec::new()))),
-        None,
-    );
-    says(
-        &mut job,
-        p1,
-        Some(held(epoch, 0, &[1, 3], |_| (7, true, Vec::new()))),
-        None,
-    );
+    says(&mut job, p0, Some(held(epoch, 1, &[0, 2], |_| (0, false, Vec::new()))), None);
+    says(&mut job, p1, Some(held(epoch, 0, &[1, 3], |_| (7, true, Vec::new()))), None);
     for member in job.trainers() {
         job.registers(member);
     }
@@ -411,10 +350,8 @@ fn the_phase_is_the_lowest_that_a_shard_names_and_the_next_one_is_begun_for_all(
 fn trainers_keep_the_tasks_they_are_at_and_their_hand_outs_count() {
     let mut job = Job::asp(6);
     let (trainers, pservers) = (job.trainers(), job.pservers());
-    let kept: Vec<_> = trainers
-        .iter()
-        .flat_map(|member| job.process(*member).tasks.clone())
-        .collect();
+    let kept: Vec<_> =
+        trainers.iter().flat_map(|member| job.process(*member).tasks.clone()).collect();
     restart(&mut job, 2);
     for member in trainers.iter().chain(&pservers) {
         job.registers(*member);
@@ -480,11 +417,7 @@ fn s1_a_trainer_that_shards_refuse_its_lane_gets_it_again() {
     }
     let process = job.process(t0);
     let (epoch, phase) = (process.epoch, process.phase.expect("it works").no);
-    let refused = Up::LaneFenced {
-        epoch,
-        phase,
-        lane: before,
-    };
+    let refused = Up::LaneFenced { epoch, phase, lane: before };
     job.report(t0, refused.clone());
     let again = job.process(t0).lanes[0];
     assert_eq!(again.lane, before.lane);
@@ -504,14 +437,8 @@ fn containers_that_never_speak_up_are_given_back() {
     let mut job = Job::bsp();
     let container = ContainerId("forgotten".to_owned());
     job.processes.insert(
-        Member {
-            slot: Slot::trainer(1),
-            incarnation: Incarnation(0),
-        },
-        Process {
-            container: Some(container.clone()),
-            ..Process::default()
-        },
+        Member { slot: Slot::trainer(1), incarnation: Incarnation(0) },
+        Process { container: Some(container.clone()), ..Process::default() },
     );
     restart(&mut job, 2);
     for member in job.pservers().into_iter().chain(job.trainers()) {
@@ -526,39 +453,20 @@ fn containers_that_never_speak_up_are_given_back() {
 #[test]
 fn a_second_run_goes_on_from_the_newest_checkpoint() {
     let mut job = Job::bsp();
-    job.operate(
-        1,
-        heddle_protocol::control::Operation::Stop { checkpoint: true },
-    );
+    job.operate(1, heddle_protocol::control::Operation::Stop { checkpoint: true });
     let cut = job.cut();
     job.snap_all(cut, 5);
     job.save_all(cut);
     assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Stopped);
     let mut next = job.successor();
     next.recover(1, 2, Vec::new());
-    let Some((
-        _,
-        Command::Hold {
-            base: Some(base),
-            epoch,
-            step,
-            ..
-        },
-    )) = next
-        .sent
-        .iter()
-        .find(|(_, command)| matches!(command, Command::Hold { .. }))
+    let Some((_, Command::Hold { base: Some(base), epoch, step, .. })) =
+        next.sent.iter().find(|(_, command)| matches!(command, Command::Hold { .. }))
     else {
         panic!("it starts from the checkpoint")
     };
-    assert_eq!(
-        (base.cut, *epoch, *step),
-        (cut, Epoch::first(Generation(2)), Step(5))
-    );
-    assert!(
-        next.checkpoints.len() == job.checkpoints.len(),
-        "checkpoint 0 is not taken again"
-    );
+    assert_eq!((base.cut, *epoch, *step), (cut, Epoch::first(Generation(2)), Step(5)));
+    assert!(next.checkpoints.len() == job.checkpoints.len(), "checkpoint 0 is not taken again");
     next.end_phase(9);
     assert_eq!(next.outcome.as_ref().unwrap().state, JobState::Finished);
 }
@@ -600,11 +508,7 @@ fn scores_between_two_checkpoints_survive_in_the_journal_and_a_rollback_forgets_
     job.end_phase(3);
     job.finish_all();
     assert_eq!(job.core.view().evaluations.len(), 1);
-    assert!(
-        job.records
-            .iter()
-            .any(|record| matches!(record, Record::Evaluated { .. }))
-    );
+    assert!(job.records.iter().any(|record| matches!(record, Record::Evaluated { .. })));
     let everybody: Vec<Member> = job.processes.keys().copied().collect();
     restart(&mut job, 2);
     for member in everybody {
@@ -612,11 +516,7 @@ fn scores_between_two_checkpoints_survive_in_the_journal_and_a_rollback_forgets_
     }
     assert_eq!(job.core.view().evaluations.len(), 1);
     job.kill(job.pserver(0));
-    assert_eq!(
-        job.core.view().evaluations.len(),
-        0,
-        "its values are gone: it will be done again"
-    );
+    assert_eq!(job.core.view().evaluations.len(), 0, "its values are gone: it will be done again");
     assert_eq!(job.core.view().phase, PhaseNo(0));
 }
 
@@ -633,19 +533,8 @@ fn an_older_container_never_takes_the_place_of_one_that_this_attempt_started() {
     job.pass(121_000);
     let new = job.trainer(0);
     assert!(new.incarnation > old.incarnation);
-    job.processes.insert(
-        old,
-        Process {
-            connection: None,
-            ..process
-        },
-    );
+    job.processes.insert(old, Process { connection: None, ..process });
     job.registers(old);
     assert!(job.refused.contains(&old));
-    job.report(
-        new,
-        Up::Stepping {
-            epoch: job.core.view().epoch,
-        },
-    );
+    job.report(new, Up::Stepping { epoch: job.core.view().epoch });
 }

@@ -125,10 +125,7 @@ impl World {
             kept: self
                 .live
                 .keys()
-                .map(|container| Kept {
-                    container: container.clone(),
-                    node: "node".to_owned(),
-                })
+                .map(|container| Kept { container: container.clone(), node: "node".to_owned() })
                 .collect(),
         };
         self.on(Event::Recovered(Box::new(recovered)));
@@ -164,13 +161,8 @@ impl World {
     fn perform(&mut self, action: Action) {
         assert!(!self.finished, "nothing follows the end: {action:?}");
         match action {
-            Action::Ask {
-                slot, incarnation, ..
-            } => {
-                assert!(
-                    self.asks.insert((slot, incarnation)),
-                    "asked twice for {slot}"
-                );
+            Action::Ask { slot, incarnation, .. } => {
+                assert!(self.asks.insert((slot, incarnation)), "asked twice for {slot}");
                 let slots: BTreeSet<Slot> = self.asks.iter().map(|(slot, _)| *slot).collect();
                 assert_eq!(slots.len(), self.asks.len(), "two asks for one slot");
                 let container = ContainerId(format!("c{}", self.number()));
@@ -200,17 +192,10 @@ impl World {
                 self.asks.remove(&(member.slot, member.incarnation));
                 assert!(self.ever.insert(member), "{member} a second time");
                 self.live.insert(container.clone(), member);
-                self.processes.insert(
-                    member,
-                    Process {
-                        container: Some(container),
-                        ..Process::default()
-                    },
-                );
+                self.processes
+                    .insert(member, Process { container: Some(container), ..Process::default() });
             }
-            Action::Stop {
-                container, member, ..
-            } => {
+            Action::Stop { container, member, .. } => {
                 self.processes.remove(&member);
                 self.cluster.push(Event::Exited {
                     container,
@@ -218,16 +203,9 @@ impl World {
                     text: String::new(),
                 });
             }
-            Action::Send {
-                connection,
-                command,
-                ..
-            } => {
+            Action::Send { connection, command, .. } => {
                 self.check_recorded(&command);
-                self.down
-                    .entry(connection)
-                    .or_default()
-                    .push(Arc::unwrap_or_clone(command));
+                self.down.entry(connection).or_default().push(Arc::unwrap_or_clone(command));
             }
             Action::Disconnect { connection } => {
                 self.down.remove(&connection);
@@ -238,14 +216,8 @@ impl World {
             Action::Journal { id, record } => {
                 assert_eq!(id.0 as usize, self.records.len() - self.records_before + 1);
                 if let Record::Restore { epoch, base, .. } = &*record {
-                    assert!(
-                        self.epochs().last().is_none_or(|last| last < *epoch),
-                        "epochs rise"
-                    );
-                    let last = self
-                        .committed
-                        .last()
-                        .map(|checkpoint| checkpoint.manifest.cut);
+                    assert!(self.epochs().last().is_none_or(|last| last < *epoch), "epochs rise");
+                    let last = self.committed.last().map(|checkpoint| checkpoint.manifest.cut);
                     assert_eq!(*base, last, "a rollback goes to the last checkpoint");
                 }
                 self.records.push(*record);
@@ -286,17 +258,12 @@ impl World {
         };
         let recorded = match command {
             Command::Hold { epoch, .. } | Command::Work { epoch, .. } => is_epoch(epoch),
-            Command::CutEnd {
-                cut: told,
-                committed: true,
-            } => self
-                .committed
-                .iter()
-                .any(|checkpoint| checkpoint.manifest.cut == *told),
-            Command::Stop { reason } if reason.contains("finished") => self
-                .known()
-                .iter()
-                .any(|record| matches!(record, Record::Outcome(_))),
+            Command::CutEnd { cut: told, committed: true } => {
+                self.committed.iter().any(|checkpoint| checkpoint.manifest.cut == *told)
+            }
+            Command::Stop { reason } if reason.contains("finished") => {
+                self.known().iter().any(|record| matches!(record, Record::Outcome(_)))
+            }
             _ => true,
         };
         assert!(recorded, "sent before its record is durable: {command:?}");
@@ -312,10 +279,7 @@ impl World {
             "all shards"
         );
         let first = contents.values().next().expect("there are some");
-        assert!(
-            contents.values().all(|content| content == first),
-            "torn: {contents:?}"
-        );
+        assert!(contents.values().all(|content| content == first), "torn: {contents:?}");
         match &manifest.work {
             Work::Lanes { step } => assert_eq!(step.0, first.step, "the step of the snapshots"),
             Work::Queue { tasks } => {
@@ -336,11 +300,7 @@ impl World {
 
     /// The last checkpoint holds everything.
     fn check_whole(&self) {
-        let last = &self
-            .committed
-            .last()
-            .expect("a job ends with a checkpoint")
-            .manifest;
+        let last = &self.committed.last().expect("a job ends with a checkpoint").manifest;
         assert_eq!(last.phase, PhaseNo(1));
     }
 
@@ -373,11 +333,7 @@ impl World {
             container: process.container.clone(),
             pid: 1,
             host: "h".to_owned(),
-            endpoints: if pserver {
-                vec![([127, 0, 0, 1], 1).into()]
-            } else {
-                Vec::new()
-            },
+            endpoints: if pserver { vec![([127, 0, 0, 1], 1).into()] } else { Vec::new() },
             held: process.held().filter(|_| pserver),
             busy: process.busy().filter(|_| !pserver),
         };
@@ -386,10 +342,7 @@ impl World {
 
     /// The next report of a container is heard.
     fn hear(&mut self, member: Member) {
-        let Some(connection) = self
-            .processes
-            .get(&member)
-            .and_then(|process| process.connection)
+        let Some(connection) = self.processes.get(&member).and_then(|process| process.connection)
         else {
             return;
         };
@@ -406,27 +359,18 @@ impl World {
         }
         let (call, what) = self.store.remove(index % self.store.len());
         let outcome = match (outcome, what) {
-            (0, _) => Stored::NotDone {
-                error: "no".to_owned(),
-            },
-            (1, StoreCall::Commit { .. }) => Stored::Unknown {
-                error: "lost request".to_owned(),
-            },
+            (0, _) => Stored::NotDone { error: "no".to_owned() },
+            (1, StoreCall::Commit { .. }) => Stored::Unknown { error: "lost request".to_owned() },
             (2, StoreCall::Commit { manifest, .. }) => {
                 self.commit(*manifest);
-                Stored::Unknown {
-                    error: "lost reply".to_owned(),
-                }
+                Stored::Unknown { error: "lost reply".to_owned() }
             }
             (_, StoreCall::Commit { manifest, .. }) => {
                 Stored::Committed(Box::new(self.commit(*manifest)))
             }
             (_, StoreCall::Stage { cut }) => Stored::Staged(format!("s{}", cut.number)),
             (_, StoreCall::PublishModel { dir, .. }) => Stored::Published(dir),
-            (_, StoreCall::OlderBase { .. }) => Stored::Base {
-                base: None,
-                damaged: Vec::new(),
-            },
+            (_, StoreCall::OlderBase { .. }) => Stored::Base { base: None, damaged: Vec::new() },
             (_, StoreCall::Discard { .. } | StoreCall::Retain { .. }) => Stored::Done,
         };
         self.on(Event::Stored { call, outcome });
@@ -434,27 +378,18 @@ impl World {
 
     /// The store recognises what it has by its name.
     fn commit(&mut self, manifest: Manifest) -> Checkpoint {
-        let last = self
-            .committed
-            .last()
-            .filter(|last| last.manifest.cut >= manifest.cut);
+        let last = self.committed.last().filter(|last| last.manifest.cut >= manifest.cut);
         if let Some(last) = last {
             assert_eq!(last.manifest.cut, manifest.cut, "cut names rise");
             return last.clone();
         }
-        let checkpoint = Checkpoint {
-            dir: manifest.cut.to_string(),
-            manifest: Arc::new(manifest),
-        };
+        let checkpoint = Checkpoint { dir: manifest.cut.to_string(), manifest: Arc::new(manifest) };
         self.committed.push(checkpoint.clone());
         checkpoint
     }
 
     fn member(&self, index: usize) -> Option<Member> {
-        self.processes
-            .keys()
-            .nth(index % self.processes.len().max(1))
-            .copied()
+        self.processes.keys().nth(index % self.processes.len().max(1)).copied()
     }
 
     pub fn step(&mut self, deed: &Deed) {
@@ -501,10 +436,8 @@ impl World {
             (Deed::Store(index, outcome), _) => self.answer(*index, *outcome),
             (Deed::Kill(_), Some(member)) => self.kill(member),
             (Deed::Cut(_), Some(member)) => {
-                let connection = self
-                    .processes
-                    .get_mut(&member)
-                    .and_then(|process| process.connection.take());
+                let connection =
+                    self.processes.get_mut(&member).and_then(|process| process.connection.take());
                 if let Some(connection) = connection {
                     self.down.remove(&connection);
                     self.on(Event::Closed { connection });
@@ -536,10 +469,7 @@ impl World {
             (Deed::Pass(ms), _) => self.pass(*ms),
             (Deed::Order, _) => {
                 let id = OperationId(self.number());
-                self.on(Event::Operation {
-                    id,
-                    operation: Operation::Checkpoint,
-                });
+                self.on(Event::Operation { id, operation: Operation::Checkpoint });
             }
             (Deed::Forge(_, shard, number), Some(member)) => self.forge(member, *shard, *number),
             (Deed::Restart(committed), _) => self.restart(*committed),
@@ -580,10 +510,7 @@ impl World {
             // Reports come before the heartbeat that follows them.
             let quiet = self.up.get(&member).is_none_or(Vec::is_empty);
             if let (Some(connection), true, false) = (process.connection, quiet, self.finished) {
-                self.on(Event::Report {
-                    connection,
-                    report: Box::new(Up::Heartbeat(beat)),
-                });
+                self.on(Event::Report { connection, report: Box::new(Up::Heartbeat(beat)) });
             }
         }
         if !self.finished {
@@ -597,40 +524,14 @@ impl World {
         let Some(epoch) = first.filter(|first| Some(*first) < last) else {
             return;
         };
-        let cut = CutId {
-            generation: Generation(1),
-            number,
-        };
+        let cut = CutId { generation: Generation(1), number };
         let (phase, shard, task) = (PhaseNo(0), ShardId(shard % 5), TaskId(shard % TASKS));
         let attempt = TaskAttempt(number);
+        self.say(member, Up::PhaseEnded { epoch, phase, shard, step: Step(LENGTH) });
+        self.say(member, Up::Snapped { cut, epoch, shard, step: Step(1) });
         self.say(
             member,
-            Up::PhaseEnded {
-                epoch,
-                phase,
-                shard,
-                step: Step(LENGTH),
-            },
-        );
-        self.say(
-            member,
-            Up::Snapped {
-                cut,
-                epoch,
-                shard,
-                step: Step(1),
-            },
-        );
-        self.say(
-            member,
-            Up::TaskFinished {
-                epoch,
-                phase,
-                cut,
-                task,
-                attempt,
-                metrics: Box::default(),
-            },
+            Up::TaskFinished { epoch, phase, cut, task, attempt, metrics: Box::default() },
         );
     }
 
@@ -648,8 +549,7 @@ impl World {
         self.probes.clear();
         self.asks.clear();
         // Grants on their way are given back by the cluster; ends are told to the new one.
-        self.cluster
-            .retain(|event| matches!(event, Event::Exited { .. }));
+        self.cluster.retain(|event| matches!(event, Event::Exited { .. }));
         for process in self.processes.values_mut() {
             process.connection = None;
         }
@@ -681,21 +581,13 @@ impl World {
                 self.work(member);
             }
             while !self.finished
-                && self
-                    .processes
-                    .get(&member)
-                    .is_some_and(|process| !lone(process))
+                && self.processes.get(&member).is_some_and(|process| !lone(process))
                 && self.up.get(&member).is_some_and(|queue| !queue.is_empty())
             {
                 self.hear(member);
             }
         }
-        for deed in [
-            Deed::Cluster(0),
-            Deed::Durable,
-            Deed::Store(0, 9),
-            Deed::Probe(1),
-        ] {
+        for deed in [Deed::Cluster(0), Deed::Durable, Deed::Store(0, 9), Deed::Probe(1)] {
             self.step(&deed);
         }
         self.step(&Deed::Pass(ms));
@@ -709,11 +601,7 @@ impl World {
                 return;
             }
         }
-        panic!(
-            "the end was not reached: {:?}\n{:?}",
-            self.core.view(),
-            self.processes
-        );
+        panic!("the end was not reached: {:?}\n{:?}", self.core.view(), self.processes);
     }
 }
 

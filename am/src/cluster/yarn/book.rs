@@ -66,10 +66,8 @@ impl Sizes {
         };
         let mut trainer = size(spec.trainers.memory, spec.trainers.vcores);
         for (name, amount) in &spec.trainers.resources {
-            let amount = Amount {
-                value: i64::try_from(*amount).unwrap_or(i64::MAX),
-                unit: String::new(),
-            };
+            let amount =
+                Amount { value: i64::try_from(*amount).unwrap_or(i64::MAX), unit: String::new() };
             trainer.resources = trainer.resources.with(name.as_str(), amount);
         }
         Self {
@@ -83,10 +81,7 @@ impl Sizes {
     /// What each container of a role is asked for with at first, with the key of the job file that says so.
     #[must_use]
     pub fn all(&self) -> [(&'static str, &Resources); 2] {
-        [
-            ("pservers", &self.pserver.resources),
-            ("trainers", &self.trainer.resources),
-        ]
+        [("pservers", &self.pserver.resources), ("trainers", &self.trainer.resources)]
     }
 
     fn resources(&self, role: Role, memory: Option<Bytes>) -> Resources {
@@ -201,13 +196,7 @@ impl Book {
 
     /// Notes an ask and says it in YARN's terms.
     pub(super) fn ask(&mut self, ask: Ask) -> (AskId, heddle_yarn::Ask) {
-        let Ask {
-            slot,
-            incarnation,
-            avoid,
-            prefer,
-            memory,
-        } = ask;
+        let Ask { slot, incarnation, avoid, prefer, memory } = ask;
         self.next_ask += 1;
         let id = AskId(self.next_ask);
         self.avoid = avoid.iter().cloned().collect();
@@ -215,20 +204,13 @@ impl Book {
             Placement::Any
         } else {
             let rack = |host: &String| {
-                self.racks
-                    .get(host)
-                    .map_or(DEFAULT_RACK, String::as_str)
-                    .to_owned()
+                self.racks.get(host).map_or(DEFAULT_RACK, String::as_str).to_owned()
             };
-            let nodes = prefer.iter().take(PREFERRED_MAX).map(|host| NodeName {
-                host: host.clone(),
-                rack: rack(host),
-            });
-            Placement::Near {
-                nodes: nodes.collect(),
-                racks: Vec::new(),
-                relax: true,
-            }
+            let nodes = prefer
+                .iter()
+                .take(PREFERRED_MAX)
+                .map(|host| NodeName { host: host.clone(), rack: rack(host) });
+            Placement::Near { nodes: nodes.collect(), racks: Vec::new(), relax: true }
         };
         let mut resources = self.sizes.resources(slot.role, memory);
         // More than before must not be rounded up to what was too little.
@@ -244,17 +226,7 @@ impl Book {
             label: self.sizes.label.clone(),
             ..heddle_yarn::Ask::default()
         };
-        self.open.insert(
-            id,
-            Open {
-                slot,
-                incarnation,
-                avoid,
-                memory,
-                returned: None,
-                returns: 0,
-            },
-        );
+        self.open.insert(id, Open { slot, incarnation, avoid, memory, returned: None, returns: 0 });
         (id, wanted)
     }
 
@@ -290,12 +262,8 @@ impl Book {
             open.returned = Some(first);
             return Verdict::Return;
         }
-        let member = Member {
-            slot: open.slot,
-            incarnation: open.incarnation,
-        };
-        self.given
-            .insert(open.slot, (open.memory, container.resources.memory));
+        let member = Member { slot: open.slot, incarnation: open.incarnation };
+        self.given.insert(open.slot, (open.memory, container.resources.memory));
         self.open.remove(&ask);
         self.held.insert(
             container.id,
@@ -375,10 +343,7 @@ impl Book {
 
     /// The container of a member.
     pub(super) fn of_member(&self, member: Member) -> Option<(ContainerId, &Held)> {
-        self.held
-            .iter()
-            .find(|(_, held)| held.member == Some(member))
-            .map(|(id, held)| (*id, held))
+        self.held.iter().find(|(_, held)| held.member == Some(member)).map(|(id, held)| (*id, held))
     }
 
     /// We end it; its completion is awaited.
@@ -396,8 +361,7 @@ impl Book {
 
     /// The NodeManager of a host does not answer: nothing is asked for there for a while.
     pub(super) fn is_unreachable(&mut self, host: &str, now: Duration) {
-        self.unreachable
-            .insert(host.to_owned(), now + UNREACHABLE_FOR);
+        self.unreachable.insert(host.to_owned(), now + UNREACHABLE_FOR);
     }
 
     /// It does again.
@@ -409,11 +373,8 @@ impl Book {
     pub(super) fn exclusions(&mut self, nodes: usize, now: Duration) -> BTreeSet<String> {
         self.unreachable.retain(|_, until| *until > now);
         let unreachable = self.unreachable.keys();
-        let all = unreachable.chain(
-            self.avoid
-                .iter()
-                .filter(|host| !self.unreachable.contains_key(*host)),
-        );
+        let all = unreachable
+            .chain(self.avoid.iter().filter(|host| !self.unreachable.contains_key(*host)));
         all.take(nodes / 3).cloned().collect()
     }
 
@@ -440,10 +401,7 @@ fn pserver_hosts(held: &BTreeMap<ContainerId, Held>) -> BTreeSet<&str> {
         let role = held.member.map(|member| member.slot.role);
         !held.ending && role == Some(Role::Pserver)
     };
-    held.values()
-        .filter(is_pserver)
-        .map(|held| held.node.host.as_str())
-        .collect()
+    held.values().filter(is_pserver).map(|held| held.node.host.as_str()).collect()
 }
 
 #[cfg(test)]

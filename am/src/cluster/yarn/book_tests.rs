@@ -12,14 +12,8 @@ fn attempt() -> ApplicationAttemptId {
 
 fn container(number: i64, host: &str, ask: AskId) -> Container {
     Container {
-        id: ContainerId {
-            attempt: attempt(),
-            id: number,
-        },
-        node: NodeId {
-            host: host.to_owned(),
-            port: 8041,
-        },
+        id: ContainerId { attempt: attempt(), id: number },
+        node: NodeId { host: host.to_owned(), port: 8041 },
         node_http_address: format!("{host}:8042"),
         resources: Resources::default(),
         priority: Priority(1),
@@ -54,24 +48,15 @@ fn an_ask_is_answered_once_and_by_its_own_id() {
     let mut book = book();
     let (first, _) = book.ask(wanted(Slot::trainer(0), 1));
     let (second, _) = book.ask(wanted(Slot::trainer(1), 4));
-    let member = Member {
-        slot: Slot::trainer(1),
-        incarnation: Incarnation(4),
-    };
+    let member = Member { slot: Slot::trainer(1), incarnation: Incarnation(4) };
     let crowded = false;
     assert_eq!(
         book.granted(second, container(2, "n1", second), 3, NOW),
         Verdict::Take { member, crowded }
     );
-    assert_eq!(
-        book.granted(second, container(3, "n2", second), 3, NOW),
-        Verdict::Unwanted
-    );
+    assert_eq!(book.granted(second, container(3, "n2", second), 3, NOW), Verdict::Unwanted);
     assert_eq!(book.cancel(Slot::trainer(0), Incarnation(1)), Some(first));
-    assert_eq!(
-        book.granted(first, container(4, "n2", first), 3, NOW),
-        Verdict::Unwanted
-    );
+    assert_eq!(book.granted(first, container(4, "n2", first), 3, NOW), Verdict::Unwanted);
     assert_eq!(book.of_member(member).map(|(id, _)| id.id), Some(2));
 }
 
@@ -83,10 +68,7 @@ fn pservers_are_spread_while_a_node_without_one_is_left() {
         Verdict::Take { crowded: false, .. }
     ));
     let (ask, _) = book.ask(wanted(Slot::pserver(1), 1));
-    assert_eq!(
-        book.granted(ask, container(3, "n1", ask), 3, NOW),
-        Verdict::Return
-    );
+    assert_eq!(book.granted(ask, container(3, "n1", ask), 3, NOW), Verdict::Return);
     assert!(matches!(
         book.granted(ask, container(4, "n2", ask), 3, NOW),
         Verdict::Take { crowded: false, .. }
@@ -114,10 +96,7 @@ fn spreading_ends_after_some_tries_or_some_time() {
         assert_eq!(book.granted(ask, grant, 3, NOW), Verdict::Return);
     }
     let grant = container(30, "n1", ask);
-    assert!(matches!(
-        book.granted(ask, grant, 3, NOW),
-        Verdict::Take { crowded: true, .. }
-    ));
+    assert!(matches!(book.granted(ask, grant, 3, NOW), Verdict::Take { crowded: true, .. }));
     let (ask, _) = book.ask(wanted(Slot::pserver(2), 1));
     // Time counts from the first return: before that the cluster may have had nothing to give.
     let grant = container(31, "n1", ask);
@@ -162,10 +141,7 @@ fn what_is_asked_for_has_the_overhead_and_the_label() {
     assert_eq!(ask.resources.memory, Memory::mib(282));
     assert_eq!(ask.resources.others["yarn.io/gpu"], Amount::count(1));
     assert_eq!(ask.label.as_deref(), Some("gpu"));
-    let again = Ask {
-        memory: Some(Bytes::mib(512)),
-        ..wanted(Slot::pserver(0), 1)
-    };
+    let again = Ask { memory: Some(Bytes::mib(512)), ..wanted(Slot::pserver(0), 1) };
     let (_, ask) = book.ask(again);
     assert_eq!(ask.resources.memory, Memory::mib(564));
     assert!(ask.resources.others.is_empty());
@@ -179,28 +155,15 @@ fn more_memory_is_more_than_what_the_cluster_gave_before() {
     // 282 MiB were asked for, and rounded up to the scheduler's unit.
     let mut given = container(1, "a", first);
     given.resources.memory = Memory::mib(1024);
-    assert!(matches!(
-        book.granted(first, given, 3, NOW),
-        Verdict::Take { .. }
-    ));
-    let more = |incarnation| Ask {
-        memory: Some(Bytes::mib(384)),
-        ..wanted(slot, incarnation)
-    };
+    assert!(matches!(book.granted(first, given, 3, NOW), Verdict::Take { .. }));
+    let more = |incarnation| Ask { memory: Some(Bytes::mib(384)), ..wanted(slot, incarnation) };
     let (second, ask) = book.ask(more(2));
     assert_eq!(ask.resources.memory, Memory::mib(1025), "the next unit");
     let mut given = container(2, "b", second);
     given.resources.memory = Memory::mib(2048);
-    assert!(matches!(
-        book.granted(second, given, 3, NOW),
-        Verdict::Take { .. }
-    ));
+    assert!(matches!(book.granted(second, given, 3, NOW), Verdict::Take { .. }));
     let (_, ask) = book.ask(more(3));
-    assert_eq!(
-        ask.resources.memory,
-        Memory::mib(423),
-        "lost for another reason"
-    );
+    assert_eq!(ask.resources.memory, Memory::mib(423), "lost for another reason");
 }
 
 #[test]
@@ -216,14 +179,9 @@ fn what_nothing_begins_without_is_asked_for_first() {
 fn data_is_asked_for_by_host_and_rack_and_another_will_do() {
     let mut book = book();
     book.set_racks(BTreeMap::from([("n1".into(), "/r1".into())]));
-    let ask = Ask {
-        prefer: vec!["n1".into(), "n2".into()],
-        ..wanted(Slot::trainer(0), 1)
-    };
+    let ask = Ask { prefer: vec!["n1".into(), "n2".into()], ..wanted(Slot::trainer(0), 1) };
     let (_, ask) = book.ask(ask);
-    let Placement::Near { nodes, relax, .. } = ask.placement else {
-        panic!("near the data")
-    };
+    let Placement::Near { nodes, relax, .. } = ask.placement else { panic!("near the data") };
     let racks: Vec<_> = nodes.iter().map(|node| node.rack.as_str()).collect();
     assert_eq!((racks, relax), (vec!["/r1", DEFAULT_RACK], true));
 }
@@ -232,10 +190,7 @@ fn data_is_asked_for_by_host_and_rack_and_another_will_do() {
 fn at_most_a_third_of_the_nodes_is_excluded_and_not_for_ever() {
     let mut book = book();
     book.is_unreachable("n9", NOW);
-    let ask = Ask {
-        avoid: vec!["n1".into(), "n2".into()],
-        ..wanted(Slot::trainer(0), 1)
-    };
+    let ask = Ask { avoid: vec!["n1".into(), "n2".into()], ..wanted(Slot::trainer(0), 1) };
     book.ask(ask);
     let excluded =
         |book: &mut Book, nodes, now| book.exclusions(nodes, now).into_iter().collect::<Vec<_>>();
@@ -253,18 +208,12 @@ fn what_an_earlier_attempt_left_is_unnamed_until_it_says_who_it_is() {
     assert_eq!(
         take(&mut book, Slot::trainer(1), 8, "n2"),
         Verdict::Take {
-            member: Member {
-                slot: Slot::trainer(1),
-                incarnation: Incarnation(1),
-            },
+            member: Member { slot: Slot::trainer(1), incarnation: Incarnation(1) },
             crowded: false,
         }
     );
     assert_eq!(book.unnamed(), [(left.id, left.node.clone())]);
-    let member = Member {
-        slot: Slot::trainer(0),
-        incarnation: Incarnation(1),
-    };
+    let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
     book.known(left.id, member);
     assert!(book.unnamed().is_empty());
 }
@@ -272,10 +221,7 @@ fn what_an_earlier_attempt_left_is_unnamed_until_it_says_who_it_is() {
 #[test]
 fn late_container_is_given_back_unless_it_registers() {
     let mut book = book();
-    let member = Member {
-        slot: Slot::trainer(0),
-        incarnation: Incarnation(1),
-    };
+    let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
     let of = |number| container(number, "n1", AskId(1));
     // 2 registers before it is reported, 3 afterwards, 4 ends, 5 does nothing.
     book.known(of(2).id, member);

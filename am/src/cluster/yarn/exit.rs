@@ -15,11 +15,7 @@ const STDERR_MARK: &str = " bytes of stderr";
 pub(super) fn exit_of(status: &ContainerStatus) -> (Exit, String) {
     let words = || {
         let words = one_line(&status.diagnostics);
-        if words.is_empty() {
-            status.exit.to_string()
-        } else {
-            words
-        }
+        if words.is_empty() { status.exit.to_string() } else { words }
     };
     let exit = match status.exit {
         ExitStatus::INVALID => Exit::NotStarted { error: words() },
@@ -27,9 +23,9 @@ pub(super) fn exit_of(status: &ContainerStatus) -> (Exit, String) {
         ExitStatus::ABORTED if status.diagnostics.contains("lost") => Exit::NodeLost,
         ExitStatus::DISKS_FAILED | ExitStatus::LOST => Exit::NodeLost,
         ExitStatus::PREEMPTED => Exit::Preempted,
-        ExitStatus::KILLED_EXCEEDED_PMEM => Exit::OutOfMemory {
-            error: memory_words(&status.diagnostics),
-        },
+        ExitStatus::KILLED_EXCEEDED_PMEM => {
+            Exit::OutOfMemory { error: memory_words(&status.diagnostics) }
+        }
         ExitStatus::KILLED_EXCEEDED_VMEM => Exit::OutOfMemory {
             error: format!(
                 "{} (virtual memory, which the cluster limits by yarn.nodemanager.vmem-pmem-ratio)",
@@ -52,9 +48,7 @@ pub(super) fn last_words(diagnostics: &str) -> String {
     let Some(at) = diagnostics.rfind(STDERR_MARK) else {
         return String::new();
     };
-    let text = diagnostics[at + STDERR_MARK.len()..]
-        .trim_start_matches([' ', ':'])
-        .trim();
+    let text = diagnostics[at + STDERR_MARK.len()..].trim_start_matches([' ', ':']).trim();
     tail(text, WORDS_MAX).to_owned()
 }
 
@@ -121,14 +115,8 @@ mod tests {
 
     #[test]
     fn what_the_cluster_took_is_nobodys_fault() {
-        assert_eq!(
-            ended(-100, "Container released on a *lost* node").0,
-            Exit::NodeLost
-        );
-        assert_eq!(
-            ended(-102, "Container preempted by scheduler").0,
-            Exit::Preempted
-        );
+        assert_eq!(ended(-100, "Container released on a *lost* node").0, Exit::NodeLost);
+        assert_eq!(ended(-102, "Container preempted by scheduler").0, Exit::Preempted);
         assert_eq!(ended(154, "").0, Exit::NodeLost);
         for code in [-100, -105, -106, -107, -108] {
             assert!(
@@ -172,10 +160,7 @@ mod tests {
         let text = "[2026-11-21 15:00:00.123]Exception from container-launch.\nContainer id: c\nExit code: 7\n\n\
                     [2026-11-21 15:00:00.124]Container exited with a non-zero exit code 7. Error file: prelaunch.err.\n\
                     Last 4096 bytes of prelaunch.err :\nLast 4096 bytes of stderr :\nheddle: no such table\n\n";
-        assert_eq!(
-            ended(7, text),
-            (Exit::Code(7), "heddle: no such table".to_owned())
-        );
+        assert_eq!(ended(7, text), (Exit::Code(7), "heddle: no such table".to_owned()));
         assert_eq!(ended(137, "").0, Exit::Signal(9));
         assert_eq!(ended(0, ""), (Exit::Code(0), String::new()));
     }

@@ -137,11 +137,7 @@ impl Hands {
             return Done::Started(id);
         }
         let (exit, unreachable) = judge(&error);
-        Done::NotStarted {
-            id,
-            exit,
-            unreachable,
-        }
+        Done::NotStarted { id, exit, unreachable }
     }
 
     /// Ends a container: SIGTERM, and 250 ms later SIGKILL.
@@ -254,11 +250,7 @@ async fn refuses(node: &NodeId) {
     let mut refused = 0;
     while refused < SILENT_MAX {
         tokio::time::sleep(PORT_AGAIN).await;
-        refused = if is_refused(node).await {
-            refused + 1
-        } else {
-            0
-        };
+        refused = if is_refused(node).await { refused + 1 } else { 0 };
     }
 }
 
@@ -310,62 +302,29 @@ mod tests {
     #[test]
     fn a_node_that_is_silent_three_times_in_a_row_is_gone_and_so_is_the_container() {
         let mut looks = Looks::default();
-        for answer in [
-            None,
-            None,
-            answer(ContainerState::Running, false),
-            None,
-            None,
-        ] {
+        for answer in [None, None, answer(ContainerState::Running, false), None, None] {
             assert!(looks.saw(id(), answer).is_none());
         }
         let done = looks.saw(id(), None);
-        assert!(
-            matches!(
-                done,
-                Some(Done::Vanished {
-                    unreachable: true,
-                    ..
-                })
-            ),
-            "{done:?}"
-        );
+        assert!(matches!(done, Some(Done::Vanished { unreachable: true, .. })), "{done:?}");
     }
 
     #[test]
     fn a_container_that_its_node_is_ending_all_the_time_is_gone_and_one_that_runs_is_not() {
         let mut looks = Looks::default();
-        assert!(
-            looks
-                .saw(id(), answer(ContainerState::Running, false))
-                .is_none()
-        );
+        assert!(looks.saw(id(), answer(ContainerState::Running, false)).is_none());
         assert!(looks.end(id()).is_none());
-        assert!(
-            looks
-                .saw(id(), answer(ContainerState::Running, true))
-                .is_none()
-        );
-        assert!(matches!(
-            looks.end(id()),
-            Some(Done::Vanished {
-                unreachable: false,
-                ..
-            })
-        ));
+        assert!(looks.saw(id(), answer(ContainerState::Running, true)).is_none());
+        assert!(matches!(looks.end(id()), Some(Done::Vanished { unreachable: false, .. })));
         let done = looks.saw(id(), answer(ContainerState::Complete, false));
         assert!(matches!(done, Some(Done::Ended(_))));
     }
 
     #[tokio::test]
     async fn a_node_where_nobody_listens_is_not_waited_for() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a port");
-        let node = NodeId {
-            host: "127.0.0.1".into(),
-            port: listener.local_addr().expect("bound").port(),
-        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let node =
+            NodeId { host: "127.0.0.1".into(), port: listener.local_addr().expect("bound").port() };
         let mut refuses = Box::pin(refuses(&node));
         tokio::select! {
             () = &mut refuses => panic!("it listens"),
@@ -387,10 +346,8 @@ mod tests {
         use heddle_hadoop::rpc::RpcError;
         use heddle_hadoop::rpc::error::AuthError;
         use heddle_hadoop::sasl::{DigestError, SaslError};
-        let no_common_qop = DigestError::NoCommonQop {
-            offered: vec!["auth-conf".into()],
-            allowed: Vec::new(),
-        };
+        let no_common_qop =
+            DigestError::NoCommonQop { offered: vec!["auth-conf".into()], allowed: Vec::new() };
         let error = NodeError::Auth(RpcError::Auth {
             address: "n1:8041".parse().expect("an address"),
             source: AuthError::Sasl(SaslError::Digest(no_common_qop)),
@@ -406,19 +363,13 @@ mod tests {
     #[test]
     fn a_grant_that_came_too_late_is_nobodys_fault() {
         let container: ContainerId = "container_1_0001_01_000002".parse().expect("an id");
-        let node = NodeId {
-            host: "n1".into(),
-            port: 8041,
-        };
+        let node = NodeId { host: "n1".into(), port: 8041 };
         for error in [
             NodeError::GrantExpired { container },
             NodeError::PreviousResourceManager { container },
             NodeError::NoToken { node },
         ] {
-            assert!(
-                matches!(judge(&error), (Exit::ByCluster { .. }, false)),
-                "{error}"
-            );
+            assert!(matches!(judge(&error), (Exit::ByCluster { .. }, false)), "{error}");
         }
         let refused = NodeError::Refused {
             class: "InvalidAuxServiceException".into(),

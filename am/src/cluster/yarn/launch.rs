@@ -86,16 +86,8 @@ fn resource(file: &StagedFile) -> Result<LocalResource, UrlError> {
         url: file.url.parse()?,
         size: i64::try_from(file.bytes).unwrap_or(-1),
         timestamp_ms: i64::try_from(file.modified_ms).unwrap_or(i64::MAX),
-        kind: if file.archive {
-            ResourceKind::Archive
-        } else {
-            ResourceKind::File
-        },
-        visibility: if file.shared {
-            Visibility::Private
-        } else {
-            Visibility::Application
-        },
+        kind: if file.archive { ResourceKind::Archive } else { ResourceKind::File },
+        visibility: if file.shared { Visibility::Private } else { Visibility::Application },
     })
 }
 
@@ -115,11 +107,7 @@ mod tests {
         };
         YarnLaunch {
             run: RunId(uuid::Uuid::nil()),
-            am: AmAddress {
-                address: ([10, 0, 0, 7], 4000).into(),
-                attempt: Attempt(2),
-                pid: 9,
-            },
+            am: AmAddress { address: ([10, 0, 0, 7], 4000).into(), attempt: Attempt(2), pid: 9 },
             am_dir: "hdfs://ns/s/am".into(),
             user: "alice".into(),
             resources: BTreeMap::from([("heddle".into(), file)]),
@@ -131,10 +119,7 @@ mod tests {
     }
 
     fn variables(launch: &YarnLaunch) -> BTreeMap<String, String> {
-        let member = Member {
-            slot: Slot::trainer(3),
-            incarnation: Incarnation(5),
-        };
+        let member = Member { slot: Slot::trainer(3), incarnation: Incarnation(5) };
         let context = launch.context(member).expect("it can be said");
         let message = proto::ContainerLaunchContextProto::from(&context);
         assert!(message.command[0].contains("'env' 'MALLOC_ARENA_MAX=4' './heddle' 'trainer'"));
@@ -173,10 +158,7 @@ mod tests {
     #[test]
     fn no_variable_holds_the_secret() {
         let all = variables(&launch());
-        assert!(
-            all.values().all(|value| !value.contains("secret")),
-            "{all:?}"
-        );
+        assert!(all.values().all(|value| !value.contains("secret")), "{all:?}");
     }
 
     #[test]

@@ -97,21 +97,11 @@ pub async fn join(
     joining: Joining,
     events: Events,
 ) -> Result<(Joined, Option<JoinError>), JoinError> {
-    let Joining {
-        cluster,
-        token,
-        place,
-        again,
-        sizes,
-        launch,
-        silence_max,
-        lease,
-    } = joining;
+    let Joining { cluster, token, place, again, sizes, launch, silence_max, lease } = joining;
     let mut am = ApplicationMaster::new(&cluster, token);
-    let registered = persistently(silence_max, "registration", async || {
-        am.register(place.clone()).await
-    })
-    .await?;
+    let registered =
+        persistently(silence_max, "registration", async || am.register(place.clone()).await)
+            .await?;
     let mut book = Book::new(sizes.clone());
     let mut kept = Vec::new();
     let mut early = Vec::new();
@@ -133,9 +123,7 @@ pub async fn join(
     let too_much = registered.as_ref().and_then(|registered| {
         sizes.all().into_iter().find_map(|(role, asked)| {
             let checked = registered.resource_types.check(asked, &registered.maximum);
-            checked
-                .err()
-                .map(|source| JoinError::Resources { role, source })
+            checked.err().map(|source| JoinError::Resources { role, source })
         })
     });
     let (orders, incoming) = mpsc::unbounded_channel();
@@ -143,11 +131,7 @@ pub async fn join(
     let (lost, gone) = oneshot::channel();
     let places = Places::default();
     let master = Master {
-        hands: Hands::new(
-            NodeManagers::new(&cluster, am.node_tokens()),
-            launch,
-            done.clone(),
-        ),
+        hands: Hands::new(NodeManagers::new(&cluster, am.node_tokens()), launch, done.clone()),
         yarn: cluster.clone(),
         book,
         events,
@@ -164,12 +148,7 @@ pub async fn join(
         lease,
     };
     tokio::spawn(master.run(am, early, incoming, finished, lost));
-    let joined = Joined {
-        cluster: YarnCluster { orders, places },
-        registered,
-        kept,
-        gone,
-    };
+    let joined = Joined { cluster: YarnCluster { orders, places }, registered, kept, gone };
     Ok((joined, too_much))
 }
 
@@ -184,11 +163,7 @@ async fn persistently<T>(
     loop {
         match call().await {
             Err(error) if error.is_retryable() && since.elapsed() < silence_max => {
-                tracing::warn!(
-                    error = chain(&error),
-                    what,
-                    "the ResourceManager does not answer"
-                );
+                tracing::warn!(error = chain(&error), what, "the ResourceManager does not answer");
                 tokio::time::sleep(FAILED_PAUSE).await;
             }
             answer => return answer,
@@ -274,12 +249,7 @@ impl Master {
 
     /// Says goodbye. A ResourceManager that is away now may be back before it would give this attempt up.
     async fn finish(self, mut am: ApplicationMaster, finish: Finish) {
-        let Finish {
-            status,
-            diagnostics,
-            tracking_url,
-            reply,
-        } = finish;
+        let Finish { status, diagnostics, tracking_url, reply } = finish;
         let since = Instant::now();
         let ended = loop {
             match am.finish(status, &diagnostics, &tracking_url).await {
@@ -369,9 +339,7 @@ impl Master {
             }
             Err(error) if error.is_fenced() => {
                 let reason = chain(&error);
-                self.tell(Event::Fenced {
-                    reason: reason.clone(),
-                });
+                self.tell(Event::Fenced { reason: reason.clone() });
                 Err(Gone::Fenced(reason))
             }
             Err(error) => {
@@ -498,16 +466,10 @@ impl Master {
                 if let Some(held) = self.book.held(id) {
                     let host = held.node.host.clone();
                     self.book.is_back(&host);
-                    self.tell(Event::Started {
-                        container: ContainerId(id.to_string()),
-                    });
+                    self.tell(Event::Started { container: ContainerId(id.to_string()) });
                 }
             }
-            Done::NotStarted {
-                id,
-                exit,
-                unreachable,
-            } => {
+            Done::NotStarted { id, exit, unreachable } => {
                 let Some(held) = self.book.ended(id) else {
                     return;
                 };
@@ -520,11 +482,7 @@ impl Master {
             }
             Done::NotStopped(id) => self.release(am, id),
             Done::Ended(status) => self.ended(&status),
-            Done::Vanished {
-                id,
-                cause,
-                unreachable,
-            } => self.vanished(id, cause, unreachable),
+            Done::Vanished { id, cause, unreachable } => self.vanished(id, cause, unreachable),
             Done::Racks(racks) => self.book.set_racks(racks),
         }
     }
@@ -541,13 +499,11 @@ impl Master {
             Heard::Node(report) => self.node(&report),
             Heard::Preemption(preemption) => self.preempting(&preemption),
             Heard::Refused { ask, message } => {
-                self.tell(Event::Rejected {
-                    reason: format!("ask {}: {message}", ask.0),
-                });
+                self.tell(Event::Rejected { reason: format!("ask {}: {message}", ask.0) });
             }
-            Heard::Rejected(ask) => self.tell(Event::Rejected {
-                reason: format!("ask {} cannot be placed", ask.0),
-            }),
+            Heard::Rejected(ask) => {
+                self.tell(Event::Rejected { reason: format!("ask {} cannot be placed", ask.0) })
+            }
             Heard::Excess { container, reason } => {
                 tracing::info!(%container, ?reason, "a grant too many was given back");
             }
@@ -632,11 +588,7 @@ impl Master {
     }
 
     fn exited(&self, id: heddle_yarn::ContainerId, exit: Exit, text: String) {
-        self.tell(Event::Exited {
-            container: ContainerId(id.to_string()),
-            exit,
-            text,
-        });
+        self.tell(Event::Exited { container: ContainerId(id.to_string()), exit, text });
     }
 
     fn node(&mut self, report: &NodeReport) {
@@ -645,9 +597,7 @@ impl Master {
         match state {
             // Its containers still run; those of a lost or stopped node are reported one by one.
             Some(NodeState::Unhealthy | NodeState::Decommissioning) => {
-                self.tell(Event::NodeLeaving {
-                    node: report.id.host.clone(),
-                });
+                self.tell(Event::NodeLeaving { node: report.id.host.clone() });
             }
             Some(NodeState::Running | NodeState::Rebooted) => self.book.is_back(&report.id.host),
             _ => {}
@@ -676,9 +626,7 @@ mod tests {
     use super::*;
 
     fn no_server() -> RpcError {
-        RpcError::NoServer {
-            protocol: "the test's".into(),
-        }
+        RpcError::NoServer { protocol: "the test's".into() }
     }
 
     #[tokio::test]

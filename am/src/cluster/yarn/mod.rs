@@ -108,12 +108,7 @@ impl YarnCluster {
         tracking_url: String,
     ) -> Result<(), AmError> {
         let (reply, answer) = oneshot::channel();
-        self.order(Order::Finish(Finish {
-            status,
-            diagnostics,
-            tracking_url,
-            reply,
-        }));
+        self.order(Order::Finish(Finish { status, diagnostics, tracking_url, reply }));
         answer.await.unwrap_or(Err(AmError::Shutdown))
     }
 }

@@ -31,10 +31,8 @@ mod tests {
     #[test]
     fn waiting_slows_down_and_never_below_the_quiet_pace() {
         let waits = [None, Some(0), Some(9), Some(30), Some(3_600)];
-        let intervals: Vec<_> = waits
-            .iter()
-            .map(|wait| interval(wait.map(Duration::from_secs)).as_millis())
-            .collect();
+        let intervals: Vec<_> =
+            waits.iter().map(|wait| interval(wait.map(Duration::from_secs)).as_millis()).collect();
         assert_eq!(intervals, [1000, 50, 50, 200, 500]);
     }
 }

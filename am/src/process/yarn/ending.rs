@@ -72,12 +72,7 @@ impl<'a> Ending<'a> {
             user: files.yarn.user.clone(),
             queue,
         };
-        Self {
-            given,
-            files,
-            cluster,
-            application,
-        }
+        Self { given, files, cluster, application }
     }
 
     /// Ends an application whose job did not begin.
@@ -115,10 +110,7 @@ impl<'a> Ending<'a> {
 
     async fn end(&self, outcome: Outcome, view: Option<JobView>, fenced: Fenced) -> u8 {
         if fenced == Fenced::ByAttempt {
-            tracing::warn!(
-                outcome.message,
-                "another attempt leads; nothing is said in its name"
-            );
+            tracing::warn!(outcome.message, "another attempt leads; nothing is said in its name");
             return outcome.exit_code;
         }
         let attempt = self.given.attempt().0;
@@ -145,10 +137,7 @@ impl<'a> Ending<'a> {
             _ => FinalStatus::Failed,
         };
         strike_at_goodbye(Goodbye::Before, self.given.attempt());
-        let said = self
-            .cluster
-            .finish(status, report.diagnostics(&url), tracking)
-            .await;
+        let said = self.cluster.finish(status, report.diagnostics(&url), tracking).await;
         match said {
             Ok(()) => {
                 tracing::info!(?status, "unregistered");
@@ -168,10 +157,7 @@ impl<'a> Ending<'a> {
         let filter = ApplicationFilter {
             states: vec![ApplicationState::Running],
             // ResourceManagers differ in whether they compare paths or names.
-            queues: vec![
-                queue.clone(),
-                queue.rsplit('.').next().unwrap_or_default().to_owned(),
-            ],
+            queues: vec![queue.clone(), queue.rsplit('.').next().unwrap_or_default().to_owned()],
             ..ApplicationFilter::default()
         };
         let found = tokio::time::timeout(QUEUE_LIMIT, client.applications(&filter)).await;
@@ -227,10 +213,9 @@ impl<'a> Ending<'a> {
             Ok::<_, place::PlaceError>((written, told))
         };
         let (text, report) = match tokio::time::timeout(STORE_LIMIT, writing).await {
-            Ok(Ok((written, told))) => (
-                location.with_path(written.text).to_string(),
-                told.unwrap_or(report),
-            ),
+            Ok(Ok((written, told))) => {
+                (location.with_path(written.text).to_string(), told.unwrap_or(report))
+            }
             Ok(Err(error)) => {
                 tracing::warn!(error = chain(&error), "no report");
                 return (report, String::new(), page.unwrap_or_default());
@@ -326,10 +311,7 @@ fn holders(queue: &str, mut found: Vec<ApplicationReport>) -> String {
 /// Whether a directory is the one that a submission made for this application. What is deleted with all it
 /// holds is looked at twice.
 fn is_staging(path: &StorePath, application: &str) -> bool {
-    path.name() == application
-        && path
-            .parent()
-            .is_some_and(|parent| parent.name() == "staging")
+    path.name() == application && path.parent().is_some_and(|parent| parent.name() == "staging")
 }
 
 #[cfg(test)]
@@ -361,10 +343,7 @@ mod tests {
             };
             ApplicationReport::try_from(&message).expect("it has an id")
         };
-        let text = holders(
-            "root.a",
-            (1..9).map(|n| one(n, i64::from(n) * 1024)).collect(),
-        );
+        let text = holders("root.a", (1..9).map(|n| one(n, i64::from(n) * 1024)).collect());
         let lines: Vec<_> = text.lines().skip(1).collect();
         assert_eq!(lines.len(), HOLDERS_MAX);
         assert_eq!(

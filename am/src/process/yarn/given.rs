@@ -66,13 +66,7 @@ impl Given {
             .next()
             .cloned()
             .ok_or_else(|| Refusal::new(5, "the container's credentials hold no AMRM token"))?;
-        Ok(Self {
-            environment,
-            configuration,
-            cluster,
-            token,
-            credentials,
-        })
+        Ok(Self { environment, configuration, cluster, token, credentials })
     }
 
     /// The container of this process.
@@ -103,11 +97,7 @@ impl Given {
 
     /// Where YARN's proxy finds the pages.
     pub(super) fn tracking_url(&self, address: &AmAddress) -> String {
-        format!(
-            "http://{}:{}",
-            self.environment.node_host,
-            address.address.port()
-        )
+        format!("http://{}:{}", self.environment.node_host, address.address.port())
     }
 
     /// The credentials of the job's containers: ours without the proof of being the attempt, whose holder could act in
@@ -157,19 +147,11 @@ impl Files {
             .secret(SECRET_ALIAS)
             .and_then(|hex| std::str::from_utf8(hex).ok())
             .ok_or_else(|| {
-                Refusal::new(
-                    5,
-                    format!("the container's credentials hold no {SECRET_ALIAS}"),
-                )
+                Refusal::new(5, format!("the container's credentials hold no {SECRET_ALIAS}"))
             })?;
         let secret = Secret::from_hex(secret)
             .map_err(|error| Refusal::new(5, format!("{SECRET_ALIAS}: {}", chain(&error))))?;
-        Ok(Self {
-            run: dir.run_file()?,
-            spec: dir.spec()?,
-            yarn: dir.read(YARN_FILE)?,
-            secret,
-        })
+        Ok(Self { run: dir.run_file()?, spec: dir.spec()?, yarn: dir.read(YARN_FILE)?, secret })
     }
 
     /// Where attempts write their addresses, as a URL.
@@ -181,10 +163,7 @@ impl Files {
     pub(super) fn past(&self) -> Option<past::Place> {
         let dir = format!("{}/past", self.yarn.staging.trim_end_matches('/'));
         let location = Location::parse(&dir).ok()?;
-        Some(past::Place {
-            storage: connect(&location).ok()?,
-            dir: location.path().clone(),
-        })
+        Some(past::Place { storage: connect(&location).ok()?, dir: location.path().clone() })
     }
 
     /// Writes where this attempt is, for containers that look for it and for the command line.
@@ -206,10 +185,7 @@ impl Files {
             .map_err(|error| Refusal::new(10, format!("{url}/{name}: {error}")))?;
         let json = serde_json::to_vec(address).expect("plain fields are JSON");
         let mut written = publish_small(&*storage, &path, json.clone().into()).await;
-        if written
-            .as_ref()
-            .is_err_and(|error| error.error().is_not_found())
-        {
+        if written.as_ref().is_err_and(|error| error.error().is_not_found()) {
             make_dirs(&*storage, location.path(), Mode::DIR)
                 .await
                 .map_err(|error| failed(&error))?;

@@ -14,10 +14,7 @@ pub(super) struct YarnJudge {
 
 impl YarnJudge {
     pub(super) fn new(cluster: &Cluster, own: ApplicationId) -> Self {
-        Self {
-            client: Client::new(cluster),
-            own,
-        }
+        Self { client: Client::new(cluster), own }
     }
 }
 
@@ -42,11 +39,7 @@ impl Judge for YarnJudge {
                 Liveness::Gone
             }
             Err(error) if error.is_retryable() => {
-                tracing::warn!(
-                    application,
-                    error = chain(&error),
-                    "no word of an application"
-                );
+                tracing::warn!(application, error = chain(&error), "no word of an application");
                 Liveness::NoAnswer
             }
             Err(error) => {

@@ -84,12 +84,9 @@ impl Sink {
                 Ok(())
             })
         };
-        let writing = std::thread::Builder::new()
-            .name("scores".to_owned())
-            .spawn(write)
-            .map_err(|error| {
-                Failure::caused(Exit::Internal, "no thread writes the scores", &error)
-            })?;
+        let writing = std::thread::Builder::new().name("scores".to_owned()).spawn(write).map_err(
+            |error| Failure::caused(Exit::Internal, "no thread writes the scores", &error),
+        )?;
         Ok(Self {
             chunks: Some(chunks),
             buffer: Vec::with_capacity(CHUNK_BYTES),
@@ -109,9 +106,7 @@ impl Sink {
         let fact = format!("{} was not written", self.storage.show(&self.target));
         let handed = self.hand_over();
         let written = self.end();
-        handed
-            .and(written)
-            .map_err(|error| Failure::caused(Exit::Unreachable, &fact, &error))?;
+        handed.and(written).map_err(|error| Failure::caused(Exit::Unreachable, &fact, &error))?;
         let named = async {
             match self.overwrite {
                 true => self.storage.replace(&self.draft, &self.target).await,

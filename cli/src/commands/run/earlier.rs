@@ -45,10 +45,7 @@ pub fn find(work_dir: &Path, job_file: &Path, name: &str) -> Option<Found> {
             .and_then(|spec| spec.checkpoint.dir.as_local().map(has_checkpoint))
             .unwrap_or(false);
         if left {
-            return Some(Found {
-                run,
-                label: request.label,
-            });
+            return Some(Found { run, label: request.label });
         }
     }
     None
@@ -76,9 +73,7 @@ pub async fn is_untrained(found: &Found) -> bool {
         let newest = dir.newest(&lineage, Depth::Shallow, OnCorrupt::Fail);
         newest.await.ok()?.checkpoint
     };
-    newest
-        .await
-        .is_some_and(|checkpoint| checkpoint.manifest.is_untrained())
+    newest.await.is_some_and(|checkpoint| checkpoint.manifest.is_untrained())
 }
 
 /// Refuses a job that means something else than the run it would continue.
@@ -97,9 +92,7 @@ pub fn check(found: &Found, spec: &JobSpec, resume: bool) -> Result<(), Failure>
     })?;
     let differences = spec.differences(&before.keys());
     let told = |difference: &&Difference| {
-        let Difference {
-            key, before, now, ..
-        } = difference;
+        let Difference { key, before, now, .. } = difference;
         let allowed = match difference.allowed_on_resume {
             true => " (--resume allows it)",
             false => "",
@@ -114,9 +107,7 @@ pub fn check(found: &Found, spec: &JobSpec, resume: bool) -> Result<(), Failure>
     if refused.is_empty() {
         return Ok(());
     }
-    let all_allowed = differences
-        .iter()
-        .all(|difference| difference.allowed_on_resume);
+    let all_allowed = differences.iter().all(|difference| difference.allowed_on_resume);
     let next = match all_allowed {
         true => "--resume continues it with the new values, --fresh trains anew",
         false => "set back what changes the meaning of its checkpoints, or --fresh trains anew",

@@ -59,10 +59,7 @@ pub async fn follow(run: &Run, spec: &JobSpec, checkpoint: bool, json: bool) -> 
     // Held to the end: closing it tells the ApplicationMaster that nobody is there any more.
     let _leash = child.stdin.take();
     let Some(stdout) = child.stdout.take() else {
-        return Err(Failure::new(
-            Exit::Internal,
-            "the ApplicationMaster has no standard output",
-        ));
+        return Err(Failure::new(Exit::Internal, "the ApplicationMaster has no standard output"));
     };
     let mut lines = BufReader::new(stdout).lines();
     let mut teller = Teller::new(json, spec, run);
@@ -147,11 +144,7 @@ async fn refused(order: &mut Option<Order>) -> Failure {
         *order = None;
         // A task that panicked has told so; its order counts as not taken.
         if let Err(failure) = answer.unwrap_or_else(|error| {
-            Err(Failure::caused(
-                Exit::Internal,
-                "the order was not sent",
-                &error,
-            ))
+            Err(Failure::caused(Exit::Internal, "the order was not sent", &error))
         }) {
             return failure;
         }
@@ -184,10 +177,9 @@ fn how_it_ended(status: Option<ExitStatus>) -> (Exit, String) {
             (Exit::Killed, format!("was ended by signal {signal}"))
         }
         Some((_, Some(signal))) => (Exit::Internal, format!("crashed with signal {signal}")),
-        Some((Some(code), _)) => (
-            Exit::Internal,
-            format!("ended with exit code {code} and without a word"),
-        ),
+        Some((Some(code), _)) => {
+            (Exit::Internal, format!("ended with exit code {code} and without a word"))
+        }
         Some((None, None)) | None => (Exit::Internal, "ended without a word".to_owned()),
     }
 }
@@ -202,10 +194,7 @@ mod tests {
         assert_eq!(killed.0, Exit::Killed);
         assert!(killed.1.starts_with("was killed by signal 9"), "{killed:?}");
         let crashed = how_it_ended(Some(ExitStatus::from_raw(11)));
-        assert_eq!(
-            crashed,
-            (Exit::Internal, "crashed with signal 11".to_owned())
-        );
+        assert_eq!(crashed, (Exit::Internal, "crashed with signal 11".to_owned()));
         let ended = how_it_ended(Some(ExitStatus::from_raw(101 << 8)));
         assert!(ended.1.contains("exit code 101"), "{ended:?}");
     }

@@ -69,9 +69,7 @@ pub async fn on_storage(
     for (key, place) in places(spec) {
         on_cluster(key, place).await?;
     }
-    let plan = heddle_am::input::plan(spec)
-        .await
-        .map_err(|error| unreadable(&error))?;
+    let plan = heddle_am::input::plan(spec).await.map_err(|error| unreadable(&error))?;
     outputs(spec, overwrite, trying).await?;
     Ok(plan)
 }
@@ -110,10 +108,9 @@ fn unreadable(error: &InputError) -> Failure {
 fn places(spec: &JobSpec) -> impl Iterator<Item = (&'static str, &Location)> {
     let train = spec.data.train.iter().map(|place| ("data.train", place));
     let test = spec.data.test.iter().map(|place| ("data.test", place));
-    train.chain(test).chain([
-        ("checkpoint.dir", &spec.checkpoint.dir),
-        ("output.model", &spec.output.model),
-    ])
+    train
+        .chain(test)
+        .chain([("checkpoint.dir", &spec.checkpoint.dir), ("output.model", &spec.output.model)])
 }
 
 /// Somebody answers where a place on a cluster is.
@@ -162,10 +159,7 @@ async fn model(output: &OutputSpec, overwrite: bool, trying: bool) -> Result<(),
             check_place(&*storage, path).await?;
         }
         match storage.list(path).await {
-            Ok(entries) => Ok(entries
-                .iter()
-                .map(|entry| entry.name().to_owned())
-                .collect()),
+            Ok(entries) => Ok(entries.iter().map(|entry| entry.name().to_owned()).collect()),
             Err(error) if error.is_not_found() => Ok(Vec::new()),
             Err(error) => Err(error),
         }
@@ -184,16 +178,11 @@ fn writable(key: &str, place: &Location) -> Result<(), Failure> {
     let Some(path) = place.as_local() else {
         return Ok(());
     };
-    let existing = path
-        .ancestors()
-        .find(|path| path.exists())
-        .unwrap_or(Path::new("/"));
+    let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let fact = format!("{key} = {place} cannot be written");
     if !existing.is_dir() {
         let mut failure = Failure::new(Exit::Input, fact);
-        failure
-            .causes
-            .push(format!("{} is not a folder", existing.display()));
+        failure.causes.push(format!("{} is not a folder", existing.display()));
         return Err(failure);
     }
     access(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
@@ -204,10 +193,7 @@ fn writable(key: &str, place: &Location) -> Result<(), Failure> {
 }
 
 fn output_is_free(output: &OutputSpec, overwrite: bool) -> Result<(), Failure> {
-    let entries = output
-        .model
-        .as_local()
-        .and_then(|dir| std::fs::read_dir(dir).ok());
+    let entries = output.model.as_local().and_then(|dir| std::fs::read_dir(dir).ok());
     let names: Vec<String> = entries
         .into_iter()
         .flatten()
@@ -280,10 +266,7 @@ mod tests {
         };
         assert_eq!(met(&[], &both), None);
         assert_eq!(met(&["README", "other.txt"], &both), None);
-        assert_eq!(
-            met(&["MODEL.json", "model.txt"], &both).as_deref(),
-            Some("MODEL.json")
-        );
+        assert_eq!(met(&["MODEL.json", "model.txt"], &both).as_deref(), Some("MODEL.json"));
         assert_eq!(met(&["model.txt"], &both).as_deref(), Some("model.txt"));
         assert_eq!(met(&["model.txt"], &both[..1]), None);
         assert_eq!(met(&["model.safetensors", ".MODEL.json.0123"], &both), None);

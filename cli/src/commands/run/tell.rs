@@ -44,9 +44,7 @@ impl Facts {
             checkpoint_dir: spec.checkpoint.dir.to_string(),
             model: spec.output.model.to_string(),
             quarantine: spec.data.bad_records == BadRecords::Quarantine,
-            data: data
-                .filter(|_| spec.model.algorithm != Algorithm::Custom)
-                .cloned(),
+            data: data.filter(|_| spec.model.algorithm != Algorithm::Custom).cloned(),
             logs,
             status,
             seconds: None,
@@ -179,43 +177,25 @@ impl Teller {
 
     fn event(&mut self, event: Event) -> Result<(), Failure> {
         match event {
-            Event::Started {
-                run,
-                name,
-                address,
-                resumed_from,
-                ..
-            } => {
+            Event::Started { run, name, address, resumed_from, .. } => {
                 if resumed_from.is_none() {
                     self.rows_before = Some(0);
                 }
                 let from =
                     resumed_from.map_or_else(String::new, |cut| format!(", from checkpoint {cut}"));
-                self.say(&format!(
-                    "{name}: run {}{from}; page {address}",
-                    run.short()
-                ));
+                self.say(&format!("{name}: run {}{from}; page {address}", run.short()));
             }
             Event::Registered { slot, pid, .. } => {
                 if self.lost.remove(&slot) {
                     self.say(&format!("{slot} is back as process {pid}"));
                 }
             }
-            Event::Lost {
-                slot,
-                incarnation,
-                cause,
-            } => {
+            Event::Lost { slot, incarnation, cause } => {
                 self.lost.insert(slot);
                 self.say(&format!("{slot} ({incarnation}) {cause}"));
             }
             Event::PhaseBegun { text, .. } => self.progress.show(&text),
-            Event::Progress {
-                text,
-                rows,
-                rows_per_second,
-                training_loss,
-            } => {
+            Event::Progress { text, rows, rows_per_second, training_loss } => {
                 self.rows_before.get_or_insert(rows);
                 let loss =
                     training_loss.map_or_else(String::new, |loss| format!("  loss {loss:.4}"));
@@ -239,13 +219,7 @@ impl Teller {
             Event::Warning { text } => self.say(&format!("warning: {text}")),
             // Only the first counts, should there be more.
             Event::Ended { .. } if self.ended.is_some() => {}
-            Event::Ended {
-                state,
-                exit_code,
-                message,
-                model,
-                view,
-            } => {
+            Event::Ended { state, exit_code, message, model, view } => {
                 self.progress.clear();
                 self.ended = Some(Exit::from_code(exit_code));
                 self.end(state, exit_code, &message, model.as_deref(), &view)?;
@@ -280,9 +254,7 @@ impl Teller {
                 });
                 let mut failure = Failure::new(exit, fact);
                 failure.causes = lines.map(str::to_owned).collect();
-                failure
-                    .next(format!("logs: {}", self.facts.logs))
-                    .print(false);
+                failure.next(format!("logs: {}", self.facts.logs)).print(false);
                 Ok(())
             }
         }
@@ -297,24 +269,17 @@ impl Teller {
         let told = self.begun.elapsed().as_secs_f64();
         let seconds = self.facts.seconds.unwrap_or(told);
         // Of those computed in this run; a continued one counts on.
-        let computed = view
-            .rows
-            .saturating_sub(self.rows_before.unwrap_or(view.rows));
+        let computed = view.rows.saturating_sub(self.rows_before.unwrap_or(view.rows));
         let mut rows_text = words::thousands(view.rows);
         if computed > 0 {
             let rate = computed as f64 / seconds.max(0.001);
             rows_text.push_str(&format!(" in {seconds:.1} s, {rate:.0} rows/s"));
         }
         let evaluated = view.evaluations.last();
-        let passes = evaluated
-            .map(|scores| scores.pass.saturating_add(1))
-            .or(self.facts.passes);
+        let passes = evaluated.map(|scores| scores.pass.saturating_add(1)).or(self.facts.passes);
         let mut rows = Vec::new();
         if let Some(passes) = passes {
-            rows.push(vec![
-                "passes".to_owned(),
-                passes_in_words(passes, self.facts.passes),
-            ]);
+            rows.push(vec!["passes".to_owned(), passes_in_words(passes, self.facts.passes)]);
         }
         rows.extend([
             vec!["rows".to_owned(), rows_text],
@@ -332,10 +297,7 @@ impl Teller {
             ],
         ]);
         if !view.recoveries.is_empty() {
-            rows.push(vec![
-                "recoveries".to_owned(),
-                view.recoveries.len().to_string(),
-            ]);
+            rows.push(vec!["recoveries".to_owned(), view.recoveries.len().to_string()]);
         }
         if view.bad_records > 0 {
             let mut text = words::thousands(view.bad_records);
@@ -348,10 +310,7 @@ impl Teller {
             rows.push(vec!["bad records".to_owned(), text]);
         }
         if view.tasks_set_aside > 0 {
-            rows.push(vec![
-                "tasks set aside".to_owned(),
-                view.tasks_set_aside.to_string(),
-            ]);
+            rows.push(vec!["tasks set aside".to_owned(), view.tasks_set_aside.to_string()]);
         }
         let place = model.map_or_else(|| local(&self.facts.model), local);
         rows.push(vec!["model".to_owned(), place.clone()]);
@@ -421,9 +380,7 @@ mod tests {
             rows_per_second: 1.0,
             training_loss: None,
         };
-        let warning = Event::Warning {
-            text: "late".to_owned(),
-        };
+        let warning = Event::Warning { text: "late".to_owned() };
         let begun = Instant::now();
         // An hour of looks, two a second.
         let (mut lines, mut warnings) = (0, 0);

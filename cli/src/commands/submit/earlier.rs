@@ -26,10 +26,7 @@ pub async fn label(site: &Site, outputs: &Location, name: &str) -> Result<Option
         Ok(entries) => entries,
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => {
-            return Err(storage_failure(
-                &format!("{outputs} cannot be read"),
-                &error,
-            ));
+            return Err(storage_failure(&format!("{outputs} cannot be read"), &error));
         }
     };
     let Some((entry, label)) = newest(&entries, name) else {
@@ -52,10 +49,7 @@ fn newest<'e>(entries: &'e [Entry], name: &str) -> Option<(&'e Entry, &'e str)> 
         let plain = label.len() == 8 && label.bytes().all(|b| b.is_ascii_hexdigit());
         (plain && entry.kind == Kind::Dir).then_some((entry, label))
     };
-    entries
-        .iter()
-        .filter_map(ours)
-        .max_by_key(|(entry, _)| entry.modified_ms)
+    entries.iter().filter_map(ours).max_by_key(|(entry, _)| entry.modified_ms)
 }
 
 /// Whether a job of ours of that name is on the cluster.
@@ -96,10 +90,9 @@ pub async fn base(dir: &Location) -> Result<Option<Base>, Failure> {
     let listing = checkpoints.listing(Depth::Shallow).await;
     let listing = listing.map_err(|error| checkpoint::failure(&fact, &error))?;
     let sound = |candidate: Candidate| match candidate.health {
-        Health::Good(checkpoint) if candidate.in_lineage => Some(Base {
-            cut: candidate.cut,
-            spec: checkpoint.manifest.spec.clone(),
-        }),
+        Health::Good(checkpoint) if candidate.in_lineage => {
+            Some(Base { cut: candidate.cut, spec: checkpoint.manifest.spec.clone() })
+        }
         _ => None,
     };
     let newest = listing.into_iter().filter_map(sound);
@@ -162,10 +155,7 @@ mod tests {
     fn fewer_passes_than_the_run_has_are_refused() {
         let mut spec = heddle_protocol::spec::job::sample();
         spec.data.passes = 5;
-        let base = Base {
-            cut: CutId::default(),
-            spec: serde_json::to_value(&spec).unwrap(),
-        };
+        let base = Base { cut: CutId::default(), spec: serde_json::to_value(&spec).unwrap() };
         may_go_on(&base, &spec).unwrap();
         spec.data.passes = 6;
         may_go_on(&base, &spec).unwrap();
@@ -175,10 +165,7 @@ mod tests {
         assert!(refused.fact.contains("data.passes = 4"), "{}", refused.fact);
         assert!(refused.fact.contains('5'), "{}", refused.fact);
         // Of a form that this version does not know: the ApplicationMaster judges.
-        let foreign = Base {
-            spec: serde_json::json!({ "later": true }),
-            ..base
-        };
+        let foreign = Base { spec: serde_json::json!({ "later": true }), ..base };
         may_go_on(&foreign, &spec).unwrap();
     }
 

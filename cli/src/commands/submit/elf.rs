@@ -165,12 +165,7 @@ mod tests {
         };
         file.extend(section(0, 0, 0, 0));
         file.extend(section(3, start, strings.len(), 0));
-        file.extend(section(
-            SHT_GNU_VERNEED,
-            start + strings.len(),
-            needs.len(),
-            1,
-        ));
+        file.extend(section(SHT_GNU_VERNEED, start + strings.len(), needs.len(), 1));
         file.extend(strings);
         file.extend(needs);
         file

@@ -64,9 +64,7 @@ pub struct Waiting {
 /// What is expected instead.
 pub fn duration(text: &str) -> Result<std::time::Duration, String> {
     let parsed = text.parse::<heddle_protocol::spec::DurationMs>();
-    parsed
-        .map(heddle_protocol::spec::DurationMs::as_duration)
-        .map_err(|error| error.to_string())
+    parsed.map(heddle_protocol::spec::DurationMs::as_duration).map_err(|error| error.to_string())
 }
 
 /// Keys of the job file that have flags.
@@ -125,10 +123,7 @@ impl Keys {
         one("yarn.queue", self.queue.clone());
         one("yarn.priority", self.priority.map(|n| n.to_string()));
         one("yarn.node-label", self.node_label.clone());
-        one(
-            "yarn.max-attempts",
-            self.max_attempts.map(|n| n.to_string()),
-        );
+        one("yarn.max-attempts", self.max_attempts.map(|n| n.to_string()));
         one("submit.binary", self.binary.clone());
         one("yarn.tags", list(&self.tags));
         one("yarn.files", list(&self.files));

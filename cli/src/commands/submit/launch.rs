@@ -44,9 +44,7 @@ pub fn submission(
     if !site.secured {
         // Else it would be to HDFS whom the NodeManager runs as.
         let user = &site.user.effective;
-        context = context
-            .env("HADOOP_USER_NAME", user)
-            .map_err(|e| unfit(&e))?;
+        context = context.env("HADOOP_USER_NAME", user).map_err(|e| unfit(&e))?;
     }
     context = context
         .env_raw("HADOOP_CONF_DIR", format!("{{{{PWD}}}}/{CONF_DIR}"))
@@ -55,10 +53,9 @@ pub fn submission(
     for (name, file) in files {
         context = context.file(name, local_resource(file)?);
     }
-    for (access, acl) in [
-        (Access::View, &spec.yarn.view_acl),
-        (Access::Modify, &spec.yarn.modify_acl),
-    ] {
+    for (access, acl) in
+        [(Access::View, &spec.yarn.view_acl), (Access::Modify, &spec.yarn.modify_acl)]
+    {
         if !acl.is_empty() {
             context = context.acl(access, acl);
         }
@@ -82,11 +79,7 @@ pub fn submission(
 fn credentials(site: &Site, secret: &Secret) -> Result<Vec<u8>, Failure> {
     let mut credentials = match site.secured {
         true => Credentials::of_environment(&site.configuration).map_err(|error| {
-            Failure::caused(
-                Exit::Denied,
-                "the tokens of this session cannot be read",
-                &error,
-            )
+            Failure::caused(Exit::Denied, "the tokens of this session cannot be read", &error)
         })?,
         false => Credentials::new(),
     };

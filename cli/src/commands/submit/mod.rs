@@ -195,10 +195,7 @@ async fn ready(
     let checked = async {
         tokio::try_join!(
             preflight::cluster(site, &spec),
-            waiting::on(
-                "HDFS: data and outputs",
-                on_storage(&spec, args.overwrite, false)
-            ),
+            waiting::on("HDFS: data and outputs", on_storage(&spec, args.overwrite, false)),
             upload::local_data(site, &mut future),
             async {
                 match args.fresh {
@@ -235,11 +232,7 @@ async fn ready(
     }
     notes.extend(parallelism_warning(&input, workers(&spec)));
     notes.extend(program.note.clone());
-    let uploads = Uploads {
-        program: (program, to),
-        data,
-        files: preflight::local_files(&future)?,
-    };
+    let uploads = Uploads { program: (program, to), data, files: preflight::local_files(&future)? };
     if !uploads.data.is_empty() {
         notes.push(format!("uploads {}", uploads.data_in_words()));
     }
@@ -276,10 +269,7 @@ async fn hand_over(
     if let Err(failure) = &handed {
         if matches!(failure.exit, Exit::Interrupted | Exit::Terminated) {
             // It may have arrived.
-            let _dead = site
-                .client
-                .kill(ready.application, "interrupted while submitting")
-                .await;
+            let _dead = site.client.kill(ready.application, "interrupted while submitting").await;
         }
         let reports = site.reports(site.user.short_name(), ready.application)?;
         for dir in [&staging, &reports] {

@@ -35,31 +35,19 @@ pub fn roles(spec: &JobSpec) -> [Role; 3] {
     let (pservers, trainers) = (&spec.pservers, &spec.trainers);
     let mut trainer = resources(trainers.memory, trainers.vcores);
     for (name, amount) in &trainers.resources {
-        let amount = Amount {
-            value: i64::try_from(*amount).unwrap_or(i64::MAX),
-            unit: String::new(),
-        };
+        let amount =
+            Amount { value: i64::try_from(*amount).unwrap_or(i64::MAX), unit: String::new() };
         trainer = trainer.with(name, amount);
     }
     [
-        Role {
-            key: "am",
-            min: 1,
-            max: 1,
-            asked: resources(spec.am.memory, spec.am.vcores),
-        },
+        Role { key: "am", min: 1, max: 1, asked: resources(spec.am.memory, spec.am.vcores) },
         Role {
             key: "pservers",
             min: pservers.count,
             max: pservers.count,
             asked: resources(pservers.memory, pservers.vcores),
         },
-        Role {
-            key: "trainers",
-            min: trainers.min,
-            max: trainers.max,
-            asked: trainer,
-        },
+        Role { key: "trainers", min: trainers.min, max: trainers.max, asked: trainer },
     ]
 }
 
@@ -215,10 +203,7 @@ impl Plan {
         }
         let [first, most] = self.totals();
         let total = |(memory, vcores): (u64, u64)| {
-            format!(
-                "{}, {vcores} vcores",
-                words::size(memory.saturating_mul(1 << 20))
-            )
+            format!("{}, {vcores} vcores", words::size(memory.saturating_mul(1 << 20)))
         };
         let in_all = match first == most {
             true => total(most),
@@ -239,16 +224,12 @@ impl Plan {
         rows.push(row("data", data_in_words(&self.input)));
         rows.extend(self.uploads.rows());
         let every = &spec.checkpoint.every;
-        rows.push(row(
-            "checkpoints",
-            format!("{} every {every}", spec.checkpoint.dir),
-        ));
+        rows.push(row("checkpoints", format!("{} every {every}", spec.checkpoint.dir)));
         rows.push(row(
             "starts from",
-            self.base.as_ref().map_or_else(
-                || "initial values".to_owned(),
-                |cut| format!("checkpoint {cut}"),
-            ),
+            self.base
+                .as_ref()
+                .map_or_else(|| "initial values".to_owned(), |cut| format!("checkpoint {cut}")),
         ));
         rows.push(row("model", spec.output.model.to_string()));
         rows
@@ -263,10 +244,7 @@ mod tests {
 
     #[test]
     fn requests_are_rounded_up_to_the_clusters_steps() {
-        let steps = Steps {
-            memory_mib: 1024,
-            vcores: 1,
-        };
+        let steps = Steps { memory_mib: 1024, vcores: 1 };
         let asked = |mib| Resources::new(Memory::mib(mib), VCores(2));
         assert_eq!(steps.rounded(&asked(300)), asked(1024));
         assert_eq!(steps.rounded(&asked(1024)), asked(1024));

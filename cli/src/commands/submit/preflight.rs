@@ -37,10 +37,9 @@ pub struct Cleared {
 /// # Errors
 /// Exit 7 with the key.
 pub fn outputs_are_shared(spec: &JobSpec) -> Result<(), Failure> {
-    for (key, place) in [
-        ("checkpoint.dir", &spec.checkpoint.dir),
-        ("output.model", &spec.output.model),
-    ] {
+    for (key, place) in
+        [("checkpoint.dir", &spec.checkpoint.dir), ("output.model", &spec.output.model)]
+    {
         if place.as_local().is_some() {
             return Err(Failure::new(
                 Exit::Input,
@@ -67,8 +66,7 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
     }
     let path = Path::new(&*program);
     let executable = |path: &Path| {
-        path.metadata()
-            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
     let wrong = |what: &str| Failure::new(Exit::Input, format!("trainers.command: {what}"));
     if !executable(path) {
@@ -81,8 +79,7 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
         spec.yarn.files.push(file);
     }
     *program = name;
-    spec.check()
-        .map_err(|error| Failure::caused(Exit::Input, "trainers.command", &error))
+    spec.check().map_err(|error| Failure::caused(Exit::Input, "trainers.command", &error))
 }
 
 /// The queue of a job that names none (`YarnConfiguration.DEFAULT_QUEUE_NAME`); mapping rules apply to it.
@@ -128,14 +125,7 @@ pub async fn cluster(site: &Site, spec: &JobSpec) -> Result<Cleared, Failure> {
     if nodes.is_empty() {
         notes.push("no node of the cluster runs just now; the job will wait for one".to_owned());
     }
-    Ok(Cleared {
-        new,
-        roles,
-        steps,
-        steps_told: told.steps.is_some(),
-        queue,
-        notes,
-    })
+    Ok(Cleared { new, roles, steps, steps_told: told.steps.is_some(), queue, notes })
 }
 
 /// What the job needs at once against all that the running nodes have, whoever uses it now. Only a note: nodes may be
@@ -150,9 +140,8 @@ fn too_large(
     let usable = nodes
         .iter()
         .filter(|node| label.is_none_or(|label| node.labels.iter().any(|its| its == label)));
-    let has_mib = usable.fold(0u64, |sum, node| {
-        sum.saturating_add(node.capability.memory.as_mib())
-    });
+    let has_mib =
+        usable.fold(0u64, |sum, node| sum.saturating_add(node.capability.memory.as_mib()));
     let needs_mib = roles.iter().fold(0u64, |sum, role| {
         let one = steps.rounded(&role.asked).memory.as_mib();
         sum.saturating_add(one.saturating_mul(u64::from(role.min)))
@@ -191,9 +180,7 @@ fn queue_view(
     notes: &mut Vec<String>,
 ) -> Result<QueueView, Failure> {
     let mut note = |what: &str| {
-        notes.push(format!(
-            "yarn.queue = {name:?}: {what}; the ResourceManager decides"
-        ));
+        notes.push(format!("yarn.queue = {name:?}: {what}; the ResourceManager decides"));
     };
     let Some(queue) = queue.filter(|queue| !queue.name.is_empty()) else {
         let known: Vec<&str> = acls
@@ -205,12 +192,7 @@ fn queue_view(
             "the cluster lists no such queue (queues that take your jobs: {})",
             known.join(", ")
         ));
-        return Ok(QueueView {
-            name: name.to_owned(),
-            free_mib: None,
-            running: 0,
-            waiting: 0,
-        });
+        return Ok(QueueView { name: name.to_owned(), free_mib: None, running: 0, waiting: 0 });
     };
     if !queue.children.is_empty() {
         let below: Vec<&str> = queue.children.iter().map(|child| &*child.name).collect();
@@ -236,9 +218,7 @@ fn queue_view(
     let count = |n: i64| u64::try_from(n).unwrap_or(0);
     Ok(QueueView {
         name: queue.name.clone(),
-        free_mib: u64::try_from(queue.memory_mib[0])
-            .ok()
-            .filter(|free| *free > 0),
+        free_mib: u64::try_from(queue.memory_mib[0]).ok().filter(|free| *free > 0),
         running: count(queue.applications_running),
         waiting: count(queue.applications_pending),
     })
@@ -281,19 +261,14 @@ fn fits(
     let holds = |node: &&&NodeReport| {
         let has = &node.capability;
         let others = asked.others.iter().all(|(name, amount)| {
-            has.others
-                .get(name)
-                .is_some_and(|there| there.value >= amount.value)
+            has.others.get(name).is_some_and(|there| there.value >= amount.value)
         });
         has.memory >= asked.memory && others
     };
     if nodes.is_empty() || labelled.iter().any(|node| holds(&node)) {
         return Ok(None);
     }
-    let most = labelled
-        .iter()
-        .map(|node| node.capability.memory.as_mib())
-        .max();
+    let most = labelled.iter().map(|node| node.capability.memory.as_mib()).max();
     Ok(Some(format!(
         "{key}: no node that runs just now has {asked}; the largest of {} has {} for containers, so the job waits for a \
          larger one (yarn.allocation-timeout), or lower {key}.memory or what {key}.resources asks for",
@@ -321,11 +296,7 @@ fn steps(site: &Site) -> Steps {
 pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, Failure> {
     let mut local = Vec::new();
     let files = spec.yarn.files.iter().map(|file| ("yarn.files", file));
-    let archives = spec
-        .yarn
-        .archives
-        .iter()
-        .map(|file| ("yarn.archives", file));
+    let archives = spec.yarn.archives.iter().map(|file| ("yarn.archives", file));
     for (key, file) in files.chain(archives) {
         let Some(path) = file.from.as_local() else {
             continue;
@@ -364,11 +335,7 @@ mod tests {
     }
 
     fn acls(submit: bool) -> Vec<QueueAcls> {
-        vec![QueueAcls {
-            queue: "root.default".to_owned(),
-            submit,
-            administer: false,
-        }]
+        vec![QueueAcls { queue: "root.default".to_owned(), submit, administer: false }]
     }
 
     /// The notes about a queue; none: the job is refused.
@@ -408,11 +375,8 @@ mod tests {
 
     #[test]
     fn only_queues_that_take_jobs_are_proposed() {
-        let acl = |queue: &str, submit| QueueAcls {
-            queue: queue.to_owned(),
-            submit,
-            administer: false,
-        };
+        let acl =
+            |queue: &str, submit| QueueAcls { queue: queue.to_owned(), submit, administer: false };
         let known = [
             acl("root", true),
             acl("root.default", true),
@@ -431,10 +395,7 @@ mod tests {
 
     fn node(mib: i64) -> NodeReport {
         let message = proto::NodeReportProto {
-            node_id: Some(proto::NodeIdProto {
-                host: Some("n1".to_owned()),
-                port: Some(8041),
-            }),
+            node_id: Some(proto::NodeIdProto { host: Some("n1".to_owned()), port: Some(8041) }),
             capability: Some(proto::ResourceProto {
                 memory: Some(mib),
                 virtual_cores: Some(8),

@@ -34,11 +34,7 @@ pub fn read(spec: &JobSpec) -> Result<Program, Failure> {
     let path = match &spec.submit.binary {
         Some(path) => path.clone(),
         None => std::env::current_exe().map_err(|error| {
-            Failure::caused(
-                Exit::Internal,
-                "this program does not know its own path",
-                &error,
-            )
+            Failure::caused(Exit::Internal, "this program does not know its own path", &error)
         })?,
     };
     let unreadable = |error: &io::Error| {
@@ -47,11 +43,10 @@ pub fn read(spec: &JobSpec) -> Result<Program, Failure> {
     };
     let (digest, bytes) = digest(&path).map_err(|error| unreadable(&error))?;
     let needs = elf::newest_glibc(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => Failure::new(
-            Exit::Input,
-            format!("submit.binary = {}: {error}", path.display()),
-        )
-        .next("give the heddle program for Linux on x86-64"),
+        io::ErrorKind::InvalidData => {
+            Failure::new(Exit::Input, format!("submit.binary = {}: {error}", path.display()))
+                .next("give the heddle program for Linux on x86-64")
+        }
         _ => unreadable(&error),
     })?;
     let note = needs.filter(|needs| *needs > GLIBC_OLDEST).map(|(major, minor)| {
@@ -60,12 +55,7 @@ pub fn read(spec: &JobSpec) -> Result<Program, Failure> {
             path.display()
         )
     });
-    Ok(Program {
-        bytes,
-        name: format!("heddle-{}", &digest[..32]),
-        path,
-        note,
-    })
+    Ok(Program { bytes, name: format!("heddle-{}", &digest[..32]), path, note })
 }
 
 /// SHA-256 of a file in hexadecimal digits, and its length.

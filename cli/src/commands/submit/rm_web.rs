@@ -33,9 +33,7 @@ pub struct Told {
 
 /// Asks for the queue of that name or path.
 pub async fn ask(site: &Site, queue: &str) -> Told {
-    tokio::time::timeout(LIMIT, told(site, queue))
-        .await
-        .unwrap_or_default()
+    tokio::time::timeout(LIMIT, told(site, queue)).await.unwrap_or_default()
 }
 
 /// For a question whose answer nothing else has.
@@ -46,9 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub async fn masters(site: &Site, application: ApplicationId) -> BTreeMap<String, String> {
     let user = match site.user.effective.as_str() {
         name if !name.is_empty()
-            && name
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) =>
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) =>
         {
             format!("?user.name={name}")
         }
@@ -65,9 +61,7 @@ pub async fn masters(site: &Site, application: ApplicationId) -> BTreeMap<String
         }
         BTreeMap::new()
     };
-    tokio::time::timeout(PATIENCE, asked)
-        .await
-        .unwrap_or_default()
+    tokio::time::timeout(PATIENCE, asked).await.unwrap_or_default()
 }
 
 fn nodes_of_attempts(answer: &Value) -> BTreeMap<String, String> {
@@ -93,10 +87,7 @@ async fn told(site: &Site, queue: &str) -> Told {
         );
         let steps = memory.map(|memory_mib| Steps {
             memory_mib: memory_mib.max(1),
-            vcores: vcores
-                .and_then(|n| u32::try_from(n).ok())
-                .unwrap_or(1)
-                .max(1),
+            vcores: vcores.and_then(|n| u32::try_from(n).ok()).unwrap_or(1).max(1),
         });
         let am_mib = scheduler.as_ref().and_then(|found| am_share(found, queue));
         if steps.is_some() || am_mib.is_some() {
@@ -123,10 +114,7 @@ fn am_share(answer: &Value, name: &str) -> Option<(u64, u64)> {
     }
     let queue = find(&answer["scheduler"]["schedulerInfo"], name, 32)?;
     let limit = queue["AMResourceLimit"]["memory"].as_u64()?;
-    Some((
-        limit,
-        queue["usedAMResource"]["memory"].as_u64().unwrap_or(0),
-    ))
+    Some((limit, queue["usedAMResource"]["memory"].as_u64().unwrap_or(0)))
 }
 
 async fn get(address: &str, path: &str) -> Option<Value> {
@@ -179,10 +167,7 @@ mod tests {
         let found = nodes_of_attempts(&answer);
         assert_eq!(
             found.into_iter().collect::<Vec<_>>(),
-            [(
-                "container_1_0001_01_000001".to_owned(),
-                "n1:8042".to_owned()
-            )]
+            [("container_1_0001_01_000001".to_owned(), "n1:8042".to_owned())]
         );
         assert!(nodes_of_attempts(&json!({})).is_empty());
     }

@@ -120,9 +120,7 @@ pub(super) fn core_site(configuration: &Configuration) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -141,10 +139,7 @@ mod tests {
         configuration.set("dfs.client.x", "${fs.defaultFS}/x", "test");
         configuration.set("my.dir", "canary", "test");
         let text = core_site(&configuration);
-        assert!(
-            text.contains("<name>fs.defaultFS</name><value>hdfs://a&amp;b</value>"),
-            "{text}"
-        );
+        assert!(text.contains("<name>fs.defaultFS</name><value>hdfs://a&amp;b</value>"), "{text}");
         assert!(text.contains("<value>hdfs://a&amp;b/x</value>"), "{text}");
         assert!(!text.contains("canary"), "{text}");
         assert_eq!(text.matches("<property>").count(), 2, "{text}");
@@ -239,9 +234,7 @@ mod tests {
 
     /// Keys of the job file (`[yarn]`), which look alike.
     fn is_of_the_job_file(key: &str) -> bool {
-        heddle_protocol::spec::file::KEYS
-            .iter()
-            .any(|known| known.path == key)
+        heddle_protocol::spec::file::KEYS.iter().any(|known| known.path == key)
     }
 
     fn unshipped(dir: &Path, missing: &mut Vec<String>) {
@@ -257,10 +250,8 @@ mod tests {
             {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-                for key in code
-                    .lines()
-                    .filter(|line| !line.trim_start().starts_with("//"))
-                    .flat_map(keys)
+                for key in
+                    code.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(keys)
                 {
                     // A key of a family may be put together from its beginning.
                     let begins = SHIPPED.iter().any(|known| known.starts_with(key));
@@ -280,19 +271,12 @@ mod tests {
     fn what_containers_read_is_shipped() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut missing = Vec::new();
-        for source in [
-            "shared/hadoop/src",
-            "shared/yarn/src",
-            "shared/storage/src",
-            "am/src",
-            "container",
-        ] {
+        for source in
+            ["shared/hadoop/src", "shared/yarn/src", "shared/storage/src", "am/src", "container"]
+        {
             unshipped(&root.join(source), &mut missing);
         }
-        assert!(
-            missing.is_empty(),
-            "containers read keys that `SHIPPED` lacks: {missing:#?}"
-        );
+        assert!(missing.is_empty(), "containers read keys that `SHIPPED` lacks: {missing:#?}");
         assert!(is_shipped("yarn.resourcemanager.scheduler.address.rm2"));
     }
 }

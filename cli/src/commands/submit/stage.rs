@@ -81,26 +81,14 @@ pub async fn stage(
     data(site, uploads, &mut shared);
     files(site, content, uploads, &mut shared);
     let conf = shipped::core_site(&site.configuration).into_bytes();
-    small(
-        site,
-        content,
-        &format!("{CONF_DIR}/core-site.xml"),
-        conf,
-        &mut shared,
-    );
+    small(site, content, &format!("{CONF_DIR}/core-site.xml"), conf, &mut shared);
     let json = |what: &str, bytes: Result<Vec<u8>, serde_json::Error>| {
         bytes
             .map_err(|error| Failure::caused(Exit::Internal, format!("{what} has no form"), &error))
     };
     let run = json("run.json", serde_json::to_vec_pretty(content.run))?;
     small(site, content, "run.json", run, &mut shared);
-    small(
-        site,
-        content,
-        "spec.json",
-        content.spec.to_json(),
-        &mut shared,
-    );
+    small(site, content, "spec.json", content.spec.to_json(), &mut shared);
     let secret = content.secret.to_hex().into_bytes();
     small(site, content, SECRET_FILE, secret, &mut shared);
     // What was asked for stays with the report: whoever attaches later is told the same end.
@@ -126,9 +114,7 @@ pub async fn stage(
         staging: staging.url(),
         reports: kept.url(),
         max_attempts: yarn.max_attempts,
-        resources: resources
-            .map(|(name, file)| (name.clone(), file.clone()))
-            .collect(),
+        resources: resources.map(|(name, file)| (name.clone(), file.clone())).collect(),
         env: yarn.env.clone(),
     };
     let file = json(YARN_FILE, serde_json::to_vec_pretty(&file))?;
@@ -161,11 +147,7 @@ async fn collect(mut sending: Sending) -> Result<BTreeMap<String, StagedFile>, F
 
 fn program(site: &Arc<Site>, uploads: &Uploads, sending: &mut Sending) {
     let (program, to) = &uploads.program;
-    let upload = Upload {
-        from: program.path.clone(),
-        bytes: program.bytes,
-        to: to.clone(),
-    };
+    let upload = Upload { from: program.path.clone(), bytes: program.bytes, to: to.clone() };
     let site = Arc::clone(site);
     sending.spawn(async move {
         let (mut staged, _sent) = upload::send_once(&site, &upload).await?;
@@ -190,10 +172,7 @@ fn data(site: &Arc<Site>, uploads: &Uploads, sending: &mut Sending) {
 /// Local files are sent to the staging directory, those of the cluster used where they are.
 fn files(site: &Arc<Site>, content: &Content<'_>, uploads: &Uploads, sending: &mut Sending) {
     for (name, from, _) in uploads.files.clone() {
-        let to = content
-            .staging
-            .join("files")
-            .join(&staged_name(&name, &from));
+        let to = content.staging.join("files").join(&staged_name(&name, &from));
         let site = Arc::clone(site);
         sending.spawn(async move { Ok((name, upload::send(&site, &from, &to).await?)) });
     }

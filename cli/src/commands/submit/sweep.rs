@@ -125,17 +125,10 @@ mod tests {
             report(4, State::Failed),
             report(9, State::Finished),
         ];
-        let left: Vec<String> = left(&entries, &known)
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let left: Vec<String> = left(&entries, &known).iter().map(ToString::to_string).collect();
         assert_eq!(
             left,
-            [
-                "application_1_0001",
-                "application_1_0003",
-                "application_1_0004"
-            ],
+            ["application_1_0001", "application_1_0003", "application_1_0004"],
             "the second lives, of the fifth nothing is known"
         );
     }

@@ -49,10 +49,7 @@ pub async fn find(site: &Site, place: &Location) -> Result<Option<ApplicationRep
                 Ok(report) => return Ok(Some(report)),
                 Err(ClientError::NotFound(_)) => {}
                 Err(error) => {
-                    return Err(client_failure(
-                        &format!("{id} cannot be asked about"),
-                        &error,
-                    ));
+                    return Err(client_failure(&format!("{id} cannot be asked about"), &error));
                 }
             }
         }
@@ -88,10 +85,8 @@ pub async fn remove(site: &Site, place: &Location) -> Result<(), Failure> {
     match site.storage.delete_file(&path_of(place)?).await {
         Ok(()) => Ok(()),
         Err(error) if error.error().is_not_found() => Ok(()),
-        Err(error) => Err(Failure::caused(
-            Exit::Unreachable,
-            format!("{place} cannot be removed"),
-            &error,
-        )),
+        Err(error) => {
+            Err(Failure::caused(Exit::Unreachable, format!("{place} cannot be removed"), &error))
+        }
     }
 }

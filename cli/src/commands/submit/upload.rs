@@ -81,8 +81,7 @@ impl Uploads {
         let bytes = self.data.iter().map(|upload| upload.bytes).sum();
         let to = self.data.first().map_or_else(String::new, |upload| {
             let to = upload.to.to_string();
-            to.rsplit_once('/')
-                .map_or(to.clone(), |(dir, _)| dir.to_owned())
+            to.rsplit_once('/').map_or(to.clone(), |(dir, _)| dir.to_owned())
         });
         let files = match self.data.len() {
             1 => "1 local data file".to_owned(),
@@ -98,10 +97,7 @@ impl Uploads {
 /// Exit 7 when a file cannot be read, or all together are more than `submit.upload-limit`.
 pub async fn local_data(site: &Site, spec: &mut JobSpec) -> Result<Vec<Upload>, Failure> {
     let mut found: Vec<(usize, usize, Entry)> = Vec::new();
-    let lists = [
-        ("data.train", &spec.data.train),
-        ("data.test", &spec.data.test),
-    ];
+    let lists = [("data.train", &spec.data.train), ("data.test", &spec.data.test)];
     for (list, (key, places)) in lists.into_iter().enumerate() {
         for (n, place) in places.iter().enumerate() {
             let Some(path) = place.as_local() else {
@@ -111,9 +107,7 @@ pub async fn local_data(site: &Site, spec: &mut JobSpec) -> Result<Vec<Upload>, 
                 Failure::caused(Exit::Input, format!("{key} = {place}"), error)
             };
             let pattern = StorePath::parse(&path.to_string_lossy()).map_err(|e| failed(&e))?;
-            let entries = find_files(&LocalStorage, &pattern)
-                .await
-                .map_err(|e| failed(&e))?;
+            let entries = find_files(&LocalStorage, &pattern).await.map_err(|e| failed(&e))?;
             found.extend(entries.into_iter().map(|entry| (list, n, entry)));
         }
     }
@@ -139,11 +133,7 @@ pub async fn local_data(site: &Site, spec: &mut JobSpec) -> Result<Vec<Upload>, 
     for (n, (list, _, entry)) in found.iter().enumerate() {
         let path = PathBuf::from(entry.path.as_str());
         let unreadable = |error: &std::io::Error| {
-            Failure::caused(
-                Exit::Input,
-                format!("{} cannot be read", path.display()),
-                error,
-            )
+            Failure::caused(Exit::Input, format!("{} cannot be read", path.display()), error)
         };
         let (digest, bytes) = program::digest(&path).map_err(|error| unreadable(&error))?;
         let name = format!("{list}-{n:06}-{}", plain(entry.name()));
@@ -154,23 +144,13 @@ pub async fn local_data(site: &Site, spec: &mut JobSpec) -> Result<Vec<Upload>, 
     let folder = site.home()?.join(HOME_DIR).join("data").join(&folder);
     let uploads: Vec<Upload> = names
         .into_iter()
-        .map(|(from, bytes, name)| Upload {
-            from,
-            bytes,
-            to: folder.join(&name),
-        })
+        .map(|(from, bytes, name)| Upload { from, bytes, to: folder.join(&name) })
         .collect();
-    for (list, places) in [&mut spec.data.train, &mut spec.data.test]
-        .into_iter()
-        .enumerate()
-    {
+    for (list, places) in [&mut spec.data.train, &mut spec.data.test].into_iter().enumerate() {
         let local = places.iter().any(|place| place.as_local().is_some());
         places.retain(|place| place.as_local().is_none());
         if local {
-            let ours = found
-                .iter()
-                .zip(&uploads)
-                .filter(|((of, _, _), _)| *of == list);
+            let ours = found.iter().zip(&uploads).filter(|((of, _, _), _)| *of == list);
             places.extend(ours.map(|(_, upload)| upload.to.clone()));
         }
     }
@@ -180,10 +160,7 @@ pub async fn local_data(site: &Site, spec: &mut JobSpec) -> Result<Vec<Upload>, 
 /// A name without what a pattern or a shell would read into it; its end, which tells the compression, stays.
 fn plain(name: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    let name: String = name
-        .chars()
-        .map(|c| if fits(c) { c } else { '_' })
-        .collect();
+    let name: String = name.chars().map(|c| if fits(c) { c } else { '_' }).collect();
     let cut = name.len().saturating_sub(100);
     name[cut..].to_owned()
 }
@@ -216,14 +193,8 @@ pub async fn send_once(site: &Site, upload: &Upload) -> Result<(StagedFile, bool
             if there.is_ok_and(|entry| entry.bytes == upload.bytes) {
                 let _leftover = site.storage.delete_file(&new).await;
             } else {
-                site.storage
-                    .delete_file(&path)
-                    .await
-                    .map_err(|e| failed(&e))?;
-                site.storage
-                    .rename(&new, &path)
-                    .await
-                    .map_err(|e| failed(&e))?;
+                site.storage.delete_file(&path).await.map_err(|e| failed(&e))?;
+                site.storage.rename(&new, &path).await.map_err(|e| failed(&e))?;
             }
         }
         Err(error) => return Err(failed(&error)),
@@ -262,11 +233,7 @@ fn path_of_write(to: &Location) -> Result<StorePath, WriteError> {
 
 async fn write_file(site: &Site, from: &Path, to: &StorePath) -> Result<(), Failure> {
     let unreadable = |error: std::io::Error| {
-        Failure::caused(
-            Exit::Input,
-            format!("{} cannot be read", from.display()),
-            &error,
-        )
+        Failure::caused(Exit::Input, format!("{} cannot be read", from.display()), &error)
     };
     let failed = |error: WriteError| {
         let fact = format!("{} cannot be written", site.storage.show(to));

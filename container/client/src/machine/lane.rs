@@ -56,10 +56,7 @@ enum Plan {
     /// Nobody left the state before this step.
     Compute(Step),
     /// These shards lack a `Done`; then the lane goes on at `next`, or has ended.
-    Complete {
-        missing: Vec<ShardId>,
-        next: Option<Step>,
-    },
+    Complete { missing: Vec<ShardId>, next: Option<Step> },
     /// All shards know that the lane has ended.
     Ended,
     /// A predecessor's frames are still on their way, or a shard has yet to catch up.
@@ -70,9 +67,7 @@ enum Plan {
 #[derive(Debug)]
 pub(crate) enum LaneState {
     /// Shards were asked.
-    Asking {
-        standings: BTreeMap<ShardId, Standing>,
-    },
+    Asking { standings: BTreeMap<ShardId, Standing> },
     /// To be asked again.
     Unsure { until_ms: u64 },
     /// A predecessor's `Done`s are being completed.
@@ -104,9 +99,7 @@ pub(crate) struct Pushed {
 impl Pushed {
     /// The last step pushed, and whether the lane ends with it.
     fn last(&self) -> (Step, bool) {
-        self.next
-            .back()
-            .map_or((self.step, self.end), |push| (push.step, push.end))
+        self.next.back().map_or((self.step, self.end), |push| (push.step, push.end))
     }
 }
 
@@ -120,11 +113,8 @@ impl LaneState {
 }
 
 fn plan(standings: &BTreeMap<ShardId, Standing>) -> Plan {
-    let lacks_end: Vec<_> = standings
-        .iter()
-        .filter(|(_, s)| !s.ended)
-        .map(|(&id, s)| (id, *s))
-        .collect();
+    let lacks_end: Vec<_> =
+        standings.iter().filter(|(_, s)| !s.ended).map(|(&id, s)| (id, *s)).collect();
     if lacks_end.is_empty() {
         return Plan::Ended;
     }
@@ -140,23 +130,12 @@ fn plan(standings: &BTreeMap<ShardId, Standing>) -> Plan {
     }
     // The step whose `Done` each shard hears next.
     let next_of = |s: &Standing| if s.done { s.step.next() } else { s.step };
-    let low = lacks_end
-        .iter()
-        .map(|(_, s)| next_of(s))
-        .min()
-        .unwrap_or_default();
-    let high = lacks_end
-        .iter()
-        .map(|(_, s)| next_of(s))
-        .max()
-        .unwrap_or_default();
+    let low = lacks_end.iter().map(|(_, s)| next_of(s)).min().unwrap_or_default();
+    let high = lacks_end.iter().map(|(_, s)| next_of(s)).max().unwrap_or_default();
     if low == high {
         return Plan::Compute(low);
     }
-    let behind: Vec<_> = lacks_end
-        .iter()
-        .filter(|(_, s)| next_of(s) == low)
-        .collect();
+    let behind: Vec<_> = lacks_end.iter().filter(|(_, s)| next_of(s) == low).collect();
     if high == low.next() && behind.iter().all(|(_, s)| s.step == low) {
         Plan::Complete {
             missing: behind.into_iter().map(|(id, _)| *id).collect(),
@@ -268,22 +247,10 @@ impl Machine {
     }
 
     fn start_step(&mut self, era: Era, lane: Lane, push: StepPush, next: VecDeque<StepPush>) {
-        let StepPush {
-            step,
-            gradient,
-            rows,
-            end,
-        } = push;
+        let StepPush { step, gradient, rows, end } = push;
         let gradient = Arc::new(gradient);
         let empty = rows == 0 && gradient.tables.iter().all(|part| part.rows.is_empty());
-        let mut pushed = Box::new(Pushed {
-            step,
-            rows,
-            end,
-            gradient,
-            missing: 0,
-            next,
-        });
+        let mut pushed = Box::new(Pushed { step, rows, end, gradient, missing: 0, next });
         if empty {
             // Nothing to stage, so the end of the step can be said at once.
             self.send_dones(era, lane, &mut pushed, flags::EMPTY);
@@ -299,12 +266,7 @@ impl Machine {
         header.flags = flags | if pushed.end { flags::END } else { 0 };
         for shard in self.shards() {
             header.shard = shard;
-            self.outbox.ask(
-                header,
-                Payload::none(),
-                Purpose::Done,
-                Some(Unit::Lane(lane)),
-            );
+            self.outbox.ask(header, Payload::none(), Purpose::Done, Some(Unit::Lane(lane)));
         }
         pushed.missing = self.layout.shards() as usize;
     }
@@ -345,13 +307,7 @@ impl Machine {
                 self.lanes.insert(lane, LaneState::Ending(pushed));
             }
             Some(LaneState::Ending(pushed)) => {
-                let Pushed {
-                    step,
-                    end,
-                    gradient,
-                    mut next,
-                    ..
-                } = *pushed;
+                let Pushed { step, end, gradient, mut next, .. } = *pushed;
                 self.events.push_back(Event::Reached {
                     unit: Unit::Lane(lane),
                     step,
@@ -364,8 +320,7 @@ impl Machine {
                 } else if let Some(push) = next.pop_front() {
                     self.start_step(era, lane, push, next);
                 } else {
-                    self.lanes
-                        .insert(lane, LaneState::Computing { step: step.next() });
+                    self.lanes.insert(lane, LaneState::Computing { step: step.next() });
                 }
             }
             Some(LaneState::Completing { next, .. }) => self.go_on(lane, next),
@@ -391,32 +346,18 @@ impl Machine {
         };
         self.outbox.forget(Unit::Lane(lane));
         self.forget_pulls(Unit::Lane(lane));
-        self.lanes.insert(
-            lane,
-            LaneState::Asking {
-                standings: BTreeMap::new(),
-            },
-        );
+        self.lanes.insert(lane, LaneState::Asking { standings: BTreeMap::new() });
         let mut header = self.lane_header(era, lane, Kind::Query);
         for shard in self.shards() {
             header.shard = shard;
-            self.outbox.ask(
-                header,
-                Payload::none(),
-                Purpose::Query,
-                Some(Unit::Lane(lane)),
-            );
+            self.outbox.ask(header, Payload::none(), Purpose::Query, Some(Unit::Lane(lane)));
         }
     }
 
     pub(crate) fn ask_lanes_again(&mut self, now_ms: u64) {
         let due = |state: &LaneState| state.deadline().is_some_and(|until_ms| until_ms <= now_ms);
-        let due: Vec<_> = self
-            .lanes
-            .iter()
-            .filter(|(_, state)| due(state))
-            .map(|(&lane, _)| lane)
-            .collect();
+        let due: Vec<_> =
+            self.lanes.iter().filter(|(_, state)| due(state)).map(|(&lane, _)| lane).collect();
         for lane in due {
             self.ask_lane(lane);
         }
@@ -445,33 +386,17 @@ impl Machine {
             Plan::Compute(step) => self.go_on(lane, Some(step)),
             Plan::Ended => self.go_on(lane, None),
             Plan::Unsure => {
-                self.lanes.insert(
-                    lane,
-                    LaneState::Unsure {
-                        until_ms: now_ms + ASK_AGAIN_MS,
-                    },
-                );
+                self.lanes.insert(lane, LaneState::Unsure { until_ms: now_ms + ASK_AGAIN_MS });
             }
             Plan::Complete { missing, next } => {
-                self.lanes.insert(
-                    lane,
-                    LaneState::Completing {
-                        missing: missing.len(),
-                        next,
-                    },
-                );
+                self.lanes.insert(lane, LaneState::Completing { missing: missing.len(), next });
                 for shard in missing {
                     let standing = standings[&shard];
                     let mut header = self.done(era, lane, standing.step, standing.rows);
                     header.shard = shard;
                     header.flags = if next.is_none() { flags::END } else { 0 }
                         | if standing.staged { 0 } else { flags::EMPTY };
-                    self.outbox.ask(
-                        header,
-                        Payload::none(),
-                        Purpose::Done,
-                        Some(Unit::Lane(lane)),
-                    );
+                    self.outbox.ask(header, Payload::none(), Purpose::Done, Some(Unit::Lane(lane)));
                 }
             }
         }

@@ -82,12 +82,8 @@ impl Links {
     /// Containers with a connection that is lost and not open again, sorted.
     pub(crate) fn outages(&self) -> Vec<Member> {
         let lost = |link: &&Link| link.told_broken || link.told_refused;
-        let mut members: Vec<Member> = self
-            .0
-            .values()
-            .filter(lost)
-            .map(|link| link.holder)
-            .collect();
+        let mut members: Vec<Member> =
+            self.0.values().filter(lost).map(|link| link.holder).collect();
         members.sort_unstable();
         members.dedup();
         members
@@ -135,9 +131,7 @@ impl Links {
         now_ms: u64,
     ) -> Option<(Member, bool)> {
         let link = self.0.get_mut(&endpoint)?;
-        link.state = State::Waiting {
-            until_ms: now_ms + RECONNECT.wait_ms(link.tries),
-        };
+        link.state = State::Waiting { until_ms: now_ms + RECONNECT.wait_ms(link.tries) };
         link.tries = link.tries.saturating_add(1);
         link.queue.clear();
         let (news, refused) = match how {
@@ -164,8 +158,6 @@ impl Links {
     }
 
     pub(crate) fn has_queued(&self, endpoint: SocketAddr) -> bool {
-        self.0
-            .get(&endpoint)
-            .is_some_and(|link| !link.queue.is_empty())
+        self.0.get(&endpoint).is_some_and(|link| !link.queue.is_empty())
     }
 }

@@ -105,10 +105,7 @@ impl Machine {
     /// and says [`Event::Begun`]; the same with another map only moves connections. An epoch below the known one
     /// is a zombie's and is ignored.
     pub fn work(&mut self, epoch: Epoch, phase: Phase, places: &[ShardPlace], now_ms: u64) {
-        let era = Era {
-            epoch,
-            phase: phase.no,
-        };
+        let era = Era { epoch, phase: phase.no };
         if self.era.is_some_and(|known| era.epoch < known.epoch) {
             return;
         }
@@ -137,11 +134,7 @@ impl Machine {
             header.phase = era.phase;
             self.outbox.barrier(header);
             self.cut = cut;
-            self.at_barrier = Some(Event::AtBarrier {
-                cut,
-                epoch,
-                tasks: self.positions(),
-            });
+            self.at_barrier = Some(Event::AtBarrier { cut, epoch, tasks: self.positions() });
         } else if cut < self.cut {
             return;
         }
@@ -151,10 +144,7 @@ impl Machine {
     /// Unfinished tasks with the first step not acknowledged by every shard, by task.
     #[must_use]
     pub fn positions(&self) -> Vec<TaskPosition> {
-        self.tasks
-            .iter()
-            .map(|(&task, state)| state.position(task))
-            .collect()
+        self.tasks.iter().map(|(&task, state)| state.position(task)).collect()
     }
 
     // ---- from the shell ----
@@ -168,8 +158,7 @@ impl Machine {
     /// A connection is gone or could not be opened; another try comes by itself.
     pub fn closed(&mut self, endpoint: SocketAddr, how: Closed, now_ms: u64) {
         if let Some((member, refused)) = self.outbox.closed(endpoint, how, now_ms) {
-            self.events
-                .push_back(Event::Unreachable { member, refused });
+            self.events.push_back(Event::Unreachable { member, refused });
         }
         self.tell_outages();
     }
@@ -204,15 +193,8 @@ impl Machine {
     /// When [`Machine::timer`] is due, ms; also when a connection is due to be opened.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        let lanes = self
-            .lanes
-            .values()
-            .filter_map(lane::LaneState::deadline)
-            .min();
-        [self.outbox.next_deadline(), lanes]
-            .into_iter()
-            .flatten()
-            .min()
+        let lanes = self.lanes.values().filter_map(lane::LaneState::deadline).min();
+        [self.outbox.next_deadline(), lanes].into_iter().flatten().min()
     }
 
     /// Time has passed.
@@ -227,10 +209,8 @@ impl Machine {
         if !self.is_current(reply) {
             return None;
         }
-        let Request {
-            purpose: Purpose::Pull { pull, item, values },
-            ..
-        } = self.outbox.find(endpoint, reply)?
+        let Request { purpose: Purpose::Pull { pull, item, values }, .. } =
+            self.outbox.find(endpoint, reply)?
         else {
             return None;
         };
@@ -245,11 +225,7 @@ impl Machine {
 
     /// A reply has arrived whole; its values, if any, are where [`Machine::destination`] said.
     pub fn frame(&mut self, endpoint: SocketAddr, reply: &Header, now_ms: u64) {
-        let found = if self.is_current(reply) {
-            self.outbox.find(endpoint, reply)
-        } else {
-            None
-        };
+        let found = if self.is_current(reply) { self.outbox.find(endpoint, reply) } else { None };
         let Some(request) = found else {
             self.outbox.counters.dropped += 1;
             return;
@@ -269,11 +245,7 @@ impl Machine {
         };
         if !fits {
             self.outbox.take(id);
-            self.fault(Fault::Answer {
-                shard: asked.shard,
-                asked: asked.kind,
-                got: reply.kind,
-            });
+            self.fault(Fault::Answer { shard: asked.shard, asked: asked.kind, got: reply.kind });
             return;
         }
         let is_push = matches!(asked.kind, Kind::Push | Kind::Done | Kind::TaskDone);
@@ -281,12 +253,7 @@ impl Machine {
             (_, Status::NotFinite) if is_push => {
                 if let Some(unit) = request.unit {
                     let (step, table, shard) = (asked.step, asked.table, asked.shard);
-                    self.events.push_back(Event::NotFinite {
-                        unit,
-                        step,
-                        table,
-                        shard,
-                    });
+                    self.events.push_back(Event::NotFinite { unit, step, table, shard });
                 }
                 self.answered(id, reply, now_ms);
             }
@@ -326,8 +293,7 @@ impl Machine {
     }
 
     fn is_current(&self, reply: &Header) -> bool {
-        self.era
-            .is_some_and(|era| reply.epoch == era.epoch && reply.phase == era.phase)
+        self.era.is_some_and(|era| reply.epoch == era.epoch && reply.phase == era.phase)
     }
 
     fn answered(&mut self, id: u64, reply: &Header, now_ms: u64) {

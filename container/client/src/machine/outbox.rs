@@ -35,11 +35,7 @@ pub struct Frame {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Some values of one item of a pull.
-    Pull {
-        pull: PullId,
-        item: usize,
-        values: Range<usize>,
-    },
+    Pull { pull: PullId, item: usize, values: Range<usize> },
     /// A part of a step.
     Push,
     /// The end of a lane's step.
@@ -103,15 +99,9 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Learns where shards are. Requests of shards that moved go to their new place.
     pub(crate) fn place(&mut self, places: &[ShardPlace], now_ms: u64) {
-        let wanted = places
-            .iter()
-            .map(|place| (place.endpoint, place.holder))
-            .collect();
+        let wanted = places.iter().map(|place| (place.endpoint, place.holder)).collect();
         self.links.want(&wanted, now_ms);
-        self.places = places
-            .iter()
-            .map(|place| (place.shard, place.endpoint))
-            .collect();
+        self.places = places.iter().map(|place| (place.shard, place.endpoint)).collect();
         let mut gone = Vec::new();
         for (&id, request) in &mut self.requests {
             let endpoint = match request.purpose {
@@ -146,8 +136,7 @@ impl Outbox {
 
     /// Forgets what is under way for one lane or task.
     pub(crate) fn forget(&mut self, unit: Unit) {
-        self.requests
-            .retain(|_, request| request.unit != Some(unit));
+        self.requests.retain(|_, request| request.unit != Some(unit));
         let requests = &self.requests;
         self.waiting.retain(|(_, id)| requests.contains_key(id));
     }
@@ -190,21 +179,10 @@ impl Outbox {
     ) {
         let id = self.next;
         self.next += 1;
-        let header = Header {
-            request: id,
-            ..header
-        };
+        let header = Header { request: id, ..header };
         self.requests.insert(
             id,
-            Request {
-                header,
-                payload,
-                purpose,
-                unit,
-                endpoint,
-                state: State::Queued,
-                tries: 0,
-            },
+            Request { header, payload, purpose, unit, endpoint, state: State::Queued, tries: 0 },
         );
         self.links.push(endpoint, id);
     }
@@ -213,10 +191,8 @@ impl Outbox {
         if !self.links.opened(endpoint) {
             return;
         }
-        for (&id, request) in self
-            .requests
-            .iter_mut()
-            .filter(|(_, request)| request.endpoint == endpoint)
+        for (&id, request) in
+            self.requests.iter_mut().filter(|(_, request)| request.endpoint == endpoint)
         {
             if let State::Waiting { until_ms } = request.state {
                 self.waiting.remove(&(until_ms, id));
@@ -233,11 +209,7 @@ impl Outbox {
         how: Closed,
         now_ms: u64,
     ) -> Option<(heddle_protocol::ids::Member, bool)> {
-        for request in self
-            .requests
-            .values_mut()
-            .filter(|request| request.endpoint == endpoint)
-        {
+        for request in self.requests.values_mut().filter(|request| request.endpoint == endpoint) {
             if matches!(request.state, State::Sent(_)) {
                 request.state = State::Queued;
             }
@@ -259,10 +231,7 @@ impl Outbox {
             self.counters.repeated += u64::from(request.tries > 0);
             request.tries = request.tries.saturating_add(1);
             request.state = State::Sent(self.sendings);
-            return Some(Frame {
-                header: request.header,
-                payload: request.payload.clone(),
-            });
+            return Some(Frame { header: request.header, payload: request.payload.clone() });
         }
         None
     }
@@ -318,10 +287,7 @@ impl Outbox {
 
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let retry = self.waiting.first().map(|&(until_ms, _)| until_ms);
-        [retry, self.links.next_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        [retry, self.links.next_deadline()].into_iter().flatten().min()
     }
 
     /// Whether an earlier frame of the same unit to the same shard is not answered: then "out of order" says

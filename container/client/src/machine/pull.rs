@@ -73,11 +73,7 @@ impl Machine {
                 header.step = step;
             }
         }
-        let mut state = PullState {
-            items: Vec::with_capacity(items.len()),
-            missing: 0,
-            unit,
-        };
+        let mut state = PullState { items: Vec::with_capacity(items.len()), missing: 0, unit };
         for (index, mut item) in items.into_iter().enumerate() {
             let shape = match self.layout.check(item.table, &item.rows) {
                 Ok(shape) => shape,
@@ -106,29 +102,13 @@ impl Machine {
                     }
                 };
                 let values = piece.rows.start * cols..piece.rows.end * cols;
-                self.outbox.ask(
-                    header,
-                    payload,
-                    Purpose::Pull {
-                        pull,
-                        item: index,
-                        values,
-                    },
-                    unit,
-                );
+                self.outbox.ask(header, payload, Purpose::Pull { pull, item: index, values }, unit);
                 state.missing += 1;
             }
-            state.items.push(ItemState {
-                table: item.table,
-                rows,
-                values: item.values,
-            });
+            state.items.push(ItemState { table: item.table, rows, values: item.values });
         }
         if state.missing == 0 {
-            self.events.push_back(Event::Pulled {
-                pull,
-                items: state.finish(),
-            });
+            self.events.push_back(Event::Pulled { pull, items: state.finish() });
         } else {
             self.pulls.insert(pull, state);
         }
@@ -143,10 +123,7 @@ impl Machine {
         if state.missing == 0
             && let Some(state) = self.pulls.remove(&pull)
         {
-            self.events.push_back(Event::Pulled {
-                pull,
-                items: state.finish(),
-            });
+            self.events.push_back(Event::Pulled { pull, items: state.finish() });
         }
     }
 

@@ -60,14 +60,7 @@ impl Machine {
             if let Some(&index) = last.get(&shard) {
                 frames[index].0.flags |= flags::LAST;
             } else {
-                frames.push((
-                    Header {
-                        shard,
-                        flags: flags::LAST,
-                        ..header
-                    },
-                    Payload::none(),
-                ));
+                frames.push((Header { shard, flags: flags::LAST, ..header }, Payload::none()));
             }
         }
         let count = frames.len();

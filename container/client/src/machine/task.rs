@@ -55,11 +55,7 @@ impl TaskState {
         let step = oldest
             .filter(|_| !Mutation::SentIsReached.is_on())
             .map_or(self.next, |oldest| oldest.step);
-        TaskPosition {
-            task,
-            attempt: self.attempt,
-            step,
-        }
+        TaskPosition { task, attempt: self.attempt, step }
     }
 }
 
@@ -68,10 +64,7 @@ impl Machine {
     /// stays as it is; with another attempt it starts anew.
     pub fn hold_task(&mut self, era: Era, grant: TaskGrant) {
         if !self.is_now(era)
-            || self
-                .tasks
-                .get(&grant.task)
-                .is_some_and(|held| held.attempt == grant.attempt)
+            || self.tasks.get(&grant.task).is_some_and(|held| held.attempt == grant.attempt)
         {
             return;
         }
@@ -110,11 +103,7 @@ impl Machine {
             return;
         };
         let error = if push.step != state.next {
-            RequestError::Step {
-                task,
-                got: push.step,
-                expected: state.next,
-            }
+            RequestError::Step { task, got: push.step, expected: state.next }
         } else if state.under_way.len() >= UNREACHED_STEPS_MAX {
             RequestError::TooManySteps(Unit::Task(task))
         } else {
@@ -122,11 +111,7 @@ impl Machine {
             let missing = self.send_parts(era, Unit::Task(task), push.step, &gradient, push.rows);
             if let Some(state) = self.tasks.get_mut(&task) {
                 state.next = push.step.next();
-                state.under_way.push_back(UnderWay {
-                    step: push.step,
-                    missing,
-                    gradient,
-                });
+                state.under_way.push_back(UnderWay { step: push.step, missing, gradient });
             }
             return;
         };
@@ -137,18 +122,11 @@ impl Machine {
         let Some(state) = self.tasks.get_mut(&task) else {
             return;
         };
-        if let Some(pushed) = state
-            .under_way
-            .iter_mut()
-            .find(|pushed| pushed.step == step)
-        {
+        if let Some(pushed) = state.under_way.iter_mut().find(|pushed| pushed.step == step) {
             pushed.missing -= 1;
         }
         // In order: a step counts once all before it do.
-        while state
-            .under_way
-            .front()
-            .is_some_and(|oldest| oldest.missing == 0)
+        while state.under_way.front().is_some_and(|oldest| oldest.missing == 0)
             && let Some(reached) = state.under_way.pop_front()
         {
             self.events.push_back(Event::Reached {
@@ -170,9 +148,7 @@ impl Machine {
         if state.end != End::Wanted || !state.under_way.is_empty() {
             return;
         }
-        state.end = End::Sent {
-            missing: self.layout.shards() as usize,
-        };
+        state.end = End::Sent { missing: self.layout.shards() as usize };
         let step = state.next;
         let mut header = self.header(era, Kind::TaskDone);
         header.unit = task.0;
@@ -197,11 +173,7 @@ impl Machine {
             if *missing == 0 {
                 let attempt = state.attempt;
                 self.tasks.remove(&task);
-                self.events.push_back(Event::Finished {
-                    task,
-                    attempt,
-                    cut: self.cut,
-                });
+                self.events.push_back(Event::Finished { task, attempt, cut: self.cut });
             }
         }
     }

@@ -23,42 +23,27 @@ fn endpoint(n: u16) -> SocketAddr {
 }
 
 fn epoch(count: u32) -> Epoch {
-    Epoch {
-        generation: Generation(1),
-        count,
-    }
+    Epoch { generation: Generation(1), count }
 }
 
 fn phase(no: u32) -> Phase {
-    Phase {
-        no: PhaseNo(no),
-        sharing: Sharing::Queue,
-    }
+    Phase { no: PhaseNo(no), sharing: Sharing::Queue }
 }
 
 fn cut(number: u32) -> CutId {
-    CutId {
-        generation: Generation(1),
-        number,
-    }
+    CutId { generation: Generation(1), number }
 }
 
 fn grant(lane: Lane, count: u32) -> LaneGrant {
     let generation = Generation(1);
-    LaneGrant {
-        lane,
-        hand_out: HandOut { generation, count },
-    }
+    LaneGrant { lane, hand_out: HandOut { generation, count } }
 }
 
 /// Shard `s` at endpoint `s`, shifted by `moved`.
 fn places(shards: u32, moved: u16) -> Vec<ShardPlace> {
     let place = |s: u32| ShardPlace {
         shard: ShardId(s),
-        holder: Member {
-            slot: Slot::pserver(s),
-            incarnation: Incarnation(1),
-        },
+        holder: Member { slot: Slot::pserver(s), incarnation: Incarnation(1) },
         endpoint: endpoint(s as u16 + moved),
     };
     (0..shards).map(place).collect()
@@ -72,10 +57,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let tables = vec![
-            TableShape { rows: 8, cols: 2 },
-            TableShape { rows: 1, cols: 1 },
-        ];
+        let tables = vec![TableShape { rows: 8, cols: 2 }, TableShape { rows: 1, cols: 1 }];
         let mut machine = Machine::new(Layout::new(2, tables).expect("sound tables"));
         machine.work(epoch(0), phase(0), &places(2, 0), 0);
         let mut world = Self { machine, now_ms: 0 };
@@ -130,8 +112,7 @@ impl World {
     fn stand(&mut self, request: &Header, step: u64, flags: u16, rows: u32) {
         let mut reply = request.reply(Kind::Standing, Status::Ok);
         (reply.step, reply.flags, reply.rows) = (Step(step), flags, rows);
-        self.machine
-            .frame(endpoint(request.shard.0 as u16), &reply, self.now_ms);
+        self.machine.frame(endpoint(request.shard.0 as u16), &reply, self.now_ms);
     }
 
     /// Takes [`LANE`] over with these answers (step, flags, rows) of the two shards.
@@ -153,37 +134,17 @@ impl World {
     fn push(&mut self, unit: Unit, step: u64, gradient: Gradient, end: bool) {
         let rows = u32::from(!gradient.tables.is_empty()) * 9;
         let era = self.era();
-        self.machine.push_step(
-            era,
-            unit,
-            StepPush {
-                step: Step(step),
-                gradient,
-                rows,
-                end,
-            },
-        );
+        self.machine.push_step(era, unit, StepPush { step: Step(step), gradient, rows, end });
     }
 
     fn hold(&mut self, task: TaskId) {
         let era = self.era();
-        self.machine.hold_task(
-            era,
-            TaskGrant {
-                task,
-                attempt: TaskAttempt(1),
-                start: Step(0),
-            },
-        );
+        self.machine.hold_task(era, TaskGrant { task, attempt: TaskAttempt(1), start: Step(0) });
     }
 
     fn pull(&mut self, number: u64, at: PullAt, rows: Rows) {
         let era = self.era();
-        let item = PullItem {
-            table: TableId(0),
-            rows,
-            values: Vec::new(),
-        };
+        let item = PullItem { table: TableId(0), rows, values: Vec::new() };
         self.machine.pull(era, PullId(number), at, vec![item]);
     }
 
@@ -195,19 +156,10 @@ impl World {
 
 /// All rows of table 0 and the row of table 1.
 fn gradient() -> Gradient {
-    let weights = TableGradient {
-        table: TableId(0),
-        rows: Rows::Range(0..8),
-        values: vec![0.5; 16],
-    };
-    let bias = TableGradient {
-        table: TableId(1),
-        rows: Rows::Keys(vec![0]),
-        values: vec![1.0],
-    };
-    Gradient {
-        tables: vec![weights, bias],
-    }
+    let weights =
+        TableGradient { table: TableId(0), rows: Rows::Range(0..8), values: vec![0.5; 16] };
+    let bias = TableGradient { table: TableId(1), rows: Rows::Keys(vec![0]), values: vec![1.0] };
+    Gradient { tables: vec![weights, bias] }
 }
 
 fn reached(event: Option<Event>) -> (Unit, u64) {
@@ -223,26 +175,14 @@ fn reached(event: Option<Event>) -> (Unit, u64) {
 fn a_bsp_step_is_reached_when_its_done_is_acknowledged_everywhere() {
     let mut world = World::new();
     world.take_over([(0, 0, 0); 2]);
-    assert_eq!(
-        world.event(),
-        Some(Event::Compute {
-            lane: LANE,
-            step: Step(0)
-        })
-    );
+    assert_eq!(world.event(), Some(Event::Compute { lane: LANE, step: Step(0) }));
     world.push(Unit::Lane(LANE), 0, gradient(), false);
     let parts = [world.sent(0), world.sent(1)];
     world.acknowledge(&parts[0]);
-    assert!(
-        world.sent(0).is_empty(),
-        "no Done before every shard has every part"
-    );
+    assert!(world.sent(0).is_empty(), "no Done before every shard has every part");
     world.acknowledge(&parts[1]);
     let dones = [world.sent(0), world.sent(1)].concat();
-    assert_eq!(
-        dones.iter().map(|h| (h.kind, h.rows)).collect::<Vec<_>>(),
-        [(Kind::Done, 9); 2]
-    );
+    assert_eq!(dones.iter().map(|h| (h.kind, h.rows)).collect::<Vec<_>>(), [(Kind::Done, 9); 2]);
     world.acknowledge(&dones[..1]);
     assert_eq!(
         world.event(),
@@ -260,25 +200,15 @@ fn the_next_pull_goes_out_with_the_push_and_the_next_push_waits_for_this_step() 
     world.push(Unit::Lane(LANE), 0, gradient(), false);
     world.pull(1, PullAt::Before(LANE, Step(1)), Rows::Range(0..8));
     let sent = [world.sent(0), world.sent(1)].concat();
-    assert!(
-        sent.iter()
-            .any(|h| h.kind == Kind::Pull && h.step == Step(1) && !h.has(flags::FREE))
-    );
+    assert!(sent.iter().any(|h| h.kind == Kind::Pull && h.step == Step(1) && !h.has(flags::FREE)));
     world.push(Unit::Lane(LANE), 1, gradient(), false);
-    assert!(
-        world.sent(0).is_empty(),
-        "a shard could not tell whose step it is"
-    );
+    assert!(world.sent(0).is_empty(), "a shard could not tell whose step it is");
     let parts: Vec<_> = sent.into_iter().filter(|h| h.kind == Kind::Push).collect();
     world.acknowledge(&parts);
     let dones = [world.sent(0), world.sent(1)].concat();
     world.acknowledge(&dones);
     let next = world.sent(0);
-    assert!(
-        next.iter()
-            .all(|h| h.kind == Kind::Push && h.step == Step(1))
-            && !next.is_empty()
-    );
+    assert!(next.iter().all(|h| h.kind == Kind::Push && h.step == Step(1)) && !next.is_empty());
 }
 
 #[test]
@@ -296,27 +226,13 @@ fn steps_pushed_ahead_go_out_one_by_one_and_the_pull_behind_them_at_once() {
         if sent.is_empty() {
             break;
         }
-        seen.extend(
-            sent.iter()
-                .filter(|h| h.shard == ShardId(0))
-                .map(|h| (h.kind, h.step.0)),
-        );
+        seen.extend(sent.iter().filter(|h| h.shard == ShardId(0)).map(|h| (h.kind, h.step.0)));
         seen.dedup();
         let pushes: Vec<_> = sent.into_iter().filter(|h| h.kind != Kind::Pull).collect();
         world.acknowledge(&pushes);
     }
     let (push, done) = (Kind::Push, Kind::Done);
-    assert_eq!(
-        seen,
-        [
-            (push, 0),
-            (Kind::Pull, 2),
-            (done, 0),
-            (push, 1),
-            (done, 1),
-            (done, 2)
-        ]
-    );
+    assert_eq!(seen, [(push, 0), (Kind::Pull, 2), (done, 0), (push, 1), (done, 1), (done, 2)]);
     let ended = std::iter::from_fn(|| world.event()).last();
     assert_eq!(ended, Some(Event::Ended { lane: LANE }));
 }
@@ -326,13 +242,7 @@ fn a_successor_computes_again_when_no_shard_heard_done() {
     for staged in [0, flags::STAGED] {
         let mut world = World::new();
         world.take_over([(3, flags::STAGED, 9), (3, staged, 0)]);
-        assert_eq!(
-            world.event(),
-            Some(Event::Compute {
-                lane: LANE,
-                step: Step(3)
-            })
-        );
+        assert_eq!(world.event(), Some(Event::Compute { lane: LANE, step: Step(3) }));
         assert!(world.sent(0).is_empty() && world.sent(1).is_empty());
     }
 }
@@ -352,13 +262,7 @@ fn a_successor_sends_only_the_dones_that_are_missing() {
         );
         assert_eq!(world.event(), None);
         world.acknowledge(&dones);
-        assert_eq!(
-            world.event(),
-            Some(Event::Compute {
-                lane: LANE,
-                step: Step(4)
-            })
-        );
+        assert_eq!(world.event(), Some(Event::Compute { lane: LANE, step: Step(4) }));
     }
 }
 
@@ -367,21 +271,14 @@ fn a_successor_completes_the_end_of_a_lane() {
     let mut world = World::new();
     world.take_over([(4, flags::END, 0), (3, flags::STAGED, 9)]);
     let dones = world.sent(1);
-    assert_eq!(
-        (dones[0].kind, dones[0].rows, dones[0].flags),
-        (Kind::Done, 9, flags::END)
-    );
+    assert_eq!((dones[0].kind, dones[0].rows, dones[0].flags), (Kind::Done, 9, flags::END));
     world.acknowledge(&dones);
     assert_eq!(world.event(), Some(Event::Ended { lane: LANE }));
 
     let mut world = World::new();
     world.take_over([(3, flags::END | flags::DONE, 0), (3, 0, 0)]);
     let dones = world.sent(1);
-    assert_eq!(
-        dones[0].flags,
-        flags::END | flags::EMPTY,
-        "the last step had no gradient"
-    );
+    assert_eq!(dones[0].flags, flags::END | flags::EMPTY, "the last step had no gradient");
 
     let mut world = World::new();
     world.take_over([(9, flags::END, 0), (9, flags::END, 0)]);
@@ -392,10 +289,7 @@ fn a_successor_completes_the_end_of_a_lane() {
 fn a_successor_asks_again_while_a_shard_has_to_catch_up() {
     let mut world = World::new();
     // B holds the Done of step 3 and waits for another lane; A heard the end at step 4 already.
-    world.take_over([
-        (4, flags::END | flags::DONE, 0),
-        (3, flags::STAGED | flags::DONE, 9),
-    ]);
+    world.take_over([(4, flags::END | flags::DONE, 0), (3, flags::STAGED | flags::DONE, 9)]);
     assert_eq!(world.event(), None);
     world.wait();
     world.answer_queries([(5, flags::END, 0), (4, flags::STAGED, 9)]);
@@ -414,18 +308,9 @@ fn whoever_finds_that_somebody_else_went_on_asks_again_and_forgets_its_work() {
     world.push(Unit::Lane(LANE), 1, gradient(), false);
     world.answer_queries([(1, flags::STAGED, 9), (2, 0, 0)]);
     let dones = world.sent(0);
-    assert_eq!(
-        dones.iter().map(|h| (h.kind, h.step)).collect::<Vec<_>>(),
-        [(Kind::Done, Step(1))]
-    );
+    assert_eq!(dones.iter().map(|h| (h.kind, h.step)).collect::<Vec<_>>(), [(Kind::Done, Step(1))]);
     world.acknowledge(&dones);
-    assert_eq!(
-        world.event(),
-        Some(Event::Compute {
-            lane: LANE,
-            step: Step(2)
-        })
-    );
+    assert_eq!(world.event(), Some(Event::Compute { lane: LANE, step: Step(2) }));
     let mut late = pulls[0].reply(Kind::Values, Status::Ok);
     late.value_bytes = 8 * 4;
     world.machine.frame_with(endpoint(0), &late, &[1.0; 8], 0);
@@ -449,10 +334,7 @@ fn a_lane_without_data_says_so_with_one_done_a_shard() {
     assert_eq!(reached(world.event()), (Unit::Lane(LANE), 0));
     assert_eq!(world.event(), Some(Event::Ended { lane: LANE }));
     world.push(Unit::Lane(LANE), 1, gradient(), false);
-    assert_eq!(
-        world.event(),
-        Some(Event::Fault(RequestError::LaneEnded(LANE).into()))
-    );
+    assert_eq!(world.event(), Some(Event::Fault(RequestError::LaneEnded(LANE).into())));
 }
 
 #[test]
@@ -476,10 +358,7 @@ fn later_holds_back_one_lane_and_no_other() {
     }
     assert!(world.sent(1).is_empty());
     world.push(Unit::Lane(other), 0, gradient(), false);
-    assert!(
-        world.sent(1).iter().all(|h| h.unit == other.0),
-        "the other lane goes on at once"
-    );
+    assert!(world.sent(1).iter().all(|h| h.unit == other.0), "the other lane goes on at once");
     while world.machine.next_deadline().is_some() {
         world.wait();
     }
@@ -494,34 +373,19 @@ fn later_holds_back_one_lane_and_no_other() {
 fn every_shard_gets_exactly_one_last_part_and_numbers_count_up() {
     let mut world = World::new();
     world.hold(TASK);
-    let only_first = TableGradient {
-        table: TableId(0),
-        rows: Rows::Keys(vec![0, 2]),
-        values: vec![1.0; 4],
-    };
-    world.push(
-        Unit::Task(TASK),
-        0,
-        Gradient {
-            tables: vec![only_first],
-        },
-        false,
-    );
+    let only_first =
+        TableGradient { table: TableId(0), rows: Rows::Keys(vec![0, 2]), values: vec![1.0; 4] };
+    world.push(Unit::Task(TASK), 0, Gradient { tables: vec![only_first] }, false);
     let (a, b) = (world.sent(0), world.sent(1));
     assert_eq!(
         (a.len(), a[0].flags, a[0].count, a[0].value_bytes),
         (1, flags::KEYS | flags::LAST, 2, 16)
     );
-    assert_eq!(
-        (b.len(), b[0].flags, b[0].count, b[0].payload_bytes()),
-        (1, flags::LAST, 0, 0)
-    );
+    assert_eq!((b.len(), b[0].flags, b[0].count, b[0].payload_bytes()), (1, flags::LAST, 0, 0));
     world.push(Unit::Task(TASK), 1, gradient(), false);
     let b = world.sent(1);
     assert_eq!(
-        b.iter()
-            .map(|h| (h.part, h.has(flags::LAST)))
-            .collect::<Vec<_>>(),
+        b.iter().map(|h| (h.part, h.has(flags::LAST))).collect::<Vec<_>>(),
         [(Part(0), false), (Part(1), true)]
     );
 }
@@ -588,10 +452,7 @@ fn a_step_that_one_shard_lacks_is_not_reached_and_no_later_one_is() {
     assert_eq!(world.event(), None);
     assert_eq!(world.machine.positions()[0].step, Step(0));
     world.acknowledge(&first);
-    assert_eq!(
-        (0..3).map(|_| reached(world.event()).1).collect::<Vec<_>>(),
-        [0, 1, 2]
-    );
+    assert_eq!((0..3).map(|_| reached(world.event()).1).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(world.machine.positions()[0].step, Step(3));
 }
 
@@ -610,23 +471,12 @@ fn a_task_is_finished_when_every_shard_has_marked_it_done() {
     world.acknowledge(&parts);
     reached(world.event());
     let marks = [world.sent(0), world.sent(1)].concat();
-    assert_eq!(
-        marks.iter().map(|h| h.kind).collect::<Vec<_>>(),
-        [Kind::TaskDone; 2]
-    );
+    assert_eq!(marks.iter().map(|h| h.kind).collect::<Vec<_>>(), [Kind::TaskDone; 2]);
     world.acknowledge(&marks[..1]);
     assert_eq!(world.event(), None);
-    assert_eq!(
-        world.machine.positions().len(),
-        1,
-        "until then it is unfinished"
-    );
+    assert_eq!(world.machine.positions().len(), 1, "until then it is unfinished");
     world.acknowledge(&marks[1..]);
-    let finished = Event::Finished {
-        task: TASK,
-        attempt: TaskAttempt(1),
-        cut: CutId::default(),
-    };
+    let finished = Event::Finished { task: TASK, attempt: TaskAttempt(1), cut: CutId::default() };
     assert_eq!(world.event(), Some(finished));
     assert!(world.machine.positions().is_empty());
 }
@@ -651,10 +501,7 @@ fn a_shard_that_knows_less_than_the_hand_out_says_is_a_fault() {
     world.refuse(&parts[0], Status::OutOfOrder);
     assert!(matches!(
         world.event(),
-        Some(Event::Fault(Fault::Refused {
-            status: Status::OutOfOrder,
-            ..
-        }))
+        Some(Event::Fault(Fault::Refused { status: Status::OutOfOrder, .. }))
     ));
 }
 
@@ -663,20 +510,14 @@ fn steps_of_a_task_follow_one_another_and_are_bounded() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 1, gradient(), false);
-    let step = RequestError::Step {
-        task: TASK,
-        got: Step(1),
-        expected: Step(0),
-    };
+    let step = RequestError::Step { task: TASK, got: Step(1), expected: Step(0) };
     assert_eq!(world.event(), Some(Event::Fault(step.into())));
     for step in 0..=UNREACHED_STEPS_MAX as u64 {
         world.push(Unit::Task(TASK), step, gradient(), false);
     }
     assert_eq!(
         world.event(),
-        Some(Event::Fault(
-            RequestError::TooManySteps(Unit::Task(TASK)).into()
-        ))
+        Some(Event::Fault(RequestError::TooManySteps(Unit::Task(TASK)).into()))
     );
 }
 
@@ -711,9 +552,7 @@ fn a_reply_of_the_old_epoch_is_nothing() {
     for request in &old {
         let mut reply = request.reply(Kind::Values, Status::Ok);
         reply.value_bytes = 8 * 4;
-        world
-            .machine
-            .frame_with(endpoint(request.shard.0 as u16), &reply, &[1.0; 8], 0);
+        world.machine.frame_with(endpoint(request.shard.0 as u16), &reply, &[1.0; 8], 0);
     }
     assert_eq!(world.event(), None);
     assert_eq!(world.machine.counters().dropped, 2);
@@ -749,14 +588,7 @@ fn requests_of_another_era_are_dropped() {
     let old = world.era();
     world.machine.work(epoch(1), phase(0), &places(2, 0), 0);
     world.event();
-    world.machine.hold_task(
-        old,
-        TaskGrant {
-            task: TASK,
-            attempt: TaskAttempt(1),
-            start: Step(0),
-        },
-    );
+    world.machine.hold_task(old, TaskGrant { task: TASK, attempt: TaskAttempt(1), start: Step(0) });
     world.machine.take_over(old, grant(LANE, 1));
     assert!(world.machine.positions().is_empty());
     assert!(world.sent(0).is_empty());
@@ -798,23 +630,9 @@ fn what_is_not_acknowledged_goes_again_in_order_when_the_connection_is_back() {
     let sent = world.sent(0);
     world.acknowledge(&sent[..1]);
     world.machine.closed(endpoint(0), Closed::Broke, 0);
-    let member = Member {
-        slot: Slot::pserver(0),
-        incarnation: Incarnation(1),
-    };
-    assert_eq!(
-        world.event(),
-        Some(Event::Unreachable {
-            member,
-            refused: false
-        })
-    );
-    assert_eq!(
-        world.event(),
-        Some(Event::Outages {
-            members: vec![member]
-        })
-    );
+    let member = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
+    assert_eq!(world.event(), Some(Event::Unreachable { member, refused: false }));
+    assert_eq!(world.event(), Some(Event::Outages { members: vec![member] }));
     world.push(Unit::Task(TASK), 2, gradient(), false);
     assert!(world.machine.next_frame(endpoint(0)).is_none());
     world.now_ms = world.machine.next_deadline().expect("a reconnect is due");
@@ -828,13 +646,8 @@ fn what_is_not_acknowledged_goes_again_in_order_when_the_connection_is_back() {
 fn an_outage_is_told_once_and_a_refusing_port_once_more() {
     let mut world = World::new();
     let mut told = Vec::new();
-    for how in [
-        Closed::Broke,
-        Closed::Failed,
-        Closed::Refused,
-        Closed::Refused,
-        Closed::NotMember,
-    ] {
+    for how in [Closed::Broke, Closed::Failed, Closed::Refused, Closed::Refused, Closed::NotMember]
+    {
         world.machine.closed(endpoint(1), how, world.now_ms);
         world.now_ms = world.machine.next_deadline().expect("another try is due");
         assert_eq!(world.machine.next_connect(world.now_ms), Some(endpoint(1)));
@@ -861,18 +674,13 @@ fn an_outage_is_named_until_the_connection_is_open_again() {
             })
             .last()
     };
-    let member = Member {
-        slot: Slot::pserver(0),
-        incarnation: Incarnation(1),
-    };
+    let member = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
     world.machine.closed(endpoint(0), Closed::Broke, 0);
     assert_eq!(outages(&mut world), Some(vec![member]));
     for _ in 0..3 {
         world.now_ms = world.machine.next_deadline().expect("another try is due");
         assert_eq!(world.machine.next_connect(world.now_ms), Some(endpoint(0)));
-        world
-            .machine
-            .closed(endpoint(0), Closed::Failed, world.now_ms);
+        world.machine.closed(endpoint(0), Closed::Failed, world.now_ms);
     }
     assert_eq!(outages(&mut world), None, "nothing has changed");
     world.now_ms = world.machine.next_deadline().expect("another try is due");
@@ -893,26 +701,14 @@ fn a_barrier_follows_whole_steps_at_once_though_pulls_are_parked() {
     let Some(Event::AtBarrier { cut: at, tasks, .. }) = world.event() else {
         panic!("nothing holds it back")
     };
-    assert_eq!(
-        (at, tasks.len(), tasks[0].task, tasks[0].step),
-        (cut(4), 1, TASK, Step(0))
-    );
+    assert_eq!((at, tasks.len(), tasks[0].task, tasks[0].step), (cut(4), 1, TASK, Step(0)));
     for n in 0..2 {
         let sent = world.sent(n);
-        let barrier = sent
-            .iter()
-            .position(|h| h.kind == Kind::Barrier)
-            .expect("one down every connection");
+        let barrier =
+            sent.iter().position(|h| h.kind == Kind::Barrier).expect("one down every connection");
         assert_eq!(sent[barrier].cut(), cut(4));
-        assert!(
-            sent[..barrier]
-                .iter()
-                .all(|h| h.kind == Kind::Pull || h.step == Step(0))
-        );
-        assert!(
-            sent[barrier + 1..].iter().all(|h| h.step == Step(1)),
-            "no step is split"
-        );
+        assert!(sent[..barrier].iter().all(|h| h.kind == Kind::Pull || h.step == Step(0)));
+        assert!(sent[barrier + 1..].iter().all(|h| h.step == Step(1)), "no step is split");
     }
 }
 
@@ -935,11 +731,7 @@ fn all_later_reports_carry_the_cut_and_the_same_barrier_is_answered_the_same() {
     assert!(world.kinds(0).is_empty());
     world.machine.barrier(cut(1), epoch(0));
     world.machine.barrier(cut(3), epoch(1));
-    assert_eq!(
-        world.event(),
-        None,
-        "an older cut and another epoch's are nothing"
-    );
+    assert_eq!(world.event(), None, "an older cut and another epoch's are nothing");
 }
 
 #[test]
@@ -949,9 +741,7 @@ fn a_barrier_goes_again_after_a_break_until_something_behind_it_is_answered() {
     world.machine.barrier(cut(2), epoch(0));
     assert_eq!(world.kinds(0), [Kind::Barrier]);
     let reopen = |world: &mut World| {
-        world
-            .machine
-            .closed(endpoint(0), Closed::Broke, world.now_ms);
+        world.machine.closed(endpoint(0), Closed::Broke, world.now_ms);
         world.now_ms = world.machine.next_deadline().expect("a reconnect is due");
         world.connect_all();
         world.sent(0)
@@ -974,17 +764,11 @@ fn an_answer_that_does_not_fit_is_a_fault_and_no_panic() {
     short.value_bytes = 4;
     assert!(world.machine.destination(endpoint(0), &short).is_none());
     world.machine.frame(endpoint(0), &short, 0);
-    assert!(matches!(
-        world.event(),
-        Some(Event::Fault(Fault::Answer { .. }))
-    ));
+    assert!(matches!(world.event(), Some(Event::Fault(Fault::Answer { .. }))));
     world.refuse(&pulls[1], Status::BadRange);
     assert!(matches!(
         world.event(),
-        Some(Event::Fault(Fault::Refused {
-            status: Status::BadRange,
-            ..
-        }))
+        Some(Event::Fault(Fault::Refused { status: Status::BadRange, .. }))
     ));
 }
 

@@ -67,10 +67,7 @@ pub(super) async fn run(shell: Rc<Shell>, endpoint: SocketAddr, serial: u64, wak
     };
     if shell.is_current(endpoint, serial) {
         shell.connections.borrow_mut().remove(&endpoint);
-        shell
-            .machine
-            .borrow_mut()
-            .closed(endpoint, how, shell.now_ms());
+        shell.machine.borrow_mut().closed(endpoint, how, shell.now_ms());
         shell.carry_out();
     }
 }
@@ -80,9 +77,7 @@ async fn open(shell: &Shell, endpoint: SocketAddr) -> Result<TcpStream, OpenErro
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(&stream);
     socket.set_tcp_keepalive(
-        &socket2::TcpKeepalive::new()
-            .with_time(SILENCE_MAX / 2)
-            .with_interval(SILENCE_MAX / 4),
+        &socket2::TcpKeepalive::new().with_time(SILENCE_MAX / 2).with_interval(SILENCE_MAX / 4),
     )?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(SILENCE_MAX))?;

@@ -26,13 +26,7 @@ pub(super) struct Incoming {
 
 impl Incoming {
     pub(super) fn new(endpoint: SocketAddr) -> Self {
-        Self {
-            endpoint,
-            buffer: vec![0; BUFFER_BYTES].into(),
-            start: 0,
-            end: 0,
-            current: None,
-        }
+        Self { endpoint, buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, current: None }
     }
 
     /// Reads what is there, up to a turn's worth.

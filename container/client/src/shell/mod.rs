@@ -84,46 +84,15 @@ pub struct Handle {
 
 #[derive(Debug)]
 enum Call {
-    Work {
-        epoch: Epoch,
-        phase: Phase,
-        places: Vec<ShardPlace>,
-    },
-    Barrier {
-        cut: CutId,
-        epoch: Epoch,
-    },
-    TakeOver {
-        era: Era,
-        grant: LaneGrant,
-    },
-    GiveUp {
-        era: Era,
-        lane: Lane,
-    },
-    HoldTask {
-        era: Era,
-        grant: TaskGrant,
-    },
-    DropTask {
-        era: Era,
-        task: TaskId,
-    },
-    TaskDone {
-        era: Era,
-        task: TaskId,
-    },
-    Pull {
-        era: Era,
-        pull: PullId,
-        at: PullAt,
-        items: Vec<PullItem>,
-    },
-    PushStep {
-        era: Era,
-        unit: Unit,
-        push: StepPush,
-    },
+    Work { epoch: Epoch, phase: Phase, places: Vec<ShardPlace> },
+    Barrier { cut: CutId, epoch: Epoch },
+    TakeOver { era: Era, grant: LaneGrant },
+    GiveUp { era: Era, lane: Lane },
+    HoldTask { era: Era, grant: TaskGrant },
+    DropTask { era: Era, task: TaskId },
+    TaskDone { era: Era, task: TaskId },
+    Pull { era: Era, pull: PullId, at: PullAt, items: Vec<PullItem> },
+    PushStep { era: Era, unit: Unit, push: StepPush },
     Stop,
 }
 
@@ -135,26 +104,15 @@ impl Client {
     pub fn start(settings: Settings) -> std::io::Result<Self> {
         let (calls, heard) = mpsc::unbounded_channel();
         let (tell, events) = crossbeam::channel::unbounded();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let body = move || {
             let shell = Rc::new(Shell::new(settings, tell));
             tokio::task::LocalSet::new().block_on(&runtime, shell.run(heard));
         };
-        let thread = std::thread::Builder::new()
-            .name("client".into())
-            .spawn(body)?;
-        let handle = Handle {
-            calls,
-            pulls: Arc::new(AtomicU64::new(0)),
-        };
-        Ok(Self {
-            handle,
-            events,
-            thread: Some(thread),
-        })
+        let thread = std::thread::Builder::new().name("client".into()).spawn(body)?;
+        let handle = Handle { calls, pulls: Arc::new(AtomicU64::new(0)) };
+        Ok(Self { handle, events, thread: Some(thread) })
     }
 
     /// Calls into this client.
@@ -183,11 +141,7 @@ impl Drop for Client {
 impl Handle {
     /// See [`Machine::work`].
     pub fn work(&self, epoch: Epoch, phase: Phase, places: Vec<ShardPlace>) {
-        self.call(Call::Work {
-            epoch,
-            phase,
-            places,
-        });
+        self.call(Call::Work { epoch, phase, places });
     }
 
     /// See [`Machine::barrier`].
@@ -223,12 +177,7 @@ impl Handle {
     /// See [`Machine::pull`]. Returns the name that [`Event::Pulled`] will carry.
     pub fn pull(&self, era: Era, at: PullAt, items: Vec<PullItem>) -> PullId {
         let pull = PullId(self.pulls.fetch_add(1, Ordering::Relaxed));
-        self.call(Call::Pull {
-            era,
-            pull,
-            at,
-            items,
-        });
+        self.call(Call::Pull { era, pull, at, items });
         pull
     }
 
@@ -320,23 +269,14 @@ impl Shell {
         let now_ms = self.now_ms();
         let mut machine = self.machine.borrow_mut();
         match call {
-            Call::Work {
-                epoch,
-                phase,
-                places,
-            } => machine.work(epoch, phase, &places, now_ms),
+            Call::Work { epoch, phase, places } => machine.work(epoch, phase, &places, now_ms),
             Call::Barrier { cut, epoch } => machine.barrier(cut, epoch),
             Call::TakeOver { era, grant } => machine.take_over(era, grant),
             Call::GiveUp { era, lane } => machine.give_up(era, lane),
             Call::HoldTask { era, grant } => machine.hold_task(era, grant),
             Call::DropTask { era, task } => machine.drop_task(era, task),
             Call::TaskDone { era, task } => machine.task_done(era, task),
-            Call::Pull {
-                era,
-                pull,
-                at,
-                items,
-            } => machine.pull(era, pull, at, items),
+            Call::Pull { era, pull, at, items } => machine.pull(era, pull, at, items),
             Call::PushStep { era, unit, push } => machine.push_step(era, unit, push),
             Call::Stop => {}
         }
@@ -362,13 +302,7 @@ impl Shell {
             let serial = self.serial.get() + 1;
             self.serial.set(serial);
             let wake = Rc::new(Notify::new());
-            connections.insert(
-                endpoint,
-                Link {
-                    serial,
-                    wake: Rc::clone(&wake),
-                },
-            );
+            connections.insert(endpoint, Link { serial, wake: Rc::clone(&wake) });
             tokio::task::spawn_local(connection::run(Rc::clone(self), endpoint, serial, wake));
         }
         let nearer = match (machine.next_deadline(), self.sleeps_until.get()) {
@@ -383,9 +317,6 @@ impl Shell {
 
     /// Whether this is still the connection to the endpoint.
     fn is_current(&self, endpoint: SocketAddr, serial: u64) -> bool {
-        self.connections
-            .borrow()
-            .get(&endpoint)
-            .is_some_and(|link| link.serial == serial)
+        self.connections.borrow().get(&endpoint).is_some_and(|link| link.serial == serial)
     }
 }

@@ -65,8 +65,7 @@ impl Outgoing {
                 (watch.0)(endpoint, &frame.header);
             }
             self.bytes += HEADER_BYTES + frame.header.payload_bytes();
-            self.frames
-                .push_back((frame.header.encode(), frame.payload));
+            self.frames.push_back((frame.header.encode(), frame.payload));
         }
     }
 

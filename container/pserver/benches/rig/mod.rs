@@ -16,10 +16,7 @@ use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
 use heddle_pserver::Options;
 use heddle_pserver::standalone::{Setting, Standalone};
 
-pub const EPOCH: Epoch = Epoch {
-    generation: Generation(1),
-    count: 1,
-};
+pub const EPOCH: Epoch = Epoch { generation: Generation(1), count: 1 };
 
 /// Whether to measure just enough to see that it runs.
 pub fn is_quick() -> bool {
@@ -27,17 +24,11 @@ pub fn is_quick() -> bool {
 }
 
 pub fn cut(number: u32) -> CutId {
-    CutId {
-        generation: Generation(1),
-        number,
-    }
+    CutId { generation: Generation(1), number }
 }
 
 pub fn trainer(index: u32) -> Member {
-    Member {
-        slot: Slot::trainer(index),
-        incarnation: Incarnation(1),
-    }
+    Member { slot: Slot::trainer(index), incarnation: Incarnation(1) }
 }
 
 fn run() -> RunId {
@@ -68,13 +59,8 @@ pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> Standalone {
         options: Options::default(),
     };
     let pserver = Standalone::start(setting).expect("loopback has ports");
-    let phase = Phase {
-        no: PhaseNo(0),
-        sharing: Sharing::Queue,
-    };
-    pserver.command(Command::Members {
-        trainers: vec![trainer(0), trainer(1)],
-    });
+    let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
+    pserver.command(Command::Members { trainers: vec![trainer(0), trainer(1)] });
     pserver.command(Command::Hold {
         epoch: EPOCH,
         shards: (0..shards).map(ShardId).collect(),
@@ -89,10 +75,7 @@ pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> Standalone {
 /// Takes reports until one is as wanted.
 pub fn wait(pserver: &Standalone, wanted: impl Fn(&Up) -> bool) -> Up {
     loop {
-        let report = pserver
-            .reports()
-            .recv_timeout(Duration::from_secs(120))
-            .expect("a report");
+        let report = pserver.reports().recv_timeout(Duration::from_secs(120)).expect("a report");
         if wanted(&report) {
             return report;
         }
@@ -115,18 +98,12 @@ impl Peer {
         stream.write_all(&hello.encode()).expect("open");
         let mut answer = [0; 64];
         stream.read_exact(&mut answer).expect("an answer");
-        let proof = hello
-            .client_proof(&secret(), Channel::Data, &answer)
-            .expect("the same secret");
+        let proof = hello.client_proof(&secret(), Channel::Data, &answer).expect("the same secret");
         stream.write_all(&proof).expect("open");
         let mut verdict = [0];
         stream.read_exact(&mut verdict).expect("a verdict");
         assert_eq!(Verdict::from_byte(verdict[0]), Some(Verdict::Welcome));
-        Self {
-            stream,
-            task: index,
-            step: 0,
-        }
+        Self { stream, task: index, step: 0 }
     }
 
     fn header(&self, kind: Kind) -> Header {
@@ -178,20 +155,14 @@ impl Peer {
         self.stream.write_all(&requests).expect("open");
         for piece in values.chunks_mut(PART_VALUES_MAX) {
             assert_eq!(self.reply().status, Status::Ok);
-            self.stream
-                .read_exact(bytemuck::cast_slice_mut(piece))
-                .expect("values");
+            self.stream.read_exact(bytemuck::cast_slice_mut(piece)).expect("values");
         }
     }
 
     fn send(&mut self, header: &Header, keys: &[u32], values: &[f32]) {
         let head = header.encode();
-        let mut slices = [
-            &head[..],
-            bytemuck::cast_slice(keys),
-            bytemuck::cast_slice(values),
-        ]
-        .map(std::io::IoSlice::new);
+        let mut slices = [&head[..], bytemuck::cast_slice(keys), bytemuck::cast_slice(values)]
+            .map(std::io::IoSlice::new);
         let mut rest = &mut slices[..];
         while !rest.is_empty() {
             let written = self.stream.write_vectored(rest).expect("open");
@@ -224,19 +195,11 @@ impl Raw {
             let (stream, _) = listener.accept().expect("a peer");
             stream.set_nodelay(true).expect("a socket");
             // Ends with an error when the peer is dropped.
-            let _ended = if is_push {
-                raw_push(stream, bytes)
-            } else {
-                raw_pull(stream, bytes)
-            };
+            let _ended = if is_push { raw_push(stream, bytes) } else { raw_pull(stream, bytes) };
         });
         let stream = TcpStream::connect(endpoint).expect("listening");
         stream.set_nodelay(true).expect("a socket");
-        Self {
-            stream,
-            bytes,
-            is_push,
-        }
+        Self { stream, bytes, is_push }
     }
 
     pub fn exchange(&mut self, values: &mut [f32]) {

@@ -21,34 +21,18 @@ impl Coordinator {
     ) {
         let known = self.cut.as_ref().is_some_and(|own| own.cut >= cut);
         if !known {
-            self.cut = Some(Cut {
-                cut,
-                phase,
-                staging,
-                early: Some(Vec::new()),
-            });
+            self.cut = Some(Cut { cut, phase, staging, early: Some(Vec::new()) });
         }
         // Told again, data threads only answer.
         let report = Up::CutArmed { cut, epoch };
-        self.ask(report, Some(cut), |ask| ToData::Cut {
-            ask,
-            cut,
-            epoch,
-            phase,
-            at: at.clone(),
-        });
+        self.ask(report, Some(cut), |ask| ToData::Cut { ask, cut, epoch, phase, at: at.clone() });
     }
 
     pub(super) fn report(&mut self, epoch: Epoch, report: Report) {
         let of = match &report {
             Report::PhaseEnded { shard, phase, step } => {
                 let (shard, phase, step) = (*shard, *phase, *step);
-                return (self.tell)(Up::PhaseEnded {
-                    epoch,
-                    phase,
-                    shard,
-                    step,
-                });
+                return (self.tell)(Up::PhaseEnded { epoch, phase, shard, step });
             }
             Report::Snapped { cut, .. } | Report::LetGo { cut, .. } => *cut,
         };
@@ -61,28 +45,12 @@ impl Coordinator {
         }
         match report {
             Report::Snapped { shard, cut, step } => {
-                (self.tell)(Up::Snapped {
-                    cut,
-                    epoch,
-                    shard,
-                    step,
-                });
+                (self.tell)(Up::Snapped { cut, epoch, shard, step });
                 self.save(cut, epoch, shard, step);
             }
-            Report::LetGo {
-                shard,
-                cut,
-                step,
-                reason,
-            } => {
+            Report::LetGo { shard, cut, step, reason } => {
                 tracing::info!(%cut, %shard, reason, "let go of a cut");
-                (self.tell)(Up::LetGo {
-                    cut,
-                    epoch,
-                    shard,
-                    step,
-                    reason,
-                });
+                (self.tell)(Up::LetGo { cut, epoch, shard, step, reason });
             }
             Report::PhaseEnded { .. } => {}
         }
@@ -93,29 +61,15 @@ impl Coordinator {
         else {
             return;
         };
-        let Some(thread) = self
-            .owners
-            .get(&shard)
-            .and_then(|&owner| self.threads.get(owner))
+        let Some(thread) = self.owners.get(&shard).and_then(|&owner| self.threads.get(owner))
         else {
             return;
         };
-        let moment = Moment {
-            run: job.run,
-            cut,
-            epoch,
-            phase: own.phase,
-            step,
-        };
+        let moment = Moment { run: job.run, cut, epoch, phase: own.phase, step };
         let config = job.shard(shard, self.owners.len());
         let staging = own.staging.clone();
-        let job = SaveJob {
-            moment,
-            config,
-            staging,
-            thread: thread.clone(),
-            pace: job.pace.clone(),
-        };
+        let job =
+            SaveJob { moment, config, staging, thread: thread.clone(), pace: job.pace.clone() };
         self.busy += 1;
         self.workers.give(workers::Job::Save(Box::new(job)));
     }

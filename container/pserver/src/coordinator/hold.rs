@@ -49,16 +49,7 @@ impl Coordinator {
                 .map(|(shard, _)| *shard)
                 .collect();
             let base = base.as_ref().map(|base| base.cut);
-            self.send(
-                thread,
-                ToData::Hold {
-                    epoch,
-                    phase,
-                    step,
-                    shards,
-                    base,
-                },
-            );
+            self.send(thread, ToData::Hold { epoch, phase, step, shards, base });
         }
         self.hold = Some(Hold {
             started: Instant::now(),
@@ -86,8 +77,7 @@ impl Coordinator {
             Err(error) => return self.hold_failed(is_corrupt(&error), &chain(&error)),
         };
         let owners = &self.owners;
-        hold.missing
-            .retain(|shard| owners.get(shard) != Some(&thread) || missing.contains(shard));
+        hold.missing.retain(|shard| owners.get(shard) != Some(&thread) || missing.contains(shard));
         let (here, base) = (hold.shards.len(), hold.base.clone());
         let Some(job) = &self.job else {
             return self.hold_failed(false, "told to hold shards before the job was known");
@@ -99,20 +89,13 @@ impl Coordinator {
                 Some(base) => match base.files.get(&shard) {
                     Some(file) => Some((base.dir.clone(), file.clone())),
                     None => {
-                        let error = LoadError::NoFile {
-                            dir: base.dir.clone(),
-                            shard,
-                        };
+                        let error = LoadError::NoFile { dir: base.dir.clone(), shard };
                         return self.hold_failed(false, &error.to_string());
                     }
                 },
             };
             self.busy += 1;
-            self.workers.give(workers::Job::Load(Box::new(LoadJob {
-                epoch,
-                config,
-                from,
-            })));
+            self.workers.give(workers::Job::Load(Box::new(LoadJob { epoch, config, from })));
         }
         self.holding();
     }
@@ -130,13 +113,7 @@ impl Coordinator {
             Ok(loaded) => {
                 hold.from_storage += u32::from(hold.base.is_some());
                 if let Some(&thread) = self.owners.get(&shard) {
-                    self.send(
-                        thread,
-                        ToData::Install {
-                            epoch,
-                            shard: loaded,
-                        },
-                    );
+                    self.send(thread, ToData::Install { epoch, shard: loaded });
                 }
             }
             Err(error) => self.hold_failed(error.is_corrupt(), &chain(&error)),
@@ -168,11 +145,7 @@ impl Coordinator {
             return;
         }
         let total = u32::try_from(hold.shards.len()).unwrap_or(u32::MAX);
-        let from_memory = if hold.base.is_some() {
-            total - hold.from_storage
-        } else {
-            0
-        };
+        let from_memory = if hold.base.is_some() { total - hold.from_storage } else { 0 };
         let load_ms = u64::try_from(hold.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let report = Up::Holding {
             epoch: self.epoch,
@@ -189,11 +162,7 @@ impl Coordinator {
         let Some(hold) = self.hold.as_mut().filter(|hold| hold.outcome.is_none()) else {
             return;
         };
-        let report = Up::HoldFailed {
-            epoch: self.epoch,
-            corrupt,
-            error: error.to_owned(),
-        };
+        let report = Up::HoldFailed { epoch: self.epoch, corrupt, error: error.to_owned() };
         hold.outcome = Some(report.clone());
         tracing::error!(epoch = %self.epoch, corrupt, error, "not held");
         (self.tell)(report);

@@ -77,24 +77,15 @@ pub(super) async fn serve(
         handshake::answer(&mut stream, Verdict::NotMember).await?;
         return Err(Denied::NotMember.into());
     };
-    let link = Rc::new(Link {
-        outbox: RefCell::default(),
-        closed: Cell::new(false),
-        wake: Notify::new(),
-    });
+    let link =
+        Rc::new(Link { outbox: RefCell::default(), closed: Cell::new(false), wake: Notify::new() });
     thread.links.borrow_mut().insert(conn, Rc::clone(&link));
     // Taken out again however serving ends, this task's being dropped included.
     let _listed = Listed { thread, conn };
     handshake::answer(&mut stream, Verdict::Welcome).await?;
     tracing::debug!(%member, %conn, "data connection opened");
-    let mut session = Session {
-        thread,
-        link: &link,
-        conn,
-        stream,
-        inbox: Inbox::new(),
-        blocked: false,
-    };
+    let mut session =
+        Session { thread, link: &link, conn, stream, inbox: Inbox::new(), blocked: false };
     session.run().await
 }
 

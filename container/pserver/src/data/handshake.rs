@@ -52,9 +52,7 @@ async fn exchange(stream: &mut TcpStream, run: RunId, secret: &Secret) -> Result
     stream.read_exact(&mut hello).await?;
     let hello = Hello::decode(&hello)?;
     let nonce = random_nonce()?;
-    stream
-        .write_all(&hello.server_answer(secret, Channel::Data, &nonce))
-        .await?;
+    stream.write_all(&hello.server_answer(secret, Channel::Data, &nonce)).await?;
     let mut proof = [0; PROOF_BYTES];
     stream.read_exact(&mut proof).await?;
     if let Err(error) = hello.check_client(secret, Channel::Data, &nonce, &proof) {

@@ -37,11 +37,7 @@ impl Frame<'_> {
 
 impl Inbox {
     pub(crate) fn new() -> Self {
-        Self {
-            words: vec![0; BYTES_MIN / 4],
-            start: 0,
-            end: 0,
-        }
+        Self { words: vec![0; BYTES_MIN / 4], start: 0, end: 0 }
     }
 
     /// The frame at the front, if it is wholly here.
@@ -61,11 +57,7 @@ impl Inbox {
         // The length of every part is a multiple of four: the header's decoder has checked it.
         let keys = &self.words[keys_at / 4..values_at / 4];
         let values = cast_slice(&self.words[values_at / 4..end / 4]);
-        Ok(Some(Frame {
-            header,
-            keys,
-            values,
-        }))
+        Ok(Some(Frame { header, keys, values }))
     }
 
     /// Forgets this many bytes at the front.
@@ -79,24 +71,18 @@ impl Inbox {
     /// # Errors
     /// As [`Self::front`].
     pub(crate) fn space(&mut self) -> Result<&mut [u8], FrameError> {
-        let frame = self
-            .header()?
-            .map_or(HEADER_BYTES, |header| HEADER_BYTES + header.payload_bytes());
+        let frame =
+            self.header()?.map_or(HEADER_BYTES, |header| HEADER_BYTES + header.payload_bytes());
         if self.start > 0 {
             // `start` is at a frame's beginning, a multiple of four; `end` may be anywhere.
-            self.words
-                .copy_within(self.start / 4..self.end.div_ceil(4), 0);
+            self.words.copy_within(self.start / 4..self.end.div_ceil(4), 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
         let wanted = frame + HEADER_BYTES;
         if self.words.len() * 4 < wanted {
             self.words.resize(wanted.next_multiple_of(BYTES_MIN) / 4, 0);
         }
-        let limit = if frame >= LARGE {
-            wanted
-        } else {
-            self.words.len() * 4
-        };
+        let limit = if frame >= LARGE { wanted } else { self.words.len() * 4 };
         let bytes: &mut [u8] = cast_slice_mut(&mut self.words);
         Ok(&mut bytes[self.end..limit])
     }

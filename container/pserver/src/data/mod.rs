@@ -78,21 +78,9 @@ pub(crate) struct Thread {
 /// # Errors
 /// When the system gives no event loop.
 pub(crate) fn run(setup: Setup) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     setup.listener.set_nonblocking(true)?;
-    let Setup {
-        index,
-        listener,
-        run,
-        secret,
-        commands,
-        wake,
-        answers,
-        counters,
-        hook,
-    } = setup;
+    let Setup { index, listener, run, secret, commands, wake, answers, counters, hook } = setup;
     let thread = Rc::new(Thread {
         index,
         run,
@@ -168,11 +156,7 @@ impl Thread {
         act: impl FnOnce(&mut Host, Duration, &mut Vec<Effect>) -> T,
     ) -> T {
         let mut effects = self.effects.take();
-        let result = act(
-            &mut self.host.borrow_mut(),
-            self.started.elapsed(),
-            &mut effects,
-        );
+        let result = act(&mut self.host.borrow_mut(), self.started.elapsed(), &mut effects);
         for effect in effects.drain(..) {
             self.perform(own, effect);
         }
@@ -194,9 +178,7 @@ impl Thread {
                 to(conn, &|link| link.outbox.borrow_mut().push(&header))
             }
             Effect::Values { conn, header, rows } => {
-                to(conn, &|link| {
-                    link.outbox.borrow_mut().push_values(header, rows.clone())
-                });
+                to(conn, &|link| link.outbox.borrow_mut().push_values(header, rows.clone()));
             }
             Effect::Close { conn } => to(conn, &|link| link.closed.set(true)),
             Effect::Report(report) => {
@@ -223,10 +205,7 @@ impl Thread {
             // The job would wait for a report that is lost for ever. A container that is gone is replaced.
             Err(TrySendError::Full(_)) => {
                 let thread = self.index;
-                tracing::error!(
-                    thread,
-                    "the coordinator takes no answers: its inbox is full"
-                );
+                tracing::error!(thread, "the coordinator takes no answers: its inbox is full");
                 std::process::exit(10);
             }
         }
@@ -243,30 +222,16 @@ impl Thread {
 
     fn command(&self, command: ToData) {
         match command {
-            ToData::Hold {
-                epoch,
-                phase,
-                step,
-                shards,
-                base,
-            } => {
+            ToData::Hold { epoch, phase, step, shards, base } => {
                 let missing = self.with_host(None, |host, _, out| {
                     host.hold(epoch, phase, step, &shards, base, out)
                 });
-                self.tell(FromData::Held {
-                    thread: self.index,
-                    epoch,
-                    missing,
-                });
+                self.tell(FromData::Held { thread: self.index, epoch, missing });
             }
             ToData::Install { epoch, shard } => {
                 let id = shard.id();
                 let result = self.with_host(None, |host, _, out| host.install(epoch, *shard, out));
-                self.tell(FromData::Installed {
-                    epoch,
-                    shard: id,
-                    result,
-                });
+                self.tell(FromData::Installed { epoch, shard: id, result });
             }
             ToData::Begin { ask, epoch, phase } => {
                 let result = self.with_host(None, |host, _, out| host.begin(epoch, phase, out));
@@ -275,16 +240,9 @@ impl Thread {
             ToData::Members { trainers } => {
                 self.with_host(None, |host, _, out| host.members(&trainers, out));
             }
-            ToData::Cut {
-                ask,
-                cut,
-                epoch,
-                phase,
-                at,
-            } => {
-                let result = self.with_host(None, |host, now, out| {
-                    host.cut(cut, epoch, phase, &at, now, out)
-                });
+            ToData::Cut { ask, cut, epoch, phase, at } => {
+                let result = self
+                    .with_host(None, |host, now, out| host.cut(cut, epoch, phase, &at, now, out));
                 self.tell(FromData::Answered(Answer { ask, result }));
             }
             ToData::CutEnd { cut, committed } => {
@@ -293,14 +251,7 @@ impl Thread {
             ToData::SaveMemory { shard, cut, reply } => {
                 let _gone = reply.try_send(self.host.borrow().snapshot_memory(shard, cut));
             }
-            ToData::Save {
-                shard,
-                cut,
-                section,
-                at,
-                mut buffer,
-                reply,
-            } => {
+            ToData::Save { shard, cut, section, at, mut buffer, reply } => {
                 let result = self.with_host(None, |host, _, out| {
                     let result = host.save(shard, cut, section, at, &mut buffer);
                     host.pump(out);
@@ -311,11 +262,8 @@ impl Thread {
             }
             ToData::State { reply } => {
                 let host = self.host.borrow();
-                let state = ThreadState {
-                    epoch: host.epoch(),
-                    cut: host.heard(),
-                    shards: host.states(),
-                };
+                let state =
+                    ThreadState { epoch: host.epoch(), cut: host.heard(), shards: host.states() };
                 let _late = reply.try_send(state);
             }
         }
@@ -407,17 +355,8 @@ mod tests {
             assert!(given.is_ok(), "the thread takes commands");
             wake.notify_one();
         };
-        let phase = Phase {
-            no: PhaseNo(0),
-            sharing: Sharing::Queue,
-        };
-        give(ToData::Hold {
-            epoch,
-            phase,
-            step: Step(0),
-            shards: vec![ShardId(0)],
-            base: None,
-        });
+        let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
+        give(ToData::Hold { epoch, phase, step: Step(0), shards: vec![ShardId(0)], base: None });
         let config = ShardConfig {
             shard: ShardId(0),
             shards: 1,
@@ -428,19 +367,11 @@ mod tests {
         };
         let shard = Box::new(Shard::new(&config));
         give(ToData::Install { epoch, shard });
-        let silent = Member {
-            slot: Slot::trainer(0),
-            incarnation: Incarnation(1),
-        };
-        give(ToData::Members {
-            trainers: vec![silent],
-        });
+        let silent = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
+        give(ToData::Members { trainers: vec![silent] });
         give(ToData::Cut {
             ask: 1,
-            cut: CutId {
-                generation: Generation(1),
-                number: 1,
-            },
+            cut: CutId { generation: Generation(1), number: 1 },
             epoch,
             phase: PhaseNo(0),
             at: CutAt::Barriers(vec![silent]),

@@ -27,11 +27,7 @@ pub(crate) struct Outbox {
 
 enum Reply {
     Head([u8; HEADER_BYTES]),
-    Values {
-        header: Header,
-        head: [u8; HEADER_BYTES],
-        rows: Rows,
-    },
+    Values { header: Header, head: [u8; HEADER_BYTES], rows: Rows },
 }
 
 impl Reply {
@@ -106,9 +102,7 @@ impl Outbox {
             return Ok(());
         }
         if self.written > 0 {
-            return Err(io::Error::other(
-                "the shard moved on in the middle of a reply",
-            ));
+            return Err(io::Error::other("the shard moved on in the middle of a reply"));
         }
         let refused = header.reply(Kind::Refused, Status::Stale);
         self.replies[0] = Reply::Head(refused.encode());

@@ -24,14 +24,8 @@ pub(super) struct Unproven {
 impl Unproven {
     /// As many as a process that may open so many files can bear.
     pub(super) fn within(limit: Limit) -> Self {
-        let limits = Limits {
-            grace: GRACE,
-            ..Limits::within(limit.0)
-        };
-        Self {
-            book: RefCell::new(Admission::new(limits)),
-            left: Notify::new(),
-        }
+        let limits = Limits { grace: GRACE, ..Limits::within(limit.0) };
+        Self { book: RefCell::new(Admission::new(limits)), left: Notify::new() }
     }
 }
 
@@ -64,15 +58,8 @@ impl Place {
             }
             let closed = Rc::new(Notify::new());
             let now = thread.started.elapsed();
-            let number = unproven
-                .book
-                .borrow_mut()
-                .enter(peer, now, Rc::clone(&closed));
-            return Self {
-                thread: Rc::clone(thread),
-                number,
-                closed,
-            };
+            let number = unproven.book.borrow_mut().enter(peer, now, Rc::clone(&closed));
+            return Self { thread: Rc::clone(thread), number, closed };
         }
     }
 

@@ -21,10 +21,7 @@ impl Host {
         }
         let same_slot = |c: &&Conn| self.conns[c].member.slot == member.slot;
         let older: Vec<Conn> = self.conns.keys().filter(same_slot).copied().collect();
-        if older
-            .iter()
-            .any(|conn| later(&self.conns[conn].member.incarnation))
-        {
+        if older.iter().any(|conn| later(&self.conns[conn].member.incarnation)) {
             return Err(Status::NotMember);
         }
         for conn in older {
@@ -33,13 +30,7 @@ impl Host {
         }
         self.conns_made += 1;
         let conn = Conn(self.conns_made);
-        self.conns.insert(
-            conn,
-            Connection {
-                member,
-                held: VecDeque::new(),
-            },
-        );
+        self.conns.insert(conn, Connection { member, held: VecDeque::new() });
         Ok(conn)
     }
 
@@ -58,10 +49,7 @@ impl Host {
     /// and an open cut does not wait for them.
     pub fn members(&mut self, trainers: &[Member], out: &mut Vec<Effect>) {
         self.members.clear();
-        for member in trainers
-            .iter()
-            .filter(|member| member.slot.role == Role::Trainer)
-        {
+        for member in trainers.iter().filter(|member| member.slot.role == Role::Trainer) {
             self.members.insert(member.slot.index, member.incarnation);
             let known = self.known.entry(member.slot.index).or_default();
             *known = (*known).max(member.incarnation);

@@ -27,10 +27,7 @@ impl Host {
         out: &mut Vec<Effect>,
     ) -> Result<(), HostError> {
         if epoch != self.epoch {
-            return Err(HostError::Epoch {
-                own: self.epoch,
-                told: epoch,
-            });
+            return Err(HostError::Epoch { own: self.epoch, told: epoch });
         }
         if cut <= self.heard {
             return Ok(());
@@ -58,9 +55,8 @@ impl Host {
                     return self.refuse_cut(cut, "lanes are cut by job steps", out);
                 }
                 // Who has left since the set was drawn up does not count.
-                let set = set
-                    .iter()
-                    .filter(|member| self.standing(**member) != Err(Status::NotMember));
+                let set =
+                    set.iter().filter(|member| self.standing(**member) != Err(Status::NotMember));
                 self.open = Some(OpenCut::new(cut, set.copied(), now));
                 self.snap_if_complete(out);
                 // Held for the cut before this one: it comes before the barrier of this one.
@@ -112,10 +108,7 @@ impl Host {
         out: &mut [f32],
     ) -> Result<(), SnapshotGone> {
         let gone = SnapshotGone { shard, cut };
-        self.shards
-            .get_mut(&shard)
-            .ok_or(gone)?
-            .save(cut, section, at, out)
+        self.shards.get_mut(&shard).ok_or(gone)?.save(cut, section, at, out)
     }
 
     /// The once-only memory of the snapshot of `cut`, as a file keeps it.
@@ -142,12 +135,7 @@ impl Host {
         for (&shard, machine) in &mut self.shards {
             if let Some(cut) = machine.disarm().or(barriers) {
                 let reason = reason.to_owned();
-                out.push(Effect::Report(Report::LetGo {
-                    shard,
-                    cut,
-                    step: None,
-                    reason,
-                }));
+                out.push(Effect::Report(Report::LetGo { shard, cut, step: None, reason }));
             }
         }
     }
@@ -160,12 +148,7 @@ impl Host {
     ) -> Result<(), HostError> {
         for &shard in self.shards.keys().chain(&self.missing) {
             let reason = reason.to_owned();
-            out.push(Effect::Report(Report::LetGo {
-                shard,
-                cut,
-                step: None,
-                reason,
-            }));
+            out.push(Effect::Report(Report::LetGo { shard, cut, step: None, reason }));
         }
         self.release(out);
         Ok(())

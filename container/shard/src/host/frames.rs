@@ -38,11 +38,7 @@ impl Host {
         }
         if !self.shards.contains_key(&header.shard) {
             let missing = self.missing.contains(&header.shard);
-            let status = if missing {
-                Status::NotReady
-            } else {
-                Status::WrongShard
-            };
+            let status = if missing { Status::NotReady } else { Status::WrongShard };
             return self.refuse(conn, header, status, out);
         }
         let changes = match header.kind {
@@ -51,10 +47,7 @@ impl Host {
             Kind::Values | Kind::Ack | Kind::Standing | Kind::Refused => false,
         };
         let behind = !self.conns[&conn].held.is_empty();
-        let passed = self
-            .open
-            .as_ref()
-            .is_some_and(|open| open.has_passed(member.slot));
+        let passed = self.open.as_ref().is_some_and(|open| open.has_passed(member.slot));
         if changes && (behind || passed) {
             return self.keep_back(conn, header, keys, values);
         }
@@ -99,9 +92,10 @@ impl Host {
             return Flow::Taken;
         };
         let waiting = Waiting::new(conn, header, keys, values);
-        let most = self.shards.values().fold(0usize, |sum, shard| {
-            sum.saturating_add(shard.waiting_bytes_max)
-        });
+        let most = self
+            .shards
+            .values()
+            .fold(0usize, |sum, shard| sum.saturating_add(shard.waiting_bytes_max));
         if self.held_bytes + waiting.bytes() > HELD_BYTES_MAX.min(most) {
             return Flow::Wait;
         }
@@ -128,12 +122,7 @@ impl Host {
             let Some(waiting) = connection.held.pop_front() else {
                 return;
             };
-            let Waiting {
-                header,
-                keys,
-                values,
-                ..
-            } = &waiting;
+            let Waiting { header, keys, values, .. } = &waiting;
             let Some(shard) = self.shards.get_mut(&header.shard) else {
                 self.held_bytes -= waiting.bytes();
                 let _ = self.refuse(conn, header, Status::NotReady, out);
@@ -165,10 +154,7 @@ impl Host {
         out: &mut Vec<Effect>,
     ) -> Flow {
         self.refused += u64::from(status != Status::NotReady);
-        out.push(Effect::Reply {
-            conn,
-            header: header.reply(Kind::Refused, status),
-        });
+        out.push(Effect::Reply { conn, header: header.reply(Kind::Refused, status) });
         Flow::Taken
     }
 }

@@ -30,10 +30,7 @@ impl Host {
         out: &mut Vec<Effect>,
     ) -> Result<Vec<ShardId>, HostError> {
         if epoch <= self.epoch {
-            return Err(HostError::Epoch {
-                own: self.epoch,
-                told: epoch,
-            });
+            return Err(HostError::Epoch { own: self.epoch, told: epoch });
         }
         for connection in self.conns.values_mut() {
             // Whoever sent these is told the new epoch by the ApplicationMaster.
@@ -54,13 +51,8 @@ impl Host {
             self.shards.clear();
         }
         // A snapshot that does not fit says nothing of the checkpoint's file.
-        self.shards
-            .retain(|_, shard| shard.resume(phase, step, out).is_ok());
-        self.missing = shards
-            .iter()
-            .filter(|id| !self.shards.contains_key(id))
-            .copied()
-            .collect();
+        self.shards.retain(|_, shard| shard.resume(phase, step, out).is_ok());
+        self.missing = shards.iter().filter(|id| !self.shards.contains_key(id)).copied().collect();
         Ok(self.missing.iter().copied().collect())
     }
 
@@ -75,10 +67,7 @@ impl Host {
         out: &mut Vec<Effect>,
     ) -> Result<(), HostError> {
         let (Some(phase), true) = (self.phase, epoch == self.epoch) else {
-            return Err(HostError::Epoch {
-                own: self.epoch,
-                told: epoch,
-            });
+            return Err(HostError::Epoch { own: self.epoch, told: epoch });
         };
         shard.resume(phase, self.step, out)?;
         self.missing.remove(&shard.id());
@@ -103,10 +92,7 @@ impl Host {
         out: &mut Vec<Effect>,
     ) -> Result<(), HostError> {
         if epoch != self.epoch {
-            return Err(HostError::Epoch {
-                own: self.epoch,
-                told: epoch,
-            });
+            return Err(HostError::Epoch { own: self.epoch, told: epoch });
         }
         if self.phase.is_some_and(|own| own.no >= phase.no) {
             return Ok(());

@@ -52,18 +52,8 @@ impl Shard {
             Mode::Idle => return,
         };
         self.arena.snap();
-        self.open = Some(Snapshot {
-            cut,
-            memory: Memory {
-                phase: self.phase,
-                seen,
-            },
-        });
-        out.push(Effect::Report(Report::Snapped {
-            shard: self.id,
-            cut,
-            step: self.step(),
-        }));
+        self.open = Some(Snapshot { cut, memory: Memory { phase: self.phase, seen } });
+        out.push(Effect::Report(Report::Snapped { shard: self.id, cut, step: self.step() }));
     }
 
     /// The cut is over. Committed: its snapshot is kept for a rollback, if it is still whole.
@@ -71,11 +61,7 @@ impl Shard {
         if self.armed.is_some_and(|(armed, _)| armed == cut) {
             self.armed = None;
         }
-        if self
-            .open
-            .as_ref()
-            .is_none_or(|snapshot| snapshot.cut != cut)
-        {
+        if self.open.as_ref().is_none_or(|snapshot| snapshot.cut != cut) {
             return;
         }
         let snapshot = self.open.take();
@@ -88,8 +74,7 @@ impl Shard {
 
     /// The once-only memory of the snapshot that is to be saved, as bytes.
     pub(crate) fn snapshot_memory(&self, cut: CutId) -> Result<Vec<u8>, SnapshotGone> {
-        self.open_snapshot(cut)
-            .map(|snapshot| snapshot.memory.encode())
+        self.open_snapshot(cut).map(|snapshot| snapshot.memory.encode())
     }
 
     /// Fills `out` with the section's f32 from `at` on, as they were at the cut. Sections come in order and
@@ -102,29 +87,16 @@ impl Shard {
         out: &mut [f32],
     ) -> Result<(), SnapshotGone> {
         self.open_snapshot(cut)?;
-        let gone = SnapshotGone {
-            shard: self.id,
-            cut,
-        };
+        let gone = SnapshotGone { shard: self.id, cut };
         let place = self.place(section).ok_or(gone)?;
         if at + out.len() > place.len() {
             return Err(gone);
         }
-        if self.arena.save(place.start + at, out) {
-            Ok(())
-        } else {
-            Err(gone)
-        }
+        if self.arena.save(place.start + at, out) { Ok(()) } else { Err(gone) }
     }
 
     fn open_snapshot(&self, cut: CutId) -> Result<&Snapshot, SnapshotGone> {
-        let gone = SnapshotGone {
-            shard: self.id,
-            cut,
-        };
-        self.open
-            .as_ref()
-            .filter(|snapshot| snapshot.cut == cut)
-            .ok_or(gone)
+        let gone = SnapshotGone { shard: self.id, cut };
+        self.open.as_ref().filter(|snapshot| snapshot.cut == cut).ok_or(gone)
     }
 }

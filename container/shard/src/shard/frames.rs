@@ -108,34 +108,20 @@ impl Shard {
     }
 
     pub(super) fn pull_bytes(&self, header: &Header, keys: &[u32]) -> Result<u32, Status> {
-        let table = self
-            .tables
-            .get(usize::from(header.table.0))
-            .ok_or(Status::BadRange)?;
+        let table = self.tables.get(usize::from(header.table.0)).ok_or(Status::BadRange)?;
         let values = table.target(header, keys)?.len().checked_mul(table.cols);
         let bytes = values.and_then(|values| u32::try_from(values).ok()?.checked_mul(4));
-        bytes
-            .filter(|&bytes| bytes <= VALUE_BYTES_MAX)
-            .ok_or(Status::BadLength)
+        bytes.filter(|&bytes| bytes <= VALUE_BYTES_MAX).ok_or(Status::BadLength)
     }
 
     fn serve_pull(&self, conn: Conn, header: &Header, keys: Box<[u32]>, out: &mut Vec<Effect>) {
         let mut reply = header.reply(Kind::Values, Status::Ok);
         // Kept for when the values are read, which must know whether the step matters.
         reply.flags = header.flags & flags::FREE;
-        reply.value_bytes = self
-            .pull_bytes(header, &keys)
-            .expect("it was checked when the pull came");
-        let rows = if header.has(flags::KEYS) {
-            Rows::Keys(keys)
-        } else {
-            Rows::Range
-        };
-        out.push(Effect::Values {
-            conn,
-            header: reply,
-            rows,
-        });
+        reply.value_bytes =
+            self.pull_bytes(header, &keys).expect("it was checked when the pull came");
+        let rows = if header.has(flags::KEYS) { Rows::Keys(keys) } else { Rows::Range };
+        out.push(Effect::Values { conn, header: reply, rows });
     }
 
     fn query(&mut self, conn: Conn, header: &Header, out: &mut Vec<Effect>) {
@@ -162,10 +148,7 @@ impl Shard {
                 return self.refuse(conn, header, Status::Unsupported, out);
             }
         }
-        out.push(Effect::Reply {
-            conn,
-            header: reply,
-        });
+        out.push(Effect::Reply { conn, header: reply });
     }
 
     /// A step was applied: the cut that waits for it is taken before anything else happens.
@@ -183,13 +166,7 @@ impl Shard {
         let ahead = std::mem::take(&mut self.ahead);
         self.ahead_bytes = 0;
         for waiting in ahead {
-            self.stage(
-                waiting.conn,
-                &waiting.header,
-                &waiting.keys,
-                &waiting.values,
-                out,
-            );
+            self.stage(waiting.conn, &waiting.header, &waiting.keys, &waiting.values, out);
         }
         self.report_end(out);
     }
@@ -213,10 +190,7 @@ impl Shard {
     ) {
         match status {
             Status::Ok | Status::Already => {
-                out.push(Effect::Reply {
-                    conn,
-                    header: header.reply(Kind::Ack, status),
-                });
+                out.push(Effect::Reply { conn, header: header.reply(Kind::Ack, status) });
             }
             _ => self.refuse(conn, header, status, out),
         }
@@ -231,9 +205,6 @@ impl Shard {
     ) {
         // A parked frame that is told to come again is no fault of anybody's.
         self.counts.refused += u64::from(!matches!(status, Status::Later | Status::NotReady));
-        out.push(Effect::Reply {
-            conn,
-            header: header.reply(Kind::Refused, status),
-        });
+        out.push(Effect::Reply { conn, header: header.reply(Kind::Refused, status) });
     }
 }

@@ -22,10 +22,7 @@ impl Shard {
             phase,
             Step(0),
             match phase.sharing {
-                Sharing::Lanes { lanes } => Seen::Lanes {
-                    step: Step(0),
-                    ended: none_ended(lanes),
-                },
+                Sharing::Lanes { lanes } => Seen::Lanes { step: Step(0), ended: none_ended(lanes) },
                 Sharing::Queue => Seen::Queue(TaskMarks::default()),
                 Sharing::ReadOnly => Seen::ReadOnly,
             },
@@ -43,29 +40,17 @@ impl Shard {
         let Some(memory) = self.loaded.take().filter(|memory| memory.phase >= phase.no) else {
             // Initial values, or a cut at the end of an earlier phase.
             if step != Step(0) {
-                return Err(ContentError::Step {
-                    shard,
-                    saved: Step(0),
-                    wanted: step,
-                });
+                return Err(ContentError::Step { shard, saved: Step(0), wanted: step });
             }
             self.begin(phase, out);
             return Ok(());
         };
         if memory.phase > phase.no {
-            return Err(ContentError::Phase {
-                shard,
-                saved: memory.phase,
-                wanted: phase.no,
-            });
+            return Err(ContentError::Phase { shard, saved: memory.phase, wanted: phase.no });
         }
         match (&memory.seen, phase.sharing) {
             (Seen::Lanes { step: saved, .. }, Sharing::Lanes { .. }) if *saved != step => {
-                return Err(ContentError::Step {
-                    shard,
-                    saved: *saved,
-                    wanted: step,
-                });
+                return Err(ContentError::Step { shard, saved: *saved, wanted: step });
             }
             (Seen::Lanes { ended, .. }, Sharing::Lanes { lanes })
                 if ended.len() == lanes as usize => {}
@@ -82,12 +67,9 @@ impl Shard {
         self.phase = phase.no;
         self.armed = None;
         self.mode = match seen {
-            Seen::Lanes { ended, .. } => Mode::Lanes(Lanes::new(
-                step,
-                ended,
-                self.tables.len(),
-                self.early_bytes_max,
-            )),
+            Seen::Lanes { ended, .. } => {
+                Mode::Lanes(Lanes::new(step, ended, self.tables.len(), self.early_bytes_max))
+            }
             Seen::Queue(marks) => Mode::Queue(marks),
             Seen::ReadOnly => Mode::ReadOnly,
         };
@@ -137,11 +119,7 @@ impl Shard {
     /// Forgets what this connection waits for: it comes again on the next one.
     pub(crate) fn disconnect(&mut self, conn: Conn) {
         self.parked.retain(|(of, ..)| *of != conn);
-        self.parked_bytes = self
-            .parked
-            .iter()
-            .map(|(.., keys)| parked_bytes(keys))
-            .sum();
+        self.parked_bytes = self.parked.iter().map(|(.., keys)| parked_bytes(keys)).sum();
         self.ahead.retain(|waiting| waiting.conn != conn);
         self.ahead_bytes = self.ahead.iter().map(Waiting::bytes).sum();
     }

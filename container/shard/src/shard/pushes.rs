@@ -40,11 +40,7 @@ impl Shard {
         values: &'a [f32],
     ) -> Result<Gradient<'a>, Status> {
         if header.count == 0 {
-            return if values.is_empty() {
-                Ok(None)
-            } else {
-                Err(Status::BadLength)
-            };
+            return if values.is_empty() { Ok(None) } else { Err(Status::BadLength) };
         }
         let index = usize::from(header.table.0);
         let table = self.tables.get(index).ok_or(Status::BadRange)?;
@@ -107,16 +103,9 @@ impl Shard {
                 Ok(bytes) => {
                     let mut reply = header.reply(Kind::Values, status);
                     (reply.flags, reply.value_bytes) = (flags::FREE, bytes);
-                    let rows = if header.has(flags::KEYS) {
-                        Rows::Keys(keys.into())
-                    } else {
-                        Rows::Range
-                    };
-                    out.push(Effect::Values {
-                        conn,
-                        header: reply,
-                        rows,
-                    });
+                    let rows =
+                        if header.has(flags::KEYS) { Rows::Keys(keys.into()) } else { Rows::Range };
+                    out.push(Effect::Values { conn, header: reply, rows });
                 }
                 Err(status) => self.refuse(conn, header, status, out),
             }

@@ -12,14 +12,8 @@ fn parts_of_a_step_are_named_so_none_is_lost_or_counted_twice() {
         node.push(old, whole(5, step), &[]);
     }
     node.push(old, part(5, 50, 0, false), &[-1.0]);
-    assert_eq!(
-        node.push(new, part(5, 50, 0, false), &[-1.0]),
-        Some(Status::Already)
-    );
-    assert_eq!(
-        node.push(new, part(5, 50, 1, true), &[-1.0]),
-        Some(Status::Ok)
-    );
+    assert_eq!(node.push(new, part(5, 50, 0, false), &[-1.0]), Some(Status::Already));
+    assert_eq!(node.push(new, part(5, 50, 1, true), &[-1.0]), Some(Status::Ok));
     assert_eq!((node.value(0), node.query(new, 5).0), (2.0, 51));
 }
 
@@ -32,22 +26,11 @@ fn the_overlap_after_a_takeover_is_refused_as_success() {
         node.push(old, whole(0, step), &[-1.0]);
     }
     for step in 2..6 {
-        let expected = if step < 4 {
-            Status::Already
-        } else {
-            Status::Ok
-        };
-        assert_eq!(
-            node.push(new, whole(0, step), &[-1.0]),
-            Some(expected),
-            "step {step}"
-        );
+        let expected = if step < 4 { Status::Already } else { Status::Ok };
+        assert_eq!(node.push(new, whole(0, step), &[-1.0]), Some(expected), "step {step}");
     }
     assert_eq!(node.value(0), 6.0);
-    assert_eq!(
-        node.push(new, whole(0, 9), &[-1.0]),
-        Some(Status::OutOfOrder)
-    );
+    assert_eq!(node.push(new, whole(0, 9), &[-1.0]), Some(Status::OutOfOrder));
 }
 
 /// Schedule 19: done marks live until the phase is over, and earlier phases are refused.
@@ -63,9 +46,7 @@ fn late_frames_of_a_finished_task_are_refused() {
     assert_eq!(node.query(twin, 5).2, flags::DONE);
     let old_frame = node.header(Kind::TaskDone, whole(5, 0));
     node.begin(1, Sharing::Queue);
-    let reply = node
-        .send(twin, &old_frame, &[], &[])
-        .map(|reply| reply.status);
+    let reply = node.send(twin, &old_frame, &[], &[]).map(|reply| reply.status);
     assert_eq!(reply, Some(Status::WrongPhase));
     assert_eq!(
         node.push(twin, whole(5, 0), &[-1.0]),
@@ -86,11 +67,7 @@ fn a_shard_names_the_step_that_is_not_wholly_there_and_marks_what_is_done() {
     node.push(conn, whole(2, 0), &[-1.0]);
     node.task_done(conn, 2);
     let state = &node.host.states()[0];
-    let tasks: Vec<_> = state
-        .tasks
-        .iter()
-        .map(|at| (at.task.0, at.step.0))
-        .collect();
+    let tasks: Vec<_> = state.tasks.iter().map(|at| (at.task.0, at.step.0)).collect();
     assert_eq!(tasks, [(0, 0), (1, 1)]);
     assert!(state.done.iter().eq([heddle_protocol::ids::TaskId(2)]));
 }
@@ -99,39 +76,22 @@ fn a_shard_names_the_step_that_is_not_wholly_there_and_marks_what_is_done() {
 #[test]
 fn only_members_are_served() {
     let mut node = Node::asp();
-    let stranger = Member {
-        slot: Slot::trainer(9),
-        incarnation: Incarnation(1),
-    };
-    let conn = node
-        .act(|host, _, out| host.connect(stranger, out))
-        .expect("nothing known of it");
-    assert_eq!(
-        node.push(conn, whole(0, 0), &[-1.0]),
-        Some(Status::NotReady)
-    );
+    let stranger = Member { slot: Slot::trainer(9), incarnation: Incarnation(1) };
+    let conn = node.act(|host, _, out| host.connect(stranger, out)).expect("nothing known of it");
+    assert_eq!(node.push(conn, whole(0, 0), &[-1.0]), Some(Status::NotReady));
     node.members(&[member(0), stranger]);
     assert_eq!(node.push(conn, whole(0, 0), &[-1.0]), Some(Status::Ok));
     node.members(&[member(0)]);
     assert_eq!(node.closed, [conn]);
-    assert!(
-        node.act(|host, _, out| host.connect(stranger, out))
-            .is_err()
-    );
+    assert!(node.act(|host, _, out| host.connect(stranger, out)).is_err());
     assert_eq!(node.value(0), 1.0);
 }
 
 #[test]
 fn a_pserver_is_no_trainer() {
     let mut node = Node::asp();
-    let other = Member {
-        slot: Slot::pserver(0),
-        incarnation: Incarnation(1),
-    };
-    assert_eq!(
-        node.act(|host, _, out| host.connect(other, out)),
-        Err(Status::NotMember)
-    );
+    let other = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
+    assert_eq!(node.act(|host, _, out| host.connect(other, out)), Err(Status::NotMember));
 }
 
 #[test]
@@ -140,16 +100,9 @@ fn a_push_pull_brings_the_new_values() {
     let conn = node.connect(0);
     let mut header = node.header(Kind::PushPull, whole(0, 0));
     (header.flags, header.count, header.rows, header.value_bytes) = (flags::LAST, 2, 1, 8);
-    let reply = node
-        .send(conn, &header, &[], &[-1.0, -2.0])
-        .expect("at once");
-    assert_eq!(
-        (reply.kind, reply.status, reply.value_bytes),
-        (Kind::Values, Status::Ok, 8)
-    );
+    let reply = node.send(conn, &header, &[], &[-1.0, -2.0]).expect("at once");
+    assert_eq!((reply.kind, reply.status, reply.value_bytes), (Kind::Values, Status::Ok, 8));
     assert_eq!(node.host.range(&reply), Some(&[1.0, 2.0][..]));
-    let again = node
-        .send(conn, &header, &[], &[-1.0, -2.0])
-        .expect("at once");
+    let again = node.send(conn, &header, &[], &[-1.0, -2.0]).expect("at once");
     assert_eq!((again.status, node.value(0)), (Status::Already, 1.0));
 }

@@ -19,11 +19,7 @@ fn a_step_that_one_shard_lacks_is_applied_by_none() {
         "the values that lane 1 needs again are still there"
     );
     assert_eq!(a.query(a0, 1), (0, 1, flags::STAGED));
-    assert_eq!(
-        b.query(b0, 1),
-        (0, 0, 0),
-        "not staged on all: compute again"
-    );
+    assert_eq!(b.query(b0, 1), (0, 0, 0), "not staged on all: compute again");
     assert_eq!(a.push(a0, whole(1, 0), &[-3.0]), Some(Status::Already));
     assert_eq!(b.push(b0, whole(1, 0), &[-3.0]), Some(Status::Ok));
     a.done(a0, 1, 0);
@@ -41,10 +37,7 @@ fn a_step_applied_by_one_shard_needs_only_the_missing_dones() {
     a.step(a1, 1, 0, &[-3.0]);
     b.push(b1, whole(1, 0), &[-3.0]);
     // T1 dies here. Its successor asks: the steps differ.
-    assert_eq!(
-        (a.query(a0, 1).0, b.query(b0, 1)),
-        (1, (0, 1, flags::STAGED))
-    );
+    assert_eq!((a.query(a0, 1).0, b.query(b0, 1)), (1, (0, 1, flags::STAGED)));
     assert_eq!(a.done(a0, 1, 0), Some(Status::Already));
     assert_eq!(b.done(b0, 1, 0), Some(Status::Ok));
     assert_eq!((a.value(0), b.value(0)), (2.0, 2.0));
@@ -55,26 +48,16 @@ fn a_step_applied_by_one_shard_needs_only_the_missing_dones() {
 fn lanes_that_end_count_as_done_and_the_phase_ends_with_the_last() {
     let mut node = Node::bsp(3);
     let conn = node.connect(0);
-    assert_eq!(
-        node.done_with(conn, 2, 0, flags::EMPTY | flags::END),
-        Some(Status::Ok)
-    );
+    assert_eq!(node.done_with(conn, 2, 0, flags::EMPTY | flags::END), Some(Status::Ok));
     node.push(conn, whole(1, 0), &[-2.0]);
     node.done_with(conn, 1, 0, flags::END);
     node.step(conn, 0, 0, &[-4.0]);
-    assert_eq!(
-        (node.value(0), node.ended()),
-        (3.0, None),
-        "the mean over both records"
-    );
+    assert_eq!((node.value(0), node.ended()), (3.0, None), "the mean over both records");
     assert_eq!(node.query(conn, 1).2 & flags::END, flags::END);
     node.push(conn, whole(0, 1), &[-1.0]);
     node.done_with(conn, 0, 1, flags::END);
     assert_eq!((node.value(0), node.ended()), (4.0, Some(2)));
-    assert_eq!(
-        node.push(conn, whole(0, 2), &[-1.0]),
-        Some(Status::OutOfOrder)
-    );
+    assert_eq!(node.push(conn, whole(0, 2), &[-1.0]), Some(Status::OutOfOrder));
 }
 
 /// Lane order, whoever was faster: floating-point sums depend on it.
@@ -117,46 +100,21 @@ fn beyond_the_budget_a_lane_comes_later_and_stops_no_other() {
     let mut node = Node::with(Sharing::Lanes { lanes: 3 }, small);
     let conn = node.connect(0);
     let part_values = vec![-1.0; 1 << 16];
-    assert_eq!(
-        node.push(conn, part(2, 0, 0, false), &part_values),
-        Some(Status::Ok)
-    );
-    assert_eq!(
-        node.push(conn, part(2, 0, 1, false), &part_values),
-        Some(Status::Later)
-    );
+    assert_eq!(node.push(conn, part(2, 0, 0, false), &part_values), Some(Status::Ok));
+    assert_eq!(node.push(conn, part(2, 0, 1, false), &part_values), Some(Status::Later));
     assert_eq!(
         node.push(conn, part(2, 0, 2, true), &[-1.0]),
         Some(Status::Later),
         "sent before it knew"
     );
-    assert_eq!(
-        node.push(conn, whole(1, 0), &part_values),
-        Some(Status::Later)
-    );
-    assert_eq!(
-        node.push(conn, part(0, 0, 0, false), &part_values),
-        Some(Status::Ok)
-    );
-    assert_eq!(
-        node.push(conn, part(0, 0, 1, true), &part_values),
-        Some(Status::Ok)
-    );
+    assert_eq!(node.push(conn, whole(1, 0), &part_values), Some(Status::Later));
+    assert_eq!(node.push(conn, part(0, 0, 0, false), &part_values), Some(Status::Ok));
+    assert_eq!(node.push(conn, part(0, 0, 1, true), &part_values), Some(Status::Ok));
     assert_eq!(node.done(conn, 0, 0), Some(Status::Ok));
-    assert_eq!(
-        node.push(conn, whole(1, 0), &part_values),
-        Some(Status::Ok),
-        "its turn has come"
-    );
+    assert_eq!(node.push(conn, whole(1, 0), &part_values), Some(Status::Ok), "its turn has come");
     assert_eq!(node.done(conn, 1, 0), Some(Status::Ok));
-    assert_eq!(
-        node.push(conn, part(2, 0, 1, false), &part_values),
-        Some(Status::Ok)
-    );
-    assert_eq!(
-        node.push(conn, part(2, 0, 2, true), &[-1.0]),
-        Some(Status::Ok)
-    );
+    assert_eq!(node.push(conn, part(2, 0, 1, false), &part_values), Some(Status::Ok));
+    assert_eq!(node.push(conn, part(2, 0, 2, true), &[-1.0]), Some(Status::Ok));
     assert_eq!(node.done(conn, 2, 0), Some(Status::Ok));
     assert_eq!((node.query(conn, 0).0, node.value(0)), (1, 6.0 / 3.0));
 }
@@ -179,18 +137,9 @@ fn the_first_copy_of_a_part_stays() {
     let mut node = Node::bsp(2);
     let (zombie, successor) = (node.connect(0), node.connect(1));
     node.push(zombie, part(0, 0, 0, false), &[-1.0]);
-    assert_eq!(
-        node.push(successor, part(0, 0, 0, false), &[-100.0]),
-        Some(Status::Already)
-    );
-    assert_eq!(
-        node.push(successor, part(0, 0, 1, true), &[-1.0]),
-        Some(Status::Ok)
-    );
-    assert_eq!(
-        node.push(zombie, part(0, 0, 1, true), &[-100.0]),
-        Some(Status::Already)
-    );
+    assert_eq!(node.push(successor, part(0, 0, 0, false), &[-100.0]), Some(Status::Already));
+    assert_eq!(node.push(successor, part(0, 0, 1, true), &[-1.0]), Some(Status::Ok));
+    assert_eq!(node.push(zombie, part(0, 0, 1, true), &[-100.0]), Some(Status::Already));
     node.done(successor, 0, 0);
     assert_eq!(node.done(zombie, 0, 0), Some(Status::Already));
     node.step(successor, 1, 0, &[0.0]);
@@ -221,10 +170,7 @@ fn a_free_pull_waits_for_no_step() {
     let conn = node.connect(0);
     let mut header = node.header(Kind::Pull, whole(0, 77));
     (header.flags, header.count) = (flags::FREE, 1);
-    assert_eq!(
-        node.send(conn, &header, &[], &[]).map(|reply| reply.status),
-        Some(Status::Ok)
-    );
+    assert_eq!(node.send(conn, &header, &[], &[]).map(|reply| reply.status), Some(Status::Ok));
 }
 
 /// A lane that needs no value of this shard hears that the step is over from the others.
@@ -239,11 +185,7 @@ fn a_push_of_the_next_step_may_come_before_this_one_is_applied() {
     );
     node.step(conn, 0, 0, &[-2.0]);
     assert_eq!(node.push(conn, whole(0, 1), &[-4.0]), None, "kept");
-    assert_eq!(
-        node.pull(conn, 2),
-        None,
-        "it asks for what comes after it, too"
-    );
+    assert_eq!(node.pull(conn, 2), None, "it asks for what comes after it, too");
     node.step(conn, 1, 0, &[0.0]);
     assert_eq!(node.later, [(conn, Kind::Ack, Status::Ok)]);
     assert_eq!(node.value(0), 1.0, "only the first is applied");
@@ -260,11 +202,7 @@ fn a_done_without_the_gradient_is_refused() {
     assert_eq!(node.done(conn, 0, 0), Some(Status::OutOfOrder));
     node.push(conn, part(0, 0, 0, false), &[-1.0]);
     assert_eq!(node.done(conn, 0, 0), Some(Status::OutOfOrder));
-    assert_eq!(
-        node.done_with(conn, 0, 0, flags::EMPTY),
-        Some(Status::OutOfOrder),
-        "it has a part"
-    );
+    assert_eq!(node.done_with(conn, 0, 0, flags::EMPTY), Some(Status::OutOfOrder), "it has a part");
     assert_eq!(node.done(conn, 7, 0), Some(Status::BadRange));
 }
 
@@ -275,10 +213,7 @@ fn s1_a_shard_that_was_asked_refuses_pushes_and_dones_of_lower_hand_outs() {
     let (old, new) = (node.connect(0), node.connect(1));
     node.hand_out = hand_out(1, 1);
     assert_eq!(node.query(old, 1), (0, 0, 0));
-    assert_eq!(
-        node.push(old, part(1, 0, 0, false), &[-1.0]),
-        Some(Status::Ok)
-    );
+    assert_eq!(node.push(old, part(1, 0, 0, false), &[-1.0]), Some(Status::Ok));
     node.hand_out = hand_out(1, 2);
     assert_eq!(node.query(new, 1), (0, 1, 0));
 
@@ -290,16 +225,9 @@ fn s1_a_shard_that_was_asked_refuses_pushes_and_dones_of_lower_hand_outs() {
         Some(Status::Fenced),
         "also what is there already: the sender is to drop the lane"
     );
-    assert_eq!(
-        node.done_with(old, 1, 0, flags::EMPTY),
-        Some(Status::Fenced)
-    );
+    assert_eq!(node.done_with(old, 1, 0, flags::EMPTY), Some(Status::Fenced));
     assert_eq!(node.query_refused(old, 1), Some(Status::Fenced));
-    assert_eq!(
-        node.push(old, whole(0, 0), &[-4.0]),
-        Some(Status::Ok),
-        "another lane"
-    );
+    assert_eq!(node.push(old, whole(0, 0), &[-4.0]), Some(Status::Ok), "another lane");
 
     node.hand_out = hand_out(1, 2);
     assert_eq!(
@@ -329,11 +257,7 @@ fn s1_a_push_that_waits_for_its_step_is_fenced_too() {
     let mut node = Node::bsp(2);
     let (old, new) = (node.connect(0), node.connect(1));
     node.step(old, 1, 0, &[-1.0]);
-    assert_eq!(
-        node.push(old, whole(1, 1), &[-1.0]),
-        None,
-        "kept: lane 0 is not done with step 0"
-    );
+    assert_eq!(node.push(old, whole(1, 1), &[-1.0]), None, "kept: lane 0 is not done with step 0");
     node.hand_out = hand_out(1, 1);
     assert_eq!(node.query(new, 1), (0, 1, flags::STAGED | flags::DONE));
     node.step(new, 0, 0, &[-3.0]);

@@ -49,12 +49,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 /// Adds one to the task's row.
 fn send(node: &mut Node, conn: Conn, task: u32, step: u64, number: u32) -> Option<Status> {
-    node.push_keys(
-        conn,
-        part(task, step, number, number + 1 == PARTS),
-        &[task],
-        &[-1.0],
-    )
+    node.push_keys(conn, part(task, step, number, number + 1 == PARTS), &[task], &[-1.0])
 }
 
 fn work(node: &mut Node, conn: Conn, task: u32) -> Option<Status> {
@@ -78,12 +73,7 @@ fn run(events: Vec<Event>) -> Vec<f32> {
             Event::Work { trainer, task } => {
                 work(&mut node, conns[trainer as usize], task);
             }
-            Event::Any {
-                trainer,
-                task,
-                step,
-                part,
-            } => {
+            Event::Any { trainer, task, step, part } => {
                 send(&mut node, conns[trainer as usize], task, step, part);
             }
             Event::Reconnect { trainer } => conns[trainer as usize] = node.connect(trainer),

@@ -25,12 +25,7 @@ fn after_a_barrier_pushes_wait_and_pulls_never() {
     assert_eq!(node.snapped(), [(1, 0)]);
     assert_eq!(node.value(0), 12.0, "what was held is applied now");
     assert_eq!(node.later, [(first, Kind::Ack, Status::Ok)]);
-    assert_eq!(
-        node.saved(1)
-            .table_values(TableId(0))
-            .map(|values| values[0]),
-        Some(2.0)
-    );
+    assert_eq!(node.saved(1).table_values(TableId(0)).map(|values| values[0]), Some(2.0));
 }
 
 /// Schedules 6 and 14: a death shrinks the set and the cut goes on.
@@ -42,10 +37,7 @@ fn a_trainer_that_leaves_is_not_waited_for() {
     node.barrier(first, 1);
     assert_eq!(node.snapped(), []);
     node.members(&[member(0)]);
-    assert_eq!(
-        (node.snapped(), node.closed.clone()),
-        (vec![(1, 0)], vec![second])
-    );
+    assert_eq!((node.snapped(), node.closed.clone()), (vec![(1, 0)], vec![second]));
 }
 
 /// A connection that breaks is no death: the barrier comes on the next one.
@@ -74,11 +66,7 @@ fn a_shard_lets_go_after_ten_seconds_and_says_so() {
     assert_eq!((node.let_go(), node.value(0)), (vec![], 0.0));
     node.now = crate::WAIT_MAX;
     node.act(|host, now, out| host.tick(now, out));
-    assert_eq!(
-        (node.let_go(), node.value(0)),
-        (vec![1], 1.0),
-        "training goes on"
-    );
+    assert_eq!((node.let_go(), node.value(0)), (vec![1], 1.0), "training goes on");
     let second = node.connect(1);
     node.barrier(second, 1);
     assert_eq!(node.snapped(), [], "too late");
@@ -103,11 +91,7 @@ fn no_cut_is_taken_twice_and_a_higher_one_takes_its_place() {
     node.cut(1, barriers(&[]));
     assert_eq!(node.snapped(), [(2, 0)], "heard of before");
     node.cut(3, barriers(&[]));
-    assert_eq!(
-        node.snapped(),
-        [(2, 0), (3, 0)],
-        "nobody to wait for: at once"
-    );
+    assert_eq!(node.snapped(), [(2, 0), (3, 0)], "nobody to wait for: at once");
 }
 
 #[test]
@@ -131,12 +115,7 @@ fn a_bsp_cut_falls_right_after_its_step() {
         node.step(conn, 0, step, &[-1.0]);
     }
     assert_eq!(node.snapped(), [(1, 2)]);
-    assert_eq!(
-        node.saved(1)
-            .table_values(TableId(0))
-            .map(|values| values[0]),
-        Some(2.0)
-    );
+    assert_eq!(node.saved(1).table_values(TableId(0)).map(|values| values[0]), Some(2.0));
 }
 
 /// Schedule 34: a shard that stands exactly there snaps at once; one beyond says so.
@@ -201,21 +180,14 @@ fn a_step_without_room_for_copies_waits_for_the_saver() {
     for at in (0..100_000).step_by(4096) {
         let mut piece = vec![0.0; 4096.min(100_000 - at)];
         node.act(|host, _, out| {
-            host.save(ShardId(0), cut(1), 0, at, &mut piece)
-                .expect("open");
+            host.save(ShardId(0), cut(1), 0, at, &mut piece).expect("open");
             host.pump(out);
         });
         saved.extend(piece);
     }
-    assert!(
-        saved.iter().all(|&value| value == 0.0),
-        "the snapshot shows the cut"
-    );
+    assert!(saved.iter().all(|&value| value == 0.0), "the snapshot shows the cut");
     assert_eq!(node.later, [(conn, Kind::Values, Status::Ok)]);
-    assert_eq!(
-        (node.value(0), node.value(59_999), node.value(60_000)),
-        (1.0, 1.0, 0.0)
-    );
+    assert_eq!((node.value(0), node.value(59_999), node.value(60_000)), (1.0, 1.0, 0.0));
 }
 
 /// The same in ASP: the push is kept, pulls behind it go on, later pushes stay behind it.
@@ -233,10 +205,7 @@ fn a_push_without_room_for_copies_waits_and_stops_no_pull() {
     let saved = node.saved(1);
     node.act(|host, _, out| host.pump(out));
     assert_eq!((node.value(0), node.later.len()), (3.0, 2));
-    assert_eq!(
-        saved.table_values(TableId(0)).map(|values| values[0]),
-        Some(0.0)
-    );
+    assert_eq!(saved.table_values(TableId(0)).map(|values| values[0]), Some(0.0));
 }
 
 /// Schedule 11: what is copied after a cut is the kilobyte around a row, once.
@@ -265,10 +234,7 @@ fn a_write_after_a_cut_copies_a_kilobyte_once() {
 fn a_barrier_of_an_earlier_generation_is_of_another_cut() {
     let mut node = Node::asp();
     let (t0, t1) = (node.connect(0), node.connect(1));
-    let later = CutId {
-        generation: Generation(2),
-        ..cut(1)
-    };
+    let later = CutId { generation: Generation(2), ..cut(1) };
     let set = CutAt::Barriers(vec![member(0), member(1)]);
     node.cut(1, set.clone());
     node.cut_end(1, false);

@@ -70,8 +70,7 @@ fn work(node: &mut Node, conn: Conn, lane: u32) -> Option<(At, Status)> {
         return node.push(conn, at, &[a, b]).map(|status| (at, status));
     }
     let end = if step + 1 == STEPS { flags::END } else { 0 };
-    node.done_with(conn, lane, step, end)
-        .map(|status| (at, status))
+    node.done_with(conn, lane, step, end).map(|status| (at, status))
 }
 
 fn finish(node: &mut Node, conn: Conn) -> Vec<u32> {

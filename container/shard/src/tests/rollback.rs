@@ -7,12 +7,7 @@ const LANES: Sharing = Sharing::Lanes { lanes: 1 };
 /// Values, optimizer state and marks come back together, and what follows is what followed before.
 #[test]
 fn a_rollback_brings_back_values_state_and_memory() {
-    let ftrl = Optimizer::Ftrl {
-        alpha: 0.5,
-        beta: 1.0,
-        l1: 0.0,
-        l2: 0.0,
-    };
+    let ftrl = Optimizer::Ftrl { alpha: 0.5, beta: 1.0, l1: 0.0, l2: 0.0 };
     let mut node = Node::with(Sharing::Queue, config(ftrl));
     let conn = node.connect(0);
     node.push(conn, whole(0, 0), &[-1.0, 2.0]);
@@ -26,10 +21,7 @@ fn a_rollback_brings_back_values_state_and_memory() {
         node.values()
     };
     let expected = further(&mut node, conn);
-    assert!(
-        !node.hold(2, Sharing::Queue, 0, Some(cut(1))),
-        "from memory"
-    );
+    assert!(!node.hold(2, Sharing::Queue, 0, Some(cut(1))), "from memory");
     assert_eq!(further(&mut node, conn), expected);
     let mut other = Node::from_saved(saved, Sharing::Queue, 0);
     other.config = node.config.clone();
@@ -49,10 +41,7 @@ fn only_the_snapshot_of_the_base_is_returned_to() {
     node.push(conn, whole(0, 1), &[-1.0]);
     assert!(!node.hold(2, Sharing::Queue, 0, Some(cut(1))));
     assert_eq!(node.value(0), 0.0);
-    assert!(
-        node.hold(3, Sharing::Queue, 0, Some(cut(2))),
-        "cut 2 was dropped by the rollback"
-    );
+    assert!(node.hold(3, Sharing::Queue, 0, Some(cut(2))), "cut 2 was dropped by the rollback");
 }
 
 /// The ApplicationMaster may die between committing a cut and saying so.
@@ -78,10 +67,7 @@ fn a_snapshot_at_another_step_is_dropped_and_the_file_is_asked_for() {
     node.step(conn, 0, 0, &[-1.0]);
     node.cut(1, CutAt::Steps(Step(1)));
     node.cut_end(1, true);
-    let phase = Phase {
-        no: PhaseNo(0),
-        sharing: LANES,
-    };
+    let phase = Phase { no: PhaseNo(0), sharing: LANES };
     let (shards, base) = ([ShardId(0)], Some(cut(1)));
     let missing = node.act(|host, _, out| host.hold(epoch(2), phase, Step(2), &shards, base, out));
     assert_eq!(missing, Ok(vec![ShardId(0)]));
@@ -89,10 +75,7 @@ fn a_snapshot_at_another_step_is_dropped_and_the_file_is_asked_for() {
     assert_eq!(node.host.epoch(), epoch(2), "the host is in the epoch");
     let shard = Shard::new(&node.config);
     let installed = node.act(|host, _, out| host.install(epoch(2), shard, out));
-    assert!(
-        installed.is_err(),
-        "initial values do not stand at step 2 either"
-    );
+    assert!(installed.is_err(), "initial values do not stand at step 2 either");
 }
 
 /// Schedule 40: frames of another epoch are refused and change nothing.
@@ -103,10 +86,7 @@ fn frames_of_another_epoch_are_refused() {
     let old = node.header(Kind::Done, whole(0, 0));
     node.push(conn, whole(0, 0), &[-1.0]);
     node.hold(2, LANES, 0, None);
-    assert_eq!(
-        node.send(conn, &old, &[], &[]).map(|reply| reply.status),
-        Some(Status::WrongEpoch)
-    );
+    assert_eq!(node.send(conn, &old, &[], &[]).map(|reply| reply.status), Some(Status::WrongEpoch));
     assert_eq!(node.query(conn, 0), (0, 0, 0), "what was staged is dropped");
 }
 
@@ -116,18 +96,11 @@ fn an_epoch_is_entered_once() {
     let mut node = Node::bsp(2);
     let conn = node.connect(0);
     node.push(conn, whole(0, 0), &[-1.0]);
-    let phase = Phase {
-        no: PhaseNo(0),
-        sharing: Sharing::Lanes { lanes: 2 },
-    };
+    let phase = Phase { no: PhaseNo(0), sharing: Sharing::Lanes { lanes: 2 } };
     let again =
         node.act(|host, _, out| host.hold(epoch(1), phase, Step(0), &[ShardId(0)], None, out));
     assert!(again.is_err());
-    assert_eq!(
-        node.query(conn, 0),
-        (0, 1, flags::STAGED),
-        "nothing was dropped"
-    );
+    assert_eq!(node.query(conn, 0), (0, 1, flags::STAGED), "nothing was dropped");
 }
 
 /// Parked and held requests of the old epoch are gone; whoever waits is told.
@@ -145,11 +118,7 @@ fn a_rollback_drops_what_is_parked_and_held() {
     node.push(conn, whole(0, 0), &[-1.0]);
     node.hold(2, Sharing::Queue, 0, None);
     assert_eq!((node.value(0), node.snapped()), (0.0, vec![]));
-    assert_eq!(
-        node.push(conn, whole(0, 0), &[-1.0]),
-        Some(Status::Ok),
-        "no cut holds it back"
-    );
+    assert_eq!(node.push(conn, whole(0, 0), &[-1.0]), Some(Status::Ok), "no cut holds it back");
 }
 
 /// Lanes that had ended before the cut have ended after the return, and a phase that was over is over.
@@ -181,50 +150,29 @@ fn a_cut_of_an_earlier_phase_begins_the_next_one_anew() {
     node.cut(1, CutAt::Barriers(vec![]));
     node.cut_end(1, true);
     let hold = |node: &mut Node, count, no, sharing, step| {
-        let phase = Phase {
-            no: PhaseNo(no),
-            sharing,
-        };
+        let phase = Phase { no: PhaseNo(no), sharing };
         node.act(|host, _, out| {
-            host.hold(
-                epoch(count),
-                phase,
-                Step(step),
-                &[ShardId(0)],
-                Some(cut(1)),
-                out,
-            )
+            host.hold(epoch(count), phase, Step(step), &[ShardId(0)], Some(cut(1)), out)
         })
     };
     assert_eq!(hold(&mut node, 2, 1, Sharing::Queue, 0), Ok(vec![]));
     assert_eq!((node.value(0), node.query(conn, 0)), (1.0, (0, 0, 0)));
     let missing = Ok(vec![ShardId(0)]);
-    assert_eq!(
-        hold(&mut node, 3, 0, LANES, 0),
-        missing,
-        "saved as a queue: the file is asked for"
-    );
+    assert_eq!(hold(&mut node, 3, 0, LANES, 0), missing, "saved as a queue: the file is asked for");
 }
 
 #[test]
 fn until_a_shard_is_brought_its_frames_are_told_to_come_again() {
     let mut node = Node::asp();
     let conn = node.connect(0);
-    let phase = Phase {
-        no: PhaseNo(0),
-        sharing: Sharing::Queue,
-    };
+    let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
     let missing =
         node.act(|host, _, out| host.hold(epoch(2), phase, Step(0), &[ShardId(0)], None, out));
     assert_eq!(missing, Ok(vec![ShardId(0)]));
-    assert_eq!(
-        node.push(conn, whole(0, 0), &[-1.0]),
-        Some(Status::NotReady)
-    );
+    assert_eq!(node.push(conn, whole(0, 0), &[-1.0]), Some(Status::NotReady));
     let shard = Shard::new(&node.config);
     assert!(
-        node.act(|host, _, out| host.install(epoch(1), shard, out))
-            .is_err(),
+        node.act(|host, _, out| host.install(epoch(1), shard, out)).is_err(),
         "of an old epoch"
     );
 }

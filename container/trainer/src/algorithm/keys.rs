@@ -18,15 +18,8 @@ impl KeyIndex {
     /// An index of features below `features`.
     #[must_use]
     pub fn new(features: u64) -> Self {
-        let mapped = if features <= MAPPED_MAX {
-            features as usize
-        } else {
-            0
-        };
-        Self {
-            seen: vec![0; mapped.div_ceil(WORD as usize)],
-            place: vec![0; mapped],
-        }
+        let mapped = if features <= MAPPED_MAX { features as usize } else { 0 };
+        Self { seen: vec![0; mapped.div_ceil(WORD as usize)], place: vec![0; mapped] }
     }
 
     /// Replaces `keys` by the distinct `indices`, sorted, and `local` by the position in `keys` of

@@ -77,11 +77,7 @@ impl Shifted {
 #[must_use]
 pub fn sigmoid(z: f64) -> f64 {
     let small = libm::exp(-z.abs());
-    if z >= 0.0 {
-        1.0 / (1.0 + small)
-    } else {
-        small / (1.0 + small)
-    }
+    if z >= 0.0 { 1.0 / (1.0 + small) } else { small / (1.0 + small) }
 }
 
 /// Log-loss of a record: ln(1 + e^z) − label·z, without overflow.
@@ -98,12 +94,7 @@ impl LogisticRegression {
     #[must_use]
     pub fn new(spec: &JobSpec) -> Self {
         let tables = spec.tables();
-        let id = |name: &str| {
-            tables
-                .iter()
-                .find(|table| table.name == name)
-                .map(|table| table.id)
-        };
+        let id = |name: &str| tables.iter().find(|table| table.name == name).map(|table| table.id);
         Self {
             features: spec.model.features,
             standardise: spec.model.standardise,
@@ -119,18 +110,11 @@ impl LogisticRegression {
 
     fn range(&self, table: TableId, rows: Range<u64>, cols: usize) -> PullItem {
         let values = vec![0.0; (rows.end - rows.start) as usize * cols];
-        PullItem {
-            table,
-            rows: Rows::Range(rows),
-            values,
-        }
+        PullItem { table, rows: Rows::Range(rows), values }
     }
 
     fn all_weights(&self) -> [PullItem; 2] {
-        [
-            self.range(self.weights, 0..self.features, 1),
-            self.range(self.bias, 0..1, 1),
-        ]
+        [self.range(self.weights, 0..self.features, 1), self.range(self.bias, 0..1, 1)]
     }
 
     /// Adds one row of `stats` per feature of the batch, and counts its records.
@@ -142,10 +126,7 @@ impl LogisticRegression {
         self.sums.resize((keys.len() + 1) * STATS_COLS, 0.0);
         for ((index, x), local) in batch.indices.iter().zip(&batch.values).zip(&work.local) {
             let row = *local as usize * STATS_COLS;
-            for (sum, add) in self.sums[row..row + STATS_COLS]
-                .iter_mut()
-                .zip(value(*index, *x))
-            {
+            for (sum, add) in self.sums[row..row + STATS_COLS].iter_mut().zip(value(*index, *x)) {
                 *sum += add;
             }
         }
@@ -191,10 +172,7 @@ impl LogisticRegression {
             // The pulled rows are the pushed ones: keys and buffers move on.
             let rows = std::mem::replace(&mut weights.rows, Rows::Range(0..0));
             let mut values = std::mem::take(&mut weights.values);
-            values
-                .iter_mut()
-                .zip(&self.sums)
-                .for_each(|(value, sum)| *value = *sum as f32);
+            values.iter_mut().zip(&self.sums).for_each(|(value, sum)| *value = *sum as f32);
             self.push(work, rows, values, bias_sum);
         }
     }
@@ -226,11 +204,7 @@ impl LogisticRegression {
     }
 
     fn push(&self, work: &mut StepWork, rows: Rows, values: Vec<f32>, bias_sum: f64) {
-        work.gradient.tables.push(TableGradient {
-            table: self.weights,
-            rows,
-            values,
-        });
+        work.gradient.tables.push(TableGradient { table: self.weights, rows, values });
         let rows = Rows::Range(0..1);
         work.gradient.tables.push(TableGradient {
             table: self.bias,
@@ -285,19 +259,17 @@ impl Algorithm for LogisticRegression {
     fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String> {
         self.mode = match (phase, constants.as_slice()) {
             (PhaseKind::Measure(Stage::Centre), []) => Mode::Centre,
-            (PhaseKind::Measure(Stage::Spread), [stats]) => Mode::Spread {
-                mean: means(&stats.values)?,
-            },
+            (PhaseKind::Measure(Stage::Spread), [stats]) => {
+                Mode::Spread { mean: means(&stats.values)? }
+            }
             (PhaseKind::Train { .. }, []) => Mode::Sparse { score: false },
             (PhaseKind::Evaluate { .. }, []) => Mode::Sparse { score: true },
-            (PhaseKind::Train { .. }, [stats]) => Mode::Dense {
-                standard: Standard::of(&stats.values)?,
-            },
+            (PhaseKind::Train { .. }, [stats]) => {
+                Mode::Dense { standard: Standard::of(&stats.values)? }
+            }
             (PhaseKind::Evaluate { .. }, [stats, weights, bias]) => {
                 let standard = Standard::of(&stats.values)?;
-                Mode::Fixed {
-                    model: Shifted::of(&weights.values, bias.values[0], &standard),
-                }
+                Mode::Fixed { model: Shifted::of(&weights.values, bias.values[0], &standard) }
             }
             _ => return Err(format!("{} constants for {phase:?}", constants.len())),
         };
@@ -310,14 +282,9 @@ impl Algorithm for LogisticRegression {
             Mode::Dense { .. } => work.pulls.extend(self.all_weights()),
             Mode::Sparse { .. } => {
                 let mut keys = Vec::new();
-                self.keys
-                    .index(&work.batch.indices, &mut keys, &mut work.local);
+                self.keys.index(&work.batch.indices, &mut keys, &mut work.local);
                 let values = vec![0.0; keys.len()];
-                work.pulls.push(PullItem {
-                    table: self.weights,
-                    rows: Rows::Keys(keys),
-                    values,
-                });
+                work.pulls.push(PullItem { table: self.weights, rows: Rows::Keys(keys), values });
                 work.pulls.push(self.range(self.bias, 0..1, 1));
             }
         }

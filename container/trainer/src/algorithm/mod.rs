@@ -29,11 +29,7 @@ pub trait Algorithm: Send {
     /// Features that records may have: indices are below. By default those of the job file; all there can be for a
     /// custom algorithm.
     fn features(&self, spec: &JobSpec) -> u64 {
-        if spec.model.features == 0 {
-            u64::from(u32::MAX)
-        } else {
-            spec.model.features
-        }
+        if spec.model.features == 0 { u64::from(u32::MAX) } else { spec.model.features }
     }
 
     /// What to read once when a phase begins: values that do not change in it.

@@ -26,23 +26,17 @@ impl Standard {
     /// No records were counted, or a sum is not finite.
     pub fn of(stats: &[f32]) -> Result<Self, String> {
         let (columns, records) = split(stats)?;
-        let mut standard = Self {
-            mean: means(stats)?,
-            inverse: Vec::with_capacity(columns.len() / STATS_COLS),
-        };
+        let mut standard =
+            Self { mean: means(stats)?, inverse: Vec::with_capacity(columns.len() / STATS_COLS) };
         for (column, mean) in columns.chunks_exact(STATS_COLS).zip(&standard.mean) {
             let zeros = (records - f64::from(column[1])).max(0.0);
             let variance = (f64::from(column[2]) + zeros * mean * mean) / records;
             if !variance.is_finite() {
                 return Err(
-                    "the spread of a feature is not finite: its values are too large".to_owned(),
+                    "the spread of a feature is not finite: its values are too large".to_owned()
                 );
             }
-            standard.inverse.push(if variance > 0.0 {
-                1.0 / variance.sqrt()
-            } else {
-                1.0
-            });
+            standard.inverse.push(if variance > 0.0 { 1.0 / variance.sqrt() } else { 1.0 });
         }
         Ok(standard)
     }
@@ -51,10 +45,8 @@ impl Standard {
 /// The means alone, as they are known after the first measurement.
 pub(crate) fn means(stats: &[f32]) -> Result<Vec<f64>, String> {
     let (columns, records) = split(stats)?;
-    let means: Vec<f64> = columns
-        .chunks_exact(STATS_COLS)
-        .map(|column| f64::from(column[0]) / records)
-        .collect();
+    let means: Vec<f64> =
+        columns.chunks_exact(STATS_COLS).map(|column| f64::from(column[0]) / records).collect();
     if means.iter().all(|mean| mean.is_finite()) {
         Ok(means)
     } else {
@@ -64,9 +56,7 @@ pub(crate) fn means(stats: &[f32]) -> Result<Vec<f64>, String> {
 
 fn split(stats: &[f32]) -> Result<(&[f32], f64), String> {
     let columns = stats.len().saturating_sub(STATS_COLS);
-    let records = stats
-        .get(columns + 1)
-        .map_or(0.0, |records| f64::from(*records));
+    let records = stats.get(columns + 1).map_or(0.0, |records| f64::from(*records));
     if records >= 1.0 && stats.len().is_multiple_of(STATS_COLS) {
         Ok((&stats[..columns], records))
     } else {

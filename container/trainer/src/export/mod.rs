@@ -190,22 +190,14 @@ pub fn export(
             Ok(model.files)
         };
         let written = written.await;
-        let files = if is_new {
-            or_remove(written, &*storage, dir.path()).await?
-        } else {
-            written?
-        };
-        Ok(Exported {
-            dir: String::new(),
-            files,
-        })
+        let files =
+            if is_new { or_remove(written, &*storage, dir.path()).await? } else { written? };
+        Ok(Exported { dir: String::new(), files })
     })
 }
 
 fn wait<T>(future: impl Future<Output = Result<T, ExportError>>) -> Result<T, ExportError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(ExportError::Runtime)?.block_on(future)
 }
 
@@ -238,21 +230,9 @@ async fn export_into(
     let spec = manifest.spec.to_string();
     let spec = JobSpec::from_json(spec.as_bytes())
         .map_err(|error| ExportError::Spec(error.to_string()))?;
-    let formats = if formats.is_empty() {
-        spec.output.formats.clone()
-    } else {
-        formats.to_vec()
-    };
-    let origin = Origin {
-        job: manifest.job.clone(),
-        spec,
-    };
-    let model = Model {
-        from: &*from,
-        checkpoint: &checkpoint,
-        origin: &origin,
-        mode,
-    };
+    let formats = if formats.is_empty() { spec.output.formats.clone() } else { formats.to_vec() };
+    let origin = Origin { job: manifest.job.clone(), spec };
+    let model = Model { from: &*from, checkpoint: &checkpoint, origin: &origin, mode };
     let mut files = Vec::new();
     for format in formats {
         let summed = match format {
@@ -295,11 +275,7 @@ impl Linear {
         };
         let bias = match model.table(BIAS) {
             None => 0.0,
-            Some(table) => model
-                .whole(&table)
-                .await?
-                .first()
-                .map_or(0.0, |bias| f64::from(*bias)),
+            Some(table) => model.whole(&table).await?.first().map_or(0.0, |bias| f64::from(*bias)),
         };
         Ok(Self { standard, bias })
     }

@@ -55,22 +55,11 @@ pub enum HeaderError {
 impl Header {
     /// Adds a tensor of f32 behind those there are.
     fn push(&mut self, name: &str, shape: Vec<u64>) {
-        let start = self
-            .tensors
-            .values()
-            .map(|tensor| tensor.data_offsets[1])
-            .max()
-            .unwrap_or(0);
+        let start = self.tensors.values().map(|tensor| tensor.data_offsets[1]).max().unwrap_or(0);
         let bytes = shape.iter().product::<u64>() * 4;
         let data_offsets = [start, start + bytes];
-        self.tensors.insert(
-            name.to_owned(),
-            Tensor {
-                dtype: "F32".to_owned(),
-                shape,
-                data_offsets,
-            },
-        );
+        self.tensors
+            .insert(name.to_owned(), Tensor { dtype: "F32".to_owned(), shape, data_offsets });
     }
 
     /// Length and header as bytes, filled with blanks to a multiple of eight, as the reference implementation does.
@@ -105,10 +94,8 @@ impl Header {
         let header: Self = serde_json::from_slice(json)?;
         for (name, tensor) in &header.tensors {
             let [start, end] = tensor.data_offsets;
-            let values = tensor
-                .shape
-                .iter()
-                .try_fold(1u64, |product, size| product.checked_mul(*size));
+            let values =
+                tensor.shape.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
             let bytes = values.and_then(|values| values.checked_mul(4));
             let fits = start <= end && end <= data_bytes;
             if !fits || (tensor.dtype == "F32" && bytes != Some(end - start)) {
@@ -131,10 +118,7 @@ pub(super) async fn write(
     say("heddle.job", origin.job.clone());
     if model.is_linear() {
         say("heddle.model", "logistic-regression".to_owned());
-        say(
-            "heddle.data-format",
-            data_format_name(origin.spec.data.format).to_owned(),
-        );
+        say("heddle.data-format", data_format_name(origin.spec.data.format).to_owned());
         say("heddle.index-base", origin.spec.data.index_base.to_string());
         header.push(WEIGHTS, vec![origin.spec.model.features]);
         header.push(BIAS, vec![1]);
@@ -160,10 +144,8 @@ pub(super) async fn write(
         let mut stream = model.stream(&model.weights()?);
         let mut feature = 0;
         while let Some(piece) = stream.next().await? {
-            let slopes = piece
-                .into_iter()
-                .zip(feature..)
-                .map(|(weight, at)| linear.slope(at, weight));
+            let slopes =
+                piece.into_iter().zip(feature..).map(|(weight, at)| linear.slope(at, weight));
             let slopes: Vec<f32> = slopes.collect();
             feature += slopes.len() as u64;
             writer.write(bytes_of(&slopes)).await?;
@@ -181,8 +163,5 @@ pub(super) async fn write(
 }
 
 fn bytes_of(values: &[f32]) -> Bytes {
-    values
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect()
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }

@@ -19,12 +19,7 @@ pub(super) struct TableStream<'a> {
 impl Model<'_> {
     /// Starts to read a table.
     pub(super) fn stream(&self, table: &TableSpec) -> TableStream<'_> {
-        TableStream {
-            model: self,
-            table: table.clone(),
-            shard: 0,
-            reader: None,
-        }
+        TableStream { model: self, table: table.clone(), shard: 0, reader: None }
     }
 
     /// All values of a table, row-major.
@@ -108,8 +103,6 @@ impl TableStream<'_> {
             section.table == Some(self.table.id) && section.name == VALUES
         };
         let section = header.sections.iter().position(of_table);
-        section
-            .map(Some)
-            .ok_or_else(|| wrong("no values".to_owned()))
+        section.map(Some).ok_or_else(|| wrong("no values".to_owned()))
     }
 }

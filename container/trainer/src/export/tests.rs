@@ -39,22 +39,13 @@ impl Rig {
 fn checkpoint(spec: &JobSpec, tables: &[Vec<f32>]) -> Rig {
     let dir = tempfile::tempdir().expect("a directory");
     let root = StorePath::parse(dir.path().join("ckpt").to_str().expect("utf-8")).expect("a path");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let checkpoint = runtime.block_on(async {
         let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
-        let dir = CheckpointDir::open_or_create(Arc::clone(&storage), root)
-            .await
-            .expect("made");
-        let (cut, salt) = (
-            CutId {
-                generation: Generation(1),
-                number: 4,
-            },
-            Salt(Uuid::from_u128(7)),
-        );
+        let dir = CheckpointDir::open_or_create(Arc::clone(&storage), root).await.expect("made");
+        let (cut, salt) =
+            (CutId { generation: Generation(1), number: 4 }, Salt(Uuid::from_u128(7)));
         let staging = dir.stage(cut, salt).await.expect("made");
         let mut shards = Vec::new();
         for shard in (0..SHARDS).map(ShardId) {
@@ -79,10 +70,7 @@ fn checkpoint(spec: &JobSpec, tables: &[Vec<f32>]) -> Rig {
             evaluations: Vec::new(),
             progress: Progress::default(),
         };
-        let committed = dir
-            .commit(manifest, salt, &|| Ok(()))
-            .await
-            .expect("committed");
+        let committed = dir.commit(manifest, salt, &|| Ok(())).await.expect("committed");
         Location::parse(committed.dir.as_str()).expect("a location")
     });
     Rig { dir, checkpoint }
@@ -97,10 +85,8 @@ async fn write_shard(
     values: &[Vec<f32>],
 ) -> ShardFile {
     let tables = spec.tables();
-    let rows: Vec<Range<u64>> = tables
-        .iter()
-        .map(|table| shard_rows(table.rows, shard, SHARDS))
-        .collect();
+    let rows: Vec<Range<u64>> =
+        tables.iter().map(|table| shard_rows(table.rows, shard, SHARDS)).collect();
     let mut header = Header {
         run: RunId(Uuid::from_u128(1)),
         shard,
@@ -118,10 +104,7 @@ async fn write_shard(
             id: table.id,
             name: table.name.clone(),
             cols: table.cols,
-            rows: Rows::Dense {
-                first: rows.start,
-                count,
-            },
+            rows: Rows::Dense { first: rows.start, count },
             optimizer: "sgd".to_owned(),
         });
         for name in ["z", "values"] {
@@ -133,22 +116,14 @@ async fn write_shard(
             });
         }
     }
-    let mut writer = ShardWriter::create(storage, dir, header)
-        .await
-        .expect("made");
+    let mut writer = ShardWriter::create(storage, dir, header).await.expect("made");
     for ((table, rows), values) in tables.iter().zip(&rows).zip(values) {
         let cols = table.cols as usize;
         let part = &values[rows.start as usize * cols..rows.end as usize * cols];
         let bytes = |values: Vec<f32>| -> Bytes {
-            values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect()
+            values.iter().flat_map(|value| value.to_le_bytes()).collect()
         };
-        writer
-            .write(bytes(vec![99.0; part.len()]))
-            .await
-            .expect("written");
+        writer.write(bytes(vec![99.0; part.len()])).await.expect("written");
         writer.write(bytes(part.to_vec())).await.expect("written");
     }
     writer.finish(storage).await.expect("finished")
@@ -176,22 +151,15 @@ fn scores(model: &LinearModel, text: &str) -> Vec<f64> {
 
 #[test]
 fn both_formats_give_the_same_model_and_scores_follow_the_input() {
-    let rig = checkpoint(
-        &linear(false),
-        &[vec![0.5, 0.0, -1.25, 1e-9, 3.0], vec![-0.5]],
-    );
+    let rig = checkpoint(&linear(false), &[vec![0.5, 0.0, -1.25, 1e-9, 3.0], vec![-0.5]]);
     let exported = export(
         &rig.checkpoint,
         &[ModelFormat::Safetensors, ModelFormat::Text],
         &rig.path("model"),
         0,
     );
-    let names: Vec<String> = exported
-        .expect("exported")
-        .files
-        .into_iter()
-        .map(|file| file.name)
-        .collect();
+    let names: Vec<String> =
+        exported.expect("exported").files.into_iter().map(|file| file.name).collect();
     assert_eq!(names, [SAFETENSORS_FILE, TEXT_FILE]);
     let open = |name: &str| LinearModel::open(&rig.path(name)).expect("a model");
     let model = open("model");
@@ -199,10 +167,7 @@ fn both_formats_give_the_same_model_and_scores_follow_the_input() {
 
     let sure = 1.0 / (1.0 + f64::exp(-2.5));
     let got = scores(&model, "1 5:1\n\n# none\n-1 1:1\r\n0 1:1 3:2");
-    assert!(
-        (got[0] - sure).abs() < 1e-6 && got[1] == 0.5 && got.len() == 3,
-        "{got:?}"
-    );
+    assert!((got[0] - sure).abs() < 1e-6 && got[1] == 0.5 && got.len() == 3, "{got:?}");
 
     // The same from files, packed and not, in the order given.
     std::fs::write(rig.dir.path().join("b.libsvm"), "1 5:1\n").expect("written");
@@ -218,10 +183,7 @@ fn both_formats_give_the_same_model_and_scores_follow_the_input() {
     let log_loss = ((1.0 + f64::exp(-2.5)).ln() + f64::ln(2.0)) / 2.0;
     assert!((quality.log_loss - log_loss).abs() < 1e-6, "{quality:?}");
     assert_eq!(quality.auc, Some(1.0));
-    assert_eq!(
-        String::from_utf8(out).expect("text"),
-        format!("{}\n0.5\n", sure as f32)
-    );
+    assert_eq!(String::from_utf8(out).expect("text"), format!("{}\n0.5\n", sure as f32));
 }
 
 fn scored(model: &LinearModel, input: &[u8]) -> Result<(String, Scored), PredictError> {
@@ -239,13 +201,9 @@ fn records_without_labels_are_scored_and_packed_streams_read() {
     assert!(quality.quality.is_some());
     let (minus, same) = scored(&model, b"+1 1:2\n-1 3:1\n").expect("scored");
     assert_eq!((&minus, &same), (&with, &quality));
-    for unlabelled in [
-        "1:2\n3:1\n",
-        "? 1:2\n? 3:1",
-        "1 1:2\n3:1\n",
-        "7 1:2\n-3 3:1\n",
-        "-1 1:2\n0 3:1\n",
-    ] {
+    for unlabelled in
+        ["1:2\n3:1\n", "? 1:2\n? 3:1", "1 1:2\n3:1\n", "7 1:2\n-3 3:1\n", "-1 1:2\n0 3:1\n"]
+    {
         let (out, scored) = scored(&model, unlabelled.as_bytes()).expect("scored");
         assert_eq!((&out, scored.rows), (&with, 2), "{unlabelled:?}");
         assert_eq!(scored.quality, None, "{unlabelled:?}");
@@ -254,9 +212,7 @@ fn records_without_labels_are_scored_and_packed_streams_read() {
     packed.write_all(b"1 1:2\n0 3:1\n").expect("packed");
     let packed = packed.finish().expect("packed");
     assert_eq!(scored(&model, &packed).expect("scored"), (with, quality));
-    let error = scored(&model, b"BZh91AY&SY")
-        .expect_err("no text")
-        .to_string();
+    let error = scored(&model, b"BZh91AY&SY").expect_err("no text").to_string();
     assert!(error.contains("a bzip2 file"), "{error}");
 }
 
@@ -276,37 +232,25 @@ fn a_standardised_model_is_written_for_raw_values() {
         score += f64::from(weights[feature]) * (x - mean) / scale;
     }
     let got = scores(&model, "1 1:3 3:5 4:1 5:7\n");
-    assert!(
-        (got[0] - 1.0 / (1.0 + f64::exp(-score))).abs() < 1e-6,
-        "{got:?}"
-    );
+    assert!((got[0] - 1.0 / (1.0 + f64::exp(-score))).abs() < 1e-6, "{got:?}");
 }
 
 #[test]
 fn a_trainer_exports_to_a_hidden_directory_of_its_own() {
     let spec = linear(false);
     let rig = checkpoint(&spec, &[vec![1.0; 5], vec![0.0]]);
-    let member = Member {
-        slot: Slot::trainer(3),
-        incarnation: Incarnation(2),
-    };
+    let member = Member { slot: Slot::trainer(3), incarnation: Incarnation(2) };
     let (from, to) = (rig.checkpoint.to_string(), rig.path("model").to_string());
     let first = export_for(&spec, member, &from, &to).expect("exported");
     let second = export_for(&spec, member, &from, &to).expect("exported again");
     let prefix = staging_prefix(&rig.path("ckpt").to_string());
     assert_eq!(
         (first.dir, second.dir),
-        (
-            format!("{prefix}trainer-3.2"),
-            format!("{prefix}trainer-3.2-2")
-        )
+        (format!("{prefix}trainer-3.2"), format!("{prefix}trainer-3.2-2"))
     );
     assert_eq!(first.files, second.files);
     let _: Md5 = first.files[0].md5.parse().expect("a sum");
-    assert!(
-        LinearModel::open(&rig.path("model")).is_err(),
-        "nothing is published yet"
-    );
+    assert!(LinearModel::open(&rig.path("model")).is_err(), "nothing is published yet");
 }
 
 #[test]
@@ -325,10 +269,7 @@ fn an_export_has_the_layout_of_a_published_model() {
         // What the umask leaves, whatever it is here.
         let own = std::fs::write(dir.join("own"), "x").and_then(|()| dir.join("own").metadata());
         let mode = dir.join(&file.name).metadata().expect("is there");
-        assert_eq!(
-            mode.permissions().mode(),
-            own.expect("written").permissions().mode()
-        );
+        assert_eq!(mode.permissions().mode(), own.expect("written").permissions().mode());
     }
     LinearModel::open(&rig.path("model")).expect("a model");
 }
@@ -363,9 +304,7 @@ fn a_damaged_checkpoint_and_a_full_directory_are_refused() {
     ));
 
     let dir = std::path::Path::new(rig.checkpoint.path().as_str());
-    let shard = std::fs::read_dir(dir)
-        .expect("listed")
-        .map(|entry| entry.expect("listed").path());
+    let shard = std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("listed").path());
     let shard = shard
         .into_iter()
         .find(|path| path.extension().is_some_and(|end| end == "ckpt"))
@@ -375,31 +314,20 @@ fn a_damaged_checkpoint_and_a_full_directory_are_refused() {
     bytes[last] ^= 1;
     std::fs::write(&shard, bytes).expect("written");
     let error = export(&rig.checkpoint, &[], &rig.path("model"), 0).expect_err("damaged");
-    assert!(
-        matches!(error, ExportError::Checkpoint(ref error) if error.is_damage()),
-        "{error:?}"
-    );
+    assert!(matches!(error, ExportError::Checkpoint(ref error) if error.is_damage()), "{error:?}");
 }
 
 #[test]
 fn files_that_are_no_model_are_refused() {
     let rig = checkpoint(&linear(false), &[vec![1.0; 5], vec![0.0]]);
-    export(
-        &rig.checkpoint,
-        &[ModelFormat::Safetensors, ModelFormat::Text],
-        &rig.path("model"),
-        0,
-    )
-    .expect("exported");
+    export(&rig.checkpoint, &[ModelFormat::Safetensors, ModelFormat::Text], &rig.path("model"), 0)
+        .expect("exported");
     for name in [SAFETENSORS_FILE, TEXT_FILE] {
         let whole = std::fs::read(rig.dir.path().join("model").join(name)).expect("read");
         assert!(LinearModel::from_bytes(&Bytes::from(whole.clone())).is_ok());
         for end in 0..whole.len() {
             let cut = Bytes::copy_from_slice(&whole[..end]);
-            assert!(
-                LinearModel::from_bytes(&cut).is_err(),
-                "{name} cut to {end} bytes was taken"
-            );
+            assert!(LinearModel::from_bytes(&cut).is_err(), "{name} cut to {end} bytes was taken");
         }
     }
     let lying = [&u64::MAX.to_le_bytes()[..], b"{}"].concat();

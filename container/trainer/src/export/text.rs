@@ -52,8 +52,6 @@ pub(super) async fn write(
         }
         writer.write(Bytes::from(lines)).await?;
     }
-    writer
-        .write(Bytes::from(format!("bias {}\n", linear.bias as f32)))
-        .await?;
+    writer.write(Bytes::from(format!("bias {}\n", linear.bias as f32))).await?;
     close(writer, storage).await
 }

@@ -146,9 +146,7 @@ pub fn predict_files(
     inputs: &[Location],
     out: &mut dyn Write,
 ) -> Result<Scored, PredictError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut scorer = Scorer::new(model, out);
         for input in inputs {

@@ -69,9 +69,7 @@ impl LinearModel {
     /// # Errors
     /// See [`ModelError`].
     pub fn open(location: &Location) -> Result<Self, ModelError> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ModelError::Form(error.to_string()))?;
         runtime.block_on(async {
             let storage = connect(location)?;
@@ -108,9 +106,7 @@ impl LinearModel {
             let [start, end] = tensor.data_offsets.map(|at| at as usize);
             let values = data[start..end].chunks_exact(4);
             Ok::<_, ModelError>(
-                values
-                    .map(|v| f32::from_le_bytes([v[0], v[1], v[2], v[3]]))
-                    .collect::<Vec<_>>(),
+                values.map(|v| f32::from_le_bytes([v[0], v[1], v[2], v[3]])).collect::<Vec<_>>(),
             )
         };
         let word = |name: &str| {
@@ -120,9 +116,7 @@ impl LinearModel {
         let bias = tensor(BIAS)?;
         Ok(Self {
             weights: tensor(WEIGHTS)?,
-            bias: *bias
-                .first()
-                .ok_or_else(|| ModelError::Form("its bias is empty".to_owned()))?,
+            bias: *bias.first().ok_or_else(|| ModelError::Form("its bias is empty".to_owned()))?,
             format: data_format(word("heddle.data-format")?)?,
             index_base: index_base(word("heddle.index-base")?)?,
         })
@@ -137,16 +131,12 @@ impl LinearModel {
         let (mut format, mut base, mut bias) = (None, None, None);
         let mut weights: Vec<f32> = Vec::new();
         for (at, line) in text.lines().enumerate() {
-            let wrong = |what: &str| ModelError::Line {
-                line: at + 1,
-                what: what.to_owned(),
-            };
+            let wrong = |what: &str| ModelError::Line { line: at + 1, what: what.to_owned() };
             if line.starts_with('#') {
                 continue;
             }
-            let (key, value) = line
-                .split_once(' ')
-                .ok_or_else(|| wrong("expected a word and a value"))?;
+            let (key, value) =
+                line.split_once(' ').ok_or_else(|| wrong("expected a word and a value"))?;
             match key {
                 "model" => {}
                 "format" => format = Some(data_format(value)?),
@@ -156,9 +146,7 @@ impl LinearModel {
                         number(value).ok_or_else(|| wrong("expected a number of features"))?;
                     // A short text must not fill the memory by naming a large number.
                     if features as usize > FEATURES_FREE.max(FEATURES_PER_BYTE * text.len()) {
-                        return Err(wrong(
-                            "too many features for so few weights; use safetensors",
-                        ));
+                        return Err(wrong("too many features for so few weights; use safetensors"));
                     }
                     weights.resize(features as usize, 0.0);
                 }
@@ -242,9 +230,7 @@ fn data_format(word: &str) -> Result<DataFormat, ModelError> {
     match word {
         "libsvm" => Ok(DataFormat::Libsvm),
         "dummy" => Ok(DataFormat::Dummy),
-        other => Err(ModelError::Form(format!(
-            "unknown format of records {other:?}"
-        ))),
+        other => Err(ModelError::Form(format!("unknown format of records {other:?}"))),
     }
 }
 
@@ -275,21 +261,10 @@ mod tests {
 
     #[test]
     fn text_models_say_where_they_are_wrong() {
-        assert_eq!(
-            read(TEXT.as_bytes()).expect("sound").weights,
-            [0.5, 0.0, -1e-3]
-        );
+        assert_eq!(read(TEXT.as_bytes()).expect("sound").weights, [0.5, 0.0, -1e-3]);
         for (from, to, error) in [
-            (
-                "3 -1e-3",
-                "4 -1e-3",
-                "line 7: the index is not one of the features",
-            ),
-            (
-                "1 0.5",
-                "0 0.5",
-                "line 6: the index is not one of the features",
-            ),
+            ("3 -1e-3", "4 -1e-3", "line 7: the index is not one of the features"),
+            ("1 0.5", "0 0.5", "line 6: the index is not one of the features"),
             ("1 0.5", "1 x", "line 6: expected a weight"),
             (
                 "features 3",

@@ -38,10 +38,7 @@ const MAGIC: [(&[u8], &str); 10] = [
 /// What a file is, by its first bytes; nothing where it may be text. `gzip` alone can be read.
 #[must_use]
 pub fn kind_of(start: &[u8]) -> Option<&'static str> {
-    MAGIC
-        .iter()
-        .find(|(magic, _)| start.starts_with(magic))
-        .map(|(_, name)| *name)
+    MAGIC.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, name)| *name)
 }
 
 /// A run of a file's lines, being read from start to end.
@@ -88,9 +85,7 @@ struct Unpacking {
 
 impl std::fmt::Debug for Unpacking {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unpacking")
-            .field("packed", &self.packed.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Unpacking").field("packed", &self.packed.len()).finish_non_exhaustive()
     }
 }
 
@@ -104,20 +99,12 @@ impl TaskBytes {
         file: &InputFile,
         range: TaskRange,
     ) -> Result<Self, ReadError> {
-        let location = Location::parse(&file.url).map_err(|_| ReadError::Url {
-            url: file.url.clone(),
-        })?;
+        let location =
+            Location::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
         let path = location.path().clone();
         let packed = file.compression == Compression::Gzip;
-        let early = if packed {
-            0
-        } else {
-            range.start.saturating_sub(1)
-        };
-        let version = FileVersion {
-            bytes: file.bytes,
-            modified_ms: file.modified_ms,
-        };
+        let early = if packed { 0 } else { range.start.saturating_sub(1) };
+        let version = FileVersion { bytes: file.bytes, modified_ms: file.modified_ms };
         let reader = match storage.open_version(&path, version, early).await? {
             OpenedVersion::Same(reader) => reader,
             OpenedVersion::Changed { bytes } => {
@@ -164,16 +151,11 @@ impl TaskBytes {
             if self.at < self.complete && !self.dropping {
                 let start = self.base + self.at as u64;
                 self.first.get_or_insert(start);
-                return Ok(if start < self.end {
-                    Lines::Some
-                } else {
-                    Lines::End
-                });
+                return Ok(if start < self.end { Lines::Some } else { Lines::End });
             }
             if self.at < self.complete {
-                let feed = self.buffer[self.at..self.complete]
-                    .iter()
-                    .position(|byte| *byte == b'\n');
+                let feed =
+                    self.buffer[self.at..self.complete].iter().position(|byte| *byte == b'\n');
                 // `complete` is one beyond a line feed, so there is one.
                 self.at += feed.map_or(0, |feed| feed + 1);
                 self.dropping = false;
@@ -255,9 +237,8 @@ impl TaskBytes {
             let Some(chunk) = reader.next().await? else {
                 break;
             };
-            let part = &chunk[..chunk
-                .len()
-                .min(usize::try_from(until - seen).unwrap_or(usize::MAX))];
+            let part =
+                &chunk[..chunk.len().min(usize::try_from(until - seen).unwrap_or(usize::MAX))];
             lines += part.iter().filter(|byte| **byte == b'\n').count() as u64;
             seen += chunk.len() as u64;
         }
@@ -281,9 +262,7 @@ impl TaskBytes {
         if start_of_file {
             self.start_of_file(before)?;
         }
-        let fresh = self.buffer[before..]
-            .iter()
-            .rposition(|byte| *byte == b'\n');
+        let fresh = self.buffer[before..].iter().rposition(|byte| *byte == b'\n');
         self.complete = fresh.map_or(0, |feed| before + feed + 1);
         if self.ended && self.complete < self.buffer.len() {
             // The last line has no line feed.
@@ -306,10 +285,7 @@ impl TaskBytes {
                     "this is {kind}, which cannot be read: data is libsvm or dummy text, plain or gzip (name.gz)"
                 ),
             };
-            return Err(ReadError::Gzip {
-                file: self.file(),
-                what,
-            });
+            return Err(ReadError::Gzip { file: self.file(), what });
         }
         if before < BYTE_ORDER_MARK.len() && self.buffer.starts_with(BYTE_ORDER_MARK) {
             // Blanks before a record are allowed, and positions stay true.
@@ -327,21 +303,13 @@ impl TaskBytes {
             match self.reader.next().await? {
                 Some(chunk) => unpacking.packed = chunk,
                 None => {
-                    unpacking
-                        .decoder
-                        .try_finish()
-                        .map_err(|error| wrong(self.file(), &error))?;
+                    unpacking.decoder.try_finish().map_err(|error| wrong(self.file(), &error))?;
                     self.ended = true;
                 }
             }
         }
-        let step = unpacking
-            .packed
-            .split_to(unpacking.packed.len().min(PACKED_STEP));
-        unpacking
-            .decoder
-            .write_all(&step)
-            .map_err(|error| wrong(self.file(), &error))?;
+        let step = unpacking.packed.split_to(unpacking.packed.len().min(PACKED_STEP));
+        unpacking.decoder.write_all(&step).map_err(|error| wrong(self.file(), &error))?;
         self.buffer.append(unpacking.decoder.get_mut());
         self.gzip = Some(unpacking);
         Ok(())

@@ -91,10 +91,7 @@ impl RecordFormat {
             Labels::Optional => read_optional_label(&text[at..], VALUES),
             Labels::Absent => Ok((f32::NAN, 0)),
         };
-        let (label, len) = read.map_err(|what| LineError {
-            column: at + 1,
-            what,
-        })?;
+        let (label, len) = read.map_err(|what| LineError { column: at + 1, what })?;
         let first = at;
         at += len;
         // Indices as written plus one, so that 0 stands before the first of base 0.
@@ -168,15 +165,9 @@ impl RecordFormat {
                 self.features
             )
         } else {
-            format!(
-                "index {index} after index {}: indices must rise within a line",
-                lowest - 1
-            )
+            format!("index {index} after index {}: indices must rise within a line", lowest - 1)
         };
-        LineError {
-            column: at + 1,
-            what,
-        }
+        LineError { column: at + 1, what }
     }
 }
 
@@ -198,10 +189,7 @@ fn usual<const VALUES: bool>(text: &[u8]) -> Option<(u64, f32, usize)> {
     if behind != b':' {
         return None;
     }
-    let (digit, end) = (
-        word[(2 + count) & 15].wrapping_sub(b'0'),
-        word[(3 + count) & 15],
-    );
+    let (digit, end) = (word[(2 + count) & 15].wrapping_sub(b'0'), word[(3 + count) & 15]);
     if digit <= 9 && matches!(end, b' ' | b'\n') {
         return Some((index, f32::from(digit), 3 + count));
     }
@@ -223,10 +211,7 @@ fn line_end(text: &[u8], at: usize) -> Option<usize> {
     match text[at] {
         b'\n' => Some(at + 1),
         b'\r' if text.get(at + 1) == Some(&b'\n') => Some(at + 2),
-        b'#' => text[at..]
-            .iter()
-            .position(|byte| *byte == b'\n')
-            .map(|feed| at + feed + 1),
+        b'#' => text[at..].iter().position(|byte| *byte == b'\n').map(|feed| at + feed + 1),
         _ => None,
     }
 }
@@ -243,10 +228,7 @@ fn read_label(text: &[u8]) -> Result<(f32, usize), String> {
     }
     match number::decimal(text) {
         Some((label, len))
-            if matches!(
-                text.get(len),
-                None | Some(b' ' | b'\t' | b'\r' | b'\n' | b'#')
-            ) =>
+            if matches!(text.get(len), None | Some(b' ' | b'\t' | b'\r' | b'\n' | b'#')) =>
         {
             if label == 1.0 || label == -1.0 {
                 Ok((label, len))
@@ -254,9 +236,7 @@ fn read_label(text: &[u8]) -> Result<(f32, usize), String> {
                 // Also "-0".
                 Ok((0.0, len))
             } else {
-                Err(format!(
-                    "label {label}, but logistic regression takes 0 and 1, or -1 and +1"
-                ))
+                Err(format!("label {label}, but logistic regression takes 0 and 1, or -1 and +1"))
             }
         }
         _ => Err(format!("expected a label, found {}", found(text))),
@@ -278,29 +258,19 @@ fn read_optional_label(text: &[u8], values: bool) -> Result<(f32, usize), String
     }
     match number::decimal(text) {
         Some((label, len)) if len == end => Ok((label, len)),
-        _ => Err(format!(
-            "expected a label, '?' or a feature, found {}",
-            found(text)
-        )),
+        _ => Err(format!("expected a label, '?' or a feature, found {}", found(text))),
     }
 }
 
 #[cold]
 fn wrong(text: &[u8], at: usize, expected: &str) -> LineError {
-    LineError {
-        column: at + 1,
-        what: format!("expected {expected}, found {}", found(&text[at..])),
-    }
+    LineError { column: at + 1, what: format!("expected {expected}, found {}", found(&text[at..])) }
 }
 
 /// What stands at the start of `text`, shortened, for a message.
 fn found(text: &[u8]) -> String {
-    let word: Vec<u8> = text
-        .iter()
-        .copied()
-        .take_while(|byte| !byte.is_ascii_whitespace())
-        .take(24)
-        .collect();
+    let word: Vec<u8> =
+        text.iter().copied().take_while(|byte| !byte.is_ascii_whitespace()).take(24).collect();
     if word.is_empty() {
         return "the end of the word or line".to_owned();
     }
@@ -365,10 +335,7 @@ mod tests {
         }
         assert_eq!(row(LIBSVM, "1"), Ok(Some((1.0, vec![]))));
         assert_eq!(row(LIBSVM, "-1\r"), Ok(Some((0.0, vec![]))));
-        assert_eq!(
-            row(DUMMY, "-1 0 7 99"),
-            Ok(Some((0.0, vec![(0, 1.0), (7, 1.0), (99, 1.0)])))
-        );
+        assert_eq!(row(DUMMY, "-1 0 7 99"), Ok(Some((0.0, vec![(0, 1.0), (7, 1.0), (99, 1.0)]))));
         for line in ["", "   ", "\r", "# all of it", "\t# x"] {
             assert_eq!(row(LIBSVM, line), Ok(None), "{line:?}");
         }
@@ -377,36 +344,21 @@ mod tests {
     #[test]
     fn refused_lines_name_the_column() {
         for (line, error) in [
-            (
-                "2 1:1",
-                "1: label 2, but logistic regression takes 0 and 1, or -1 and +1",
-            ),
+            ("2 1:1", "1: label 2, but logistic regression takes 0 and 1, or -1 and +1"),
             ("x 1:1", "1: expected a label, found \"x\""),
             ("1:1", "1: expected a label, found \"1:1\""),
             ("nan 1:1", "1: expected a label, found \"nan\""),
-            (
-                "1 0:1",
-                "3: index 0, but indices start at 1 (data.index-base)",
-            ),
+            ("1 0:1", "3: index 0, but indices start at 1 (data.index-base)"),
             (
                 "1 101:1",
                 "3: index 101 is above the highest, 100 (model.features is 100, data.index-base 1)",
             ),
-            (
-                "1 5:1 4:1",
-                "7: index 4 after index 5: indices must rise within a line",
-            ),
-            (
-                "1 5:1 5:1",
-                "7: index 5 after index 5: indices must rise within a line",
-            ),
+            ("1 5:1 4:1", "7: index 4 after index 5: indices must rise within a line"),
+            ("1 5:1 5:1", "7: index 5 after index 5: indices must rise within a line"),
             ("1 5:nan", "5: expected a finite number, found \"nan\""),
             ("1 5:inf", "5: expected a finite number, found \"inf\""),
             ("1 5:1e99", "5: expected a finite number, found \"1e99\""),
-            (
-                "1 5:",
-                "5: expected a finite number, found the end of the word or line",
-            ),
+            ("1 5:", "5: expected a finite number, found the end of the word or line"),
             (
                 "1 5",
                 "4: expected ':' and a value after the index (indices alone are data.format = \"dummy\"), \
@@ -415,25 +367,13 @@ mod tests {
             ("1 5:1x", "6: expected an index, found \"x\""),
             ("1 5:1,6:1", "6: expected an index, found \",6:1\""),
             ("1 -5:1", "3: expected an index, found \"-5:1\""),
-            (
-                "1 99999999999:1",
-                "3: expected an index, found \"99999999999:1\"",
-            ),
-            (
-                "1 qid:x 1:1",
-                "7: expected a whole number after qid:, found \"x\"",
-            ),
-            (
-                "1 5:1 \r 6:1",
-                "7: expected an index, found the end of the word or line",
-            ),
+            ("1 99999999999:1", "3: expected an index, found \"99999999999:1\""),
+            ("1 qid:x 1:1", "7: expected a whole number after qid:, found \"x\""),
+            ("1 5:1 \r 6:1", "7: expected an index, found the end of the word or line"),
         ] {
             assert_eq!(row(LIBSVM, line), Err(error.to_owned()), "{line:?}");
         }
-        assert_eq!(
-            row(DUMMY, "1 5:1"),
-            Err("4: expected an index, found \":1\"".to_owned())
-        );
+        assert_eq!(row(DUMMY, "1 5:1"), Err("4: expected an index, found \":1\"".to_owned()));
         assert!(row(DUMMY, "1 100").is_err());
     }
 
@@ -441,58 +381,27 @@ mod tests {
     fn records_to_be_scored_may_lack_the_label() {
         let parsed = |format: RecordFormat, line: &str| {
             let (label, features) = row(format, line).expect("taken").expect("a record");
-            let label = if label.is_nan() {
-                "none".to_owned()
-            } else {
-                label.to_string()
-            };
+            let label = if label.is_nan() { "none".to_owned() } else { label.to_string() };
             (label, features)
         };
-        let optional = RecordFormat {
-            labels: Labels::Optional,
-            ..LIBSVM
-        };
+        let optional = RecordFormat { labels: Labels::Optional, ..LIBSVM };
         let features = vec![(2, 1.0), (4, 0.5)];
         for line in ["3:1 5:.5", "  3:1 5:.5", "? 3:1 5:.5", "qid:7 3:1 5:.5"] {
-            assert_eq!(
-                parsed(optional, line),
-                ("none".to_owned(), features.clone()),
-                "{line:?}"
-            );
+            assert_eq!(parsed(optional, line), ("none".to_owned(), features.clone()), "{line:?}");
         }
-        for (line, label) in [
-            ("1 3:1 5:.5", "1"),
-            ("-1 3:1 5:.5", "-1"),
-            ("7 3:1 5:.5", "7"),
-        ] {
-            assert_eq!(
-                parsed(optional, line),
-                (label.to_owned(), features.clone()),
-                "{line:?}"
-            );
+        for (line, label) in [("1 3:1 5:.5", "1"), ("-1 3:1 5:.5", "-1"), ("7 3:1 5:.5", "7")] {
+            assert_eq!(parsed(optional, line), (label.to_owned(), features.clone()), "{line:?}");
         }
         assert_eq!(parsed(optional, "?"), ("none".to_owned(), vec![]));
         for line in ["x 3:1", "3 :1", "3:1,5:1", "?? 3:1"] {
             assert!(row(optional, line).is_err(), "{line:?}");
         }
 
-        let dummy = RecordFormat {
-            labels: Labels::Optional,
-            ..DUMMY
-        };
-        assert_eq!(
-            parsed(dummy, "? 3 5"),
-            ("none".to_owned(), vec![(3, 1.0), (5, 1.0)])
-        );
+        let dummy = RecordFormat { labels: Labels::Optional, ..DUMMY };
+        assert_eq!(parsed(dummy, "? 3 5"), ("none".to_owned(), vec![(3, 1.0), (5, 1.0)]));
         assert_eq!(parsed(dummy, "3 5"), ("3".to_owned(), vec![(5, 1.0)]));
-        let absent = RecordFormat {
-            labels: Labels::Absent,
-            ..DUMMY
-        };
-        assert_eq!(
-            parsed(absent, "3 5"),
-            ("none".to_owned(), vec![(3, 1.0), (5, 1.0)])
-        );
+        let absent = RecordFormat { labels: Labels::Absent, ..DUMMY };
+        assert_eq!(parsed(absent, "3 5"), ("none".to_owned(), vec![(3, 1.0), (5, 1.0)]));
     }
 
     proptest! {

@@ -21,10 +21,7 @@ pub(super) fn decimal(text: &[u8]) -> Option<(f32, usize)> {
     }
     let negative = text.first() == Some(&b'-');
     if let Some((value, len)) = usual(&text[usize::from(negative)..]) {
-        return Some((
-            if negative { -value } else { value },
-            len + usize::from(negative),
-        ));
+        return Some((if negative { -value } else { value }, len + usize::from(negative)));
     }
     let start = usize::from(negative || text.first() == Some(&b'+'));
     let mut mantissa = 0u64;
@@ -110,17 +107,7 @@ fn digits(text: &[u8], value: &mut u64) -> usize {
     count
 }
 
-const POWERS: [u64; 9] = [
-    1,
-    10,
-    100,
-    1_000,
-    10_000,
-    100_000,
-    1_000_000,
-    10_000_000,
-    100_000_000,
-];
+const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
 /// The number in the leading digits of eight bytes, and how many they are. Without a branch: how long
 /// numbers are is what a processor cannot guess.
@@ -162,10 +149,7 @@ fn join(digits: u64, count: usize) -> u64 {
 #[cold]
 fn by_std(text: &[u8]) -> Option<(f32, usize)> {
     let belongs = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
-    let len = text
-        .iter()
-        .position(|byte| !belongs(byte))
-        .unwrap_or(text.len());
+    let len = text.iter().position(|byte| !belongs(byte)).unwrap_or(text.len());
     let value: f32 = std::str::from_utf8(&text[..len]).ok()?.parse().ok()?;
     value.is_finite().then_some((value, len))
 }

@@ -117,14 +117,7 @@ impl TaskReader {
                 Lines::TooLong => {
                     self.lines += 1;
                     let what = format!("the line is longer than {LINE_BYTES_MAX} bytes");
-                    self.bad(
-                        LineError {
-                            column: LINE_BYTES_MAX + 1,
-                            what,
-                        },
-                        &[],
-                    )
-                    .await?;
+                    self.bad(LineError { column: LINE_BYTES_MAX + 1, what }, &[]).await?;
                 }
                 Lines::Some => match self.parse(rows_max, batch) {
                     Parsed::Good => {}
@@ -170,14 +163,8 @@ impl TaskReader {
                         .position(|byte| *byte == b'\n')
                         .map_or(rest.len(), |feed| feed + 1);
                     let keep = matches!(self.policy, BadPolicy::Quarantine(_));
-                    parsed = Parsed::Bad(
-                        error,
-                        if keep {
-                            rest[..len].to_vec()
-                        } else {
-                            Vec::new()
-                        },
-                    );
+                    parsed =
+                        Parsed::Bad(error, if keep { rest[..len].to_vec() } else { Vec::new() });
                     at += len;
                     break;
                 }
@@ -201,9 +188,7 @@ impl TaskReader {
         } else {
             format!("{file} (before byte {byte})")
         };
-        self.bad
-            .negatives
-            .insert(negatives.word().to_owned(), place);
+        self.bad.negatives.insert(negatives.word().to_owned(), place);
         Ok(())
     }
 
@@ -220,9 +205,7 @@ impl TaskReader {
         self.bad.records += 1;
         match &self.policy {
             BadPolicy::Fail => {
-                return Err(ReadError::Record {
-                    place: self.place(&error).await?,
-                });
+                return Err(ReadError::Record { place: self.place(&error).await? });
             }
             BadPolicy::Skip(allowed) if self.bad.records > *allowed => {
                 let allowed = *allowed;
@@ -251,11 +234,7 @@ impl TaskReader {
     /// `file:line:column: what` of the line just left behind.
     async fn place(&mut self, error: &LineError) -> Result<String, ReadError> {
         let before = self.lines_before().await?;
-        Ok(format!(
-            "{}:{}:{error}",
-            self.bytes.file(),
-            before + self.lines
-        ))
+        Ok(format!("{}:{}:{error}", self.bytes.file(), before + self.lines))
     }
 
     fn set_apart(&mut self, path: &PathBuf, place: &str, line: &[u8]) -> io::Result<()> {
@@ -277,19 +256,14 @@ impl TaskReader {
             return Ok(());
         };
         match self.quarantine.take() {
-            Some(mut file) => file
-                .flush()
-                .map_err(|source| quarantine_error(path, source)),
+            Some(mut file) => file.flush().map_err(|source| quarantine_error(path, source)),
             None => Ok(()),
         }
     }
 }
 
 fn quarantine_error(path: &std::path::Path, source: io::Error) -> ReadError {
-    ReadError::Quarantine {
-        file: path.display().to_string(),
-        source,
-    }
+    ReadError::Quarantine { file: path.display().to_string(), source }
 }
 
 #[cfg(test)]
@@ -336,10 +310,7 @@ mod tests {
     }
 
     fn wait<F: Future>(future: F) -> F::Output {
-        tokio::runtime::Builder::new_current_thread()
-            .build()
-            .expect("a runtime")
-            .block_on(future)
+        tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
     }
 
     /// All indices of the first feature, which tests use as the name of a record, task by task.
@@ -364,12 +335,9 @@ mod tests {
                 }
                 bad.records += reader.bad_records().records;
                 for (label, place) in &reader.bad_records().negatives {
-                    bad.negatives
-                        .entry(label.clone())
-                        .or_insert_with(|| place.clone());
+                    bad.negatives.entry(label.clone()).or_insert_with(|| place.clone());
                 }
-                bad.examples
-                    .extend_from_slice(&reader.bad_records().examples);
+                bad.examples.extend_from_slice(&reader.bad_records().examples);
             }
             Ok((names, bad))
         })
@@ -381,22 +349,12 @@ mod tests {
 
     #[test]
     fn the_last_line_needs_no_line_feed() {
-        for text in [
-            "1 1:1\n0 2:1\n",
-            "1 1:1\n0 2:1",
-            "1 1:1\r\n0 2:1\r\n",
-            "\n1 1:1\n\n# x\n0 2:1\n\n\n",
-        ] {
-            assert_eq!(
-                whole(&case("a", text.as_bytes())).expect("read"),
-                [0, 1],
-                "{text:?}"
-            );
+        for text in
+            ["1 1:1\n0 2:1\n", "1 1:1\n0 2:1", "1 1:1\r\n0 2:1\r\n", "\n1 1:1\n\n# x\n0 2:1\n\n\n"]
+        {
+            assert_eq!(whole(&case("a", text.as_bytes())).expect("read"), [0, 1], "{text:?}");
         }
-        assert_eq!(
-            whole(&case("a", b"\xef\xbb\xbf1 1:1\n0 2:1")).expect("read"),
-            [0, 1]
-        );
+        assert_eq!(whole(&case("a", b"\xef\xbb\xbf1 1:1\n0 2:1")).expect("read"), [0, 1]);
     }
 
     #[test]
@@ -466,9 +424,7 @@ mod tests {
         let case = case("a", &text);
         let error = whole(&case).expect_err("too long");
         assert!(
-            error
-                .to_string()
-                .contains("a:2:10485761: the line is longer than 10485760 bytes"),
+            error.to_string().contains("a:2:10485761: the line is longer than 10485760 bytes"),
             "{error}"
         );
         let (good, bad) =
@@ -489,15 +445,9 @@ mod tests {
 
         let cut = &packed[..packed.len() - 9];
         let error = whole(&case("a.gz", cut)).expect_err("cut short");
-        assert!(
-            error.to_string().contains("not a sound gzip file"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("not a sound gzip file"), "{error}");
         let error = whole(&case("a.gz", b"1 1:1\n")).expect_err("not packed");
-        assert!(
-            error.to_string().contains("not a sound gzip file"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("not a sound gzip file"), "{error}");
         let error = whole(&case("a.txt", &packed)).expect_err("packed");
         assert!(error.to_string().contains("does not end in .gz"), "{error}");
         for (start, name) in [(&b"BZh91AY"[..], "bzip2"), (b"PAR1\x15", "Parquet")] {
@@ -510,14 +460,7 @@ mod tests {
     fn a_file_that_was_changed_is_refused() {
         let case = case("a", b"1 1:1\n");
         std::fs::write(case.dir.path().join("a"), b"1 1:1\n1 2:1\n").expect("written");
-        assert!(matches!(
-            whole(&case),
-            Err(ReadError::Changed {
-                planned: 6,
-                found: 12,
-                ..
-            })
-        ));
+        assert!(matches!(whole(&case), Err(ReadError::Changed { planned: 6, found: 12, .. })));
     }
 
     proptest! {

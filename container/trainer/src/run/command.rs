@@ -49,10 +49,7 @@ fn prepare(environment: &Environment, dir: &Path) -> io::Result<Vec<(&'static st
     let dir = std::path::absolute(dir)?;
     let secret = write_private(&dir, SECRET, environment.secret.to_hex().as_bytes())?;
     let mut variables = vec![(SECRET_FILE, secret.into_os_string())];
-    if let AmPlace::Directory {
-        first: Some(first), ..
-    } = &environment.am
-    {
+    if let AmPlace::Directory { first: Some(first), .. } = &environment.am {
         let file = write_private(&dir, AM, &serde_json::to_vec(first)?)?;
         variables.push((AM_FILE, file.into_os_string()));
     }
@@ -69,11 +66,8 @@ fn write_private(dir: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> 
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)?;
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
     file.write_all(content)?;
     Ok(path)
 }
@@ -91,10 +85,7 @@ mod tests {
     fn environment(am: AmPlace) -> Environment {
         Environment {
             run: RunId(uuid::Uuid::nil()),
-            member: Member {
-                slot: Slot::trainer(0),
-                incarnation: Incarnation(1),
-            },
+            member: Member { slot: Slot::trainer(0), incarnation: Incarnation(1) },
             am,
             secret: Secret::from_hex(&"5a".repeat(32)).expect("64 digits"),
             host: "node".to_owned(),
@@ -121,10 +112,7 @@ mod tests {
             let variables = prepare(&on_yarn(), dir.path()).expect("written");
             let (name, file) = &variables[0];
             assert_eq!(*name, SECRET_FILE);
-            let mode = std::fs::symlink_metadata(file)
-                .expect("there")
-                .permissions()
-                .mode();
+            let mode = std::fs::symlink_metadata(file).expect("there").permissions().mode();
             assert_eq!(mode & 0o7777, 0o600);
             let text = std::fs::read_to_string(file).expect("readable");
             assert_eq!(text, "5a".repeat(32));

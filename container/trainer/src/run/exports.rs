@@ -36,10 +36,7 @@ impl Exports {
             },
             _ => {}
         }
-        *last = Some(Export {
-            order,
-            report: None,
-        });
+        *last = Some(Export { order, report: None });
         true
     }
 
@@ -74,10 +71,7 @@ mod tests {
         exports.end(&done);
         assert!(!exports.begin(order("c1"), |up| told.push(up)));
         assert!(matches!(told.as_slice(), [Up::Exported { .. }]));
-        assert!(
-            exports.begin(order("c2"), |up| told.push(up)),
-            "another checkpoint"
-        );
+        assert!(exports.begin(order("c2"), |up| told.push(up)), "another checkpoint");
     }
 
     #[test]

@@ -96,9 +96,7 @@ impl TestHooks {
                     };
                     let words: Vec<&str> = words.collect();
                     let number = |name| {
-                        words
-                            .iter()
-                            .find_map(|word| word.strip_prefix(name)?.parse::<u64>().ok())
+                        words.iter().find_map(|word| word.strip_prefix(name)?.parse::<u64>().ok())
                     };
                     if let Some(step) = number("step=") {
                         let unit = number("lane=").and_then(|unit| u32::try_from(unit).ok());
@@ -135,10 +133,7 @@ impl TestHooks {
 
     /// To be called before and after a step is pushed.
     pub(super) fn pushing(&self, when: When, unit: Unit, step: Step) {
-        if self
-            .die
-            .is_some_and(|die| die.is(when, unit.number(), step))
-        {
+        if self.die.is_some_and(|die| die.is(when, unit.number(), step)) {
             if when == When::AfterPush {
                 // Give the client's thread the time to send some of it.
                 std::thread::sleep(Duration::from_micros(200));
@@ -149,9 +144,8 @@ impl TestHooks {
 
     /// What the client is to watch its frames for, if for anything.
     pub(super) fn watch(&self) -> Option<FrameWatch> {
-        let die = self
-            .die
-            .filter(|die| matches!(die.when, When::BetweenShards | When::BeforeDone))?;
+        let die =
+            self.die.filter(|die| matches!(die.when, When::BetweenShards | When::BeforeDone))?;
         let first = Mutex::new(None);
         let watch = move |endpoint: SocketAddr, frame: &Header| {
             let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,11 +191,7 @@ mod tests {
         assert_eq!(TestHooks::parse("die:staged:step=3"), TestHooks::default());
         let hooks = TestHooks::parse("slow:100,die:before-push:step=7:lane=2");
         assert_eq!(hooks.slow, Some(100.0));
-        let die = Die {
-            when: When::BeforePush,
-            step: 7,
-            unit: Some(2),
-        };
+        let die = Die { when: When::BeforePush, step: 7, unit: Some(2) };
         assert_eq!(hooks.die, Some(die));
         assert!(hooks.watch().is_none());
         let hooks = TestHooks::parse("tell:pushes,pause:20:/tmp/slow");
@@ -214,9 +204,7 @@ mod tests {
 
     #[test]
     fn death_strikes_between_the_frames_for_two_pservers() {
-        let die = TestHooks::parse("die:between-shards:step=3:lane=1")
-            .die
-            .expect("an order");
+        let die = TestHooks::parse("die:between-shards:step=3:lane=1").die.expect("an order");
         let endpoint = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let mut frame = Header::new(Kind::Push, Epoch::default());
         (frame.step, frame.unit) = (Step(3), 1);

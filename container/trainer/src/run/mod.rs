@@ -133,10 +133,7 @@ fn run_with(
     };
     let made = algorithm(&welcome.spec);
     if let Err(error) = &made {
-        reporter.send(Up::Fatal {
-            exit_code: 7,
-            error: chain(error),
-        });
+        reporter.send(Up::Fatal { exit_code: 7, error: chain(error) });
     }
     let hooks = TestHooks::from_process(environment.member);
     let client = Client::start(Settings {
@@ -172,14 +169,7 @@ fn run_with(
         }
         // Orders before anything else: a new epoch makes what is waiting worthless.
         while let Ok(command) = ordered.try_recv() {
-            order(
-                &mut trainer,
-                &environment,
-                &welcome,
-                &reporter,
-                &exports,
-                command,
-            );
+            order(&mut trainer, &environment, &welcome, &reporter, &exports, command);
         }
         select! {
             recv(ordered) -> command => match command {
@@ -282,23 +272,15 @@ fn order<P: DataPlane>(
             let exports = exports.clone();
             let body = move || {
                 let report = match export::export_for(&spec, member, &checkpoint, &dir) {
-                    Ok(exported) => Up::Exported {
-                        checkpoint,
-                        dir: exported.dir,
-                        files: exported.files,
-                    },
-                    Err(error) => Up::ExportFailed {
-                        checkpoint,
-                        error: chain(&error),
-                    },
+                    Ok(exported) => {
+                        Up::Exported { checkpoint, dir: exported.dir, files: exported.files }
+                    }
+                    Err(error) => Up::ExportFailed { checkpoint, error: chain(&error) },
                 };
                 exports.end(&report);
                 reports.send(report);
             };
-            if let Err(error) = std::thread::Builder::new()
-                .name("export".to_owned())
-                .spawn(body)
-            {
+            if let Err(error) = std::thread::Builder::new().name("export".to_owned()).spawn(body) {
                 tracing::error!(%error, "cannot start a thread for the export");
             }
         }

@@ -61,17 +61,9 @@ pub(super) enum Want {
     /// A step was computed and pushes nothing.
     Computed,
     /// A task was read and computed to its end.
-    TaskEnd {
-        task: TaskId,
-        steps: u64,
-        metrics: Box<TaskMetrics>,
-    },
+    TaskEnd { task: TaskId, steps: u64, metrics: Box<TaskMetrics> },
     /// A task cannot be read.
-    Failed {
-        task: TaskId,
-        retryable: bool,
-        error: String,
-    },
+    Failed { task: TaskId, retryable: bool, error: String },
 }
 
 impl Pipeline {
@@ -112,10 +104,7 @@ impl Pipeline {
 
     /// A pull is answered. Says whether it was one of ours.
     pub(super) fn pulled(&mut self, pull: PullId, items: &mut Vec<PullItem>) -> bool {
-        let Some(flying) = self
-            .flying
-            .iter_mut()
-            .find(|flying| flying.waits_for == Some(pull))
+        let Some(flying) = self.flying.iter_mut().find(|flying| flying.waits_for == Some(pull))
         else {
             return false;
         };
@@ -130,12 +119,7 @@ impl Pipeline {
         if let Some(want) = self.prepare(algorithm) {
             return Some(want);
         }
-        if self
-            .flying
-            .front()
-            .is_some_and(|flying| flying.waits_for.is_none())
-            && self.may_push()
-        {
+        if self.flying.front().is_some_and(|flying| flying.waits_for.is_none()) && self.may_push() {
             return self.compute(algorithm);
         }
         if self.flying.is_empty() && !matches!(self.items.front(), Some(FeedItem::Step { .. })) {
@@ -152,26 +136,13 @@ impl Pipeline {
         if self.flying.len() >= most || !matches!(self.items.front(), Some(FeedItem::Step { .. })) {
             return None;
         }
-        let Some(FeedItem::Step {
-            step,
-            mut work,
-            end,
-        }) = self.items.pop_front()
-        else {
+        let Some(FeedItem::Step { step, mut work, end }) = self.items.pop_front() else {
             return None;
         };
-        debug_assert_eq!(
-            step,
-            self.next.0 + self.flying.len() as u64,
-            "feeds count steps on"
-        );
+        debug_assert_eq!(step, self.next.0 + self.flying.len() as u64, "feeds count steps on");
         algorithm.prepare(&mut work);
         let pulls = std::mem::take(&mut work.pulls);
-        self.flying.push_back(Flying {
-            work,
-            end,
-            waits_for: None,
-        });
+        self.flying.push_back(Flying { work, end, waits_for: None });
         if pulls.is_empty() {
             return None;
         }
@@ -188,10 +159,7 @@ impl Pipeline {
         match self.unit {
             Unit::Lane(_) => {
                 self.reached == self.next
-                    || self
-                        .flying
-                        .front()
-                        .is_some_and(|f| !f.work.pulls.is_empty())
+                    || self.flying.front().is_some_and(|f| !f.work.pulls.is_empty())
             }
             Unit::Task(_) => self.next.0 - self.reached.0 < TASK_STEPS_UNREACHED,
         }
@@ -210,43 +178,22 @@ impl Pipeline {
             return Some(Want::Computed);
         }
         self.ended |= end;
-        Some(Want::Push(StepPush {
-            step,
-            gradient,
-            rows,
-            end,
-        }))
+        Some(Want::Push(StepPush { step, gradient, rows, end }))
     }
 
     fn between_steps(&mut self) -> Option<Want> {
         match self.items.pop_front()? {
             FeedItem::TaskEnd { task, steps, bad } => {
-                let BadCount {
-                    records,
-                    examples,
-                    negatives,
-                } = bad;
+                let BadCount { records, examples, negatives } = bad;
                 let mut metrics = Box::new(std::mem::take(&mut self.metrics));
                 metrics.bad_records = records;
                 metrics.bad_examples = examples;
                 metrics.negatives = negatives;
-                Some(Want::TaskEnd {
-                    task,
-                    steps,
-                    metrics,
-                })
+                Some(Want::TaskEnd { task, steps, metrics })
             }
-            FeedItem::TaskFailed {
-                task,
-                retryable,
-                error,
-            } => {
+            FeedItem::TaskFailed { task, retryable, error } => {
                 self.ended = true;
-                Some(Want::Failed {
-                    task,
-                    retryable,
-                    error,
-                })
+                Some(Want::Failed { task, retryable, error })
             }
             // A lane must say that it has ended, in a step if there is no other way.
             FeedItem::Empty if matches!(self.unit, Unit::Lane(_)) && !self.ended => {

@@ -38,11 +38,7 @@ struct Counting {
 
 impl Algorithm for Counting {
     fn constants(&self, _: PhaseKind) -> Vec<PullItem> {
-        vec![PullItem {
-            table: TableId(0),
-            rows: Rows::Range(0..1),
-            values: vec![0.0],
-        }]
+        vec![PullItem { table: TableId(0), rows: Rows::Range(0..1), values: vec![0.0] }]
     }
 
     fn begin(&mut self, _: PhaseKind, constants: Vec<PullItem>) -> Result<(), String> {
@@ -55,11 +51,7 @@ impl Algorithm for Counting {
             let mut keys = work.batch.indices.clone();
             keys.sort_unstable();
             let values = vec![0.0; keys.len()];
-            work.pulls.push(PullItem {
-                table: TableId(0),
-                rows: Rows::Keys(keys),
-                values,
-            });
+            work.pulls.push(PullItem { table: TableId(0), rows: Rows::Keys(keys), values });
         }
     }
 
@@ -112,9 +104,7 @@ impl Shards {
 
     fn apply(&mut self, push: &StepPush) {
         for part in &push.gradient.tables {
-            let Rows::Keys(keys) = &part.rows else {
-                panic!("keys are pushed")
-            };
+            let Rows::Keys(keys) = &part.rows else { panic!("keys are pushed") };
             keys.iter()
                 .zip(&part.values)
                 .for_each(|(key, value)| self.table[*key as usize] += value);
@@ -123,11 +113,7 @@ impl Shards {
 
     /// Applies the step if all lanes have staged theirs.
     fn barrier(&mut self) {
-        if self
-            .lanes
-            .values()
-            .any(|lane| !lane.ended && lane.staged.is_none())
-        {
+        if self.lanes.values().any(|lane| !lane.ended && lane.staged.is_none()) {
             return;
         }
         let cut = CutId::default();
@@ -141,22 +127,14 @@ impl Shards {
                 lane.ended = push.end;
                 self.apply(&push);
                 let (unit, gradient) = (Unit::Lane(name), Default::default());
-                self.events.push_back(Event::Reached {
-                    unit,
-                    step: push.step,
-                    cut,
-                    gradient,
-                });
+                self.events.push_back(Event::Reached { unit, step: push.step, cut, gradient });
                 if push.end {
                     self.events.push_back(Event::Ended { lane: name });
                 }
             }
         }
-        let applied = self
-            .lanes
-            .iter()
-            .map(|(lane, mark)| (*lane, mark.applied))
-            .collect::<BTreeMap<_, _>>();
+        let applied =
+            self.lanes.iter().map(|(lane, mark)| (*lane, mark.applied)).collect::<BTreeMap<_, _>>();
         let (ready, parked): (Vec<_>, _) = std::mem::take(&mut self.parked)
             .into_iter()
             .partition(|(lane, step, ..)| applied.get(lane).is_some_and(|at| *at == step.0));
@@ -170,10 +148,7 @@ impl Shards {
 impl DataPlane for Arc<Mutex<Shards>> {
     fn work(&mut self, epoch: Epoch, phase: Phase, _: Vec<ShardPlace>) {
         let mut shards = self.lock().unwrap();
-        let era = Era {
-            epoch,
-            phase: phase.no,
-        };
+        let era = Era { epoch, phase: phase.no };
         if shards.era != Some(era) {
             shards.era = Some(era);
             shards.parked.clear();
@@ -184,29 +159,15 @@ impl DataPlane for Arc<Mutex<Shards>> {
     }
 
     fn barrier(&mut self, cut: CutId, epoch: Epoch) {
-        self.lock().unwrap().events.push_back(Event::AtBarrier {
-            cut,
-            epoch,
-            tasks: vec![],
-        });
+        self.lock().unwrap().events.push_back(Event::AtBarrier { cut, epoch, tasks: vec![] });
     }
 
     fn take_over(&mut self, era: Era, LaneGrant { lane, .. }: LaneGrant) {
         let mut shards = self.lock().unwrap();
         assert_eq!(shards.era, Some(era));
         let stand = shards.stand;
-        shards.lanes.insert(
-            lane,
-            LaneMark {
-                applied: stand,
-                staged: None,
-                ended: false,
-            },
-        );
-        shards.events.push_back(Event::Compute {
-            lane,
-            step: Step(stand),
-        });
+        shards.lanes.insert(lane, LaneMark { applied: stand, staged: None, ended: false });
+        shards.events.push_back(Event::Compute { lane, step: Step(stand) });
     }
 
     fn give_up(&mut self, _: Era, lane: Lane) {
@@ -224,11 +185,7 @@ impl DataPlane for Arc<Mutex<Shards>> {
     fn task_done(&mut self, _: Era, task: TaskId) {
         let mut shards = self.lock().unwrap();
         let attempt = shards.tasks.remove(&task).expect("a held task").attempt;
-        shards.events.push_back(Event::Finished {
-            task,
-            attempt,
-            cut: CutId::default(),
-        });
+        shards.events.push_back(Event::Finished { task, attempt, cut: CutId::default() });
     }
 
     fn pull(&mut self, era: Era, at: PullAt, items: Vec<PullItem>) -> PullId {
@@ -256,18 +213,10 @@ impl DataPlane for Arc<Mutex<Shards>> {
         shards.log.push((unit.number(), push.step.0, push.rows));
         match unit {
             Unit::Task(task) => {
-                assert!(
-                    shards.tasks.contains_key(&task),
-                    "a push of a task that is not held"
-                );
+                assert!(shards.tasks.contains_key(&task), "a push of a task that is not held");
                 shards.apply(&push);
                 let (step, cut, gradient) = (push.step, CutId::default(), Default::default());
-                shards.events.push_back(Event::Reached {
-                    unit,
-                    step,
-                    cut,
-                    gradient,
-                });
+                shards.events.push_back(Event::Reached { unit, step, cut, gradient });
             }
             Unit::Lane(lane) => {
                 let mark = shards.lanes.get_mut(&lane).expect("a lane that is run");
@@ -287,17 +236,11 @@ struct Rig {
     reports: Arc<Mutex<Vec<Up>>>,
 }
 
-const EPOCH: Epoch = Epoch {
-    generation: Generation(1),
-    count: 0,
-};
+const EPOCH: Epoch = Epoch { generation: Generation(1), count: 0 };
 
 fn lane_grant(lane: u32, count: u32) -> LaneGrant {
     let generation = Generation(1);
-    LaneGrant {
-        lane: Lane(lane),
-        hand_out: HandOut { generation, count },
-    }
+    LaneGrant { lane: Lane(lane), hand_out: HandOut { generation, count } }
 }
 
 impl Rig {
@@ -306,9 +249,7 @@ impl Rig {
         let dir = tempfile::tempdir().unwrap();
         let mut next = 0;
         let files = rows.iter().enumerate().map(|(file, rows)| {
-            let text: String = (next..next + rows)
-                .map(|row| format!("1 {row}:1\n"))
-                .collect();
+            let text: String = (next..next + rows).map(|row| format!("1 {row}:1\n")).collect();
             next += rows;
             input(dir.path(), file, &format!("\n{text}"))
         });
@@ -321,10 +262,7 @@ impl Rig {
             orphan_ms: 1000,
         };
         let (items, read) = bounded(64);
-        let shards = Arc::new(Mutex::new(Shards {
-            table: vec![0.0; 1000],
-            ..Shards::default()
-        }));
+        let shards = Arc::new(Mutex::new(Shards { table: vec![0.0; 1000], ..Shards::default() }));
         let reports = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&reports);
         let trainer = Trainer::new(
@@ -338,25 +276,12 @@ impl Rig {
             dir.path().join("bad"),
             items,
         );
-        Self {
-            _dir: dir,
-            trainer,
-            shards,
-            items: read,
-            reports,
-        }
+        Self { _dir: dir, trainer, shards, items: read, reports }
     }
 
     fn phase(&mut self, epoch: Epoch, no: u32, sharing: Sharing) {
-        let phase = Phase {
-            no: PhaseNo(no),
-            sharing,
-        };
-        self.trainer.command(Command::Work {
-            epoch,
-            phase,
-            places: vec![],
-        });
+        let phase = Phase { no: PhaseNo(no), sharing };
+        self.trainer.command(Command::Work { epoch, phase, places: vec![] });
     }
 
     fn lanes(&mut self, epoch: Epoch, lanes: &[u32], task_steps: &[(u32, u64)]) {
@@ -369,10 +294,7 @@ impl Rig {
             epoch,
             phase: PhaseNo(0),
             lanes,
-            task_steps: task_steps
-                .iter()
-                .map(|(task, steps)| (TaskId(*task), *steps))
-                .collect(),
+            task_steps: task_steps.iter().map(|(task, steps)| (TaskId(*task), *steps)).collect(),
         });
     }
 
@@ -383,11 +305,7 @@ impl Rig {
             start: Step(*start),
         };
         let tasks = grants.iter().map(grant).collect();
-        self.trainer.command(Command::Tasks {
-            epoch: EPOCH,
-            phase: PhaseNo(phase),
-            tasks,
-        });
+        self.trainer.command(Command::Tasks { epoch: EPOCH, phase: PhaseNo(phase), tasks });
     }
 
     /// Runs until `done` says so.
@@ -425,9 +343,7 @@ impl Rig {
 fn input(dir: &Path, file: usize, text: &str) -> InputFile {
     let path = dir.join(format!("{file:03}.libsvm"));
     std::fs::write(&path, text).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let entry = runtime
         .block_on(LocalStorage.stat(&StorePath::parse(path.to_str().unwrap()).unwrap()))
         .unwrap();
@@ -441,12 +357,7 @@ fn input(dir: &Path, file: usize, text: &str) -> InputFile {
 
 fn finished(reports: &[Up]) -> Vec<(u32, u32, u64)> {
     let finished = reports.iter().filter_map(|report| match report {
-        Up::TaskFinished {
-            task,
-            attempt,
-            metrics,
-            ..
-        } => Some((task.0, attempt.0, metrics.rows)),
+        Up::TaskFinished { task, attempt, metrics, .. } => Some((task.0, attempt.0, metrics.rows)),
         _ => None,
     });
     let mut finished: Vec<_> = finished.collect();
@@ -461,23 +372,15 @@ fn lanes_push_every_record_once_and_report_steps_of_tasks() {
         rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 3 });
         rig.lanes(EPOCH, &[0, 1, 2], &[]);
         rig.until(|shards, reports| {
-            let told = reports
-                .iter()
-                .filter(|report| matches!(report, Up::TaskSteps { .. }))
-                .count();
+            let told =
+                reports.iter().filter(|report| matches!(report, Up::TaskSteps { .. })).count();
             told == 5 && shards.lanes.values().all(|lane| lane.ended)
         });
         assert_eq!(rig.counts(16), [1.0; 16]);
-        assert_eq!(
-            rig.task_steps(),
-            BTreeMap::from([(0, 3), (1, 0), (2, 2), (3, 4), (4, 1)])
-        );
+        assert_eq!(rig.task_steps(), BTreeMap::from([(0, 3), (1, 0), (2, 2), (3, 4), (4, 1)]));
         let reports = rig.reports.lock().unwrap();
         assert_eq!(
-            reports
-                .iter()
-                .filter(|report| matches!(report, Up::Stepping { .. }))
-                .count(),
+            reports.iter().filter(|report| matches!(report, Up::Stepping { .. })).count(),
             1
         );
     }
@@ -509,19 +412,12 @@ fn whoever_takes_a_lane_over_computes_what_is_left() {
             second.phase(EPOCH, 0, Sharing::Lanes { lanes: 2 });
             second.lanes(EPOCH, &[0, 1], known);
             second.until(|shards, _| shards.lanes.values().all(|lane| lane.ended));
-            let mut rest: Vec<_> = whole
-                .iter()
-                .copied()
-                .filter(|push| push.1 >= stand)
-                .collect();
+            let mut rest: Vec<_> = whole.iter().copied().filter(|push| push.1 >= stand).collect();
             let mut log = second.shards.lock().unwrap().log.clone();
             rest.sort();
             log.sort();
             assert_eq!(log, rest, "from step {stand}");
-            assert_eq!(
-                second.counts(16).iter().sum::<f32>(),
-                16.0 - 4.0 * stand as f32
-            );
+            assert_eq!(second.counts(16).iter().sum::<f32>(), 16.0 - 4.0 * stand as f32);
         }
     }
 }
@@ -534,10 +430,7 @@ fn tasks_are_finished_when_every_shard_says_so_and_start_where_they_are_told() {
     // Told again, as after a reconnection.
     rig.tasks(0, &[(0, 1, 1), (2, 3, 0)]);
     rig.until(|_, reports| finished(reports).len() == 3);
-    assert_eq!(
-        finished(&rig.reports.lock().unwrap()),
-        [(0, 1, 3), (1, 1, 0), (2, 3, 3)]
-    );
+    assert_eq!(finished(&rig.reports.lock().unwrap()), [(0, 1, 3), (1, 1, 0), (2, 3, 3)]);
     assert_eq!(rig.counts(8), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
 }
 
@@ -547,10 +440,7 @@ fn an_evaluation_pushes_nothing() {
     rig.phase(EPOCH, 1, Sharing::ReadOnly);
     rig.tasks(1, &[(0, 1, 0), (1, 1, 0)]);
     rig.until(|_, reports| finished(reports).len() == 2);
-    assert_eq!(
-        finished(&rig.reports.lock().unwrap()),
-        [(0, 1, 5), (1, 1, 3)]
-    );
+    assert_eq!(finished(&rig.reports.lock().unwrap()), [(0, 1, 5), (1, 1, 3)]);
     assert_eq!(rig.shards.lock().unwrap().log, []);
 }
 
@@ -578,14 +468,7 @@ fn a_lane_taken_away_is_computed_no_more() {
     rig.lanes(EPOCH, &[0, 1], &[]);
     rig.lanes(EPOCH, &[1], &[]);
     rig.until(|shards, _| shards.lanes[&Lane(1)].ended);
-    assert!(
-        rig.shards
-            .lock()
-            .unwrap()
-            .log
-            .iter()
-            .all(|push| push.0 == 1)
-    );
+    assert!(rig.shards.lock().unwrap().log.iter().all(|push| push.0 == 1));
 }
 
 /// S1: a lane that shards fence is dropped and reported; given again, it is taken over anew.
@@ -594,9 +477,7 @@ fn s1_a_fenced_lane_is_reported_and_taken_over_when_it_is_given_again() {
     let mut rig = Rig::new(&[8], true);
     rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 1 });
     rig.lanes(EPOCH, &[0], &[]);
-    let fenced = |count| Event::LaneFenced {
-        grant: lane_grant(0, count),
-    };
+    let fenced = |count| Event::LaneFenced { grant: lane_grant(0, count) };
     let told = |rig: &Rig| {
         let reports = rig.reports.lock().unwrap();
         let is = |report: &&Up| matches!(report, Up::LaneFenced { lane, .. } if *lane == lane_grant(0, 1));
@@ -636,24 +517,18 @@ fn a_bad_record_fails_its_task_by_name() {
     for sharing in [Sharing::Lanes { lanes: 1 }, Sharing::Queue] {
         let mut rig = Rig::new(&[2], true);
         let file = input(rig._dir.path(), 0, "\n1 0:1\nbad x\n");
-        rig.trainer
-            .replace_plan(plan_input(vec![file], vec![], TaskLength::Bytes(1 << 20)));
+        rig.trainer.replace_plan(plan_input(vec![file], vec![], TaskLength::Bytes(1 << 20)));
         rig.phase(EPOCH, 0, sharing);
         rig.lanes(EPOCH, &[0], &[]);
         rig.tasks(0, &[(0, 2, 0)]);
         rig.until(|_, reports| {
-            reports
-                .iter()
-                .any(|report| matches!(report, Up::TaskFailed { .. }))
+            reports.iter().any(|report| matches!(report, Up::TaskFailed { .. }))
         });
         let reports = rig.reports.lock().unwrap();
         let failed = reports.iter().find_map(|report| match report {
-            Up::TaskFailed {
-                attempt,
-                retryable,
-                error,
-                ..
-            } => Some((attempt.0, *retryable, error.clone())),
+            Up::TaskFailed { attempt, retryable, error, .. } => {
+                Some((attempt.0, *retryable, error.clone()))
+            }
             _ => None,
         });
         let (attempt, retryable, error) = failed.unwrap();
@@ -675,14 +550,8 @@ fn a_drained_trainer_hands_back_what_it_held() {
     rig.until(|shards, _| shards.log.len() > 3);
     rig.trainer.command(Command::Drain);
     let reports = rig.reports.lock().unwrap();
-    let Some(Up::Drained { tasks, .. }) = reports.last() else {
-        panic!("{reports:?}")
-    };
-    assert!(
-        tasks
-            .iter()
-            .any(|position| position.task == TaskId(0) && position.step > Step(0))
-    );
+    let Some(Up::Drained { tasks, .. }) = reports.last() else { panic!("{reports:?}") };
+    assert!(tasks.iter().any(|position| position.task == TaskId(0) && position.step > Step(0)));
     assert!(rig.shards.lock().unwrap().tasks.is_empty());
 }
 
@@ -733,12 +602,7 @@ pub(crate) fn sample() -> JobSpec {
             nan: NanPolicy::Fail,
             early_stop: 0,
         },
-        pservers: PserverSpec {
-            count: 1,
-            memory: Bytes::mib(256),
-            vcores: 1,
-            shards: 1,
-        },
+        pservers: PserverSpec { count: 1, memory: Bytes::mib(256), vcores: 1, shards: 1 },
         trainers: TrainerSpec {
             min: 1,
             max: 2,
@@ -761,15 +625,9 @@ pub(crate) fn sample() -> JobSpec {
             formats: vec![ModelFormat::Safetensors],
             permissions: None,
         },
-        am: AmSpec {
-            memory: Bytes::mib(256),
-            vcores: 1,
-        },
+        am: AmSpec { memory: Bytes::mib(256), vcores: 1 },
         network: NetworkSpec { ports: None },
-        run: RunSpec {
-            work_dir: None,
-            orphan_timeout: None,
-        },
+        run: RunSpec { work_dir: None, orphan_timeout: None },
         submit: SubmitSpec::default(),
         yarn: YarnSpec::default(),
     }

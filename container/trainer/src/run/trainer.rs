@@ -112,22 +112,13 @@ impl<P: DataPlane> Trainer<P> {
     /// The ApplicationMaster ordered something. Commands that are not for the loop are the caller's.
     pub(super) fn command(&mut self, command: Command) {
         match command {
-            Command::Work {
-                epoch,
-                phase,
-                places,
-            } => self.new_work(epoch, phase, self.hooks.places(places)),
-            Command::Lanes {
-                epoch,
-                phase,
-                lanes,
-                task_steps,
-            } => self.lanes(epoch, phase, lanes, task_steps),
-            Command::Tasks {
-                epoch,
-                phase,
-                tasks,
-            } => self.tasks(epoch, phase, tasks),
+            Command::Work { epoch, phase, places } => {
+                self.new_work(epoch, phase, self.hooks.places(places))
+            }
+            Command::Lanes { epoch, phase, lanes, task_steps } => {
+                self.lanes(epoch, phase, lanes, task_steps)
+            }
+            Command::Tasks { epoch, phase, tasks } => self.tasks(epoch, phase, tasks),
             Command::Barrier { cut, epoch } => self.plane.barrier(cut, epoch),
             Command::Drain => self.drain(),
             other => tracing::debug!(?other, "not an order for the training loop"),
@@ -136,10 +127,7 @@ impl<P: DataPlane> Trainer<P> {
     }
 
     fn new_work(&mut self, epoch: Epoch, phase: Phase, places: Vec<ShardPlace>) {
-        let era = Era {
-            epoch,
-            phase: phase.no,
-        };
+        let era = Era { epoch, phase: phase.no };
         let known = self.work.as_ref().map(|work| work.era);
         if known.is_some_and(|known| epoch < known.epoch) {
             return;
@@ -231,10 +219,7 @@ impl<P: DataPlane> Trainer<P> {
             let LaneGrant { lane, hand_out } = grant;
             let known = work.lanes.get(&lane).map(|run| run.hand_out);
             if known.is_none_or(|known| known < hand_out) {
-                let run = RunningLane {
-                    hand_out,
-                    pipeline: None,
-                };
+                let run = RunningLane { hand_out, pipeline: None };
                 work.lanes.insert(lane, run);
                 self.plane.take_over(era, grant);
             }
@@ -269,10 +254,7 @@ impl<P: DataPlane> Trainer<P> {
         for grant in grants {
             let same = |held: &TaskGrant| (held.task, held.attempt) == (grant.task, grant.attempt);
             if work.waiting.iter().any(same)
-                || work
-                    .running
-                    .get(&grant.task)
-                    .is_some_and(|run| same(&run.grant))
+                || work.running.get(&grant.task).is_some_and(|run| same(&run.grant))
             {
                 continue;
             }
@@ -315,12 +297,7 @@ impl<P: DataPlane> Trainer<P> {
         work.lanes.clear();
         work.waiting.clear();
         work.running.clear();
-        (self.report)(Up::Drained {
-            epoch: era.epoch,
-            phase: era.phase,
-            tasks,
-            lanes,
-        });
+        (self.report)(Up::Drained { epoch: era.epoch, phase: era.phase, tasks, lanes });
     }
 
     /// The data plane tells something.
@@ -357,16 +334,11 @@ impl<P: DataPlane> Trainer<P> {
             // Nothing more is computed for it. Its pipeline may still owe the report of its last task.
             Event::Ended { lane } => tracing::debug!(%lane, "lane ended"),
             Event::Pulled { pull, items } => self.pulled(pull, items),
-            Event::Reached {
-                unit, step, cut, ..
-            } => self.reached(unit, step, cut),
+            Event::Reached { unit, step, cut, .. } => self.reached(unit, step, cut),
             Event::Finished { task, attempt, cut } => self.finished(task, attempt, cut),
-            Event::NotFinite {
-                unit,
-                step,
-                table,
-                shard,
-            } => self.not_finite(unit, step, &format!("table {table}, shard {shard}")),
+            Event::NotFinite { unit, step, table, shard } => {
+                self.not_finite(unit, step, &format!("table {table}, shard {shard}"))
+            }
             Event::Begun { .. }
             | Event::AtBarrier { .. }
             | Event::Unreachable { .. }
@@ -387,19 +359,13 @@ impl<P: DataPlane> Trainer<P> {
         // The old one's thread ends with it, whatever comes of the new one.
         run.pipeline = None;
         let tasks: Vec<TaskId> = lane_tasks(&work.order, lane, lanes).collect();
-        let known = tasks
-            .iter()
-            .filter_map(|task| Some((*task, *work.known_steps.get(task)?)))
-            .collect();
+        let known =
+            tasks.iter().filter_map(|task| Some((*task, *work.known_steps.get(task)?))).collect();
         let (settings, unit) = (work.settings.clone(), Unit::Lane(lane));
         let Some(feed) = self.feed(settings, tasks, step, known) else {
             return;
         };
-        if let Some(run) = self
-            .work
-            .as_mut()
-            .and_then(|work| work.lanes.get_mut(&lane))
-        {
+        if let Some(run) = self.work.as_mut().and_then(|work| work.lanes.get_mut(&lane)) {
             run.pipeline = Some(Pipeline::new(unit, feed, step, false));
         }
     }
@@ -433,11 +399,7 @@ impl<P: DataPlane> Trainer<P> {
         let most = self.spec.trainers.vcores as usize + 1;
         loop {
             let Some(work) = &mut self.work else { return };
-            let active = work
-                .running
-                .values()
-                .filter(|run| run.ended.is_none())
-                .count();
+            let active = work.running.values().filter(|run| run.ended.is_none()).count();
             if active >= most {
                 return;
             }
@@ -453,14 +415,7 @@ impl<P: DataPlane> Trainer<P> {
             };
             let pipeline = Pipeline::new(unit, feed, grant.start, read_only);
             if let Some(work) = &mut self.work {
-                work.running.insert(
-                    grant.task,
-                    RunningTask {
-                        grant,
-                        pipeline,
-                        ended: None,
-                    },
-                );
+                work.running.insert(grant.task, RunningTask { grant, pipeline, ended: None });
             }
         }
     }
@@ -505,9 +460,7 @@ impl<P: DataPlane> Trainer<P> {
     fn stepped(&mut self) {
         if let Some(work) = self.work.as_mut().filter(|work| !work.stepped) {
             work.stepped = true;
-            (self.report)(Up::Stepping {
-                epoch: work.era.epoch,
-            });
+            (self.report)(Up::Stepping { epoch: work.era.epoch });
         }
     }
 
@@ -520,12 +473,7 @@ impl<P: DataPlane> Trainer<P> {
         self.last_progress = Instant::now();
         let tasks = work.positions();
         let Era { epoch, phase } = work.era;
-        (self.report)(Up::Progress {
-            epoch,
-            phase,
-            cut: self.cut,
-            tasks,
-        });
+        (self.report)(Up::Progress { epoch, phase, cut: self.cut, tasks });
     }
 
     fn finished(&mut self, task: TaskId, attempt: TaskAttempt, cut: CutId) {
@@ -539,14 +487,7 @@ impl<P: DataPlane> Trainer<P> {
         {
             let Era { epoch, phase } = work.era;
             let metrics = run.ended.unwrap_or_default();
-            (self.report)(Up::TaskFinished {
-                epoch,
-                phase,
-                cut,
-                task,
-                attempt,
-                metrics,
-            });
+            (self.report)(Up::TaskFinished { epoch, phase, cut, task, attempt, metrics });
         }
         self.begin_tasks();
     }
@@ -568,9 +509,7 @@ impl<P: DataPlane> Trainer<P> {
     pub(super) fn item(&mut self, feed: FeedId, item: FeedItem) {
         let Some(work) = &mut self.work else { return };
         // Feeds that were dropped may still have something in the channel.
-        let pipeline = work
-            .pipelines()
-            .find(|pipeline| pipeline.feed().id() == feed);
+        let pipeline = work.pipelines().find(|pipeline| pipeline.feed().id() == feed);
         let Some(pipeline) = pipeline else { return };
         pipeline.item(item);
         let unit = pipeline.unit;
@@ -618,16 +557,12 @@ impl<P: DataPlane> Trainer<P> {
                     self.hooks.pushing(When::AfterPush, unit, step);
                 }
                 Some(Want::Computed) => self.stepped(),
-                Some(Want::TaskEnd {
-                    task,
-                    steps,
-                    metrics,
-                }) => self.task_end(unit, task, steps, metrics),
-                Some(Want::Failed {
-                    task,
-                    retryable,
-                    error,
-                }) => self.task_failed(unit, task, retryable, error),
+                Some(Want::TaskEnd { task, steps, metrics }) => {
+                    self.task_end(unit, task, steps, metrics)
+                }
+                Some(Want::Failed { task, retryable, error }) => {
+                    self.task_failed(unit, task, retryable, error)
+                }
             }
         }
     }
@@ -639,24 +574,12 @@ impl<P: DataPlane> Trainer<P> {
         match unit {
             Unit::Lane(_) => {
                 work.known_steps.insert(task, steps);
-                (self.report)(Up::TaskSteps {
-                    phase,
-                    task,
-                    steps,
-                    metrics,
-                });
+                (self.report)(Up::TaskSteps { phase, task, steps, metrics });
             }
             Unit::Task(_) if work.sharing == Sharing::ReadOnly => {
                 if let Some(run) = work.running.remove(&task) {
                     let (attempt, cut) = (run.grant.attempt, self.cut);
-                    (self.report)(Up::TaskFinished {
-                        epoch,
-                        phase,
-                        cut,
-                        task,
-                        attempt,
-                        metrics,
-                    });
+                    (self.report)(Up::TaskFinished { epoch, phase, cut, task, attempt, metrics });
                 }
                 self.begin_tasks();
             }
@@ -684,14 +607,7 @@ impl<P: DataPlane> Trainer<P> {
                 self.plane.drop_task(work.era, task);
             }
         }
-        (self.report)(Up::TaskFailed {
-            epoch,
-            phase,
-            task,
-            attempt,
-            retryable,
-            error,
-        });
+        (self.report)(Up::TaskFailed { epoch, phase, task, attempt, retryable, error });
         self.begin_tasks();
     }
 

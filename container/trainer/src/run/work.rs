@@ -76,25 +76,14 @@ impl Work {
             attempt: grant.attempt,
             step,
         };
-        let running = self
-            .running
-            .values()
-            .map(|run| position(&run.grant, run.pipeline.reached));
-        running
-            .chain(
-                self.waiting
-                    .iter()
-                    .map(|grant| position(grant, grant.start)),
-            )
-            .collect()
+        let running = self.running.values().map(|run| position(&run.grant, run.pipeline.reached));
+        running.chain(self.waiting.iter().map(|grant| position(grant, grant.start))).collect()
     }
 
     /// Lanes that are run here, with their hand-outs.
     fn lane_grants(&self) -> Vec<LaneGrant> {
-        let grant = |(&lane, run): (&Lane, &RunningLane)| LaneGrant {
-            lane,
-            hand_out: run.hand_out,
-        };
+        let grant =
+            |(&lane, run): (&Lane, &RunningLane)| LaneGrant { lane, hand_out: run.hand_out };
         self.lanes.iter().map(grant).collect()
     }
 

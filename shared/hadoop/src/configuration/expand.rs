@@ -73,11 +73,7 @@ fn variable(text: &str) -> Option<(usize, usize)> {
             return Some((dollar, stop + 1));
         }
         // The `$` that ended the name may begin the next variable.
-        start = if text.as_bytes()[stop] == b'$' {
-            stop
-        } else {
-            stop + 1
-        };
+        start = if text.as_bytes()[stop] == b'$' { stop } else { stop + 1 };
     }
     None
 }

@@ -91,16 +91,12 @@ impl Configuration {
         let (key, port) = (service.key(), service.default_port());
         if !self.boolean("yarn.resourcemanager.ha.enabled", false)? {
             let address = self.address(key, Some(port))?;
-            return Ok(vec![address.ok_or_else(|| HaError::NoAddress {
-                key: key.to_owned(),
-            })?]);
+            return Ok(vec![address.ok_or_else(|| HaError::NoAddress { key: key.to_owned() })?]);
         }
         let ids = self.list("yarn.resourcemanager.ha.rm-ids")?;
         if ids.is_empty() {
-            let (enabled, ids) = (
-                "yarn.resourcemanager.ha.enabled",
-                "yarn.resourcemanager.ha.rm-ids",
-            );
+            let (enabled, ids) =
+                ("yarn.resourcemanager.ha.enabled", "yarn.resourcemanager.ha.rm-ids");
             return Err(HaError::NoIds { enabled, ids });
         }
         let mut servers = Vec::with_capacity(ids.len());
@@ -133,36 +129,23 @@ impl Configuration {
             return Err(not_hdfs());
         }
         let ids = self.list(&format!("dfs.ha.namenodes.{authority}"))?;
-        let is_logical = !ids.is_empty()
-            || self
-                .list("dfs.nameservices")?
-                .iter()
-                .any(|name| name == authority);
+        let is_logical =
+            !ids.is_empty() || self.list("dfs.nameservices")?.iter().any(|name| name == authority);
         if !is_logical {
             let server = HostPort::parse(authority, Some(NAMENODE_PORT)).map_err(|_| not_hdfs())?;
-            return Ok(NameService {
-                logical: None,
-                servers: vec![server],
-            });
+            return Ok(NameService { logical: None, servers: vec![server] });
         }
         let keys: Vec<String> = if ids.is_empty() {
             vec![format!("dfs.namenode.rpc-address.{authority}")]
         } else {
-            ids.iter()
-                .map(|id| format!("dfs.namenode.rpc-address.{authority}.{id}"))
-                .collect()
+            ids.iter().map(|id| format!("dfs.namenode.rpc-address.{authority}.{id}")).collect()
         };
         let mut servers = Vec::with_capacity(keys.len());
         for key in keys {
-            servers.push(
-                self.address(&key, Some(NAMENODE_PORT))?
-                    .ok_or(HaError::NoAddress { key })?,
-            );
+            servers
+                .push(self.address(&key, Some(NAMENODE_PORT))?.ok_or(HaError::NoAddress { key })?);
         }
-        Ok(NameService {
-            logical: Some(authority.to_owned()),
-            servers,
-        })
+        Ok(NameService { logical: Some(authority.to_owned()), servers })
     }
 
     /// The NameNodes of `fs.defaultFS`.
@@ -194,13 +177,9 @@ mod tests {
     #[test]
     fn a_single_resource_manager_is_found_by_its_host_name() {
         let configuration = configuration(&[("yarn.resourcemanager.hostname", "rm.example.com")]);
-        let client = configuration
-            .resource_managers(RmService::Client)
-            .expect("is set");
+        let client = configuration.resource_managers(RmService::Client).expect("is set");
         assert_eq!(shown(&client), ["rm.example.com:8032"]);
-        let scheduler = configuration
-            .resource_managers(RmService::Scheduler)
-            .expect("is set");
+        let scheduler = configuration.resource_managers(RmService::Scheduler).expect("is set");
         assert_eq!(shown(&scheduler), ["rm.example.com:8030"]);
     }
 
@@ -214,27 +193,17 @@ mod tests {
             ("yarn.resourcemanager.scheduler.address.rm2", "b"),
         ]);
         assert_eq!(
-            shown(
-                &configuration
-                    .resource_managers(RmService::Client)
-                    .expect("set")
-            ),
+            shown(&configuration.resource_managers(RmService::Client).expect("set")),
             ["a:8032", "b:9"]
         );
         assert_eq!(
-            shown(
-                &configuration
-                    .resource_managers(RmService::Scheduler)
-                    .expect("set")
-            ),
+            shown(&configuration.resource_managers(RmService::Scheduler).expect("set")),
             ["a:8030", "b:8030"]
         );
         let missing = configuration.resource_managers(RmService::Admin);
         assert_eq!(
             missing,
-            Err(HaError::NoAddress {
-                key: "yarn.resourcemanager.admin.address.rm2".into()
-            })
+            Err(HaError::NoAddress { key: "yarn.resourcemanager.admin.address.rm2".into() })
         );
     }
 
@@ -267,18 +236,13 @@ mod tests {
             (solo.logical.as_deref(), shown(&solo.servers)),
             (Some("solo"), vec!["c:1".into()])
         );
-        let host = configuration
-            .name_service("hdfs://nn.example.com:9000/x")
-            .expect("a host");
+        let host = configuration.name_service("hdfs://nn.example.com:9000/x").expect("a host");
         assert_eq!(
             (host.logical, shown(&host.servers)),
             (None, vec!["nn.example.com:9000".into()])
         );
         for uri in ["file:///", "hdfs://", "hdfs:///x", "s3://b"] {
-            assert!(
-                matches!(configuration.name_service(uri), Err(HaError::NotHdfs(_))),
-                "{uri}"
-            );
+            assert!(matches!(configuration.name_service(uri), Err(HaError::NotHdfs(_))), "{uri}");
         }
     }
 }

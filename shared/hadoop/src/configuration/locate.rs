@@ -31,16 +31,12 @@ impl Environment {
             properties.insert("user.name".to_owned(), account.name);
             properties.insert("user.home".to_owned(), account.home);
         }
-        if let Some(directory) = std::env::current_dir()
-            .ok()
-            .and_then(|path| path.into_os_string().into_string().ok())
+        if let Some(directory) =
+            std::env::current_dir().ok().and_then(|path| path.into_os_string().into_string().ok())
         {
             properties.insert("user.dir".to_owned(), directory);
         }
-        Self {
-            variables,
-            properties,
-        }
+        Self { variables, properties }
     }
 
     /// Sets an environment variable.
@@ -82,13 +78,8 @@ pub struct Candidate {
 /// `/etc/hadoop/conf` count only when neither is set.
 pub fn candidates(environment: &Environment, is_yarn: bool) -> Vec<Candidate> {
     let named = |reason: &'static str| {
-        let directory = environment
-            .variable(reason)
-            .filter(|value| !value.is_empty())?;
-        Some(Candidate {
-            directory: PathBuf::from(directory),
-            reason,
-        })
+        let directory = environment.variable(reason).filter(|value| !value.is_empty())?;
+        Some(Candidate { directory: PathBuf::from(directory), reason })
     };
     let order = if is_yarn {
         ["YARN_CONF_DIR", "HADOOP_CONF_DIR"]
@@ -99,10 +90,7 @@ pub fn candidates(environment: &Environment, is_yarn: bool) -> Vec<Candidate> {
     if found.is_empty() {
         for reason in ["HADOOP_HOME", "HADOOP_PREFIX"] {
             if let Some(home) = named(reason) {
-                found.push(Candidate {
-                    directory: home.directory.join("etc/hadoop"),
-                    reason,
-                });
+                found.push(Candidate { directory: home.directory.join("etc/hadoop"), reason });
             }
         }
         found.push(Candidate {
@@ -131,10 +119,7 @@ impl super::xml::Files for FileSystem {
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit {
-            return Err(Error::new(
-                ErrorKind::FileTooLarge,
-                format!("longer than {limit} bytes"),
-            ));
+            return Err(Error::new(ErrorKind::FileTooLarge, format!("longer than {limit} bytes")));
         }
         Ok(Some(bytes))
     }
@@ -145,10 +130,7 @@ mod tests {
     use super::*;
 
     fn reasons(environment: &Environment, is_yarn: bool) -> Vec<&'static str> {
-        candidates(environment, is_yarn)
-            .into_iter()
-            .map(|candidate| candidate.reason)
-            .collect()
+        candidates(environment, is_yarn).into_iter().map(|candidate| candidate.reason).collect()
     }
 
     #[test]
@@ -169,9 +151,6 @@ mod tests {
         let home = Environment::empty()
             .with_variable("HADOOP_CONF_DIR", "")
             .with_variable("HADOOP_HOME", "/opt/h");
-        assert_eq!(
-            candidates(&home, false)[0].directory,
-            Path::new("/opt/h/etc/hadoop")
-        );
+        assert_eq!(candidates(&home, false)[0].directory, Path::new("/opt/h/etc/hadoop"));
     }
 }

@@ -71,12 +71,7 @@ impl fmt::Display for Note {
                 write!(f, "no {file} in")?;
                 for (index, candidate) in looked_in.iter().enumerate() {
                     let comma = if index == 0 { "" } else { "," };
-                    write!(
-                        f,
-                        "{comma} {} ({})",
-                        candidate.directory.display(),
-                        candidate.reason
-                    )?;
+                    write!(f, "{comma} {} ({})", candidate.directory.display(), candidate.reason)?;
                 }
                 Ok(())
             }

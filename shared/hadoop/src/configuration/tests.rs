@@ -15,11 +15,9 @@ fn write(directory: &Path, name: &str, properties: &[(&str, &str)]) {
 }
 
 fn environment(variables: &[(&str, &Path)]) -> Environment {
-    variables
-        .iter()
-        .fold(Environment::empty(), |environment, (name, path)| {
-            environment.with_variable(*name, path.display().to_string())
-        })
+    variables.iter().fold(Environment::empty(), |environment, (name, path)| {
+        environment.with_variable(*name, path.display().to_string())
+    })
 }
 
 fn notes(configuration: &Configuration) -> Vec<String> {
@@ -42,18 +40,13 @@ fn a_value_says_where_it_comes_from_and_what_it_hides() {
     let mut configuration =
         Configuration::load(environment(&[("HADOOP_CONF_DIR", path)])).expect("is good");
     configuration.set("fs.default.name", "hdfs://c", "--set");
-    let explained = configuration
-        .explain(" fs.defaultFS ")
-        .expect("has a value");
+    let explained = configuration.explain(" fs.defaultFS ").expect("has a value");
     assert_eq!(explained.key, "fs.defaultFS");
     assert_eq!(explained.value.as_deref(), Ok("hdfs://c"));
     let file = path.join("core-site.xml").display().to_string();
     let mut origins = vec![explained.setting.origin.to_string()];
     origins.extend(
-        explained
-            .hidden
-            .iter()
-            .map(|setting| format!("{} {}", setting.origin, setting.raw)),
+        explained.hidden.iter().map(|setting| format!("{} {}", setting.origin, setting.raw)),
     );
     let expected = [
         "--set".to_owned(),
@@ -71,31 +64,17 @@ fn final_values_stay_and_name_what_they_refused() {
     struct Memory;
     impl Files for Memory {
         fn read(&self, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
-            let is_final = if path == Path::new("a") {
-                " final='true'"
-            } else {
-                ""
-            };
-            let text = format!(
-                "<c><property name='k' value='{}'{is_final}/></c>",
-                path.display()
-            );
+            let is_final = if path == Path::new("a") { " final='true'" } else { "" };
+            let text = format!("<c><property name='k' value='{}'{is_final}/></c>", path.display());
             Ok(Some(text.into_bytes()))
         }
     }
     for file in ["a", "b"] {
-        assert!(
-            configuration
-                .add_file_of(&Memory, Path::new(file))
-                .expect("is good")
-        );
+        assert!(configuration.add_file_of(&Memory, Path::new(file)).expect("is good"));
     }
     let explained = configuration.explain("k").expect("has a value");
     assert_eq!(explained.setting.raw, "a");
-    assert_eq!(
-        explained.sealed.map(|origin| origin.to_string()).as_deref(),
-        Some("a:1")
-    );
+    assert_eq!(explained.sealed.map(|origin| origin.to_string()).as_deref(), Some("a:1"));
     assert_eq!(explained.refused.len(), 1);
     assert_eq!(explained.refused[0].origin.to_string(), "b:1");
     // The program has the last word, as in Hadoop.
@@ -108,10 +87,7 @@ fn without_any_directory_there_are_defaults_and_a_note_for_each_file() {
     let configuration =
         Configuration::load(environment(&[("HADOOP_CONF_DIR", Path::new("/no/such"))]))
             .expect("is fine");
-    assert_eq!(
-        configuration.get("fs.defaultFS"),
-        Ok(Some("file:///".into()))
-    );
+    assert_eq!(configuration.get("fs.defaultFS"), Ok(Some("file:///".into())));
     assert_eq!(
         notes(&configuration),
         [
@@ -125,23 +101,13 @@ fn without_any_directory_there_are_defaults_and_a_note_for_each_file() {
 
 #[test]
 fn two_directories_that_disagree_are_noted() {
-    let (hadoop, yarn) = (
-        tempfile::tempdir().expect("one"),
-        tempfile::tempdir().expect("two"),
-    );
+    let (hadoop, yarn) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
     for (directory, value) in [(&hadoop, "from-hadoop"), (&yarn, "from-yarn")] {
         write(directory.path(), "core-site.xml", &[("in.core", value)]);
         write(directory.path(), "yarn-site.xml", &[("in.yarn", value)]);
-        write(
-            directory.path(),
-            "hdfs-site.xml",
-            &[("in.hdfs", "the same")],
-        );
+        write(directory.path(), "hdfs-site.xml", &[("in.hdfs", "the same")]);
     }
-    let variables = [
-        ("HADOOP_CONF_DIR", hadoop.path()),
-        ("YARN_CONF_DIR", yarn.path()),
-    ];
+    let variables = [("HADOOP_CONF_DIR", hadoop.path()), ("YARN_CONF_DIR", yarn.path())];
     let configuration = Configuration::load(environment(&variables)).expect("is good");
     assert_eq!(configuration.get("in.core"), Ok(Some("from-hadoop".into())));
     assert_eq!(configuration.get("in.yarn"), Ok(Some("from-yarn".into())));
@@ -164,10 +130,7 @@ fn a_damaged_file_is_an_error_with_its_place_and_changes_nothing() {
     assert_eq!(configuration.get("a"), Ok(None));
     let loaded = Configuration::load(environment(&[("HADOOP_CONF_DIR", directory.path())]));
     assert!(loaded.is_err());
-    assert!(
-        configuration.add_file(directory.path()).is_err(),
-        "a directory is no file"
-    );
+    assert!(configuration.add_file(directory.path()).is_err(), "a directory is no file");
 }
 
 #[test]
@@ -176,26 +139,15 @@ fn values_that_cannot_be_used_name_key_value_and_place() {
     configuration.set("port", "${base}x", "--set");
     configuration.set("base", "80", "--set");
     let error = configuration.integer("port", 1).expect_err("is no number");
-    assert_eq!(
-        error.to_string(),
-        "port = \"80x\" (--set) is no whole number"
-    );
+    assert_eq!(error.to_string(), "port = \"80x\" (--set) is no whole number");
     configuration.set("circle", "${circle2}", "--set");
     configuration.set("circle2", "${circle}", "--set");
     let error = configuration.get("circle").expect_err("is a circle");
     assert!(
-        error
-            .to_string()
-            .starts_with("circle = \"${circle2}\" (--set) cannot be expanded"),
+        error.to_string().starts_with("circle = \"${circle2}\" (--set) cannot be expanded"),
         "{error}"
     );
-    assert!(
-        configuration
-            .explain("circle")
-            .expect("has a value")
-            .value
-            .is_err()
-    );
+    assert!(configuration.explain("circle").expect("has a value").value.is_err());
 }
 
 #[test]
@@ -204,16 +156,11 @@ fn addresses_take_the_default_port_and_may_be_missing() {
     configuration.set("a", " rm.example.com ", "--set");
     configuration.set("blank", "  ", "--set");
     configuration.set("bad", "rm:port", "--set");
-    let address = configuration
-        .address("a", Some(8032))
-        .expect("is good")
-        .expect("is set");
+    let address = configuration.address("a", Some(8032)).expect("is good").expect("is set");
     assert_eq!(address.to_string(), "rm.example.com:8032");
     assert_eq!(configuration.address("blank", Some(1)), Ok(None));
     assert_eq!(configuration.address("none", Some(1)), Ok(None));
-    configuration
-        .address("bad", Some(1))
-        .expect_err("has no port");
+    configuration.address("bad", Some(1)).expect_err("has no port");
     configuration.address("a", None).expect_err("needs one");
 }
 
@@ -221,15 +168,8 @@ fn addresses_take_the_default_port_and_may_be_missing() {
 fn built_in_default_is_not_a_stated_value() {
     let key = "yarn.am.liveness-monitor.expiry-interval-ms";
     let mut configuration = Configuration::with_defaults(Environment::empty());
-    assert!(
-        configuration
-            .trimmed(key)
-            .is_ok_and(|value| value.is_some())
-    );
+    assert!(configuration.trimmed(key).is_ok_and(|value| value.is_some()));
     assert!(!configuration.is_stated(key) && !configuration.is_stated("no.such.key"));
     configuration.set(key, "900000", "test");
-    assert!(
-        configuration.is_stated(key),
-        "also when the value is the default's"
-    );
+    assert!(configuration.is_stated(key), "also when the value is the default's");
 }

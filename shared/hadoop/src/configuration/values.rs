@@ -52,9 +52,7 @@ pub(super) fn integer(text: &str) -> Result<i64, ValueProblem> {
         Some(digits) => ("-", digits),
         None => ("", text),
     };
-    let hexadecimal = digits
-        .strip_prefix("0x")
-        .or_else(|| digits.strip_prefix("0X"));
+    let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
     match hexadecimal {
         Some(digits) => i64::from_str_radix(&format!("{sign}{digits}"), 16),
         None => text.parse(),
@@ -79,9 +77,8 @@ fn nanos(text: &str, unit: TimeUnit) -> Result<i128, ValueProblem> {
         TimeUnit::Millis => 1_000_000,
         TimeUnit::Seconds => 1_000_000_000,
     };
-    let found = units
-        .iter()
-        .find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)));
+    let found =
+        units.iter().find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)));
     let (digits, factor) = found.unwrap_or((&text, bare));
     let count: i64 = digits.parse().map_err(|_| ValueProblem::Duration)?;
     Ok(i128::from(count) * factor)
@@ -92,10 +89,7 @@ pub(super) fn duration(text: &str, unit: TimeUnit) -> Result<Duration, ValueProb
     let nanos = u128::try_from(nanos(text, unit)?).map_err(|_| ValueProblem::Negative)?;
     // i64::MAX days are more than a Duration can tell apart from for ever.
     let seconds = u64::try_from(nanos / 1_000_000_000).unwrap_or(u64::MAX);
-    Ok(Duration::new(
-        seconds,
-        u32::try_from(nanos % 1_000_000_000).expect("below a billion"),
-    ))
+    Ok(Duration::new(seconds, u32::try_from(nanos % 1_000_000_000).expect("below a billion")))
 }
 
 /// A number of bytes with a binary prefix: `64m` is 64 MiB.
@@ -128,11 +122,7 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
 
 /// The trimmed, non-empty elements of a comma list.
 pub(super) fn list(text: &str) -> Vec<String> {
-    text.split(',')
-        .map(java_trim)
-        .filter(|item| !item.is_empty())
-        .map(str::to_owned)
-        .collect()
+    text.split(',').map(java_trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -143,19 +133,10 @@ mod tests {
     #[test]
     fn a_time_without_a_unit_takes_the_keys_own() {
         assert_eq!(duration("5", TimeUnit::Seconds), Ok(Duration::from_secs(5)));
-        assert_eq!(
-            duration(" 5 ", TimeUnit::Millis),
-            Ok(Duration::from_millis(5))
-        );
+        assert_eq!(duration(" 5 ", TimeUnit::Millis), Ok(Duration::from_millis(5)));
         assert_eq!(duration("5S", TimeUnit::Millis), Ok(Duration::from_secs(5)));
-        assert_eq!(
-            duration("-1", TimeUnit::Millis),
-            Err(ValueProblem::Negative)
-        );
-        assert_eq!(
-            duration("5 s", TimeUnit::Millis),
-            Err(ValueProblem::Duration)
-        );
+        assert_eq!(duration("-1", TimeUnit::Millis), Err(ValueProblem::Negative));
+        assert_eq!(duration("5 s", TimeUnit::Millis), Err(ValueProblem::Duration));
     }
 
     proptest! {

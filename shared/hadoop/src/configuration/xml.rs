@@ -87,23 +87,11 @@ pub enum XmlProblem {
 
 /// Reads `path` and its includes. `None` when the file itself does not exist.
 pub(super) fn read_file(files: &dyn Files, path: &Path) -> Result<Option<Vec<Entry>>, XmlError> {
-    let at_file = |problem| XmlError {
-        file: path.to_owned(),
-        line: 0,
-        problem,
-    };
-    let Some(bytes) = files
-        .read(path)
-        .map_err(|error| at_file(XmlProblem::Io(error)))?
-    else {
+    let at_file = |problem| XmlError { file: path.to_owned(), line: 0, problem };
+    let Some(bytes) = files.read(path).map_err(|error| at_file(XmlProblem::Io(error)))? else {
         return Ok(None);
     };
-    let mut run = Run {
-        files,
-        stack: Vec::new(),
-        includes: 0,
-        entries: Vec::new(),
-    };
+    let mut run = Run { files, stack: Vec::new(), includes: 0, entries: Vec::new() };
     run.file(path, &bytes)?;
     Ok(Some(run.entries))
 }
@@ -132,11 +120,7 @@ struct Parser {
 
 impl Run<'_> {
     fn file(&mut self, path: &Path, bytes: &[u8]) -> Result<(), XmlError> {
-        let at = |line, problem| XmlError {
-            file: path.to_owned(),
-            line,
-            problem,
-        };
+        let at = |line, problem| XmlError { file: path.to_owned(), line, problem };
         let malformed =
             |line, text: &dyn ToString| at(line, XmlProblem::Malformed(text.to_string()));
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
@@ -148,20 +132,13 @@ impl Run<'_> {
         self.stack.push(path.to_owned());
 
         let mut reader = Reader::from_str(text);
-        let mut lines = Lines {
-            text: text.as_bytes(),
-            position: 0,
-            line: 1,
-        };
+        let mut lines = Lines { text: text.as_bytes(), position: 0, line: 1 };
         let mut parser = Parser::default();
         let mut depth = 0;
         let mut roots = 0;
         loop {
             let line = lines.at(usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX));
-            match reader
-                .read_event()
-                .map_err(|error| malformed(line, &error))?
-            {
+            match reader.read_event().map_err(|error| malformed(line, &error))? {
                 Event::Start(element) => {
                     roots += usize::from(depth == 0);
                     depth += 1;
@@ -242,10 +219,7 @@ impl Run<'_> {
                 parser.token.clear();
             }
             "include" => {
-                let href = attributes()?
-                    .into_iter()
-                    .rev()
-                    .find(|(name, _)| name == "href");
+                let href = attributes()?.into_iter().rev().find(|(name, _)| name == "href");
                 if let Some((_, href)) = href {
                     self.include(parser, &href, path, line)?;
                 }
@@ -273,11 +247,7 @@ impl Run<'_> {
                 if parser.fallback_allowed && !parser.fallback_entered {
                     let missing = parser.include.take().unwrap_or_default();
                     let problem = XmlProblem::IncludeMissing(missing);
-                    return Err(XmlError {
-                        file: file.to_path_buf(),
-                        line,
-                        problem,
-                    });
+                    return Err(XmlError { file: file.to_path_buf(), line, problem });
                 }
                 parser.fallback_allowed = false;
                 parser.fallback_entered = false;
@@ -308,11 +278,7 @@ impl Run<'_> {
         path: &Path,
         line: u32,
     ) -> Result<(), XmlError> {
-        let at = |problem| XmlError {
-            file: path.to_owned(),
-            line,
-            problem,
-        };
+        let at = |problem| XmlError { file: path.to_owned(), line, problem };
         let target = match href.split_once("://") {
             Some(("file", rest)) => PathBuf::from(rest),
             Some(_) => return Err(at(XmlProblem::IncludeRemote(href.to_owned()))),
@@ -329,12 +295,8 @@ impl Run<'_> {
         }
         let same = |open: &PathBuf| same_file(open, &target);
         if self.stack.iter().any(same) {
-            let chain: Vec<_> = self
-                .stack
-                .iter()
-                .chain([&target])
-                .map(|path| path.display().to_string())
-                .collect();
+            let chain: Vec<_> =
+                self.stack.iter().chain([&target]).map(|path| path.display().to_string()).collect();
             return Err(at(XmlProblem::Cycle(chain.join(" → "))));
         }
         let bytes = self.files.read(&target).map_err(|error| XmlError {
@@ -371,9 +333,7 @@ struct Lines<'a> {
 impl Lines<'_> {
     fn at(&mut self, position: usize) -> u32 {
         let position = position.clamp(self.position, self.text.len());
-        self.line = self
-            .line
-            .saturating_add(line_of(&self.text[self.position..position]) - 1);
+        self.line = self.line.saturating_add(line_of(&self.text[self.position..position]) - 1);
         self.position = position;
         self.line
     }
@@ -401,20 +361,13 @@ fn attributes(element: &BytesStart<'_>) -> Result<Vec<(String, String)>, String>
         let value = attribute
             .normalized_value(XmlVersion::Implicit1_0)
             .map_err(|error| error.to_string())?;
-        found.push((
-            attribute.key.local_name().as_ref().to_owned(),
-            value.into_owned(),
-        ));
+        found.push((attribute.key.local_name().as_ref().to_owned(), value.into_owned()));
     }
     Ok(found)
 }
 
 fn resolve(reference: &BytesRef<'_>, file: &Path, line: u32) -> Result<String, XmlError> {
-    let at = |problem| XmlError {
-        file: file.to_owned(),
-        line,
-        problem,
-    };
+    let at = |problem| XmlError { file: file.to_owned(), line, problem };
     match reference.resolve_char_ref() {
         Ok(Some(character)) => return Ok(character.to_string()),
         Ok(None) => {}

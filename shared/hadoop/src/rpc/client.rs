@@ -36,20 +36,12 @@ pub struct Login {
 impl Login {
     /// A user on a cluster without security.
     pub fn simple(user: User) -> Self {
-        Self {
-            user,
-            token: None,
-            policy: SecurityPolicy::default(),
-        }
+        Self { user, token: None, policy: SecurityPolicy::default() }
     }
 
     /// The holder of a token; `policy` says whether the cluster is secured.
     pub fn token(user: User, token: Token, policy: SecurityPolicy) -> Self {
-        Self {
-            user,
-            token: Some(token),
-            policy,
-        }
+        Self { user, token: Some(token), policy }
     }
 }
 
@@ -93,9 +85,7 @@ impl RpcClient {
             next_call: AtomicI32::new(0),
             connections: Mutex::default(),
         };
-        Self {
-            shared: Arc::new(shared),
-        }
+        Self { shared: Arc::new(shared) }
     }
 
     /// Calls of `protocol` (the Java interface's name) at the one of `servers` that is active.
@@ -116,14 +106,9 @@ impl RpcClient {
 
     /// The usable connection, or a new one. Sockets of ended ones are forgotten on the way.
     fn connection(&self, key: Key) -> Connection {
-        let mut connections = self
-            .shared
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = connections
-            .get(&key)
-            .filter(|connection| connection.is_usable())
+        let mut connections =
+            self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = connections.get(&key).filter(|connection| connection.is_usable())
         {
             return connection.clone();
         }
@@ -183,24 +168,16 @@ impl Proxy {
         let body = Delimited::of(request);
         let id = self.client.next_call_id();
         let mut failures = 0;
-        let mut attempt_limit = options
-            .attempt_timeout
-            .unwrap_or(self.client.shared.options.attempt_timeout);
+        let mut attempt_limit =
+            options.attempt_timeout.unwrap_or(self.client.shared.options.attempt_timeout);
         loop {
             let login = self.login();
             let index = self.active.load(Ordering::Acquire);
             let Some(address) = self.servers.get(index) else {
-                return Err(RpcError::NoServer {
-                    protocol: self.protocol.to_string(),
-                });
+                return Err(RpcError::NoServer { protocol: self.protocol.to_string() });
             };
             let retry = i32::try_from(failures).unwrap_or(i32::MAX);
-            let frame = CallFrame {
-                id,
-                retry,
-                method: method.to_owned(),
-                body: body.clone(),
-            };
+            let frame = CallFrame { id, retry, method: method.to_owned(), body: body.clone() };
             let attempt_by = deadline.min(later(Instant::now(), attempt_limit));
             let error = match self.attempt(address, login, frame, attempt_by).await {
                 Ok(mut reply) => {
@@ -275,10 +252,7 @@ impl Proxy {
 
     /// The login that the next connection uses.
     pub fn login(&self) -> Arc<Login> {
-        self.login
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.login.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// One try at one server.
@@ -305,11 +279,9 @@ impl Proxy {
             let frame = frame.clone();
             let result = hand_over(address, &connection, frame, started, deadline).await;
             match &result {
-                Err(RpcError::Lost {
-                    sent: false,
-                    source,
-                    ..
-                }) if source.is_retryable() && stale < STALE_CONNECTIONS_MAX => {
+                Err(RpcError::Lost { sent: false, source, .. })
+                    if source.is_retryable() && stale < STALE_CONNECTIONS_MAX =>
+                {
                     stale += 1;
                 }
                 _ => return result,
@@ -328,21 +300,11 @@ async fn hand_over(
 ) -> CallResult {
     let sent = Arc::new(OnceLock::new());
     let (reply, answer) = oneshot::channel();
-    let call = Call {
-        frame,
-        deadline,
-        started,
-        reply,
-        sent: sent.clone(),
-    };
+    let call = Call { frame, deadline, started, reply, sent: sent.clone() };
     let done = timeout_at(deadline, async {
         if connection.submit(call).await.is_err() {
             let (address, source) = (address.clone(), LostCause::Local);
-            return Some(Err(RpcError::Lost {
-                address,
-                sent: false,
-                source,
-            }));
+            return Some(Err(RpcError::Lost { address, sent: false, source }));
         }
         answer.await.ok()
     });
@@ -374,9 +336,7 @@ impl std::fmt::Debug for Proxy {
 
 impl std::fmt::Debug for RpcClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RpcClient")
-            .field("options", &self.shared.options)
-            .finish_non_exhaustive()
+        f.debug_struct("RpcClient").field("options", &self.shared.options).finish_non_exhaustive()
     }
 }
 

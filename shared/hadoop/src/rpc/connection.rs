@@ -306,24 +306,18 @@ impl Driver {
             return later(self.idle_since, self.options.idle_timeout);
         }
         let ping = self.ping_due();
-        self.outstanding
-            .next_deadline()
-            .map_or(ping, |deadline| deadline.min(ping))
+        self.outstanding.next_deadline().map_or(ping, |deadline| deadline.min(ping))
     }
 
     fn ping_due(&self) -> Instant {
-        later(
-            self.health.last_heard().max(self.last_ping),
-            self.options.ping_interval,
-        )
+        later(self.health.last_heard().max(self.last_ping), self.options.ping_interval)
     }
 
     fn on_time(&mut self, session: &mut Session, connect_by: Instant) -> Option<End> {
         let now = Instant::now();
         if !session.is_open() {
-            return (now >= connect_by).then_some(End::Connect(ConnectError::TimedOut(
-                self.options.connect_timeout,
-            )));
+            return (now >= connect_by)
+                .then_some(End::Connect(ConnectError::TimedOut(self.options.connect_timeout)));
         }
         for waiting in self.outstanding.expire(now) {
             self.health.doubt(waiting.sent);
@@ -351,24 +345,10 @@ impl End {
     fn error(&self, address: &HostPort, sent: bool) -> RpcError {
         let address = address.clone();
         match self {
-            Self::Done => RpcError::Lost {
-                address,
-                sent,
-                source: LostCause::Local,
-            },
-            Self::Connect(source) => RpcError::Connect {
-                address,
-                source: source.clone(),
-            },
-            Self::Auth(source) => RpcError::Auth {
-                address,
-                source: source.clone(),
-            },
-            Self::Lost(source) => RpcError::Lost {
-                address,
-                sent,
-                source: source.clone(),
-            },
+            Self::Done => RpcError::Lost { address, sent, source: LostCause::Local },
+            Self::Connect(source) => RpcError::Connect { address, source: source.clone() },
+            Self::Auth(source) => RpcError::Auth { address, source: source.clone() },
+            Self::Lost(source) => RpcError::Lost { address, sent, source: source.clone() },
         }
     }
 
@@ -384,11 +364,7 @@ impl End {
 
 /// A connection that ends before it is open was never there.
 fn lost(cause: LostCause, is_open: bool) -> End {
-    if is_open {
-        End::Lost(cause)
-    } else {
-        End::Connect(ConnectError::Handshake(cause))
-    }
+    if is_open { End::Lost(cause) } else { End::Connect(ConnectError::Handshake(cause)) }
 }
 
 fn ended_by(error: SessionError, is_open: bool) -> End {

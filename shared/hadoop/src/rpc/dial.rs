@@ -20,22 +20,16 @@ pub(super) async fn connect(
 ) -> Result<TcpStream, ConnectError> {
     let by = later(Instant::now(), limit);
     let late = || ConnectError::TimedOut(limit);
-    let candidates = timeout_at(by, resolve(address))
-        .await
-        .map_err(|_| late())??;
-    let mut last = ConnectError::Resolve(Arc::new(io::Error::new(
-        io::ErrorKind::NotFound,
-        "no address",
-    )));
+    let candidates = timeout_at(by, resolve(address)).await.map_err(|_| late())??;
+    let mut last =
+        ConnectError::Resolve(Arc::new(io::Error::new(io::ErrorKind::NotFound, "no address")));
     for (index, candidate) in candidates.iter().enumerate() {
         let left = u32::try_from(candidates.len() - index).unwrap_or(u32::MAX);
         let share = by.saturating_duration_since(Instant::now()) / left;
         match timeout(share, TcpStream::connect(candidate)).await {
             Ok(Ok(stream)) => {
                 // Calls are small and waited for: Nagle's delay would be added to each.
-                stream
-                    .set_nodelay(true)
-                    .map_err(|error| ConnectError::Io(Arc::new(error)))?;
+                stream.set_nodelay(true).map_err(|error| ConnectError::Io(Arc::new(error)))?;
                 return Ok(stream);
             }
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -76,10 +70,7 @@ mod tests {
             ("[::]:8032", "[::1]:8032"),
             ("10.0.0.1:1", "10.0.0.1:1"),
         ] {
-            assert_eq!(
-                dialled(given.parse().expect("an address")).to_string(),
-                expected
-            );
+            assert_eq!(dialled(given.parse().expect("an address")).to_string(), expected);
         }
     }
 }

@@ -130,17 +130,12 @@ impl RpcError {
     /// Whether it may be *made* again is a question of its [`outcome`](Self::outcome) and of what it does.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connect {
-                source: ConnectError::Handshake(cause),
-                ..
-            } => cause.is_retryable(),
+            Self::Connect { source: ConnectError::Handshake(cause), .. } => cause.is_retryable(),
             Self::Connect { .. } | Self::Deadline { .. } => true,
             Self::Lost { source, .. } => source.is_retryable(),
-            Self::Remote { source, .. }
-            | Self::Auth {
-                source: AuthError::Refused(source),
-                ..
-            } => source.is_standby() || source.is_try_again(),
+            Self::Remote { source, .. } | Self::Auth { source: AuthError::Refused(source), .. } => {
+                source.is_standby() || source.is_try_again()
+            }
             Self::Auth { .. }
             | Self::Reply { .. }
             | Self::Request { .. }
@@ -151,15 +146,10 @@ impl RpcError {
     /// The server's exception, from the call or from authentication.
     pub fn remote(&self) -> Option<&RemoteException> {
         match self {
-            Self::Remote { source, .. }
-            | Self::Auth {
-                source: AuthError::Refused(source),
-                ..
-            } => Some(source),
-            Self::Lost {
-                source: LostCause::Fatal(source),
-                ..
-            } => Some(source),
+            Self::Remote { source, .. } | Self::Auth { source: AuthError::Refused(source), .. } => {
+                Some(source)
+            }
+            Self::Lost { source: LostCause::Fatal(source), .. } => Some(source),
             _ => None,
         }
     }
@@ -171,8 +161,7 @@ impl RpcError {
 
     /// Whether the server does not implement the called method.
     pub fn is_no_such_method(&self) -> bool {
-        self.remote()
-            .is_some_and(RemoteException::is_no_such_method)
+        self.remote().is_some_and(RemoteException::is_no_such_method)
     }
 
     /// Whether the server could not be reached, or nothing listens there.

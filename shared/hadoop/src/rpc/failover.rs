@@ -24,20 +24,14 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self {
-            first: Duration::from_millis(200),
-            max: Duration::from_secs(2),
-        }
+        Self { first: Duration::from_millis(200), max: Duration::from_secs(2) }
     }
 }
 
 impl Backoff {
     /// The pause before round `round` (0 for the first pause). `random` is any random number.
     pub fn pause(&self, round: u32, random: u64) -> Duration {
-        let doubled = self
-            .first
-            .saturating_mul(2_u32.saturating_pow(round.min(31)))
-            .min(self.max);
+        let doubled = self.first.saturating_mul(2_u32.saturating_pow(round.min(31))).min(self.max);
         // The factor is 512/1024 to 1535/1024.
         let factor = 512 + u32::try_from(random % 1024).expect("below 1024");
         doubled.saturating_mul(factor) / 1024
@@ -71,10 +65,7 @@ pub fn decide(
         (Retry::IfNotExecuted | Retry::Always, _) => {}
     }
     let servers = u32::try_from(servers.max(1)).unwrap_or(u32::MAX);
-    if let RpcError::Auth {
-        source: AuthError::Refused(exception),
-        ..
-    } = error
+    if let RpcError::Auth { source: AuthError::Refused(exception), .. } = error
         && exception.is_invalid_token()
         && failures < servers
     {
@@ -84,10 +75,7 @@ pub fn decide(
     if !error.is_retryable() {
         return Decision::GiveUp;
     }
-    if error
-        .remote()
-        .is_some_and(|exception| exception.is_try_again())
-    {
+    if error.remote().is_some_and(|exception| exception.is_try_again()) {
         return Decision::Again(backoff.pause(failures - 1, random));
     }
     // All servers once at once, then a pause before each further round.
@@ -107,10 +95,8 @@ mod tests {
     use crate::sasl::SaslError;
     use proptest::prelude::*;
 
-    const BACKOFF: Backoff = Backoff {
-        first: Duration::from_millis(100),
-        max: Duration::from_secs(1),
-    };
+    const BACKOFF: Backoff =
+        Backoff { first: Duration::from_millis(100), max: Duration::from_secs(1) };
     /// A random number that makes the jitter's factor 1.
     const EVEN: u64 = 512;
 
@@ -119,10 +105,7 @@ mod tests {
     }
 
     fn refused() -> RpcError {
-        RpcError::Connect {
-            address: address(),
-            source: ConnectError::Refused,
-        }
+        RpcError::Connect { address: address(), source: ConnectError::Refused }
     }
 
     fn remote(class: &str) -> RpcError {
@@ -141,11 +124,7 @@ mod tests {
     }
 
     fn lost(sent: bool) -> RpcError {
-        RpcError::Lost {
-            address: address(),
-            sent,
-            source: LostCause::Closed,
-        }
+        RpcError::Lost { address: address(), sent, source: LostCause::Closed }
     }
 
     fn millis(ms: u64) -> Duration {
@@ -166,11 +145,7 @@ mod tests {
             address: address(),
             source: AuthError::Sasl(SaslError::SimpleRefused),
         };
-        let late = RpcError::Deadline {
-            address: address(),
-            sent: true,
-            waited: millis(5),
-        };
+        let late = RpcError::Deadline { address: address(), sent: true, waited: millis(5) };
         for (error, retry, servers, failures, expected) in [
             (refused(), Never, 2, 1, GiveUp),
             (refused(), IfNotExecuted, 2, 1, Next(now)),
@@ -178,20 +153,8 @@ mod tests {
             (refused(), IfNotExecuted, 2, 3, Next(now)),
             (refused(), IfNotExecuted, 2, 4, Next(millis(200))),
             (refused(), Always, 1, 1, Next(millis(100))),
-            (
-                remote("org.apache.hadoop.ipc.StandbyException"),
-                IfNotExecuted,
-                2,
-                1,
-                Next(now),
-            ),
-            (
-                auth("org.apache.hadoop.ipc.StandbyException"),
-                IfNotExecuted,
-                2,
-                1,
-                Next(now),
-            ),
+            (remote("org.apache.hadoop.ipc.StandbyException"), IfNotExecuted, 2, 1, Next(now)),
+            (auth("org.apache.hadoop.ipc.StandbyException"), IfNotExecuted, 2, 1, Next(now)),
             (
                 remote("org.apache.hadoop.ipc.RetriableException"),
                 IfNotExecuted,
@@ -199,20 +162,8 @@ mod tests {
                 1,
                 Again(millis(100)),
             ),
-            (
-                auth("org.apache.hadoop.ipc.RetriableException"),
-                Always,
-                2,
-                3,
-                Again(millis(400)),
-            ),
-            (
-                remote("org.apache.hadoop.security.AccessControlException"),
-                Always,
-                2,
-                1,
-                GiveUp,
-            ),
+            (auth("org.apache.hadoop.ipc.RetriableException"), Always, 2, 3, Again(millis(400))),
+            (remote("org.apache.hadoop.security.AccessControlException"), Always, 2, 1, GiveUp),
             (
                 auth("org.apache.hadoop.security.token.SecretManager$InvalidToken"),
                 IfNotExecuted,

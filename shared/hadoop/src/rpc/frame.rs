@@ -56,10 +56,7 @@ impl fmt::Debug for FrameDecoder {
 impl FrameDecoder {
     /// A decoder that refuses frames longer than `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self {
-            buffer: BytesMut::new(),
-            limit,
-        }
+        Self { buffer: BytesMut::new(), limit }
     }
 
     /// Changes the limit for frames that have not been given out yet.
@@ -91,10 +88,7 @@ impl FrameDecoder {
         let announced = i32::from_be_bytes(*head);
         let length = usize::try_from(announced).map_err(|_| FrameError::Negative(announced))?;
         if length > self.limit {
-            return Err(FrameError::TooLong {
-                length,
-                limit: self.limit,
-            });
+            return Err(FrameError::TooLong { length, limit: self.limit });
         }
         if self.buffer.len() - 4 < length {
             return Ok(None);
@@ -141,8 +135,7 @@ impl<M: Message> Part for M {
     }
 
     fn put(&self, out: &mut BytesMut) {
-        self.encode_length_delimited(out)
-            .expect("a BytesMut grows as needed");
+        self.encode_length_delimited(out).expect("a BytesMut grows as needed");
     }
 }
 
@@ -193,10 +186,7 @@ pub fn take_message<M: Message + Default>(
     what: &'static str,
 ) -> Result<M, FrameError> {
     let body = take_delimited(frame, what)?;
-    M::decode(body).map_err(|source| FrameError::Malformed {
-        what,
-        source: Some(source),
-    })
+    M::decode(body).map_err(|source| FrameError::Malformed { what, source: Some(source) })
 }
 
 /// Takes the bytes of one delimited message off the front of a frame, undecoded.
@@ -204,11 +194,8 @@ pub fn take_message<M: Message + Default>(
 /// # Errors
 /// [`FrameError::Malformed`] when the length runs past the frame.
 pub fn take_delimited(frame: &mut Bytes, what: &'static str) -> Result<Bytes, FrameError> {
-    let length =
-        prost::decode_length_delimiter(&mut *frame).map_err(|source| FrameError::Malformed {
-            what,
-            source: Some(source),
-        })?;
+    let length = prost::decode_length_delimiter(&mut *frame)
+        .map_err(|source| FrameError::Malformed { what, source: Some(source) })?;
     if length > frame.len() {
         return Err(FrameError::Malformed { what, source: None });
     }
@@ -257,10 +244,7 @@ mod tests {
     #[test]
     fn a_message_longer_than_its_frame_is_malformed() {
         let mut frame = Bytes::from_static(&[5, 1, 2]);
-        let cut = FrameError::Malformed {
-            what: "it",
-            source: None,
-        };
+        let cut = FrameError::Malformed { what: "it", source: None };
         assert_eq!(take_delimited(&mut frame, "it"), Err(cut));
     }
 }

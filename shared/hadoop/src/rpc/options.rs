@@ -95,10 +95,7 @@ impl RpcOptions {
         let max = usize::try_from(max).unwrap_or(0).min(context.len());
         let end = (0..=max).rev().find(|end| context.is_char_boundary(*end));
         let context = &context[..end.unwrap_or(0)];
-        Ok(Self {
-            caller_context: (!context.is_empty()).then(|| context.to_owned()),
-            ..self
-        })
+        Ok(Self { caller_context: (!context.is_empty()).then(|| context.to_owned()), ..self })
     }
 }
 
@@ -136,37 +133,22 @@ pub struct CallOptions {
 impl CallOptions {
     /// One try.
     pub fn once(timeout: Duration) -> Self {
-        Self {
-            timeout,
-            attempt_timeout: None,
-            retry: Retry::Never,
-        }
+        Self { timeout, attempt_timeout: None, retry: Retry::Never }
     }
 
     /// Tries until `timeout`, as long as the call was surely not executed.
     pub fn unless_executed(timeout: Duration) -> Self {
-        Self {
-            timeout,
-            attempt_timeout: None,
-            retry: Retry::IfNotExecuted,
-        }
+        Self { timeout, attempt_timeout: None, retry: Retry::IfNotExecuted }
     }
 
     /// Tries until `timeout`, also when the outcome of a try is unknown.
     pub fn idempotent(timeout: Duration) -> Self {
-        Self {
-            timeout,
-            attempt_timeout: None,
-            retry: Retry::Always,
-        }
+        Self { timeout, attempt_timeout: None, retry: Retry::Always }
     }
 
     /// The same with another limit for the first try.
     pub fn with_attempt_timeout(self, limit: Duration) -> Self {
-        Self {
-            attempt_timeout: Some(limit),
-            ..self
-        }
+        Self { attempt_timeout: Some(limit), ..self }
     }
 }
 

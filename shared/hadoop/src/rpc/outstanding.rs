@@ -39,10 +39,7 @@ pub(super) struct NobodyAsked;
 impl OutstandingCalls {
     /// A call was sent. A retry has the id of the first try; whichever reply comes first is for it.
     pub(super) fn add(&mut self, id: i32, waiting: Waiting) {
-        let entry = self.calls.entry(id).or_insert(Outstanding {
-            waiting: None,
-            owed: 0,
-        });
+        let entry = self.calls.entry(id).or_insert(Outstanding { waiting: None, owed: 0 });
         entry.waiting = Some(waiting);
         entry.owed += 1;
     }
@@ -66,10 +63,7 @@ impl OutstandingCalls {
     /// Takes out the callers whose time is over; their replies stay owed.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Waiting> {
         let is_late = |waiting: &mut Waiting| waiting.deadline <= now;
-        self.calls
-            .values_mut()
-            .filter_map(|call| call.waiting.take_if(is_late))
-            .collect()
+        self.calls.values_mut().filter_map(|call| call.waiting.take_if(is_late)).collect()
     }
 
     /// Takes out all callers.

@@ -20,12 +20,7 @@ pub struct RemoteException {
 impl RemoteException {
     /// An exception by its Java class name and `errorMsg`: message, newline, stack trace.
     pub fn new(class: impl Into<String>, text: impl Into<String>) -> Self {
-        Self {
-            class: class.into(),
-            text: text.into(),
-            code: None,
-            is_fatal: false,
-        }
+        Self { class: class.into(), text: text.into(), code: None, is_fatal: false }
     }
 
     /// The exception in the head of a reply that is no success.
@@ -33,9 +28,7 @@ impl RemoteException {
         Self {
             class: header.exception_class_name.clone().unwrap_or_default(),
             text: header.error_msg.clone().unwrap_or_default(),
-            code: header
-                .error_detail
-                .and_then(|code| RpcErrorCodeProto::try_from(code).ok()),
+            code: header.error_detail.and_then(|code| RpcErrorCodeProto::try_from(code).ok()),
             is_fatal: header.status == RpcStatusProto::Fatal as i32,
         }
     }
@@ -142,10 +135,7 @@ mod tests {
         assert!(exception.is("org.apache.hadoop.security.token.SecretManager$InvalidToken"));
         assert!(!exception.is("SecretManager"));
         assert!(exception.is_invalid_token());
-        assert_eq!(
-            exception.to_string(),
-            "InvalidToken: Invalid AMRMToken from appattempt_1"
-        );
+        assert_eq!(exception.to_string(), "InvalidToken: Invalid AMRMToken from appattempt_1");
     }
 
     #[test]
@@ -155,13 +145,7 @@ mod tests {
 
     #[test]
     fn exception_without_class_or_message_still_prints() {
-        assert_eq!(
-            RemoteException::new("", "").to_string(),
-            "unnamed exception: "
-        );
-        assert_eq!(
-            RemoteException::new("java.io.IOException", "").to_string(),
-            "IOException"
-        );
+        assert_eq!(RemoteException::new("", "").to_string(), "unnamed exception: ");
+        assert_eq!(RemoteException::new("java.io.IOException", "").to_string(), "IOException");
     }
 }

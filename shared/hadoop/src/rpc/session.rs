@@ -106,19 +106,12 @@ impl fmt::Debug for Event {
         match self {
             Self::Open(method) => f.debug_tuple("Open").field(method).finish(),
             Self::Reply { id, result } => {
-                let result = result
-                    .as_ref()
-                    .map(|body| format!("[{} bytes]", body.len()));
-                f.debug_struct("Reply")
-                    .field("id", id)
-                    .field("result", &result)
-                    .finish()
+                let result = result.as_ref().map(|body| format!("[{} bytes]", body.len()));
+                f.debug_struct("Reply").field("id", id).field("result", &result).finish()
             }
-            Self::Fatal { id, exception } => f
-                .debug_struct("Fatal")
-                .field("id", id)
-                .field("exception", exception)
-                .finish(),
+            Self::Fatal { id, exception } => {
+                f.debug_struct("Fatal").field("id", id).field("exception", exception).finish()
+            }
         }
     }
 }
@@ -189,25 +182,11 @@ impl Session {
                 Negotiation::start(config.token.take(), config.policy.clone(), cnonce);
             put_sasl(&mut output, first);
             let phase = Phase::Negotiating(Box::new(negotiation));
-            return Self {
-                config,
-                phase,
-                input,
-                output,
-                events: VecDeque::new(),
-            };
+            return Self { config, phase, input, output, events: VecDeque::new() };
         }
-        let mut session = Self {
-            config,
-            phase: Phase::Open(None),
-            input,
-            output,
-            events: VecDeque::new(),
-        };
-        session.open(Agreed {
-            method: AuthMethod::Simple,
-            layer: None,
-        });
+        let mut session =
+            Self { config, phase: Phase::Open(None), input, output, events: VecDeque::new() };
+        session.open(Agreed { method: AuthMethod::Simple, layer: None });
         session
     }
 
@@ -269,26 +248,20 @@ impl Session {
     /// # Panics
     /// When the session is not open.
     pub fn send(&mut self, call: &CallFrame) -> Result<(), FrameError> {
-        let header = RpcRequestHeaderProto {
-            caller_context: self.config.caller_context.as_ref().map(|context| {
-                RpcCallerContextProto {
-                    context: context.clone(),
-                    signature: None,
-                }
-            }),
-            ..self.header(call.id, call.retry)
-        };
+        let header =
+            RpcRequestHeaderProto {
+                caller_context: self.config.caller_context.as_ref().map(|context| {
+                    RpcCallerContextProto { context: context.clone(), signature: None }
+                }),
+                ..self.header(call.id, call.retry)
+            };
         let request = RequestHeaderProto {
             method_name: call.method.clone(),
             declaring_class_protocol_name: self.config.protocol.clone(),
             client_protocol_version: PROTOCOL_VERSION,
         };
         let mut frame = BytesMut::new();
-        put_frame(
-            &mut frame,
-            self.config.request_max,
-            &[&header, &request, &call.body],
-        )?;
+        put_frame(&mut frame, self.config.request_max, &[&header, &request, &call.body])?;
         self.put(&frame);
         Ok(())
     }
@@ -305,11 +278,7 @@ impl Session {
     }
 
     fn header(&self, call_id: i32, retry: i32) -> RpcRequestHeaderProto {
-        header(
-            call_id,
-            retry,
-            Bytes::copy_from_slice(&self.config.client_id),
-        )
+        header(call_id, retry, Bytes::copy_from_slice(&self.config.client_id))
     }
 
     /// Appends a whole frame, wrapped where that was agreed.
@@ -339,10 +308,8 @@ impl Session {
         let id = call_id(&head);
         match status(&head)? {
             RpcStatusProto::Fatal | RpcStatusProto::Error => {
-                self.events.push_back(Event::Fatal {
-                    id,
-                    exception: RemoteException::from_header(&head),
-                });
+                self.events
+                    .push_back(Event::Fatal { id, exception: RemoteException::from_header(&head) });
                 return Ok(());
             }
             RpcStatusProto::Success if id == CALL_ID_SASL => {}
@@ -378,10 +345,7 @@ impl Session {
             protocol: Some(self.config.protocol.clone()),
         };
         let protection = agreed.layer.map(|layer| {
-            Box::new(Protection {
-                layer,
-                clear: FrameDecoder::new(self.config.response_max),
-            })
+            Box::new(Protection { layer, clear: FrameDecoder::new(self.config.response_max) })
         });
         self.phase = Phase::Open(protection);
         self.input.set_limit(match &self.phase {
@@ -390,12 +354,8 @@ impl Session {
             _ => self.config.response_max,
         });
         let mut frame = BytesMut::new();
-        put_frame(
-            &mut frame,
-            usize::MAX,
-            &[&self.header(CALL_ID_CONTEXT, -1), &context],
-        )
-        .expect("short names");
+        put_frame(&mut frame, usize::MAX, &[&self.header(CALL_ID_CONTEXT, -1), &context])
+            .expect("short names");
         self.put(&frame);
         self.events.push_back(Event::Open(agreed.method));
     }
@@ -405,10 +365,7 @@ impl Session {
         let id = call_id(&head);
         let status = status(&head)?;
         if status == RpcStatusProto::Fatal {
-            return Ok(Event::Fatal {
-                id,
-                exception: RemoteException::from_header(&head),
-            });
+            return Ok(Event::Fatal { id, exception: RemoteException::from_header(&head) });
         }
         if id == CALL_ID_SASL {
             return Err(ProtocolError::UnexpectedSasl);
@@ -465,12 +422,8 @@ fn header(call_id: i32, retry: i32, client_id: Bytes) -> RpcRequestHeaderProto {
 /// Appends a SASL message; its header has an empty client id.
 fn put_sasl(output: &mut BytesMut, message: Bytes) {
     let header = header(CALL_ID_SASL, -1, Bytes::new());
-    put_frame(
-        output,
-        usize::MAX,
-        &[&header, &Delimited::of_encoded(&message)],
-    )
-    .expect("at most one wrapped piece");
+    put_frame(output, usize::MAX, &[&header, &Delimited::of_encoded(&message)])
+        .expect("at most one wrapped piece");
 }
 
 #[cfg(test)]

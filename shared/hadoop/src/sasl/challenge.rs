@@ -56,10 +56,7 @@ impl Challenge {
             }
         };
         let list = |value: &String| {
-            value
-                .split(',')
-                .map(|item| item.trim().to_owned())
-                .collect::<Vec<_>>()
+            value.split(',').map(|item| item.trim().to_owned()).collect::<Vec<_>>()
         };
 
         match once("algorithm")? {
@@ -110,10 +107,7 @@ fn fields(text: &str) -> Result<Vec<(String, String)>, ChallengeError> {
         }
         let (name, value) = rest.split_once('=').ok_or_else(|| at(rest))?;
         let name = name.trim();
-        if name.is_empty()
-            || !name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         {
             return Err(at(rest));
         }
@@ -172,18 +166,9 @@ mod tests {
         for (challenge, expected) in [
             (&b"nonce=\"n\""[..], ChallengeError::Field("algorithm")),
             (b"algorithm=md5-sess", ChallengeError::Field("nonce")),
-            (
-                b"algorithm=md5-sess,nonce=\"a\",nonce=\"b\"",
-                ChallengeError::Field("nonce"),
-            ),
-            (
-                b"algorithm=md5,nonce=\"a\"",
-                ChallengeError::Unsupported("algorithm", "md5".into()),
-            ),
-            (
-                b"algorithm=md5-sess,nonce=\"a",
-                ChallengeError::Malformed(19),
-            ),
+            (b"algorithm=md5-sess,nonce=\"a\",nonce=\"b\"", ChallengeError::Field("nonce")),
+            (b"algorithm=md5,nonce=\"a\"", ChallengeError::Unsupported("algorithm", "md5".into())),
+            (b"algorithm=md5-sess,nonce=\"a", ChallengeError::Malformed(19)),
             (
                 b"algorithm=md5-sess,maxbuf=0,nonce=a",
                 ChallengeError::Unsupported("maxbuf", "0".into()),

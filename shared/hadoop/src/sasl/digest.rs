@@ -72,9 +72,7 @@ pub struct DigestExchange {
 
 impl std::fmt::Debug for DigestExchange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DigestExchange")
-            .field("qop", &self.qop)
-            .finish_non_exhaustive()
+        f.debug_struct("DigestExchange").field("qop", &self.qop).finish_non_exhaustive()
     }
 }
 
@@ -94,10 +92,7 @@ impl DigestExchange {
     ) -> Result<Self, DigestError> {
         let challenge = Challenge::parse(challenge)?;
         let offered = |qop: &Qop| {
-            challenge
-                .qops
-                .iter()
-                .any(|name| name.eq_ignore_ascii_case(qop.sasl_name()))
+            challenge.qops.iter().any(|name| name.eq_ignore_ascii_case(qop.sasl_name()))
         };
         let Some(qop) = allowed.iter().copied().find(offered) else {
             return Err(DigestError::NoCommonQop {
@@ -106,10 +101,7 @@ impl DigestExchange {
             });
         };
         if qop == Qop::Privacy
-            && !challenge
-                .ciphers
-                .iter()
-                .any(|cipher| cipher.eq_ignore_ascii_case("3des"))
+            && !challenge.ciphers.iter().any(|cipher| cipher.eq_ignore_ascii_case("3des"))
         {
             return Err(DigestError::NoCipher(challenge.ciphers));
         }
@@ -121,17 +113,9 @@ impl DigestExchange {
         let user_hash = md5(&[format!("{username}:{realm}:{password}").as_bytes()]);
         let ha1 = md5(&[&user_hash, format!(":{nonce}:{cnonce}").as_bytes()]);
         let prove = |method: &str| {
-            let body = if qop == Qop::Auth {
-                ""
-            } else {
-                ":00000000000000000000000000000000"
-            };
+            let body = if qop == Qop::Auth { "" } else { ":00000000000000000000000000000000" };
             let ha2 = hex(&md5(&[format!("{method}:{DIGEST_URI}{body}").as_bytes()]));
-            let text = format!(
-                "{}:{nonce}:00000001:{cnonce}:{}:{ha2}",
-                hex(&ha1),
-                qop.sasl_name()
-            );
+            let text = format!("{}:{nonce}:00000001:{cnonce}:{}:{ha2}", hex(&ha1), qop.sasl_name());
             hex(&md5(&[text.as_bytes()]))
         };
         let proof = prove("AUTHENTICATE");
@@ -168,15 +152,10 @@ impl DigestExchange {
     /// # Errors
     /// [`DigestError::ServerNotVerified`] for anything but the one right value.
     pub fn verify(&self, proof: &[u8]) -> Result<(), DigestError> {
-        let given = proof
-            .strip_prefix(b"rspauth=")
-            .ok_or(DigestError::ServerNotVerified)?;
+        let given = proof.strip_prefix(b"rspauth=").ok_or(DigestError::ServerNotVerified)?;
         let expected = self.expected_rspauth.as_bytes();
         // Looks at every byte whatever differs, so that the time taken tells nothing.
-        let difference = given
-            .iter()
-            .zip(expected)
-            .fold(0, |sum, (a, b)| sum | (a ^ b));
+        let difference = given.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
         if given.len() == expected.len() && difference == 0 {
             Ok(())
         } else {
@@ -204,12 +183,10 @@ pub(super) fn md5(pieces: &[&[u8]]) -> [u8; 16] {
 
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-            write!(text, "{byte:02x}").expect("a String takes everything");
-            text
-        })
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes everything");
+        text
+    })
 }
 
 /// RFC 2831 quoted-string.
@@ -227,14 +204,8 @@ mod tests {
         for golden in &GOLDEN {
             let exchange = golden.exchange();
             let response = String::from_utf8(exchange.response().to_vec()).expect("text");
-            assert!(
-                response.contains("username=\"Cg0KCQgFEIDQlf+8MRABEAc=\""),
-                "{response}"
-            );
-            assert!(
-                response.contains(&format!(",response={},", golden.response)),
-                "{response}"
-            );
+            assert!(response.contains("username=\"Cg0KCQgFEIDQlf+8MRABEAc=\""), "{response}");
+            assert!(response.contains(&format!(",response={},", golden.response)), "{response}");
             assert_eq!(
                 response.ends_with(",cipher=\"3des\""),
                 golden.qop == Qop::Privacy,
@@ -279,19 +250,13 @@ mod tests {
         let challenge =
             b"realm=\"default\",nonce=\"n\",qop=\"auth\",charset=utf-8,algorithm=md5-sess";
         let answer = DigestExchange::answer(challenge, &golden_token(), &[Qop::Privacy], "c");
-        assert!(
-            matches!(answer, Err(DigestError::NoCommonQop { .. })),
-            "{answer:?}"
-        );
+        assert!(matches!(answer, Err(DigestError::NoCommonQop { .. })), "{answer:?}");
     }
 
     #[test]
     fn privacy_without_3des_is_refused() {
         let challenge = b"realm=\"default\",nonce=\"n\",qop=\"auth-conf\",cipher=\"rc4\",charset=utf-8,algorithm=md5-sess";
         let answer = DigestExchange::answer(challenge, &golden_token(), &[Qop::Privacy], "c");
-        assert!(
-            matches!(answer, Err(DigestError::NoCipher(_))),
-            "{answer:?}"
-        );
+        assert!(matches!(answer, Err(DigestError::NoCipher(_))), "{answer:?}");
     }
 }

@@ -58,13 +58,8 @@ impl Golden {
     /// The client's end.
     pub(crate) fn exchange(&self) -> DigestExchange {
         let challenge = self.challenge();
-        DigestExchange::answer(
-            challenge.as_bytes(),
-            &golden_token(),
-            &[self.qop],
-            self.cnonce,
-        )
-        .expect("the challenge is good")
+        DigestExchange::answer(challenge.as_bytes(), &golden_token(), &[self.qop], self.cnonce)
+            .expect("the challenge is good")
     }
 
     /// The server's end of the layer.

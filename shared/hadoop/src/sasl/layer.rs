@@ -60,32 +60,16 @@ impl LayerKeys {
                 ha1,
                 b"Digest session key to server-to-client signing key magic constant",
             ]),
-            seal_out: md5(&[
-                ha1,
-                b"Digest H(A1) to client-to-server sealing key magic constant",
-            ]),
-            seal_in: md5(&[
-                ha1,
-                b"Digest H(A1) to server-to-client sealing key magic constant",
-            ]),
+            seal_out: md5(&[ha1, b"Digest H(A1) to client-to-server sealing key magic constant"]),
+            seal_in: md5(&[ha1, b"Digest H(A1) to server-to-client sealing key magic constant"]),
         }
     }
 
     /// The same keys as the other end holds them.
     #[cfg(test)]
     pub(super) fn of_server(ha1: &[u8; 16]) -> Self {
-        let Self {
-            sign_out,
-            sign_in,
-            seal_out,
-            seal_in,
-        } = Self::derive(ha1);
-        Self {
-            sign_out: sign_in,
-            sign_in: sign_out,
-            seal_out: seal_in,
-            seal_in: seal_out,
-        }
+        let Self { sign_out, sign_in, seal_out, seal_in } = Self::derive(ha1);
+        Self { sign_out: sign_in, sign_in: sign_out, seal_out: seal_in, seal_in: seal_out }
     }
 }
 
@@ -108,9 +92,7 @@ struct Cipher {
 
 impl std::fmt::Debug for Layer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Layer")
-            .field("privacy", &self.cipher.is_some())
-            .finish_non_exhaustive()
+        f.debug_struct("Layer").field("privacy", &self.cipher.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -139,11 +121,7 @@ impl Layer {
         };
         let integrity = Self::integrity(keys, send_max);
         // The JDK subtracts 26: MAC, trailer, and up to 8 bytes of padding with two to spare.
-        Self {
-            cipher: Some(cipher),
-            payload_max: send_max - 26,
-            ..integrity
-        }
+        Self { cipher: Some(cipher), payload_max: send_max - 26, ..integrity }
     }
 
     /// Longest message that one token may carry so that the token stays within what the server takes, in bytes.
@@ -167,10 +145,7 @@ impl Layer {
         token.extend_from_slice(message);
         if let Some(cipher) = &mut self.cipher {
             let padding = BLOCK_LEN - (message.len() + MAC_LEN) % BLOCK_LEN;
-            token.resize(
-                message.len() + padding,
-                u8::try_from(padding).expect("1 to 8"),
-            );
+            token.resize(message.len() + padding, u8::try_from(padding).expect("1 to 8"));
             token.extend_from_slice(&mac[..MAC_LEN]);
             let (blocks, _) = Array::slice_as_chunks_mut(&mut token);
             cipher.seal.encrypt_blocks(blocks);
@@ -199,10 +174,7 @@ impl Layer {
             return Err(malformed);
         }
         if found != self.sequence_in {
-            return Err(LayerError::Sequence {
-                expected: self.sequence_in,
-                found,
-            });
+            return Err(LayerError::Sequence { expected: self.sequence_in, found });
         }
 
         let mut clear = body.to_vec();
@@ -221,22 +193,14 @@ impl Layer {
             let padding = usize::from(*clear.last().ok_or(malformed)?);
             let is_padding = (1..=BLOCK_LEN).contains(&padding)
                 && padding <= clear.len()
-                && clear[clear.len() - padding..]
-                    .iter()
-                    .all(|byte| usize::from(*byte) == padding);
+                && clear[clear.len() - padding..].iter().all(|byte| usize::from(*byte) == padding);
             if !is_padding {
                 return Err(LayerError::Integrity);
             }
             clear.truncate(clear.len() - padding);
         }
-        let check = self
-            .sign_in
-            .clone()
-            .chain_update(sequence)
-            .chain_update(&clear);
-        check
-            .verify_truncated_left(&mac)
-            .map_err(|_| LayerError::Integrity)?;
+        let check = self.sign_in.clone().chain_update(sequence).chain_update(&clear);
+        check.verify_truncated_left(&mac).map_err(|_| LayerError::Integrity)?;
         self.sequence_in = self.sequence_in.wrapping_add(1);
         Ok(clear)
     }
@@ -250,9 +214,7 @@ fn mac_key(key: &[u8; 16]) -> Hmac<Md5> {
 fn cipher_key(sealing_key: &[u8; 16]) -> [u8; 16] {
     let mut key = [0; 16];
     for (half, seven) in key.chunks_exact_mut(8).zip(sealing_key.chunks_exact(7)) {
-        let bits = seven
-            .iter()
-            .fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
+        let bits = seven.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
         for (index, byte) in half.iter_mut().enumerate() {
             let seven_bits =
                 u8::try_from(bits >> (49 - 7 * index) & 0x7f).expect("masked to 7 bits");
@@ -276,30 +238,21 @@ mod tests {
     /// Both ends of the golden session `index`.
     fn session(index: usize) -> (Layer, Layer) {
         let client = GOLDEN[index].exchange().into_layer();
-        (
-            client.expect("has a layer"),
-            GOLDEN[index].server_layer().expect("has a layer"),
-        )
+        (client.expect("has a layer"), GOLDEN[index].server_layer().expect("has a layer"))
     }
 
     #[test]
     fn integrity_tokens_are_those_of_the_jdk() {
         let (mut client, mut server) = session(1);
         let c0 = client.wrap(b"hello");
-        assert_eq!(
-            hex::encode(&c0),
-            "68656c6c6ff7869c29eb5aabbce97c000100000000"
-        );
+        assert_eq!(hex::encode(&c0), "68656c6c6ff7869c29eb5aabbce97c000100000000");
         let c1 = client.wrap(b"ResourceManager");
         assert_eq!(
             hex::encode(&c1),
             "5265736f757263654d616e61676572ace44657fecab8d767cd000100000001"
         );
         let s0 = server.wrap(b"hello");
-        assert_eq!(
-            hex::encode(&s0),
-            "68656c6c6f70c58fdda8f18bc3edc4000100000000"
-        );
+        assert_eq!(hex::encode(&s0), "68656c6c6f70c58fdda8f18bc3edc4000100000000");
         assert_eq!(client.unwrap(&s0).as_deref(), Ok(&b"hello"[..]));
         assert_eq!(server.unwrap(&c0).as_deref(), Ok(&b"hello"[..]));
         assert_eq!(server.unwrap(&c1).as_deref(), Ok(&b"ResourceManager"[..]));
@@ -309,20 +262,14 @@ mod tests {
     fn privacy_tokens_are_those_of_the_jdk() {
         let (mut client, mut server) = session(2);
         let c0 = client.wrap(b"hello");
-        assert_eq!(
-            hex::encode(&c0),
-            "bfbaa4212b9a83c31db0247382b38161000100000000"
-        );
+        assert_eq!(hex::encode(&c0), "bfbaa4212b9a83c31db0247382b38161000100000000");
         let c1 = client.wrap(b"ResourceManager");
         assert_eq!(
             hex::encode(&c1),
             "871a2709cb8d24290e7923ae9623aad970eedb0851fdb68c9aeede0dbcb3f7b5000100000001"
         );
         let s0 = server.wrap(b"hello");
-        assert_eq!(
-            hex::encode(&s0),
-            "5765f7d742c6892a0a7407f0dc6891a0000100000000"
-        );
+        assert_eq!(hex::encode(&s0), "5765f7d742c6892a0a7407f0dc6891a0000100000000");
         assert_eq!(client.unwrap(&s0).as_deref(), Ok(&b"hello"[..]));
         assert_eq!(server.unwrap(&c0).as_deref(), Ok(&b"hello"[..]));
         assert_eq!(server.unwrap(&c1).as_deref(), Ok(&b"ResourceManager"[..]));
@@ -334,21 +281,9 @@ mod tests {
             let (mut client, mut server) = session(index);
             let first = server.wrap(b"a");
             let second = server.wrap(b"b");
-            assert_eq!(
-                client.unwrap(&second),
-                Err(LayerError::Sequence {
-                    expected: 0,
-                    found: 1
-                })
-            );
+            assert_eq!(client.unwrap(&second), Err(LayerError::Sequence { expected: 0, found: 1 }));
             client.unwrap(&first).expect("is next");
-            assert_eq!(
-                client.unwrap(&first),
-                Err(LayerError::Sequence {
-                    expected: 1,
-                    found: 0
-                })
-            );
+            assert_eq!(client.unwrap(&first), Err(LayerError::Sequence { expected: 1, found: 0 }));
         }
     }
 

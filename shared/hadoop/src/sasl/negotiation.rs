@@ -124,12 +124,7 @@ impl Negotiation {
     /// `token` is what the client would authenticate with. `cnonce` is fresh random text without `"` and `\`.
     pub fn start(token: Option<Token>, policy: SecurityPolicy, cnonce: String) -> (Self, Bytes) {
         (
-            Self {
-                token,
-                policy,
-                cnonce,
-                state: State::AwaitOffer,
-            },
+            Self { token, policy, cnonce, state: State::AwaitOffer },
             message(SaslState::Negotiate, None),
         )
     }
@@ -147,33 +142,18 @@ impl Negotiation {
             (State::AwaitOffer, SaslState::Negotiate) => self.choose(&offer.auths),
             (State::AwaitOffer, SaslState::Success) => {
                 self.require_simple()?;
-                Ok(Step::Finish(Agreed {
-                    method: AuthMethod::Simple,
-                    layer: None,
-                }))
+                Ok(Step::Finish(Agreed { method: AuthMethod::Simple, layer: None }))
             }
             (State::AwaitChallenge(own), SaslState::Challenge) => {
                 let exchange = self.answer(&own, &token.unwrap_or_default())?;
                 let reply = message(SaslState::Response, Some(exchange.response()));
-                self.state = State::AwaitSuccess {
-                    exchange,
-                    verified: false,
-                };
+                self.state = State::AwaitSuccess { exchange, verified: false };
                 Ok(Step::Send(reply))
             }
-            (
-                State::AwaitSuccess {
-                    exchange,
-                    verified: false,
-                },
-                SaslState::Challenge,
-            ) => {
+            (State::AwaitSuccess { exchange, verified: false }, SaslState::Challenge) => {
                 // RFC 2831 lets the proof come as a last challenge, which an empty response answers.
                 exchange.verify(&token.unwrap_or_default())?;
-                self.state = State::AwaitSuccess {
-                    exchange,
-                    verified: true,
-                };
+                self.state = State::AwaitSuccess { exchange, verified: true };
                 Ok(Step::Send(message(SaslState::Response, Some(&[]))))
             }
             (State::AwaitSuccess { exchange, verified }, SaslState::Success) => {
@@ -183,16 +163,12 @@ impl Negotiation {
                     Some(proof) if proof.is_empty() => {}
                     _ => return Err(SaslError::EarlySuccess),
                 }
-                Ok(Step::Finish(Agreed {
-                    method: AuthMethod::Token,
-                    layer: exchange.into_layer(),
-                }))
+                Ok(Step::Finish(Agreed { method: AuthMethod::Token, layer: exchange.into_layer() }))
             }
             (State::AwaitChallenge(_), SaslState::Success) => Err(SaslError::EarlySuccess),
-            (before, _) => Err(SaslError::OutOfOrder {
-                message: name(state),
-                expected: before.expects(),
-            }),
+            (before, _) => {
+                Err(SaslError::OutOfOrder { message: name(state), expected: before.expects() })
+            }
         }
     }
 
@@ -215,17 +191,11 @@ impl Negotiation {
                     };
                     let exchange = self.answer(&token, challenge)?;
                     let initiate = offered.initiate(exchange.response());
-                    self.state = State::AwaitSuccess {
-                        exchange,
-                        verified: false,
-                    };
+                    self.state = State::AwaitSuccess { exchange, verified: false };
                     return Ok(Step::Send(initiate));
                 }
                 "SIMPLE" if self.simple_allowed() => {
-                    let agreed = Agreed {
-                        method: AuthMethod::Simple,
-                        layer: None,
-                    };
+                    let agreed = Agreed { method: AuthMethod::Simple, layer: None };
                     return Ok(Step::SendAndFinish(offered.initiate(&[]), agreed));
                 }
                 // KERBEROS, PLAIN and what comes after them.
@@ -239,10 +209,7 @@ impl Negotiation {
             return Err(SaslError::SimpleRefused);
         }
         Err(SaslError::NoCommonMethod {
-            offered: auths
-                .iter()
-                .map(|offered| offered.auth.method.clone())
-                .collect(),
+            offered: auths.iter().map(|offered| offered.auth.method.clone()).collect(),
             has_token: self.token.is_some(),
             simple_allowed: self.simple_allowed(),
         })
@@ -257,11 +224,7 @@ impl Negotiation {
     }
 
     fn require_simple(&self) -> Result<(), SaslError> {
-        if self.simple_allowed() {
-            Ok(())
-        } else {
-            Err(SaslError::SimpleRefused)
-        }
+        if self.simple_allowed() { Ok(()) } else { Err(SaslError::SimpleRefused) }
     }
 }
 
@@ -332,11 +295,7 @@ mod tests {
     }
 
     fn secured() -> SecurityPolicy {
-        SecurityPolicy {
-            required: true,
-            fallback_to_simple: false,
-            protection: vec![Qop::Auth],
-        }
+        SecurityPolicy { required: true, fallback_to_simple: false, protection: vec![Qop::Auth] }
     }
 
     fn with_token(policy: SecurityPolicy) -> Negotiation {
@@ -371,13 +330,7 @@ mod tests {
         assert!(response.contains(GOLDEN[0].response), "{response}");
         let done = negotiation.receive(&server(SaslState::Success, Some(&proof()), Vec::new()));
         assert!(
-            matches!(
-                done,
-                Ok(Step::Finish(Agreed {
-                    method: AuthMethod::Token,
-                    layer: None
-                }))
-            ),
+            matches!(done, Ok(Step::Finish(Agreed { method: AuthMethod::Token, layer: None }))),
             "{done:?}"
         );
     }
@@ -386,18 +339,10 @@ mod tests {
     fn a_challenge_may_come_in_a_message_of_its_own() {
         let mut negotiation = with_token(secured());
         let bare = offer(vec![auth("TOKEN", "DIGEST-MD5", None)]);
-        let Ok(Step::Send(initiate)) = negotiation.receive(&bare) else {
-            panic!("goes on")
-        };
+        let Ok(Step::Send(initiate)) = negotiation.receive(&bare) else { panic!("goes on") };
         assert_eq!(decoded(&initiate).token.as_deref(), Some(&b""[..]));
-        let challenge = server(
-            SaslState::Challenge,
-            Some(&GOLDEN[0].challenge()),
-            Vec::new(),
-        );
-        let Ok(Step::Send(response)) = negotiation.receive(&challenge) else {
-            panic!("goes on")
-        };
+        let challenge = server(SaslState::Challenge, Some(&GOLDEN[0].challenge()), Vec::new());
+        let Ok(Step::Send(response)) = negotiation.receive(&challenge) else { panic!("goes on") };
         assert_eq!(decoded(&response).state(), SaslState::Response);
         // The proof as a last challenge, then a bare success.
         let last = server(SaslState::Challenge, Some(&proof()), Vec::new());
@@ -412,9 +357,7 @@ mod tests {
         let kerberos = || auth("KERBEROS", "GSSAPI", None);
         let mut negotiation = without_token(SecurityPolicy::default());
         let step = negotiation.receive(&offer(vec![token_auth(), kerberos(), simple()]));
-        let Ok(Step::SendAndFinish(initiate, agreed)) = step else {
-            panic!("{step:?}")
-        };
+        let Ok(Step::SendAndFinish(initiate, agreed)) = step else { panic!("{step:?}") };
         assert_eq!(agreed.method, AuthMethod::Simple);
         assert_eq!(decoded(&initiate).auths, [simple()]);
         let mut negotiation = with_token(SecurityPolicy::default());
@@ -428,31 +371,17 @@ mod tests {
         let early = server(SaslState::Success, None, Vec::new());
         for message in [&simple, &early] {
             for mut negotiation in [with_token(secured()), without_token(secured())] {
-                assert_eq!(
-                    negotiation.receive(message).err(),
-                    Some(SaslError::SimpleRefused)
-                );
+                assert_eq!(negotiation.receive(message).err(), Some(SaslError::SimpleRefused));
             }
-            let allowed = SecurityPolicy {
-                fallback_to_simple: true,
-                ..secured()
-            };
+            let allowed = SecurityPolicy { fallback_to_simple: true, ..secured() };
             assert!(with_token(allowed).receive(message).is_ok());
-            assert!(
-                without_token(SecurityPolicy::default())
-                    .receive(message)
-                    .is_ok()
-            );
+            assert!(without_token(SecurityPolicy::default()).receive(message).is_ok());
         }
     }
 
     #[test]
     fn success_without_the_proof_is_refused() {
-        for token in [
-            None,
-            Some(""),
-            Some("rspauth=00000000000000000000000000000000"),
-        ] {
+        for token in [None, Some(""), Some("rspauth=00000000000000000000000000000000")] {
             let mut negotiation = with_token(SecurityPolicy::default());
             assert!(negotiation.receive(&offer(vec![token_auth()])).is_ok());
             let done = negotiation.receive(&server(SaslState::Success, token, Vec::new()));
@@ -465,24 +394,16 @@ mod tests {
             );
         }
         let mut negotiation = with_token(secured());
-        assert!(
-            negotiation
-                .receive(&offer(vec![auth("TOKEN", "DIGEST-MD5", None)]))
-                .is_ok()
-        );
+        assert!(negotiation.receive(&offer(vec![auth("TOKEN", "DIGEST-MD5", None)])).is_ok());
         let done = negotiation.receive(&server(SaslState::Success, Some(&proof()), Vec::new()));
         assert_eq!(done.err(), Some(SaslError::EarlySuccess));
     }
 
     #[test]
     fn what_cannot_be_served_is_named() {
-        let kerberos = offer(vec![
-            auth("TOKEN", "DIGEST-MD5", None),
-            auth("KERBEROS", "GSSAPI", None),
-        ]);
-        let error = without_token(secured())
-            .receive(&kerberos)
-            .expect_err("has neither");
+        let kerberos =
+            offer(vec![auth("TOKEN", "DIGEST-MD5", None), auth("KERBEROS", "GSSAPI", None)]);
+        let error = without_token(secured()).receive(&kerberos).expect_err("has neither");
         let text = "cannot authenticate via [\"TOKEN\", \"KERBEROS\"] (a token is missing, SIMPLE is not allowed)";
         assert_eq!(error.to_string(), text);
         let scram = offer(vec![auth("TOKEN", "SCRAM-SHA-256", None)]);
@@ -497,25 +418,16 @@ mod tests {
         let messages = |state| server(state, Some("x"), vec![token_auth()]);
         let refused = |negotiation: &mut Negotiation, state| {
             let answer = negotiation.receive(&messages(state));
-            assert!(
-                matches!(answer, Err(SaslError::OutOfOrder { .. })),
-                "{state:?}: {answer:?}"
-            );
+            assert!(matches!(answer, Err(SaslError::OutOfOrder { .. })), "{state:?}: {answer:?}");
         };
-        for state in [
-            SaslState::Initiate,
-            SaslState::Challenge,
-            SaslState::Response,
-            SaslState::Wrap,
-        ] {
+        for state in
+            [SaslState::Initiate, SaslState::Challenge, SaslState::Response, SaslState::Wrap]
+        {
             refused(&mut with_token(SecurityPolicy::default()), state);
         }
-        for state in [
-            SaslState::Negotiate,
-            SaslState::Initiate,
-            SaslState::Response,
-            SaslState::Wrap,
-        ] {
+        for state in
+            [SaslState::Negotiate, SaslState::Initiate, SaslState::Response, SaslState::Wrap]
+        {
             let mut negotiation = with_token(SecurityPolicy::default());
             assert!(negotiation.receive(&offer(vec![token_auth()])).is_ok());
             refused(&mut negotiation, state);
@@ -527,10 +439,7 @@ mod tests {
     #[test]
     fn unknown_states_are_an_error() {
         let unknown = Bytes::from_static(&[0x10, 0x09]);
-        assert_eq!(
-            with_token(secured()).receive(&unknown).err(),
-            Some(SaslError::UnknownState(9))
-        );
+        assert_eq!(with_token(secured()).receive(&unknown).err(), Some(SaslError::UnknownState(9)));
     }
 
     proptest! {

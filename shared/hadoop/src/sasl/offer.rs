@@ -53,15 +53,11 @@ impl Offer {
             .expect_err("the two types differ"));
         }
         let decoded = std::mem::take(&mut message.auths);
-        let entries = fields(bytes.clone())?
-            .into_iter()
-            .filter(|field| field.number == FIELD_AUTHS);
+        let entries =
+            fields(bytes.clone())?.into_iter().filter(|field| field.number == FIELD_AUTHS);
         let mut auths = Vec::with_capacity(decoded.len());
         for (auth, field) in decoded.into_iter().zip(entries) {
-            auths.push(OfferedAuth {
-                auth,
-                raw: without_challenge(field.payload)?,
-            });
+            auths.push(OfferedAuth { auth, raw: without_challenge(field.payload)? });
         }
         Ok(Self { message, auths })
     }
@@ -109,11 +105,7 @@ fn fields(mut rest: Bytes) -> Result<Vec<Field>, DecodeError> {
         } else {
             Bytes::new()
         };
-        found.push(Field {
-            number,
-            whole: start.slice(..start.len() - rest.len()),
-            payload,
-        });
+        found.push(Field { number, whole: start.slice(..start.len() - rest.len()), payload });
     }
     Ok(found)
 }
@@ -149,10 +141,7 @@ mod tests {
         let offer = Offer::decode(&negotiate(&auth)).expect("decodes");
         assert_eq!(offer.auths.len(), 1);
         assert_eq!(offer.auths[0].auth.challenge.as_deref(), Some(&b"xyz"[..]));
-        assert_eq!(
-            hex::encode(offer.auths[0].initiate(b"T")),
-            format!("10021a0154221e{TOKEN}")
-        );
+        assert_eq!(hex::encode(offer.auths[0].initiate(b"T")), format!("10021a0154221e{TOKEN}"));
     }
 
     #[test]

@@ -18,11 +18,7 @@ pub struct SecurityPolicy {
 /// A cluster without security: SIMPLE where the server lets us, tokens where it asks for one.
 impl Default for SecurityPolicy {
     fn default() -> Self {
-        Self {
-            required: false,
-            fallback_to_simple: false,
-            protection: vec![Qop::Auth],
-        }
+        Self { required: false, fallback_to_simple: false, protection: vec![Qop::Auth] }
     }
 }
 
@@ -35,10 +31,8 @@ impl SecurityPolicy {
     pub fn of(configuration: &Configuration) -> Result<Self, ValueError> {
         const AUTHENTICATION: &str = "hadoop.security.authentication";
         const PROTECTION: &str = "hadoop.rpc.protection";
-        let authentication = configuration
-            .trimmed(AUTHENTICATION)?
-            .unwrap_or_default()
-            .to_ascii_lowercase();
+        let authentication =
+            configuration.trimmed(AUTHENTICATION)?.unwrap_or_default().to_ascii_lowercase();
         let required = match authentication.as_str() {
             "" | "simple" => false,
             "kerberos" | "token" | "kerberos_ssl" => true,
@@ -64,11 +58,7 @@ impl SecurityPolicy {
         }
         let fallback_to_simple =
             configuration.boolean("ipc.client.fallback-to-simple-auth-allowed", false)?;
-        Ok(Self {
-            required,
-            fallback_to_simple,
-            protection,
-        })
+        Ok(Self { required, fallback_to_simple, protection })
     }
 }
 

@@ -102,11 +102,8 @@ impl Credentials {
     pub fn of_environment(configuration: &Configuration) -> Result<Self, CredentialsSourceError> {
         let environment: &Environment = configuration.environment();
         let split = |text: Option<&str>| {
-            let items = text
-                .unwrap_or_default()
-                .split(',')
-                .map(str::trim)
-                .filter(|item| !item.is_empty());
+            let items =
+                text.unwrap_or_default().split(',').map(str::trim).filter(|item| !item.is_empty());
             items.map(str::to_owned).collect::<Vec<_>>()
         };
         let mut all = Self::new();
@@ -118,16 +115,9 @@ impl Credentials {
         }
         let mut texts = Vec::new();
         let property = split(environment.property("hadoop.tokens"));
+        texts.extend(property.into_iter().map(|text| ("the property hadoop.tokens", text)));
         texts.extend(
-            property
-                .into_iter()
-                .map(|text| ("the property hadoop.tokens", text)),
-        );
-        texts.extend(
-            configuration
-                .list("hadoop.tokens")?
-                .into_iter()
-                .map(|text| ("hadoop.tokens", text)),
+            configuration.list("hadoop.tokens")?.into_iter().map(|text| ("hadoop.tokens", text)),
         );
         texts.extend(
             split(environment.variable("HADOOP_TOKEN"))
@@ -147,22 +137,15 @@ impl Credentials {
     /// # Errors
     /// When it is missing, unreadable, longer than [`CREDENTIALS_BYTES_MAX`] or damaged.
     pub fn read_file(path: &Path) -> Result<Self, CredentialsSourceError> {
-        let io = |source| CredentialsSourceError::Io {
-            path: path.to_owned(),
-            source,
-        };
+        let io = |source| CredentialsSourceError::Io { path: path.to_owned(), source };
         let mut bytes = Vec::new();
         let file = std::fs::File::open(path).map_err(io)?;
-        file.take(CREDENTIALS_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(io)?;
+        file.take(CREDENTIALS_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(io)?;
         if bytes.len() as u64 > CREDENTIALS_BYTES_MAX {
             return Err(io(std::io::Error::from(std::io::ErrorKind::FileTooLarge)));
         }
-        Self::decode(&bytes).map_err(|source| CredentialsSourceError::Content {
-            path: path.to_owned(),
-            source,
-        })
+        Self::decode(&bytes)
+            .map_err(|source| CredentialsSourceError::Content { path: path.to_owned(), source })
     }
 
     /// Writes a file of format 0, readable by its owner alone, whole or not at all: a temporary file beside it is
@@ -171,10 +154,7 @@ impl Credentials {
     /// # Errors
     /// When the file system refuses.
     pub fn write_file(&self, path: &Path) -> Result<(), CredentialsSourceError> {
-        let io = |source| CredentialsSourceError::Io {
-            path: path.to_owned(),
-            source,
-        };
+        let io = |source| CredentialsSourceError::Io { path: path.to_owned(), source };
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.tmp", std::process::id()));
         let temporary = path.with_file_name(name);
@@ -291,9 +271,7 @@ impl Credentials {
 
     /// All tokens with their aliases, in the order of the aliases.
     pub fn tokens(&self) -> impl Iterator<Item = (&str, &Token)> {
-        self.tokens
-            .iter()
-            .map(|(alias, token)| (alias.as_str(), token))
+        self.tokens.iter().map(|(alias, token)| (alias.as_str(), token))
     }
 
     /// Aliases of all secrets.
@@ -323,43 +301,29 @@ impl Credentials {
 impl From<CredentialsProto> for Credentials {
     /// Entries without the part that they are for are skipped, as Java skips them.
     fn from(message: CredentialsProto) -> Self {
-        let tokens = message
-            .tokens
-            .into_iter()
-            .filter_map(|entry| Some((entry.alias, entry.token?.into())));
+        let tokens =
+            message.tokens.into_iter().filter_map(|entry| Some((entry.alias, entry.token?.into())));
         let secrets = message
             .secrets
             .into_iter()
             .filter_map(|entry| Some((entry.alias, entry.secret?.to_vec())));
-        Self {
-            tokens: tokens.collect(),
-            secrets: secrets.collect(),
-        }
+        Self { tokens: tokens.collect(), secrets: secrets.collect() }
     }
 }
 
 impl From<&Credentials> for CredentialsProto {
     fn from(credentials: &Credentials) -> Self {
-        let tokens = credentials
-            .tokens
-            .iter()
-            .map(|(alias, token)| CredentialsKvProto {
-                alias: alias.clone(),
-                token: Some(token.into()),
-                secret: None,
-            });
-        let secrets = credentials
-            .secrets
-            .iter()
-            .map(|(alias, secret)| CredentialsKvProto {
-                alias: alias.clone(),
-                token: None,
-                secret: Some(secret.clone().into()),
-            });
-        Self {
-            tokens: tokens.collect(),
-            secrets: secrets.collect(),
-        }
+        let tokens = credentials.tokens.iter().map(|(alias, token)| CredentialsKvProto {
+            alias: alias.clone(),
+            token: Some(token.into()),
+            secret: None,
+        });
+        let secrets = credentials.secrets.iter().map(|(alias, secret)| CredentialsKvProto {
+            alias: alias.clone(),
+            token: None,
+            secret: Some(secret.clone().into()),
+        });
+        Self { tokens: tokens.collect(), secrets: secrets.collect() }
     }
 }
 

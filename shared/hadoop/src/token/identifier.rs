@@ -212,11 +212,7 @@ impl fmt::Display for Identifier {
                 )
             }
             Self::Delegation(identifier) => {
-                write!(
-                    f,
-                    "owner {}, renewer {}",
-                    identifier.owner, identifier.renewer
-                )?;
+                write!(f, "owner {}, renewer {}", identifier.owner, identifier.renewer)?;
                 if !identifier.real_user.is_empty() {
                     write!(f, ", by {}", identifier.real_user)?;
                 }
@@ -246,20 +242,11 @@ fn container(id: Option<&ContainerIdProto>) -> String {
     let id = id.cloned().unwrap_or_default();
     let attempt = id.app_attempt_id.unwrap_or_default();
     let application: ApplicationIdProto = id.app_id.or(attempt.application_id).unwrap_or_default();
-    let (number, epoch) = (
-        id.id.unwrap_or_default() & 0xff_ffff_ffff,
-        id.id.unwrap_or_default() >> 40,
-    );
-    let epoch = if epoch > 0 {
-        format!("e{epoch:02}_")
-    } else {
-        String::new()
-    };
+    let (number, epoch) =
+        (id.id.unwrap_or_default() & 0xff_ffff_ffff, id.id.unwrap_or_default() >> 40);
+    let epoch = if epoch > 0 { format!("e{epoch:02}_") } else { String::new() };
     let (timestamp, application) = (application.cluster_timestamp(), application.id());
-    format!(
-        "container_{epoch}{timestamp}_{application:04}_{:02}_{number:06}",
-        attempt.attempt_id()
-    )
+    format!("container_{epoch}{timestamp}_{application:04}_{:02}_{number:06}", attempt.attempt_id())
 }
 
 #[cfg(test)]
@@ -303,9 +290,8 @@ mod tests {
             ),
             ("another-kind", "ff", "not read"),
         ] {
-            let shown = token(kind, identifier)
-                .read_identifier()
-                .map(|identifier| identifier.to_string());
+            let shown =
+                token(kind, identifier).read_identifier().map(|identifier| identifier.to_string());
             assert_eq!(shown.as_deref(), Ok(expected), "{kind}");
         }
     }
@@ -330,10 +316,7 @@ mod tests {
         for length in 0..bytes.len() {
             DelegationIdentifier::decode_writable(&bytes[..length]).expect_err("was cut");
         }
-        assert_eq!(
-            DelegationIdentifier::decode_writable(&[1]),
-            Err(IdentifierError::Version(1))
-        );
+        assert_eq!(DelegationIdentifier::decode_writable(&[1]), Err(IdentifierError::Version(1)));
     }
 
     proptest! {

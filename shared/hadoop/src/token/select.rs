@@ -70,31 +70,21 @@ impl ServiceNames {
 
     /// Position of the best name that the service field has; lower is better.
     fn rank(&self, service: &str) -> Option<usize> {
-        let parts = || {
-            service
-                .split(',')
-                .map(str::trim)
-                .filter(|part| !part.is_empty())
-        };
-        self.names
-            .iter()
-            .position(|name| parts().any(|part| part.eq_ignore_ascii_case(name)))
+        let parts = || service.split(',').map(str::trim).filter(|part| !part.is_empty());
+        self.names.iter().position(|name| parts().any(|part| part.eq_ignore_ascii_case(name)))
     }
 }
 
 impl Credentials {
     /// The tokens of one kind, in the order of their aliases.
     pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Token> {
-        self.tokens()
-            .map(|(_, token)| token)
-            .filter(move |token| token.kind() == kind)
+        self.tokens().map(|(_, token)| token).filter(move |token| token.kind() == kind)
     }
 
     /// The token of one kind for one service: the one that is filed under the most specific of its names.
     pub fn for_service(&self, kind: &str, service: &ServiceNames) -> Option<&Token> {
-        let ranked = self
-            .of_kind(kind)
-            .filter_map(|token| Some((service.rank(token.service())?, token)));
+        let ranked =
+            self.of_kind(kind).filter_map(|token| Some((service.rank(token.service())?, token)));
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, token)| token)
     }
 }
@@ -119,12 +109,7 @@ mod tests {
     }
 
     fn found(services: &[&str]) -> Option<String> {
-        Some(
-            credentials(services)
-                .for_service("K", &names())?
-                .service()
-                .to_owned(),
-        )
+        Some(credentials(services).for_service("K", &names())?.service().to_owned())
     }
 
     #[test]
@@ -136,10 +121,7 @@ mod tests {
 
     #[test]
     fn the_most_specific_name_wins() {
-        assert_eq!(
-            found(&["10.0.0.1:8020", "ha-hdfs:prod"]).as_deref(),
-            Some("ha-hdfs:prod")
-        );
+        assert_eq!(found(&["10.0.0.1:8020", "ha-hdfs:prod"]).as_deref(), Some("ha-hdfs:prod"));
     }
 
     #[test]
@@ -152,14 +134,8 @@ mod tests {
 
     #[test]
     fn another_port_another_kind_or_no_service_is_not_found() {
-        assert_eq!(
-            found(&["10.0.0.1:8021", "10.0.0.1", "", "ha-hdfs:production"]),
-            None
-        );
-        assert_eq!(
-            credentials(&["10.0.0.1:8020"]).for_service("L", &names()),
-            None
-        );
+        assert_eq!(found(&["10.0.0.1:8021", "10.0.0.1", "", "ha-hdfs:production"]), None);
+        assert_eq!(credentials(&["10.0.0.1:8020"]).for_service("L", &names()), None);
     }
 
     #[test]

@@ -63,10 +63,7 @@ impl<'a> WritableReader<'a> {
     }
 
     fn error(&self, problem: WritableProblem) -> WritableError {
-        WritableError {
-            offset: self.offset,
-            problem,
-        }
+        WritableError { offset: self.offset, problem }
     }
 
     /// The next `count` bytes.
@@ -106,10 +103,8 @@ impl<'a> WritableReader<'a> {
         let Ok(magnitude) = ahead.take(count) else {
             return Err(self.error(WritableProblem::Truncated));
         };
-        let value = magnitude
-            .iter()
-            .fold(0_u64, |value, byte| value << 8 | u64::from(*byte))
-            .cast_signed();
+        let value =
+            magnitude.iter().fold(0_u64, |value, byte| value << 8 | u64::from(*byte)).cast_signed();
         *self = ahead;
         Ok(if is_negative { !value } else { value })
     }
@@ -135,9 +130,7 @@ impl<'a> WritableReader<'a> {
         let mut ahead = self.clone();
         let length = i64::from(ahead.vint()?);
         let available = ahead.remaining();
-        let count = usize::try_from(length)
-            .ok()
-            .filter(|count| *count <= available);
+        let count = usize::try_from(length).ok().filter(|count| *count <= available);
         let count =
             count.ok_or_else(|| self.error(WritableProblem::Length { length, available }))?;
         *self = ahead;
@@ -185,11 +178,7 @@ pub fn put_vlong(out: &mut Vec<u8>, value: i64) {
         out.push(small.cast_unsigned());
         return;
     }
-    let (magnitude, base) = if value < 0 {
-        (!value, -120_i8)
-    } else {
-        (value, -112)
-    };
+    let (magnitude, base) = if value < 0 { (!value, -120_i8) } else { (value, -112) };
     let bytes = magnitude.to_be_bytes();
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count().min(7);
     let count = i8::try_from(8 - zeros).expect("1 to 8");
@@ -202,10 +191,7 @@ pub fn put_vlong(out: &mut Vec<u8>, value: i64) {
 /// # Panics
 /// When it is longer than a `vint` can say, 2 GiB; no token is.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_vlong(
-        out,
-        i64::from(i32::try_from(bytes.len()).expect("below 2 GiB")),
-    );
+    put_vlong(out, i64::from(i32::try_from(bytes.len()).expect("below 2 GiB")));
     out.extend_from_slice(bytes);
 }
 
@@ -252,19 +238,10 @@ mod tests {
     #[test]
     fn lengths_beyond_the_input_and_below_zero_are_refused() {
         let huge = [0x8c, 0x7f, 0xff, 0xff, 0xff];
-        let problem = WritableProblem::Length {
-            length: 0x7fff_ffff,
-            available: 0,
-        };
-        assert_eq!(
-            WritableReader::new(&huge).bytes(),
-            Err(WritableError { offset: 0, problem })
-        );
+        let problem = WritableProblem::Length { length: 0x7fff_ffff, available: 0 };
+        assert_eq!(WritableReader::new(&huge).bytes(), Err(WritableError { offset: 0, problem }));
         let negative = [0xff, 1, 2];
-        let problem = WritableProblem::Length {
-            length: -1,
-            available: 2,
-        };
+        let problem = WritableProblem::Length { length: -1, available: 2 };
         assert_eq!(
             WritableReader::new(&negative).text(),
             Err(WritableError { offset: 0, problem })
@@ -272,10 +249,7 @@ mod tests {
         let wide = [0x88, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
         assert_eq!(
             WritableReader::new(&wide).vint(),
-            Err(WritableError {
-                offset: 0,
-                problem: WritableProblem::TooLarge(i64::MAX)
-            })
+            Err(WritableError { offset: 0, problem: WritableProblem::TooLarge(i64::MAX) })
         );
     }
 

@@ -35,9 +35,7 @@ impl Server {
         S: Fn(usize, Peer) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a port is free");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let port = listener.local_addr().expect("is bound").port();
         let accepted = Arc::new(AtomicUsize::new(0));
         let count = accepted.clone();
@@ -48,11 +46,7 @@ impl Server {
                 serving.spawn(script(number, Peer { stream }));
             }
         });
-        Self {
-            address: HostPort::new("127.0.0.1", port),
-            accepted,
-            task,
-        }
+        Self { address: HostPort::new("127.0.0.1", port), accepted, task }
     }
 
     /// How many connections were taken so far.
@@ -69,9 +63,7 @@ impl Drop for Server {
 
 /// An address at which nothing listens.
 pub async fn nobody() -> HostPort {
-    let listener = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port is free");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     HostPort::new("127.0.0.1", listener.local_addr().expect("is bound").port())
 }
 
@@ -94,10 +86,7 @@ impl Peer {
     /// The preamble's last byte: 0, or 0xdf for SASL.
     pub async fn preamble(&mut self) -> u8 {
         let mut bytes = [0; 7];
-        self.stream
-            .read_exact(&mut bytes)
-            .await
-            .expect("the preamble comes");
+        self.stream.read_exact(&mut bytes).await.expect("the preamble comes");
         assert_eq!(&bytes[..6], b"hrpc\x09\x00");
         bytes[6]
     }
@@ -190,11 +179,8 @@ pub fn reply(header: &RpcResponseHeaderProto, rest: &[u8]) -> Vec<u8> {
 
 /// A successful reply with an encoded message.
 pub fn success(id: i32, body: &[u8]) -> Vec<u8> {
-    let header = RpcResponseHeaderProto {
-        call_id: id.cast_unsigned(),
-        status: 0,
-        ..Default::default()
-    };
+    let header =
+        RpcResponseHeaderProto { call_id: id.cast_unsigned(), status: 0, ..Default::default() };
     let mut rest = Vec::new();
     prost::encode_length_delimiter(body.len(), &mut rest).expect("a Vec grows");
     rest.extend_from_slice(body);
@@ -221,10 +207,7 @@ pub fn sasl(message: &RpcSaslProto) -> Vec<u8> {
 
 /// Options with times short enough for tests that wait for them to pass.
 pub fn options() -> RpcOptions {
-    RpcOptions {
-        connect_timeout: Duration::from_secs(5),
-        ..RpcOptions::default()
-    }
+    RpcOptions { connect_timeout: Duration::from_secs(5), ..RpcOptions::default() }
 }
 
 /// A proxy to these servers as alice, without security.

@@ -104,11 +104,9 @@ impl From<Work> for WorkJson {
             Work::Queue { tasks } => tasks,
         };
         let open = tasks.iter().filter_map(|queued| match queued.state {
-            TaskState::Open { step, attempt } => Some(OpenTask {
-                task: queued.task,
-                step,
-                attempt,
-            }),
+            TaskState::Open { step, attempt } => {
+                Some(OpenTask { task: queued.task, step, attempt })
+            }
             TaskState::Done | TaskState::SetAside => None,
         });
         Self::Queue {
@@ -126,12 +124,7 @@ impl TryFrom<WorkJson> for Work {
     fn try_from(json: WorkJson) -> Result<Self, QueueError> {
         let (done, set_aside, open, mut tasks) = match json {
             WorkJson::Lanes { step } => return Ok(Self::Lanes { step }),
-            WorkJson::Queue {
-                done,
-                set_aside,
-                open,
-                tasks,
-            } => (done, set_aside, open, tasks),
+            WorkJson::Queue { done, set_aside, open, tasks } => (done, set_aside, open, tasks),
         };
         if done.is_empty() && set_aside.is_empty() && open.is_empty() {
             return Ok(Self::Queue { tasks });
@@ -142,18 +135,12 @@ impl TryFrom<WorkJson> for Work {
                 if last < first || tasks.len() + (last - first) as usize >= QUEUE_TASKS_MAX {
                     return Err(QueueError { first, last });
                 }
-                tasks.extend((first..=last).map(|task| QueuedTask {
-                    task: TaskId(task),
-                    state,
-                }));
+                tasks.extend((first..=last).map(|task| QueuedTask { task: TaskId(task), state }));
             }
         }
         tasks.extend(open.into_iter().map(|open| QueuedTask {
             task: open.task,
-            state: TaskState::Open {
-                step: open.step,
-                attempt: open.attempt,
-            },
+            state: TaskState::Open { step: open.step, attempt: open.attempt },
         }));
         tasks.sort_by_key(|queued| queued.task);
         Ok(Self::Queue { tasks })

@@ -60,18 +60,14 @@ impl JobSpec {
 
     fn check_data(&self) -> Result<(), SpecError> {
         let data = &self.data;
-        rule(!data.train.is_empty(), "data.train", || {
-            "names no file".to_owned()
-        })?;
+        rule(!data.train.is_empty(), "data.train", || "names no file".to_owned())?;
         rule(data.index_base <= 1, "data.index-base", || {
             format!("is {}, must be 0 or 1", data.index_base)
         })?;
         within("data.passes", data.passes, 1, PASSES_MAX)?;
-        rule(
-            data.task_size != TaskSize::Bytes(Bytes(0)),
-            "data.task-size",
-            || "must be above 0".to_owned(),
-        )
+        rule(data.task_size != TaskSize::Bytes(Bytes(0)), "data.task-size", || {
+            "must be above 0".to_owned()
+        })
     }
 
     fn check_model(&self) -> Result<(), SpecError> {
@@ -85,20 +81,16 @@ impl JobSpec {
             rule(!model.tables.is_empty(), "model.table", || {
                 "algorithm \"custom\" needs at least one [[model.table]]".to_owned()
             })?;
-            rule(
-                !self.trainers.command.is_empty(),
-                "trainers.command",
-                || "algorithm \"custom\" needs the program that computes it".to_owned(),
-            )?;
+            rule(!self.trainers.command.is_empty(), "trainers.command", || {
+                "algorithm \"custom\" needs the program that computes it".to_owned()
+            })?;
             rule(!model.standardise, "model.standardise", || {
                 "is a step of logistic-regression, not of algorithm \"custom\"".to_owned()
             })?;
         } else {
-            rule(
-                (1..ROWS_MAX).contains(&model.features),
-                "model.features",
-                || format!("is {}, must be from 1 to {}", model.features, ROWS_MAX - 1),
-            )?;
+            rule((1..ROWS_MAX).contains(&model.features), "model.features", || {
+                format!("is {}, must be from 1 to {}", model.features, ROWS_MAX - 1)
+            })?;
             rule(model.tables.is_empty(), "model.table", || {
                 "is for algorithm \"custom\"; built-in algorithms name their own tables".to_owned()
             })?;
@@ -109,36 +101,24 @@ impl JobSpec {
     fn check_tables(&self) -> Result<(), SpecError> {
         const KEY: &str = "model.table";
         let tables = self.tables();
-        rule(tables.len() <= 1024, KEY, || {
-            format!("{} tables, at most 1024", tables.len())
-        })?;
+        rule(tables.len() <= 1024, KEY, || format!("{} tables, at most 1024", tables.len()))?;
         let mut names = BTreeSet::new();
         let mut values = 0u64;
         for (n, table) in tables.iter().enumerate() {
             let name = &table.name;
-            rule(usize::from(table.id.0) == n, KEY, || {
-                format!("table {name} has a wrong id")
-            })?;
+            rule(usize::from(table.id.0) == n, KEY, || format!("table {name} has a wrong id"))?;
             rule(is_word(name, 64), KEY, || {
                 format!("name {name:?} must be 1 to 64 letters, digits, \"-\" and \"_\"")
             })?;
-            rule(names.insert(name), KEY, || {
-                format!("two tables are named {name:?}")
-            })?;
+            rule(names.insert(name), KEY, || format!("two tables are named {name:?}"))?;
             rule(table.kind == TableKind::Dense, KEY, || {
                 format!("table {name:?}: sparse tables are not available yet")
             })?;
             rule((1..=ROWS_MAX).contains(&table.rows), KEY, || {
-                format!(
-                    "table {name:?}: rows is {}, must be from 1 to {ROWS_MAX}",
-                    table.rows
-                )
+                format!("table {name:?}: rows is {}, must be from 1 to {ROWS_MAX}", table.rows)
             })?;
             rule((1..=COLS_MAX).contains(&table.cols), KEY, || {
-                format!(
-                    "table {name:?}: cols is {}, must be from 1 to {COLS_MAX}",
-                    table.cols
-                )
+                format!("table {name:?}: cols is {}, must be from 1 to {COLS_MAX}", table.cols)
             })?;
             rule(table.l2.is_finite() && table.l2 >= 0.0, KEY, || {
                 format!("table {name:?}: l2 is {}, must be at least 0", table.l2)
@@ -146,20 +126,16 @@ impl JobSpec {
             check_optimizer(KEY, &table.optimizer)?;
             values = values.saturating_add(table.values());
         }
-        rule(values <= VALUES_MAX, KEY, || {
-            format!("{values} values in all, at most {VALUES_MAX}")
-        })
+        rule(values <= VALUES_MAX, KEY, || format!("{values} values in all, at most {VALUES_MAX}"))
     }
 
     fn check_training(&self) -> Result<(), SpecError> {
         let training = &self.training;
         within("training.lanes", training.lanes, 1, SLOTS_MAX)?;
         within("training.batch", training.batch, 1, BATCH_MAX)?;
-        rule(
-            training.early_stop == 0 || !self.data.test.is_empty(),
-            "training.early-stop",
-            || "watches the log-loss of the test data, and data.test is not set".to_owned(),
-        )
+        rule(training.early_stop == 0 || !self.data.test.is_empty(), "training.early-stop", || {
+            "watches the log-loss of the test data, and data.test is not set".to_owned()
+        })
     }
 
     fn check_containers(&self) -> Result<(), SpecError> {
@@ -177,10 +153,7 @@ impl JobSpec {
         within("trainers.min", trainers.min, 1, SLOTS_MAX)?;
         within("trainers.max", trainers.max, 1, SLOTS_MAX)?;
         rule(trainers.min <= trainers.max, "trainers.min", || {
-            format!(
-                "is {}, must not be above trainers.max = {}",
-                trainers.min, trainers.max
-            )
+            format!("is {}, must not be above trainers.max = {}", trainers.min, trainers.max)
         })?;
         let lanes = self.training.lanes;
         let bsp = self.training.consistency == Consistency::Bsp;
@@ -197,9 +170,7 @@ impl JobSpec {
             ("trainers.memory", trainers.memory),
             ("am.memory", self.am.memory),
         ] {
-            rule(memory >= Bytes::mib(32), key, || {
-                format!("is {memory}, must be at least 32MiB")
-            })?;
+            rule(memory >= Bytes::mib(32), key, || format!("is {memory}, must be at least 32MiB"))?;
         }
         Ok(())
     }
@@ -207,32 +178,21 @@ impl JobSpec {
     fn check_outputs(&self) -> Result<(), SpecError> {
         let (checkpoint, output) = (&self.checkpoint, &self.output);
         rule(checkpoint.keep >= 2, "checkpoint.keep", || {
-            format!(
-                "is {}, must be at least 2: the newest may be damaged",
-                checkpoint.keep
-            )
+            format!("is {}, must be at least 2: the newest may be damaged", checkpoint.keep)
+        })?;
+        rule(checkpoint.timeout >= DurationMs::secs(1), "checkpoint.timeout", || {
+            format!("is {}, must be at least 1s", checkpoint.timeout)
         })?;
         rule(
-            checkpoint.timeout >= DurationMs::secs(1),
-            "checkpoint.timeout",
-            || format!("is {}, must be at least 1s", checkpoint.timeout),
-        )?;
-        rule(
-            checkpoint
-                .bandwidth
-                .is_none_or(|rate| rate >= Bytes(1 << 10)),
+            checkpoint.bandwidth.is_none_or(|rate| rate >= Bytes(1 << 10)),
             "checkpoint.bandwidth",
             || "must be at least 1KiB (a second), or empty".to_owned(),
         )?;
         let mut formats = BTreeSet::new();
-        rule(!output.formats.is_empty(), "output.formats", || {
-            "names no format".to_owned()
+        rule(!output.formats.is_empty(), "output.formats", || "names no format".to_owned())?;
+        rule(output.formats.iter().all(|format| formats.insert(format)), "output.formats", || {
+            "names a format twice".to_owned()
         })?;
-        rule(
-            output.formats.iter().all(|format| formats.insert(format)),
-            "output.formats",
-            || "names a format twice".to_owned(),
-        )?;
         rule(
             self.model.algorithm != Algorithm::Custom || !formats.contains(&ModelFormat::Text),
             "output.formats",
@@ -242,9 +202,7 @@ impl JobSpec {
             "is the same folder as checkpoint.dir".to_owned()
         })?;
         rule(
-            self.run
-                .orphan_timeout
-                .is_none_or(|timeout| timeout >= DurationMs::secs(5)),
+            self.run.orphan_timeout.is_none_or(|timeout| timeout >= DurationMs::secs(5)),
             "run.orphan-timeout",
             || "must be \"auto\" or at least 5s".to_owned(),
         )
@@ -255,10 +213,7 @@ impl JobSpec {
         let (memory, need) = (self.pservers.memory, self.pserver_memory());
         rule(need.total().0 <= memory.0, "pservers.memory", || {
             let enough = self.pserver_memory_that_suffices().0.div_ceil(1 << 20);
-            format!(
-                "is {memory}, must be at least {enough} MiB: {}",
-                need.in_words()
-            )
+            format!("is {memory}, must be at least {enough} MiB: {}", need.in_words())
         })
     }
 
@@ -288,24 +243,16 @@ impl JobSpec {
 }
 
 fn rule(holds: bool, key: &'static str, rule: impl FnOnce() -> String) -> Result<(), SpecError> {
-    if holds {
-        Ok(())
-    } else {
-        Err(SpecError::Rule { key, rule: rule() })
-    }
+    if holds { Ok(()) } else { Err(SpecError::Rule { key, rule: rule() }) }
 }
 
 fn within(key: &'static str, value: u32, min: u32, max: u32) -> Result<(), SpecError> {
-    rule((min..=max).contains(&value), key, || {
-        format!("is {value}, must be from {min} to {max}")
-    })
+    rule((min..=max).contains(&value), key, || format!("is {value}, must be from {min} to {max}"))
 }
 
 fn is_word(text: &str, max: usize) -> bool {
     (1..=max).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
 fn check_name(name: &str) -> Result<(), SpecError> {
@@ -331,12 +278,7 @@ fn check_optimizer(key: &'static str, optimizer: &Optimizer) -> Result<(), SpecE
     };
     match *optimizer {
         Optimizer::Sgd { rate } => positive("rate", rate),
-        Optimizer::Ftrl {
-            alpha,
-            beta,
-            l1,
-            l2,
-        } => {
+        Optimizer::Ftrl { alpha, beta, l1, l2 } => {
             positive("alpha", alpha)?;
             not_negative("beta", beta)?;
             not_negative("l1", l1)?;
@@ -354,9 +296,7 @@ mod tests {
     fn refused(change: impl FnOnce(&mut JobSpec)) -> String {
         let mut spec = sample();
         change(&mut spec);
-        spec.check()
-            .expect_err("the change breaks a rule")
-            .to_string()
+        spec.check().expect_err("the change breaks a rule").to_string()
     }
 
     #[test]
@@ -369,10 +309,7 @@ mod tests {
     fn json_that_breaks_a_rule_is_refused() {
         let mut spec = sample();
         spec.pservers.shards = 0;
-        assert!(matches!(
-            JobSpec::from_json(&spec.to_json()),
-            Err(SpecError::Rule { .. })
-        ));
+        assert!(matches!(JobSpec::from_json(&spec.to_json()), Err(SpecError::Rule { .. })));
         assert!(matches!(JobSpec::from_json(b"{}"), Err(SpecError::Json(_))));
     }
 
@@ -413,10 +350,7 @@ mod tests {
     #[test]
     fn names_are_safe_as_folder_names() {
         for name in ["", ".x", "a/b", "..", "a b", "-a"] {
-            assert!(
-                refused(|spec| spec.name = name.to_owned()).starts_with("name: "),
-                "{name}"
-            );
+            assert!(refused(|spec| spec.name = name.to_owned()).starts_with("name: "), "{name}");
         }
     }
 
@@ -425,14 +359,8 @@ mod tests {
         let mut spec = sample();
         spec.model.standardise = true;
         let tables = spec.tables();
-        let names: Vec<_> = tables
-            .iter()
-            .map(|t| (t.name.as_str(), t.rows, t.cols))
-            .collect();
-        assert_eq!(
-            names,
-            [("weights", 10, 1), ("bias", 1, 1), ("stats", 11, 3)]
-        );
+        let names: Vec<_> = tables.iter().map(|t| (t.name.as_str(), t.rows, t.cols)).collect();
+        assert_eq!(names, [("weights", 10, 1), ("bias", 1, 1), ("stats", 11, 3)]);
         assert_eq!(tables[2].optimizer, Optimizer::Add);
     }
 

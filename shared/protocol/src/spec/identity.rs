@@ -133,12 +133,7 @@ impl JobSpec {
                         _ => false,
                     },
                 };
-                Difference {
-                    key: key.clone(),
-                    before,
-                    now,
-                    allowed_on_resume,
-                }
+                Difference { key: key.clone(), before, now, allowed_on_resume }
             })
             .collect()
     }
@@ -156,10 +151,7 @@ fn canonical(value: &serde_json::Value) -> String {
             format!("{{{}}}", fields.join(","))
         }
         serde_json::Value::Array(values) => {
-            format!(
-                "[{}]",
-                values.iter().map(canonical).collect::<Vec<_>>().join(",")
-            )
+            format!("[{}]", values.iter().map(canonical).collect::<Vec<_>>().join(","))
         }
         plain => plain.to_string(),
     }
@@ -176,10 +168,7 @@ mod tests {
         let mut now = sample();
         change(&mut now);
         let differences = now.differences(&before.keys());
-        let keys = differences
-            .into_iter()
-            .map(|d| (d.key, d.allowed_on_resume))
-            .collect();
+        let keys = differences.into_iter().map(|d| (d.key, d.allowed_on_resume)).collect();
         (now.digest() == before.digest(), keys)
     }
 
@@ -191,18 +180,9 @@ mod tests {
 
     #[test]
     fn ports_and_folders_are_no_part_of_the_job() {
-        let ports = PortRange {
-            first: 7000,
-            last: 7001,
-        };
-        assert_eq!(
-            changed(|spec| spec.network.ports = Some(ports)),
-            (true, vec![])
-        );
-        assert_eq!(
-            changed(|spec| spec.run.work_dir = Some("/w".into())),
-            (true, vec![])
-        );
+        let ports = PortRange { first: 7000, last: 7001 };
+        assert_eq!(changed(|spec| spec.network.ports = Some(ports)), (true, vec![]));
+        assert_eq!(changed(|spec| spec.run.work_dir = Some("/w".into())), (true, vec![]));
         assert_eq!(changed(|spec| spec.yarn.queue.push('x')), (true, vec![]));
     }
 
@@ -213,13 +193,7 @@ mod tests {
             spec.pservers.memory = Bytes::mib(512);
         });
         assert!(!same);
-        assert_eq!(
-            keys,
-            [
-                ("pservers.memory".to_owned(), true),
-                ("trainers.max".to_owned(), true)
-            ]
-        );
+        assert_eq!(keys, [("pservers.memory".to_owned(), true), ("trainers.max".to_owned(), true)]);
     }
 
     #[test]

@@ -374,12 +374,7 @@ pub fn sample() -> JobSpec {
             nan: NanPolicy::Fail,
             early_stop: 0,
         },
-        pservers: PserverSpec {
-            count: 2,
-            memory: Bytes::mib(256),
-            vcores: 1,
-            shards: 4,
-        },
+        pservers: PserverSpec { count: 2, memory: Bytes::mib(256), vcores: 1, shards: 4 },
         trainers: TrainerSpec {
             min: 1,
             max: 2,
@@ -402,15 +397,9 @@ pub fn sample() -> JobSpec {
             formats: vec![ModelFormat::Safetensors],
             permissions: None,
         },
-        am: AmSpec {
-            memory: Bytes::mib(256),
-            vcores: 1,
-        },
+        am: AmSpec { memory: Bytes::mib(256), vcores: 1 },
         network: NetworkSpec { ports: None },
-        run: RunSpec {
-            work_dir: None,
-            orphan_timeout: None,
-        },
+        run: RunSpec { work_dir: None, orphan_timeout: None },
         submit: SubmitSpec::default(),
         yarn: YarnSpec::default(),
     }

@@ -61,11 +61,7 @@ impl Location {
     /// # Errors
     /// The path is not absolute, not UTF-8, or climbs above the root.
     pub fn local(path: &Path) -> Result<Self, ValueError> {
-        Ok(Self {
-            scheme: Scheme::File,
-            authority: String::new(),
-            path: clean(path)?,
-        })
+        Ok(Self { scheme: Scheme::File, authority: String::new(), path: clean(path)? })
     }
 
     /// The path on this machine, if it is there.
@@ -107,10 +103,7 @@ impl Location {
     /// Never for names without `/`, which all of ours are; a `..` in it is refused by an assertion.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
-        assert!(
-            !name.is_empty() && name.split('/').all(|part| part != ".."),
-            "a plain name"
-        );
+        assert!(!name.is_empty() && name.split('/').all(|part| part != ".."), "a plain name");
         let slash = if self.path.ends_with('/') { "" } else { "/" };
         Self {
             scheme: self.scheme,
@@ -190,28 +183,15 @@ mod tests {
 
     #[test]
     fn what_is_no_place_is_refused() {
-        for text in [
-            "",
-            "s3://bucket/x",
-            "file://host/x",
-            "hdfs://nn",
-            "../../../x",
-            "/..",
-            "a\0b",
-        ] {
-            assert!(
-                Location::resolve(text, Path::new("/jobs/a")).is_err(),
-                "{text}"
-            );
+        for text in ["", "s3://bucket/x", "file://host/x", "hdfs://nn", "../../../x", "/..", "a\0b"]
+        {
+            assert!(Location::resolve(text, Path::new("/jobs/a")).is_err(), "{text}");
         }
     }
 
     #[test]
     fn join_goes_one_down() {
-        assert_eq!(
-            "/a".parse::<Location>().unwrap().join("b").to_string(),
-            "/a/b"
-        );
+        assert_eq!("/a".parse::<Location>().unwrap().join("b").to_string(), "/a/b");
         assert_eq!("/".parse::<Location>().unwrap().join("b").to_string(), "/b");
     }
 

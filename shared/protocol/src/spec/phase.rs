@@ -77,11 +77,7 @@ pub fn phase_kind(spec: &JobSpec, phase: PhaseNo) -> Option<PhaseKind> {
         return None;
     }
     let Some(after) = phase.0.checked_sub(measures(spec)) else {
-        let stage = if phase.0 == 0 {
-            Stage::Centre
-        } else {
-            Stage::Spread
-        };
+        let stage = if phase.0 == 0 { Stage::Centre } else { Stage::Spread };
         return Some(PhaseKind::Measure(stage));
     };
     let pass = after / per_pass(spec);
@@ -104,10 +100,7 @@ mod tests {
     fn a_plain_job_is_its_passes() {
         let mut spec = sample();
         spec.data.passes = 2;
-        assert_eq!(
-            sequence(&spec),
-            [PhaseKind::Train { pass: 0 }, PhaseKind::Train { pass: 1 }]
-        );
+        assert_eq!(sequence(&spec), [PhaseKind::Train { pass: 0 }, PhaseKind::Train { pass: 1 }]);
     }
 
     #[test]

@@ -63,10 +63,7 @@ impl PserverMemory {
                 "connection buffers (trainers.max times the data threads, pservers.vcores)",
                 self.connections,
             ),
-            (
-                "frames that wait (an eighth of pservers.memory)",
-                self.waiting,
-            ),
+            ("frames that wait (an eighth of pservers.memory)", self.waiting),
             ("code and buffers", self.base),
         ]
     }
@@ -86,10 +83,9 @@ impl JobSpec {
         let memory = self.pservers.memory;
         let values = |per_value: &dyn Fn(&TableSpec) -> u64| {
             let tables = self.tables();
-            let bytes = tables.iter().map(|table| {
-                self.values_of(table, held)
-                    .saturating_mul(4 * per_value(table))
-            });
+            let bytes = tables
+                .iter()
+                .map(|table| self.values_of(table, held).saturating_mul(4 * per_value(table)));
             Bytes(bytes.fold(0, u64::saturating_add))
         };
         let threads = u64::from(self.pservers.vcores.min(held).max(1));
@@ -101,10 +97,7 @@ impl JobSpec {
             },
             copies: self.checkpoint.memory.of(memory),
             connections: Bytes(
-                CONNECTION
-                    .0
-                    .saturating_mul(u64::from(self.trainers.max))
-                    .saturating_mul(threads),
+                CONNECTION.0.saturating_mul(u64::from(self.trainers.max)).saturating_mul(threads),
             ),
             waiting: Self::pserver_waiting(memory),
             base: BASE,
@@ -169,11 +162,7 @@ mod tests {
         });
         let terms = bsp.pserver_memory();
         assert_eq!(terms.sums, terms.tables, "SGD has no state");
-        assert!(
-            refused(&bsp).contains("MiB of sums of gradients"),
-            "{}",
-            refused(&bsp)
-        );
+        assert!(refused(&bsp).contains("MiB of sums of gradients"), "{}", refused(&bsp));
         let mut asp = bsp;
         asp.training.consistency = Consistency::Asp;
         assert_eq!(asp.pserver_memory().sums, Bytes(0));
@@ -190,9 +179,7 @@ mod tests {
         });
         assert_eq!(wide.pserver_memory().connections, Bytes::mib(500));
         let error = refused(&wide);
-        let (_, terms) = error
-            .split_once(": 500 MiB of connection buffers")
-            .expect("first");
+        let (_, terms) = error.split_once(": 500 MiB of connection buffers").expect("first");
         assert!(terms.contains("trainers.max"), "{error}");
     }
 

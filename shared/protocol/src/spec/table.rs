@@ -111,10 +111,7 @@ pub fn shard_rows(rows: u64, shard: ShardId, shards: u32) -> Range<u64> {
 /// When `shards` is 0 or `row` is not below `rows`.
 #[must_use]
 pub fn shard_of_row(rows: u64, row: u64, shards: u32) -> ShardId {
-    assert!(
-        row < rows && shards > 0,
-        "row {row} of {rows}, {shards} shards"
-    );
+    assert!(row < rows && shards > 0, "row {row} of {rows}, {shards} shards");
     // The highest s with ⌊rows·s/S⌋ ≤ row, that is rows·s < (row + 1)·S.
     let shard = (u128::from(row) * u128::from(shards) + u128::from(shards) - 1) / u128::from(rows);
     ShardId(shard as u32)

@@ -38,9 +38,7 @@ pub(crate) use serde_as_text;
 /// Splits `12.5MiB` into the number and the unit; the number has digits and at most one point.
 fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     // Twenty digits hold every u64; longer texts are no quantity anybody means.
     if number.is_empty() || number.len() > 20 {
@@ -144,9 +142,7 @@ impl FromStr for BytesPerSecond {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let text = text.trim();
         let size = text.strip_suffix("/s").unwrap_or(text);
-        size.parse()
-            .map(Self)
-            .or_else(|_| expected("a rate such as \"100MiB/s\""))
+        size.parse().map(Self).or_else(|_| expected("a rate such as \"100MiB/s\""))
     }
 }
 
@@ -194,12 +190,7 @@ impl FromStr for DurationMs {
 
 impl fmt::Display for DurationMs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (ms, unit) in [
-            (86_400_000, "d"),
-            (3_600_000, "h"),
-            (60_000, "min"),
-            (1_000, "s"),
-        ] {
+        for (ms, unit) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")] {
             if self.0 != 0 && self.0.is_multiple_of(ms) {
                 return write!(f, "{}{unit}", self.0 / ms);
             }
@@ -371,16 +362,8 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
         }
-        for text in [
-            "",
-            "GiB",
-            "2 GiBs",
-            "-1",
-            "1e9",
-            "9999999999999999999g",
-            "1.2.3",
-            "\u{0663}k",
-        ] {
+        for text in ["", "GiB", "2 GiBs", "-1", "1e9", "9999999999999999999g", "1.2.3", "\u{0663}k"]
+        {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
     }

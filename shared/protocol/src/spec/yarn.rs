@@ -104,10 +104,7 @@ pub struct SubmitSpec {
 
 impl Default for SubmitSpec {
     fn default() -> Self {
-        Self {
-            upload_limit: Bytes::mib(64),
-            binary: None,
-        }
+        Self { upload_limit: Bytes::mib(64), binary: None }
     }
 }
 
@@ -123,10 +120,7 @@ pub struct MemoryRetry {
 impl Default for MemoryRetry {
     /// Once, with half as much again.
     fn default() -> Self {
-        Self {
-            factor: 1.5,
-            times: 1,
-        }
+        Self { factor: 1.5, times: 1 }
     }
 }
 
@@ -187,10 +181,7 @@ impl FileSpec {
                 "{text:?}: the name {name:?} is taken in a work directory; choose another, such as {text}#my-{name}"
             ));
         }
-        Ok(Self {
-            name: name.to_owned(),
-            from,
-        })
+        Ok(Self { name: name.to_owned(), from })
     }
 }
 
@@ -205,11 +196,7 @@ impl JobSpec {
     /// `yarn.memory-overhead` on top. (YARN counts all of a container's processes and their pages.)
     #[must_use]
     pub fn container_memory(&self, memory: Bytes) -> Bytes {
-        Bytes(
-            memory
-                .0
-                .saturating_add(self.yarn.memory_overhead.of(memory).0),
-        )
+        Bytes(memory.0.saturating_add(self.yarn.memory_overhead.of(memory).0))
     }
 
     /// The rules of `[yarn]`, `[submit]` and `trainers.resources`.
@@ -262,10 +249,8 @@ impl JobSpec {
                 retry.factor, retry.times
             ),
         )?;
-        for (key, acl) in [
-            ("yarn.view-acl", &yarn.view_acl),
-            ("yarn.modify-acl", &yarn.modify_acl),
-        ] {
+        for (key, acl) in [("yarn.view-acl", &yarn.view_acl), ("yarn.modify-acl", &yarn.modify_acl)]
+        {
             rule(line(acl), key, "must be one line".to_owned())?;
         }
         self.check_files()?;
@@ -273,9 +258,7 @@ impl JobSpec {
         for (name, amount) in &self.trainers.resources {
             let plain = !name.is_empty()
                 && name.len() <= 200
-                && name
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
             rule(
                 plain && *amount <= i64::MAX as u64,
                 "trainers.resources",
@@ -320,10 +303,7 @@ impl JobSpec {
                 let rule = format!(
                     "{name:?}: expected a name of letters, digits and \"_\" that does not start with HEDDLE_, and a value of one line, at most 32 KiB"
                 );
-                return Err(SpecError::Rule {
-                    key: "yarn.env",
-                    rule,
-                });
+                return Err(SpecError::Rule { key: "yarn.env", rule });
             }
         }
         Ok(())
@@ -364,10 +344,7 @@ mod tests {
             spec.yarn.files = vec![FileSpec::parse("a/x", Path::new("/")).unwrap()];
             spec.yarn.archives = vec![FileSpec::parse("b/x", Path::new("/")).unwrap()];
         });
-        assert!(
-            text.starts_with("yarn.archives: \"x\" is the name of two"),
-            "{text}"
-        );
+        assert!(text.starts_with("yarn.archives: \"x\" is the name of two"), "{text}");
     }
 
     #[test]
@@ -378,14 +355,8 @@ mod tests {
             (|y| y.tags = vec!["a,b".to_owned()], "yarn.tags"),
             (|y| y.max_attempts = 0, "yarn.max-attempts"),
             (|y| y.memory_retry.factor = f64::NAN, "yarn.memory-retry"),
-            (
-                |y| y.env = [("A B".to_owned(), String::new())].into(),
-                "yarn.env",
-            ),
-            (
-                |y| y.env = [("HEDDLE_RUN".to_owned(), String::new())].into(),
-                "yarn.env",
-            ),
+            (|y| y.env = [("A B".to_owned(), String::new())].into(), "yarn.env"),
+            (|y| y.env = [("HEDDLE_RUN".to_owned(), String::new())].into(), "yarn.env"),
         ] {
             let text = refused(|spec| change(&mut spec.yarn));
             assert!(text.starts_with(&format!("{key}: ")), "{text}");

@@ -116,11 +116,7 @@ impl History {
         placement: impl FnOnce(Slot, Incarnation) -> Option<Placement>,
     ) {
         match event {
-            Event::Lost {
-                slot,
-                incarnation,
-                cause,
-            } => {
+            Event::Lost { slot, incarnation, cause } => {
                 self.ended_total = self.ended_total.saturating_add(1);
                 let ended = EndedView {
                     slot: *slot,
@@ -133,11 +129,7 @@ impl History {
             }
             Event::CheckpointGivenUp { cut, reason } => {
                 self.checkpoints_late_total = self.checkpoints_late_total.saturating_add(1);
-                let late = LateCheckpointView {
-                    cut: *cut,
-                    at_ms,
-                    reason: reason.clone(),
-                };
+                let late = LateCheckpointView { cut: *cut, at_ms, reason: reason.clone() };
                 push_bounded(&mut self.checkpoints_late, late);
             }
             Event::StorageWait(wait) => {
@@ -159,8 +151,7 @@ impl History {
                 push_bounded(&mut self.checkpoints_damaged, damaged);
             }
             Event::Progress { rows, .. } => {
-                self.first_figures
-                    .get_or_insert(FirstFigures { rows: *rows, at_ms });
+                self.first_figures.get_or_insert(FirstFigures { rows: *rows, at_ms });
             }
             Event::Started { .. }
             | Event::Registered { .. }
@@ -198,17 +189,11 @@ mod tests {
         }
         assert_eq!(history.ended.len(), KEPT_MAX);
         assert_eq!(history.ended_total, KEPT_MAX as u64 + 1);
-        assert_eq!(
-            history.ended.front().map(|ended| ended.cause.as_str()),
-            Some("1")
-        );
+        assert_eq!(history.ended.front().map(|ended| ended.cause.as_str()), Some("1"));
     }
 
     #[test]
     fn a_view_without_a_history_is_still_read() {
-        assert_eq!(
-            serde_json::from_str::<History>("{}").ok(),
-            Some(History::default())
-        );
+        assert_eq!(serde_json::from_str::<History>("{}").ok(), Some(History::default()));
     }
 }

@@ -45,19 +45,14 @@ impl Placement {
     pub fn log_url(&self, user: &str) -> Option<String> {
         let plain = |text: &str, besides: &str| {
             !text.is_empty()
-                && text
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || besides.contains(c))
+                && text.chars().all(|c| c.is_ascii_alphanumeric() || besides.contains(c))
         };
         let fits = plain(&self.node_http, ".:-_[]")
             && plain(&self.container, "_")
             && plain(user, "._-")
             && !user.starts_with('.');
         fits.then(|| {
-            format!(
-                "http://{}/node/containerlogs/{}/{user}",
-                self.node_http, self.container
-            )
+            format!("http://{}/node/containerlogs/{}/{user}", self.node_http, self.container)
         })
     }
 }
@@ -81,10 +76,7 @@ mod tests {
         );
         assert_eq!(placement.log_url(""), None);
         assert_eq!(placement.log_url("../x"), None);
-        let hostile = Placement {
-            node_http: "n1/\"><script>".into(),
-            ..placement
-        };
+        let hostile = Placement { node_http: "n1/\"><script>".into(), ..placement };
         assert_eq!(hostile.log_url("alice"), None);
         assert_eq!(Placement::default().log_url("alice"), None);
     }

@@ -72,9 +72,7 @@ impl CheckpointDir {
     pub async fn stage(&self, cut: CutId, salt: Salt) -> Result<StorePath, CheckpointError> {
         let parent = self.under(&[STAGING, &cut.generation.to_string()])?;
         self.make(&parent).await?;
-        let path = parent
-            .join(&staging_name(cut, salt.0))
-            .map_err(StorageError::from)?;
+        let path = parent.join(&staging_name(cut, salt.0)).map_err(StorageError::from)?;
         self.make(&path).await?;
         Ok(path)
     }
@@ -93,11 +91,7 @@ impl CheckpointDir {
     }
 
     pub(super) fn staging_of(&self, cut: CutId, salt: Salt) -> Result<StorePath, CheckpointError> {
-        self.under(&[
-            STAGING,
-            &cut.generation.to_string(),
-            &staging_name(cut, salt.0),
-        ])
+        self.under(&[STAGING, &cut.generation.to_string(), &staging_name(cut, salt.0)])
     }
 
     /// Commits a cut whose shard files lie in its [staging directory](Self::stage). `manifest.salt` is
@@ -121,17 +115,9 @@ impl CheckpointDir {
             Err(error) => return Err(CommitError::not_done(error)),
         }
         let staging = Staging { dir: self, path };
-        let checked = staging
-            .check_files(&manifest)
-            .await
-            .map_err(CommitError::not_done)?;
-        let sealed = checked
-            .seal(manifest)
-            .await
-            .map_err(CommitError::not_done)?;
-        self.check_highest(own)
-            .await
-            .map_err(CommitError::not_done)?;
+        let checked = staging.check_files(&manifest).await.map_err(CommitError::not_done)?;
+        let sealed = checked.seal(manifest).await.map_err(CommitError::not_done)?;
+        self.check_highest(own).await.map_err(CommitError::not_done)?;
         gate().map_err(CommitError::Shut)?;
         let checkpoint = sealed.publish(salt).await?;
         // A claim made meanwhile does not undo the commit: whether it counts is for the claim's base to
@@ -145,16 +131,10 @@ impl CheckpointDir {
 
     /// What an earlier try did, when the staging directory is not there any more.
     async fn already(&self, cut: CutId, salt: Salt) -> Result<Checkpoint, CommitError> {
-        match self
-            .final_of(cut, salt)
-            .await
-            .map_err(CommitError::Unknown)?
-        {
+        match self.final_of(cut, salt).await.map_err(CommitError::Unknown)? {
             Final::Ours(checkpoint) => Ok(*checkpoint),
             Final::Theirs => Err(theirs(cut)),
-            Final::Absent => Err(CommitError::Fenced(format!(
-                "the files of {cut} were swept"
-            ))),
+            Final::Absent => Err(CommitError::Fenced(format!("the files of {cut} were swept"))),
         }
     }
 
@@ -209,19 +189,9 @@ impl<'a> Staging<'a> {
     async fn check_files(self, manifest: &Manifest) -> Result<Checked<'a>, CheckpointError> {
         let storage = &*self.dir.storage;
         let listed = Listed::new(storage.list(&self.path).await?);
-        check_shards(
-            storage,
-            &self.path,
-            &manifest.shards,
-            &listed,
-            Depth::Shallow,
-        )
-        .await?;
-        let wanted: BTreeSet<&str> = manifest
-            .shards
-            .iter()
-            .map(|file| file.file.as_str())
-            .collect();
+        check_shards(storage, &self.path, &manifest.shards, &listed, Depth::Shallow).await?;
+        let wanted: BTreeSet<&str> =
+            manifest.shards.iter().map(|file| file.file.as_str()).collect();
         for entry in listed.entries() {
             let name = entry.name();
             let of = name.strip_suffix(SIDECAR_SUFFIX).unwrap_or(name);
@@ -239,14 +209,10 @@ impl<'a> Checked<'a> {
     async fn seal(self, manifest: Manifest) -> Result<Sealed<'a>, CheckpointError> {
         let Self(staging) = self;
         let path = staging.path.join(MANIFEST).map_err(StorageError::from)?;
-        let sidecar = staging
-            .path
-            .join(&sidecar_name(MANIFEST))
-            .map_err(StorageError::from)?;
+        let sidecar = staging.path.join(&sidecar_name(MANIFEST)).map_err(StorageError::from)?;
         let shown = staging.dir.show(&path);
-        let content = manifest
-            .to_json()
-            .map_err(|error| CheckpointError::of_manifest(&shown, error))?;
+        let content =
+            manifest.to_json().map_err(|error| CheckpointError::of_manifest(&shown, error))?;
         let line = sidecar_line(sum_of(&content), MANIFEST);
         staging.put(&path, Bytes::from(content)).await?;
         staging.put(&sidecar, Bytes::from(line)).await?;
@@ -265,9 +231,7 @@ impl Staging<'_> {
         // Bytes that can be read need not have been synced by the try that wrote them, so even the same
         // ones are written anew.
         delete_quietly_gone(self.dir, path).await?;
-        Ok(write_whole(storage, path, Mode::FILE, content)
-            .await
-            .map_err(StorageError::from)?)
+        Ok(write_whole(storage, path, Mode::FILE, content).await.map_err(StorageError::from)?)
     }
 }
 

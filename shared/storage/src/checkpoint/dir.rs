@@ -124,9 +124,7 @@ impl CheckpointDir {
         if dir.is_marked().await? {
             Ok(dir)
         } else {
-            Err(CheckpointError::NotOurs {
-                dir: dir.show(&dir.root),
-            })
+            Err(CheckpointError::NotOurs { dir: dir.show(&dir.root) })
         }
     }
 
@@ -145,11 +143,7 @@ impl CheckpointDir {
         let marker: Marker = self.parse(&path, &content)?;
         if marker.format_version > LAYOUT_VERSION {
             let (file, found) = (self.show(&path), marker.format_version);
-            return Err(CheckpointError::Newer {
-                file,
-                found,
-                newest: LAYOUT_VERSION,
-            });
+            return Err(CheckpointError::Newer { file, found, newest: LAYOUT_VERSION });
         }
         Ok(true)
     }
@@ -171,10 +165,7 @@ impl CheckpointDir {
             return Ok(false);
         }
         names.truncate(5);
-        Err(CheckpointError::Foreign {
-            dir: self.show(&self.root),
-            names,
-        })
+        Err(CheckpointError::Foreign { dir: self.show(&self.root), names })
     }
 
     async fn mark(&self) -> Result<(), CheckpointError> {
@@ -239,10 +230,8 @@ impl CheckpointDir {
     /// What the storage says.
     pub async fn claimed(&self) -> Result<Vec<Generation>, CheckpointError> {
         let children = self.children(&self.at(CLAIMS)?).await?;
-        let mut found: Vec<_> = children
-            .iter()
-            .filter_map(|entry| generation_of(entry.name()))
-            .collect();
+        let mut found: Vec<_> =
+            children.iter().filter_map(|entry| generation_of(entry.name())).collect();
         found.sort_unstable();
         Ok(found)
     }
@@ -261,19 +250,12 @@ impl CheckpointDir {
         let version: Version = self.parse(&path, &content)?;
         if version.format_version > 1 {
             let (file, found) = (self.show(&path), version.format_version);
-            return Err(CheckpointError::Newer {
-                file,
-                found,
-                newest: 1,
-            });
+            return Err(CheckpointError::Newer { file, found, newest: 1 });
         }
         let claim: ClaimRecord = self.parse(&path, &content)?;
         if claim.generation != generation {
             let damage = Damage::Content(format!("it speaks of {}", claim.generation));
-            return Err(CheckpointError::Damaged {
-                file: self.show(&path),
-                damage,
-            });
+            return Err(CheckpointError::Damaged { file: self.show(&path), damage });
         }
         Ok(claim)
     }
@@ -333,11 +315,9 @@ impl CheckpointDir {
     /// `Fenced`, or what the storage says.
     pub async fn check_highest(&self, own: Generation) -> Result<(), CheckpointError> {
         match self.claimed().await?.last() {
-            Some(&highest) if highest > own => Err(CheckpointError::Fenced {
-                dir: self.show(&self.root),
-                own,
-                highest,
-            }),
+            Some(&highest) if highest > own => {
+                Err(CheckpointError::Fenced { dir: self.show(&self.root), own, highest })
+            }
             _ => Ok(()),
         }
     }
@@ -373,10 +353,7 @@ impl CheckpointDir {
         let dir = self.checkpoint_dir(cut)?;
         if let Err(error) = self.storage.stat(&dir).await {
             return Err(if error.is_not_found() {
-                CheckpointError::Unknown {
-                    dir: self.show(&self.root),
-                    cut,
-                }
+                CheckpointError::Unknown { dir: self.show(&self.root), cut }
             } else {
                 error.into()
             });
@@ -432,10 +409,7 @@ impl CheckpointDir {
     ) -> Result<T, CheckpointError> {
         serde_json::from_slice(content).map_err(|error| {
             let damage = Damage::Content(error.to_string());
-            CheckpointError::Damaged {
-                file: self.show(path),
-                damage,
-            }
+            CheckpointError::Damaged { file: self.show(path), damage }
         })
     }
 }
@@ -454,10 +428,7 @@ impl Checkpoint {
         let manifest = read_manifest(storage, dir).await?;
         let listed = Listed::new(storage.list(dir).await?);
         check_shards(storage, dir, &manifest.shards, &listed, depth).await?;
-        Ok(Self {
-            dir: dir.clone(),
-            manifest,
-        })
+        Ok(Self { dir: dir.clone(), manifest })
     }
 
     /// Opens the checkpoint at a location such as `hdfs:///ctr/ckpt/g1-c4`.
@@ -481,19 +452,14 @@ pub(super) async fn read_manifest(
 ) -> Result<Manifest, CheckpointError> {
     let path = dir.join(MANIFEST).map_err(StorageError::from)?;
     let shown = storage.show(&path);
-    let damaged = |damage| CheckpointError::Damaged {
-        file: shown.clone(),
-        damage,
-    };
+    let damaged = |damage| CheckpointError::Damaged { file: shown.clone(), damage };
     let content = match read_small(storage, &path, MANIFEST_BYTES_MAX).await {
         Ok(content) => content,
         Err(error) if error.is_not_found() => return Err(damaged(Damage::Missing)),
         Err(error) if error.is_no_file() => return Err(damaged(Damage::NotAFile)),
         Err(error) => return Err(error.into()),
     };
-    let sidecar = path
-        .sibling(&sidecar_name(MANIFEST))
-        .map_err(StorageError::from)?;
+    let sidecar = path.sibling(&sidecar_name(MANIFEST)).map_err(StorageError::from)?;
     let line = match read_small(storage, &sidecar, SIDECAR_BYTES_MAX).await {
         Ok(line) => line,
         Err(error) if error.is_not_found() => {

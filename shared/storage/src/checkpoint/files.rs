@@ -49,17 +49,13 @@ pub(super) async fn check_shards(
         let damage = match listed.0.get(&file.file) {
             None => Damage::Missing,
             Some(entry) if entry.kind == Kind::Dir => Damage::NotAFile,
-            Some(entry) if entry.bytes != file.bytes => Damage::Length {
-                expected: file.bytes,
-                found: entry.bytes,
-            },
+            Some(entry) if entry.bytes != file.bytes => {
+                Damage::Length { expected: file.bytes, found: entry.bytes }
+            }
             Some(_) => continue,
         };
         let path = dir.join(&file.file).map_err(StorageError::from)?;
-        return Err(CheckpointError::Damaged {
-            file: storage.show(&path),
-            damage,
-        });
+        return Err(CheckpointError::Damaged { file: storage.show(&path), damage });
     }
     match depth {
         Depth::Shallow => {
@@ -67,10 +63,7 @@ pub(super) async fn check_shards(
                 .iter()
                 .map(|file| Box::pin(check_sidecar(storage, dir, file)) as BoxFuture<'_, _>)
                 .collect();
-            stream::iter(checks)
-                .buffered(SIDECARS_AT_ONCE)
-                .try_collect()
-                .await
+            stream::iter(checks).buffered(SIDECARS_AT_ONCE).try_collect().await
         }
         // Bounded by the disks and not by round trips: one after the other.
         Depth::Full => {
@@ -90,14 +83,9 @@ async fn check_content(
     match ShardReader::open(storage, dir, file).await?.check().await {
         // Once more before it is called damaged: on HDFS another replica may serve the second
         // reading, and a bit that fell over on the way is no damage of the file.
-        Err(CheckpointError::Damaged {
-            damage: Damage::Sum { .. },
-            ..
-        }) => ShardReader::open(storage, dir, file)
-            .await?
-            .check()
-            .await
-            .map(drop),
+        Err(CheckpointError::Damaged { damage: Damage::Sum { .. }, .. }) => {
+            ShardReader::open(storage, dir, file).await?.check().await.map(drop)
+        }
         other => other.map(drop),
     }
 }

@@ -32,10 +32,7 @@ pub(crate) fn generation_of(name: &str) -> Option<Generation> {
 /// Reads `g2-c5`, the name of a checkpoint.
 pub(crate) fn cut_of(name: &str) -> Option<CutId> {
     let (generation, cut) = name.split_once("-c")?;
-    Some(CutId {
-        generation: generation_of(generation)?,
-        number: number(cut)?,
-    })
+    Some(CutId { generation: generation_of(generation)?, number: number(cut)? })
 }
 
 /// A name below `.staging/g<n>/`.
@@ -127,9 +124,7 @@ pub(crate) fn is_hidden_probe_name(name: &str) -> bool {
 
 /// Whether a name in a staging directory may be that of a shard's file or sidecar.
 pub(crate) fn is_shard_name(name: &str) -> bool {
-    let name = name
-        .strip_suffix(crate::sidecar::SIDECAR_SUFFIX)
-        .unwrap_or(name);
+    let name = name.strip_suffix(crate::sidecar::SIDECAR_SUFFIX).unwrap_or(name);
     name.starts_with("shard-") && name.ends_with(".ckpt")
 }
 
@@ -141,24 +136,15 @@ mod tests {
     const ID: Uuid = Uuid::from_u128(0x1234);
 
     fn cut(generation: u32, number: u32) -> CutId {
-        CutId {
-            generation: Generation(generation),
-            number,
-        }
+        CutId { generation: Generation(generation), number }
     }
 
     #[test]
     fn names_read_back_as_written() {
         assert_eq!(generation_of("g12"), Some(Generation(12)));
         assert_eq!(cut_of(&cut(3, 40).to_string()), Some(cut(3, 40)));
-        assert_eq!(
-            staged_of(&staging_name(cut(3, 40), ID)),
-            Some(Staged::Cut(40))
-        );
-        assert_eq!(
-            staged_of(&trash_name(cut(3, 40), ID)),
-            Some(Staged::Trash(cut(3, 40)))
-        );
+        assert_eq!(staged_of(&staging_name(cut(3, 40), ID)), Some(Staged::Cut(40)));
+        assert_eq!(staged_of(&trash_name(cut(3, 40), ID)), Some(Staged::Trash(cut(3, 40))));
         for seen in [None, Some(Generation(3))] {
             let name = probe_name(seen, ID);
             assert_eq!(staged_of(&name), Some(Staged::Probe(seen)), "{name}");
@@ -170,29 +156,10 @@ mod tests {
 
     #[test]
     fn other_names_are_not_ours() {
-        for name in [
-            "g",
-            "g0",
-            "g01",
-            "G1",
-            "g1 ",
-            "g+1",
-            "g4294967296",
-            "h1",
-            "g1-c1",
-        ] {
+        for name in ["g", "g0", "g01", "G1", "g1 ", "g+1", "g4294967296", "h1", "g1-c1"] {
             assert_eq!(generation_of(name), None, "{name}");
         }
-        for name in [
-            "g1",
-            "g1-c",
-            "g1-c0",
-            "g1-c01",
-            "g1-c1-",
-            "g1-c1.bak",
-            "g0-c1",
-            "xg1-c1",
-        ] {
+        for name in ["g1", "g1-c", "g1-c0", "g1-c01", "g1-c1-", "g1-c1.bak", "g0-c1", "xg1-c1"] {
             assert_eq!(cut_of(name), None, "{name}");
         }
         let id = ID.simple().to_string();

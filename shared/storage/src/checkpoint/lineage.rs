@@ -34,10 +34,7 @@ pub enum Owner {
 impl std::fmt::Display for Owner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Application {
-                application,
-                attempt,
-            } => {
+            Self::Application { application, attempt } => {
                 write!(f, "{application} attempt {attempt}")
             }
             Self::Local { host, pid, .. } => write!(f, "process {pid} on {host}"),
@@ -77,16 +74,12 @@ pub struct Lineage {
 impl Lineage {
     /// The lineage that these claims (generation, base) make.
     pub fn new(claims: impl IntoIterator<Item = (Generation, Option<CutId>)>) -> Self {
-        Self {
-            bases: claims.into_iter().collect(),
-        }
+        Self { bases: claims.into_iter().collect() }
     }
 
     /// The highest claim; none in a new directory.
     pub fn highest(&self) -> Option<Generation> {
-        self.bases
-            .last_key_value()
-            .map(|(generation, _)| *generation)
+        self.bases.last_key_value().map(|(generation, _)| *generation)
     }
 
     /// What the highest claim continues.
@@ -126,18 +119,11 @@ mod tests {
     use super::*;
 
     fn cut(generation: u32, number: u32) -> CutId {
-        CutId {
-            generation: Generation(generation),
-            number,
-        }
+        CutId { generation: Generation(generation), number }
     }
 
     fn lineage(claims: &[(u32, Option<CutId>)]) -> Lineage {
-        Lineage::new(
-            claims
-                .iter()
-                .map(|(generation, base)| (Generation(*generation), *base)),
-        )
+        Lineage::new(claims.iter().map(|(generation, base)| (Generation(*generation), *base)))
     }
 
     #[test]
@@ -171,11 +157,7 @@ mod tests {
 
     #[test]
     fn a_chain_that_bites_its_tail_ends() {
-        let lineage = lineage(&[
-            (1, Some(cut(2, 1))),
-            (2, Some(cut(1, 1))),
-            (3, Some(cut(3, 5))),
-        ]);
+        let lineage = lineage(&[(1, Some(cut(2, 1))), (2, Some(cut(1, 1))), (3, Some(cut(3, 5)))]);
         assert_eq!(lineage.generations().count(), 1);
     }
 }

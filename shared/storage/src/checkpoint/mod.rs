@@ -189,30 +189,20 @@ impl CheckpointError {
     pub(crate) fn of_format(file: &str, error: FormatError) -> Self {
         let file = file.to_owned();
         match error {
-            FormatError::Newer { found } => Self::Newer {
-                file,
-                found,
-                newest: crate::shard_file::SHARD_VERSION,
-            },
-            error => Self::Damaged {
-                file,
-                damage: Damage::Format(error),
-            },
+            FormatError::Newer { found } => {
+                Self::Newer { file, found, newest: crate::shard_file::SHARD_VERSION }
+            }
+            error => Self::Damaged { file, damage: Damage::Format(error) },
         }
     }
 
     pub(crate) fn of_manifest(file: &str, error: ManifestError) -> Self {
         let file = file.to_owned();
         match error {
-            ManifestError::Newer { found } => Self::Newer {
-                file,
-                found,
-                newest: heddle_protocol::manifest::FORMAT_VERSION,
-            },
-            error => Self::Damaged {
-                file,
-                damage: Damage::Manifest(error),
-            },
+            ManifestError::Newer { found } => {
+                Self::Newer { file, found, newest: heddle_protocol::manifest::FORMAT_VERSION }
+            }
+            error => Self::Damaged { file, damage: Damage::Manifest(error) },
         }
     }
 }

@@ -67,13 +67,7 @@ impl CheckpointDir {
     ) -> Result<Vec<CutId>, CheckpointError> {
         let keep = keep.max(KEEP_MIN);
         let (mut complete, mut gone) = (0, Vec::new());
-        for cut in self
-            .names()
-            .await?
-            .into_iter()
-            .rev()
-            .filter(|cut| cut.generation <= own)
-        {
+        for cut in self.names().await?.into_iter().rev().filter(|cut| cut.generation <= own) {
             if base == Some(cut) {
                 complete += 1;
             } else if !lineage.holds(cut) || complete >= keep {
@@ -125,14 +119,8 @@ impl CheckpointDir {
     ) -> Result<Option<StorePath>, CheckpointError> {
         let staging = self.under(&[STAGING, &own.to_string()])?;
         self.make(&staging).await?;
-        let trash = staging
-            .join(&trash_name(cut, Uuid::new_v4()))
-            .map_err(StorageError::from)?;
-        match self
-            .storage
-            .rename(&self.checkpoint_dir(cut)?, &trash)
-            .await
-        {
+        let trash = staging.join(&trash_name(cut, Uuid::new_v4())).map_err(StorageError::from)?;
+        match self.storage.rename(&self.checkpoint_dir(cut)?, &trash).await {
             Ok(()) => Ok(Some(trash)),
             Err(WriteError::NotDone(error)) if error.is_not_found() => Ok(None),
             // The trash's name is ours alone: if it is there, the rename was done.
@@ -155,11 +143,7 @@ impl CheckpointDir {
     /// `own` what is in the trash or belongs to a cut below one that was committed. Returns how many. Whoever tries the
     /// store while `own` leads is not disturbed: it may be about to follow.
     async fn sweep(&self, own: Generation) -> Result<usize, CheckpointError> {
-        let newest_own = self
-            .names()
-            .await?
-            .into_iter()
-            .rfind(|cut| cut.generation == own);
+        let newest_own = self.names().await?.into_iter().rfind(|cut| cut.generation == own);
         let staging = self.at(STAGING)?;
         let own_staging = self.under(&[STAGING, &own.to_string()])?;
         self.make(&own_staging).await?;
@@ -214,19 +198,10 @@ impl CheckpointDir {
     pub async fn remove(&self, cut: CutId) -> Result<(), CheckpointError> {
         let lineage = self.lineage().await?;
         if !self.names().await?.contains(&cut) {
-            return Err(CheckpointError::Unknown {
-                dir: self.show(&self.root),
-                cut,
-            });
+            return Err(CheckpointError::Unknown { dir: self.show(&self.root), cut });
         }
         let mut newest = Vec::new();
-        for other in self
-            .names()
-            .await?
-            .into_iter()
-            .rev()
-            .filter(|other| lineage.holds(*other))
-        {
+        for other in self.names().await?.into_iter().rev().filter(|other| lineage.holds(*other)) {
             match self.load(other, Depth::Shallow).await {
                 Ok(_) => newest.push(other),
                 Err(error) if error.is_damage() => {}
@@ -242,10 +217,7 @@ impl CheckpointDir {
         let own = lineage.highest().unwrap_or(cut.generation);
         match self.to_trash(cut, own).await? {
             Some(trash) => self.delete_tree(&trash).await,
-            None => Err(CheckpointError::Unknown {
-                dir: self.show(&self.root),
-                cut,
-            }),
+            None => Err(CheckpointError::Unknown { dir: self.show(&self.root), cut }),
         }
     }
 }

@@ -142,9 +142,7 @@ impl CheckpointDir {
         }
         let reason = Reason::Unavailable;
         let error = StorageError::new(Op::List, self.show(&self.root), reason);
-        Err(error
-            .because("checkpoints come and go while they are looked at")
-            .into())
+        Err(error.because("checkpoints come and go while they are looked at").into())
     }
 
     /// Goes through the checkpoints once, from the newest.
@@ -183,9 +181,7 @@ impl CheckpointDir {
                 }
             }
         }
-        Ok(Look::None {
-            damaged: damaged.len(),
-        })
+        Ok(Look::None { damaged: damaged.len() })
     }
 
     /// What it means that no checkpoint was found: an error unless there never was one.
@@ -196,16 +192,10 @@ impl CheckpointDir {
     ) -> Result<(), CheckpointError> {
         damaged += self.set_aside_of(lineage).await?;
         if damaged > 0 {
-            return Err(CheckpointError::NoneUsable {
-                dir: self.show(&self.root),
-                damaged,
-            });
+            return Err(CheckpointError::NoneUsable { dir: self.show(&self.root), damaged });
         }
         match lineage.base() {
-            Some(cut) => Err(CheckpointError::Lost {
-                dir: self.show(&self.root),
-                cut,
-            }),
+            Some(cut) => Err(CheckpointError::Lost { dir: self.show(&self.root), cut }),
             None => Ok(()),
         }
     }
@@ -233,22 +223,15 @@ impl CheckpointDir {
         };
         // Done by this call without its hearing so, or by an earlier one.
         let earlier = self.children(&damaged).await?;
-        if let Some(there) = earlier
-            .into_iter()
-            .find(|entry| damaged_of(entry.name()) == Some(cut))
-            && self
-                .storage
-                .stat(&from)
-                .await
-                .is_err_and(|gone| gone.is_not_found())
+        if let Some(there) = earlier.into_iter().find(|entry| damaged_of(entry.name()) == Some(cut))
+            && self.storage.stat(&from).await.is_err_and(|gone| gone.is_not_found())
         {
             return Ok(there.path);
         }
         Err(match error {
-            WriteError::NotDone(error) if error.is_not_found() => CheckpointError::Unknown {
-                dir: self.show(&self.root),
-                cut,
-            },
+            WriteError::NotDone(error) if error.is_not_found() => {
+                CheckpointError::Unknown { dir: self.show(&self.root), cut }
+            }
             error => StorageError::from(error).into(),
         })
     }

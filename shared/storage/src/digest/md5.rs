@@ -42,11 +42,7 @@ pub(super) struct Sum {
 
 impl Sum {
     pub(super) fn new() -> Self {
-        Self {
-            state: START,
-            rest: [0; BLOCK],
-            bytes: 0,
-        }
+        Self { state: START, rest: [0; BLOCK], bytes: 0 }
     }
 
     /// Bytes of the block whose end has not come.
@@ -194,10 +190,7 @@ fn words_of_eight(blocks: [&Block; 8]) -> Words<8> {
 }
 
 /// The four rounds, block after block, in all lanes.
-#[expect(
-    clippy::needless_range_loop,
-    reason = "the same block of every lane, not of the first"
-)]
+#[expect(clippy::needless_range_loop, reason = "the same block of every lane, not of the first")]
 #[inline(always)]
 fn compress<const L: usize>(
     state: &mut State<L>,
@@ -291,9 +284,6 @@ mod tests {
         };
         assert_eq!(of(""), "d41d8cd98f00b204e9800998ecf8427e");
         assert_eq!(of("message digest"), "f96b697d7cb7938d525a2f31aaf161d0");
-        assert_eq!(
-            of(&"1234567890".repeat(8)),
-            "57edf4a22be3c955ac49da2e2107b67a"
-        );
+        assert_eq!(of(&"1234567890".repeat(8)), "57edf4a22be3c955ac49da2e2107b67a");
     }
 }

@@ -60,10 +60,7 @@ struct Handed {
 
 impl Digester {
     pub(crate) fn new() -> Self {
-        let state = State::Inline {
-            sum: Sum::new(),
-            left: INLINE_BYTES,
-        };
+        let state = State::Inline { sum: Sum::new(), left: INLINE_BYTES };
         Self { state }
     }
 
@@ -151,9 +148,7 @@ mod tests {
     #[tokio::test]
     async fn streams_side_by_side_have_their_own_sums_and_one_that_is_dropped_disturbs_none() {
         let data = |n: usize| -> Vec<u8> {
-            (0..3_000_000 + 70_001 * n)
-                .map(|at| ((at * (n + 7)) >> 3) as u8)
-                .collect()
+            (0..3_000_000 + 70_001 * n).map(|at| ((at * (n + 7)) >> 3) as u8).collect()
         };
         let mut streams: Vec<_> = (0..11).map(|_| Digester::new()).collect();
         let mut rests: Vec<_> = (0..11).map(|n| Bytes::from(data(n))).collect();

@@ -45,9 +45,7 @@ pub(super) fn begin(sum: Sum) -> io::Result<(Id, Sender<Message>)> {
     let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
     if index >= threads.len() {
         let (to, messages) = unbounded();
-        thread::Builder::new()
-            .name("md5".to_owned())
-            .spawn(move || run(&messages))?;
+        thread::Builder::new().name("md5".to_owned()).spawn(move || run(&messages))?;
         threads.push(to);
     }
     let to = threads[index.min(threads.len() - 1)].clone();
@@ -66,9 +64,7 @@ fn run(messages: &Receiver<Message>) {
             };
             streams.take(message);
         }
-        messages
-            .try_iter()
-            .for_each(|message| streams.take(message));
+        messages.try_iter().for_each(|message| streams.take(message));
     }
 }
 
@@ -89,11 +85,7 @@ impl Streams {
     fn take(&mut self, message: Message) {
         match message {
             Message::Begin(id, sum) => {
-                let stream = Stream {
-                    sum,
-                    pieces: VecDeque::new(),
-                    finish: None,
-                };
+                let stream = Stream { sum, pieces: VecDeque::new(), finish: None };
                 self.all.insert(id, stream);
             }
             Message::Piece(id, bytes, permit) => {

@@ -45,10 +45,7 @@ impl Fault {
 
     /// Whether the caller dies of it.
     pub fn is_crash(self) -> bool {
-        matches!(
-            self,
-            Self::CrashBefore | Self::CrashAfter | Self::CrashHalfway
-        )
+        matches!(self, Self::CrashBefore | Self::CrashAfter | Self::CrashHalfway)
     }
 }
 
@@ -70,18 +67,12 @@ impl Faults {
 
     /// These faults at these calls (counted from 0 over all calls that change something).
     pub fn at(faults: impl IntoIterator<Item = (usize, Fault)>) -> Arc<Self> {
-        Arc::new(Self {
-            at: faults.into_iter().collect(),
-            ..Self::default()
-        })
+        Arc::new(Self { at: faults.into_iter().collect(), ..Self::default() })
     }
 
     /// No fault; every call, reading ones too, first gives way to [`run_interleaved`].
     pub fn yielding() -> Arc<Self> {
-        Arc::new(Self {
-            yields: true,
-            ..Self::default()
-        })
+        Arc::new(Self { yields: true, ..Self::default() })
     }
 
     /// Number of calls so far that change something.
@@ -96,10 +87,7 @@ impl Faults {
 
     /// The calls so far, in words.
     pub fn log(&self) -> Vec<String> {
-        self.log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn pause(&self) {
@@ -130,10 +118,7 @@ impl Faults {
             "{call}: {op} {place}{}",
             fault.map_or(String::new(), |fault| format!(" ({fault:?})"))
         );
-        self.log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(line);
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         let lost =
             || StorageError::new(op, place.clone(), Reason::Unavailable).because("made to fail");
         match fault {
@@ -234,11 +219,7 @@ impl Storage for Faulty {
         let place = self.show(path);
         let effect = self.inner.create(path, mode);
         let inner = self.faults.write(Op::Create, place.clone(), effect).await?;
-        Ok(Box::new(FaultyWriter {
-            inner,
-            faults: Arc::clone(&self.faults),
-            place,
-        }))
+        Ok(Box::new(FaultyWriter { inner, faults: Arc::clone(&self.faults), place }))
     }
 
     async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError> {
@@ -271,16 +252,12 @@ impl Storage for Faulty {
     }
 
     async fn mkdir(&self, path: &StorePath, mode: Mode) -> Result<(), WriteError> {
-        self.faults
-            .write(Op::Mkdir, self.show(path), self.inner.mkdir(path, mode))
-            .await
+        self.faults.write(Op::Mkdir, self.show(path), self.inner.mkdir(path, mode)).await
     }
 
     async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
         let place = format!("{} to {}", self.show(from), self.show(to));
-        self.faults
-            .write(Op::Rename, place, self.inner.rename(from, to))
-            .await
+        self.faults.write(Op::Rename, place, self.inner.rename(from, to)).await
     }
 
     fn default_mode(&self) -> Mode {
@@ -289,15 +266,11 @@ impl Storage for Faulty {
 
     async fn replace(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
         let place = format!("{} over {}", self.show(from), self.show(to));
-        self.faults
-            .write(Op::Rename, place, self.inner.replace(from, to))
-            .await
+        self.faults.write(Op::Rename, place, self.inner.replace(from, to)).await
     }
 
     async fn delete_file(&self, path: &StorePath) -> Result<(), WriteError> {
-        self.faults
-            .write(Op::Delete, self.show(path), self.inner.delete_file(path))
-            .await
+        self.faults.write(Op::Delete, self.show(path), self.inner.delete_file(path)).await
     }
 
     async fn delete_dir(&self, path: &StorePath) -> Result<(), WriteError> {
@@ -309,9 +282,7 @@ impl Storage for Faulty {
                 let _one = self.inner.delete_file(&first.path).await;
             }
         }
-        self.faults
-            .write(Op::Delete, self.show(path), self.inner.delete_dir(path))
-            .await
+        self.faults.write(Op::Delete, self.show(path), self.inner.delete_dir(path)).await
     }
 }
 
@@ -325,23 +296,15 @@ struct FaultyWriter {
 #[async_trait]
 impl Writer for FaultyWriter {
     async fn write(&mut self, data: Bytes) -> Result<(), WriteError> {
-        self.faults
-            .write(Op::Write, self.place.clone(), self.inner.write(data))
-            .await
+        self.faults.write(Op::Write, self.place.clone(), self.inner.write(data)).await
     }
 
     async fn sync(&mut self) -> Result<(), WriteError> {
-        self.faults
-            .write(Op::Sync, self.place.clone(), self.inner.sync())
-            .await
+        self.faults.write(Op::Sync, self.place.clone(), self.inner.sync()).await
     }
 
     async fn close(self: Box<Self>) -> Result<(), WriteError> {
-        let Self {
-            inner,
-            faults,
-            place,
-        } = *self;
+        let Self { inner, faults, place } = *self;
         faults.write(Op::Close, place, inner.close()).await
     }
 }

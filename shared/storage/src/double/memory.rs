@@ -28,11 +28,7 @@ struct Inode {
 
 impl Inode {
     fn visible(&self) -> &[u8] {
-        if self.open {
-            &self.data[..self.synced]
-        } else {
-            &self.data
-        }
+        if self.open { &self.data[..self.synced] } else { &self.data }
     }
 }
 
@@ -62,9 +58,7 @@ impl MemoryStorage {
     /// One that holds the root directory alone.
     pub fn new() -> Self {
         let nodes = BTreeMap::from([(StorePath::root(), Node::Dir)]);
-        Self {
-            nodes: Arc::new(Mutex::new(nodes)),
-        }
+        Self { nodes: Arc::new(Mutex::new(nodes)) }
     }
 
     /// Another file system with the same content, files closed.
@@ -77,18 +71,12 @@ impl MemoryStorage {
                 Node::File(inode) => {
                     let inode = lock(inode);
                     let (data, synced) = (inode.data.clone(), inode.synced);
-                    Node::File(Arc::new(Mutex::new(Inode {
-                        data,
-                        synced,
-                        ..Inode::default()
-                    })))
+                    Node::File(Arc::new(Mutex::new(Inode { data, synced, ..Inode::default() })))
                 }
             };
             (path.clone(), node)
         });
-        Self {
-            nodes: Arc::new(Mutex::new(copied.collect())),
-        }
+        Self { nodes: Arc::new(Mutex::new(copied.collect())) }
     }
 
     /// All DataNodes lose power: bytes that were not synced are gone, all writers with them.
@@ -99,11 +87,8 @@ impl MemoryStorage {
                     let old = lock(inode);
                     (old.data[..old.synced].to_vec(), old.synced)
                 };
-                *node = Node::File(Arc::new(Mutex::new(Inode {
-                    data,
-                    synced,
-                    ..Inode::default()
-                })));
+                *node =
+                    Node::File(Arc::new(Mutex::new(Inode { data, synced, ..Inode::default() })));
             }
         }
     }
@@ -131,16 +116,9 @@ impl MemoryStorage {
         nodes: &'a BTreeMap<StorePath, Node>,
         path: &StorePath,
     ) -> impl Iterator<Item = StorePath> + 'a {
-        let prefix = if path.is_root() {
-            "/".to_owned()
-        } else {
-            format!("{path}/")
-        };
+        let prefix = if path.is_root() { "/".to_owned() } else { format!("{path}/") };
         let own = path.clone();
-        nodes
-            .keys()
-            .filter(move |key| **key != own && key.as_str().starts_with(&prefix))
-            .cloned()
+        nodes.keys().filter(move |key| **key != own && key.as_str().starts_with(&prefix)).cloned()
     }
 
     fn room_for(
@@ -164,12 +142,7 @@ impl MemoryStorage {
             Node::Dir => (Kind::Dir, 0),
             Node::File(inode) => (Kind::File, lock(inode).visible().len() as u64),
         };
-        Entry {
-            path: path.clone(),
-            kind,
-            bytes,
-            modified_ms: 0,
-        }
+        Entry { path: path.clone(), kind, bytes, modified_ms: 0 }
     }
 
     fn file(&self, op: Op, path: &StorePath) -> Result<Arc<Mutex<Inode>>, StorageError> {
@@ -190,26 +163,16 @@ impl Storage for MemoryStorage {
     async fn create(&self, path: &StorePath, _: Mode) -> Result<Box<dyn Writer>, WriteError> {
         let mut nodes = lock(&self.nodes);
         self.room_for(&nodes, Op::Create, path)?;
-        let inode = Arc::new(Mutex::new(Inode {
-            open: true,
-            ..Inode::default()
-        }));
+        let inode = Arc::new(Mutex::new(Inode { open: true, ..Inode::default() }));
         nodes.insert(path.clone(), Node::File(Arc::clone(&inode)));
-        Ok(Box::new(MemoryWriter {
-            inode,
-            place: self.show(path),
-        }))
+        Ok(Box::new(MemoryWriter { inode, place: self.show(path) }))
     }
 
     async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError> {
         let inode = self.file(Op::Open, path)?;
         let inode = lock(&inode);
-        let from = usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(inode.visible().len());
-        Ok(Box::new(MemoryReader {
-            rest: Bytes::copy_from_slice(&inode.visible()[from..]),
-        }))
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(inode.visible().len());
+        Ok(Box::new(MemoryReader { rest: Bytes::copy_from_slice(&inode.visible()[from..]) }))
     }
 
     async fn read_range(
@@ -220,10 +183,7 @@ impl Storage for MemoryStorage {
     ) -> Result<Bytes, StorageError> {
         let inode = self.file(Op::Read, path)?;
         let inode = lock(&inode);
-        let (found, expected) = (
-            inode.visible().len() as u64,
-            offset.saturating_add(len as u64),
-        );
+        let (found, expected) = (inode.visible().len() as u64, offset.saturating_add(len as u64));
         if expected > found {
             return Err(self.error(Op::Read, path, Reason::Short { expected, found }));
         }
@@ -260,11 +220,7 @@ impl Storage for MemoryStorage {
     async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError> {
         let mut nodes = lock(&self.nodes);
         if !nodes.contains_key(from) {
-            return Err(WriteError::NotDone(self.error(
-                Op::Rename,
-                from,
-                Reason::NotFound,
-            )));
+            return Err(WriteError::NotDone(self.error(Op::Rename, from, Reason::NotFound)));
         }
         self.room_for(&nodes, Op::Rename, to)?;
         let moved: Vec<_> = Self::below(&nodes, from).chain([from.clone()]).collect();
@@ -335,11 +291,7 @@ impl MemoryWriter {
     fn with(&self, op: Op, change: impl FnOnce(&mut Inode)) -> Result<(), WriteError> {
         let mut inode = lock(&self.inode);
         if inode.deleted {
-            return Err(WriteError::NotDone(StorageError::new(
-                op,
-                &self.place,
-                Reason::NotFound,
-            )));
+            return Err(WriteError::NotDone(StorageError::new(op, &self.place, Reason::NotFound)));
         }
         change(&mut inode);
         Ok(())
@@ -394,27 +346,11 @@ mod tests {
     #[tokio::test]
     async fn a_renamed_writer_goes_on_and_a_deleted_one_stops() {
         let storage = MemoryStorage::new();
-        let mut writer = storage
-            .create(&path("/a"), Mode::FILE)
-            .await
-            .expect("created");
-        writer
-            .write(Bytes::from_static(b"one"))
-            .await
-            .expect("written");
-        storage
-            .rename(&path("/a"), &path("/b"))
-            .await
-            .expect("renamed");
-        writer
-            .write(Bytes::from_static(b"two"))
-            .await
-            .expect("by inode");
-        assert_eq!(
-            storage.stat(&path("/b")).await.expect("there").bytes,
-            0,
-            "nothing synced yet"
-        );
+        let mut writer = storage.create(&path("/a"), Mode::FILE).await.expect("created");
+        writer.write(Bytes::from_static(b"one")).await.expect("written");
+        storage.rename(&path("/a"), &path("/b")).await.expect("renamed");
+        writer.write(Bytes::from_static(b"two")).await.expect("by inode");
+        assert_eq!(storage.stat(&path("/b")).await.expect("there").bytes, 0, "nothing synced yet");
         writer.sync().await.expect("synced");
         assert_eq!(storage.stat(&path("/b")).await.expect("there").bytes, 6);
         storage.delete_file(&path("/b")).await.expect("deleted");
@@ -424,19 +360,10 @@ mod tests {
     #[tokio::test]
     async fn a_power_loss_takes_what_was_closed_and_not_synced() {
         let storage = MemoryStorage::new();
-        let mut writer = storage
-            .create(&path("/a"), Mode::FILE)
-            .await
-            .expect("created");
-        writer
-            .write(Bytes::from_static(b"one"))
-            .await
-            .expect("written");
+        let mut writer = storage.create(&path("/a"), Mode::FILE).await.expect("created");
+        writer.write(Bytes::from_static(b"one")).await.expect("written");
         writer.sync().await.expect("synced");
-        writer
-            .write(Bytes::from_static(b"two"))
-            .await
-            .expect("written");
+        writer.write(Bytes::from_static(b"two")).await.expect("written");
         writer.close().await.expect("closed");
         assert_eq!(storage.stat(&path("/a")).await.expect("there").bytes, 6);
         storage.power_loss();

@@ -86,15 +86,8 @@ impl Calls {
                 .build()?;
             let _was_empty = RUNTIME.set(runtime);
         }
-        let runtime = RUNTIME
-            .get()
-            .expect("set just now, under the lock")
-            .handle()
-            .clone();
-        Ok(Self {
-            runtime,
-            late: Arc::default(),
-        })
+        let runtime = RUNTIME.get().expect("set just now, under the lock").handle().clone();
+        Ok(Self { runtime, late: Arc::default() })
     }
 
     /// Runs a call to its end or its deadline.
@@ -103,9 +96,7 @@ impl Calls {
         limit: Duration,
         call: impl Future<Output = Result<T, E>> + Send + 'static,
     ) -> Result<T, Failed> {
-        let task = self
-            .runtime
-            .spawn(async move { tokio::time::timeout(limit, call).await });
+        let task = self.runtime.spawn(async move { tokio::time::timeout(limit, call).await });
         match task.await {
             Ok(Ok(Ok(value))) => Ok(value),
             Ok(Ok(Err(error))) => Err(error.into()),
@@ -166,10 +157,7 @@ mod tests {
     #[test]
     fn small_files_are_given_up_early_unless_everything_is_slow() {
         let seconds = |written, late| patience(written, late).as_secs();
-        assert_eq!(
-            [0, 1, 2, 3, 40].map(|late| seconds(0, late)),
-            [10, 20, 40, 75, 75]
-        );
+        assert_eq!([0, 1, 2, 3, 40].map(|late| seconds(0, late)), [10, 20, 40, 75, 75]);
         assert_eq!(seconds(SMALL + 1, 0), 75);
     }
 }

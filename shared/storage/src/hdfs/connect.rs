@@ -27,11 +27,7 @@ pub(super) struct NewFiles {
 impl NewFiles {
     pub(super) fn of(configuration: &Configuration) -> Self {
         let number = |key: &str| {
-            configuration
-                .size(key, 0)
-                .ok()
-                .and_then(|n| u64::try_from(n).ok())
-                .filter(|n| *n > 0)
+            configuration.size(key, 0).ok().and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0)
         };
         Self {
             replication: number("dfs.replication").and_then(|n| u32::try_from(n).ok()),
@@ -106,11 +102,7 @@ pub(super) fn service_of(
 ) -> Result<NameService, StorageError> {
     let failed = |reason| StorageError::new(Op::Open, format!("hdfs://{authority}/"), reason);
     let service = if authority.is_empty() {
-        let default = configuration
-            .trimmed("fs.defaultFS")
-            .ok()
-            .flatten()
-            .unwrap_or_default();
+        let default = configuration.trimmed("fs.defaultFS").ok().flatten().unwrap_or_default();
         if !default.starts_with("hdfs://") {
             let what =
                 "fs.defaultFS names no HDFS; write hdfs://host:port/… or set HADOOP_CONF_DIR";
@@ -163,11 +155,7 @@ pub(super) fn files_client(
         .with_config_dir("/dev/null")
         .with_config(normalised(configuration))
         .with_io_runtime(calls.runtime.clone());
-    let builder = if secured {
-        builder
-    } else {
-        builder.with_user(user.short_name())
-    };
+    let builder = if secured { builder } else { builder.with_user(user.short_name()) };
     // Looks up accounts and, for some configurations, names; panics are its way to say no to some.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.build()))
         .map_err(|_| failed(Reason::Other).because("the HDFS client panicked"))?
@@ -200,10 +188,7 @@ fn normalised(configuration: &Configuration) -> Vec<(String, String)> {
             _ => Some(value),
         }
     };
-    configuration
-        .keys()
-        .filter_map(|key| Some((key.to_owned(), value(key)?)))
-        .collect()
+    configuration.keys().filter_map(|key| Some((key.to_owned(), value(key)?))).collect()
 }
 
 /// The client for what hdfs-native does not know. Must be called within the calls' runtime, where its connections
@@ -231,11 +216,7 @@ pub(super) async fn namenode(
             .cloned();
     }
     let client = RpcClient::new(RpcOptions::of(configuration).map_err(|error| told(&error))?);
-    let login = Login {
-        user,
-        token,
-        policy,
-    };
+    let login = Login { user, token, policy };
     Ok(NameNode::new(&client, service.servers.clone(), login, CALL))
 }
 
@@ -319,14 +300,8 @@ mod tests {
         let page = configuration(&[
             ("dfs.nameservices", " mycluster "),
             ("dfs.ha.namenodes.mycluster", "nn1,nn2, nn3"),
-            (
-                "dfs.namenode.rpc-address.mycluster.nn1",
-                "\n  machine1.example.com:8020\n",
-            ),
-            (
-                "dfs.namenode.rpc-address.mycluster.nn3",
-                "machine3.example.com",
-            ),
+            ("dfs.namenode.rpc-address.mycluster.nn1", "\n  machine1.example.com:8020\n"),
+            ("dfs.namenode.rpc-address.mycluster.nn3", "machine3.example.com"),
             ("hadoop.security.authentication", " Simple"),
             ("dfs.client.failover.max.attempts", " 3 "),
             ("fs.s3a.empty", "  "),
@@ -335,14 +310,8 @@ mod tests {
         for (key, value) in [
             ("dfs.nameservices", Some("mycluster")),
             ("dfs.ha.namenodes.mycluster", Some("nn1,nn2,nn3")),
-            (
-                "dfs.namenode.rpc-address.mycluster.nn1",
-                Some("machine1.example.com:8020"),
-            ),
-            (
-                "dfs.namenode.rpc-address.mycluster.nn3",
-                Some("machine3.example.com:8020"),
-            ),
+            ("dfs.namenode.rpc-address.mycluster.nn1", Some("machine1.example.com:8020")),
+            ("dfs.namenode.rpc-address.mycluster.nn3", Some("machine3.example.com:8020")),
             ("hadoop.security.authentication", Some("simple")),
             ("dfs.client.failover.max.attempts", Some("3")),
             ("fs.s3a.empty", None),
@@ -353,10 +322,7 @@ mod tests {
 
     #[test]
     fn without_a_default_the_next_step_is_named() {
-        for other in [
-            configuration(&[]),
-            configuration(&[("fs.defaultFS", "file:///")]),
-        ] {
+        for other in [configuration(&[]), configuration(&[("fs.defaultFS", "file:///")])] {
             let error = service_of("", &other).expect_err("none");
             let Reason::Unsupported(what) = error.reason else {
                 panic!("refused otherwise: {error}")
@@ -369,11 +335,7 @@ mod tests {
     fn a_small_file_sets_no_more_aside_than_it_needs() {
         const MIB: u64 = 1 << 20;
         let of = |block_size, bytes| {
-            let files = NewFiles {
-                block_size,
-                replication: None,
-                umask: 0,
-            };
+            let files = NewFiles { block_size, replication: None, umask: 0 };
             files.block_size_for(bytes)
         };
         assert_eq!(of(Some(128 * MIB), 46), Some(MIB));

@@ -183,30 +183,12 @@ mod tests {
         let hdfs = "org.apache.hadoop.hdfs";
         for (class, reason) in [
             ("java.io.FileNotFoundException", Reason::NotFound),
-            (
-                "org.apache.hadoop.fs.ParentNotDirectoryException",
-                Reason::NotADirectory,
-            ),
-            (
-                "org.apache.hadoop.security.AccessControlException",
-                Reason::Denied,
-            ),
-            (
-                "org.apache.hadoop.security.token.SecretManager$InvalidToken",
-                Reason::Denied,
-            ),
-            (
-                &format!("{hdfs}.server.namenode.SafeModeException"),
-                Reason::Unavailable,
-            ),
-            (
-                "org.apache.hadoop.ipc.StandbyException",
-                Reason::Unavailable,
-            ),
-            (
-                &format!("{hdfs}.protocol.UnheardOfException"),
-                Reason::Other,
-            ),
+            ("org.apache.hadoop.fs.ParentNotDirectoryException", Reason::NotADirectory),
+            ("org.apache.hadoop.security.AccessControlException", Reason::Denied),
+            ("org.apache.hadoop.security.token.SecretManager$InvalidToken", Reason::Denied),
+            (&format!("{hdfs}.server.namenode.SafeModeException"), Reason::Unavailable),
+            ("org.apache.hadoop.ipc.StandbyException", Reason::Unavailable),
+            (&format!("{hdfs}.protocol.UnheardOfException"), Reason::Other),
         ] {
             assert_eq!(rpc(class, "…"), (reason, Effect::None), "{class}");
         }
@@ -215,10 +197,8 @@ mod tests {
     #[test]
     fn a_quota_is_told_in_the_namenodes_words() {
         let class = "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException";
-        let (reason, _) = rpc(
-            class,
-            "The DiskSpace quota of /x is exceeded: quota = 1 B\n\tat java…",
-        );
+        let (reason, _) =
+            rpc(class, "The DiskSpace quota of /x is exceeded: quota = 1 B\n\tat java…");
         assert_eq!(
             reason,
             Reason::Quota("The DiskSpace quota of /x is exceeded: quota = 1 B".to_owned())
@@ -228,18 +208,9 @@ mod tests {
     #[test]
     fn a_connection_that_broke_leaves_the_outcome_open_and_one_that_never_stood_does_not() {
         let io = |kind| meaning(&HdfsError::IOError(Error::from(kind)));
-        assert_eq!(
-            io(ErrorKind::ConnectionReset),
-            (Reason::Unavailable, Effect::Unknown)
-        );
-        assert_eq!(
-            io(ErrorKind::UnexpectedEof),
-            (Reason::Unavailable, Effect::Unknown)
-        );
-        assert_eq!(
-            io(ErrorKind::ConnectionRefused),
-            (Reason::Unavailable, Effect::None)
-        );
+        assert_eq!(io(ErrorKind::ConnectionReset), (Reason::Unavailable, Effect::Unknown));
+        assert_eq!(io(ErrorKind::UnexpectedEof), (Reason::Unavailable, Effect::Unknown));
+        assert_eq!(io(ErrorKind::ConnectionRefused), (Reason::Unavailable, Effect::None));
     }
 
     #[test]
@@ -264,16 +235,9 @@ mod tests {
         let class = "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException";
         let quota = HdfsError::RPCError(class.to_owned(), "quota=4 file count=5".to_owned());
         let text = chain(&read_error(Op::Create, "hdfs://nn/x", &quota));
-        assert_eq!(
-            text,
-            "cannot create hdfs://nn/x: quota exceeded: quota=4 file count=5"
-        );
+        assert_eq!(text, "cannot create hdfs://nn/x: quota exceeded: quota=4 file count=5");
         let dump = "All DataNodes failed: [DatanodeInfoProto { id: … }]".to_owned();
-        let text = chain(&read_error(
-            Op::Read,
-            "hdfs://nn/x",
-            &HdfsError::DataTransferError(dump),
-        ));
+        let text = chain(&read_error(Op::Read, "hdfs://nn/x", &HdfsError::DataTransferError(dump)));
         assert!(text.ends_with("All DataNodes failed"), "{text}");
     }
 
@@ -293,9 +257,6 @@ mod tests {
     #[test]
     fn damaged_replicas_are_unreadable_now_and_not_proof_of_a_damaged_file() {
         assert_eq!(meaning(&HdfsError::ChecksumError).0, Reason::Unavailable);
-        assert_eq!(
-            meaning(&HdfsError::BlocksNotFound(String::new())).0,
-            Reason::Unavailable
-        );
+        assert_eq!(meaning(&HdfsError::BlocksNotFound(String::new())).0, Reason::Unavailable);
     }
 }

@@ -25,9 +25,7 @@ pub(super) struct Located(Arc<Mutex<Files<Arc<FileReader>>>>);
 
 impl std::fmt::Debug for Located {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Located")
-            .field("files", &self.lock().by_path.len())
-            .finish()
+        f.debug_struct("Located").field("files", &self.lock().by_path.len()).finish()
     }
 }
 
@@ -69,11 +67,7 @@ struct Known<T> {
 
 impl<T> Default for Files<T> {
     fn default() -> Self {
-        Self {
-            by_path: HashMap::new(),
-            bytes: 0,
-            uses: 0,
-        }
+        Self { by_path: HashMap::new(), bytes: 0, uses: 0 }
     }
 }
 
@@ -102,11 +96,7 @@ impl<T: Clone> Files<T> {
         }
         self.uses += 1;
         self.bytes = self.bytes.saturating_add(version.bytes);
-        let known = Known {
-            version,
-            used: self.uses,
-            file,
-        };
+        let known = Known { version, used: self.uses, file };
         self.by_path.insert(path.to_owned(), known);
     }
 
@@ -122,10 +112,7 @@ mod tests {
     use super::*;
 
     fn version(bytes: u64) -> FileVersion {
-        FileVersion {
-            bytes,
-            modified_ms: 7,
-        }
+        FileVersion { bytes, modified_ms: 7 }
     }
 
     #[test]
@@ -134,10 +121,7 @@ mod tests {
         files.put("/a", version(10), "ten");
         assert_eq!(files.get("/a", version(10)), Some("ten"));
         assert_eq!(files.get("/a", version(11)), None);
-        let later = FileVersion {
-            bytes: 10,
-            modified_ms: 8,
-        };
+        let later = FileVersion { bytes: 10, modified_ms: 8 };
         assert_eq!(files.get("/a", later), None);
         files.forget("/a");
         assert_eq!(files.get("/a", version(10)), None);

@@ -40,21 +40,13 @@ pub(super) struct HdfsWriter {
 
 impl std::fmt::Debug for HdfsWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HdfsWriter")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
+        f.debug_struct("HdfsWriter").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 impl HdfsWriter {
     pub(super) fn new(storage: HdfsStorage, path: StorePath, writer: FileWriter) -> Self {
-        Self {
-            storage,
-            path,
-            writer: Some(writer),
-            written: 0,
-            closed: false,
-        }
+        Self { storage, path, writer: Some(writer), written: 0, closed: false }
     }
 
     async fn call<F>(
@@ -69,9 +61,7 @@ impl HdfsWriter {
         let place = || crate::Storage::show(&self.storage, &self.path);
         let Some(writer) = self.writer.take() else {
             let error = StorageError::new(op, place(), Reason::Other);
-            return Err(WriteError::NotDone(
-                error.because("the file failed earlier"),
-            ));
+            return Err(WriteError::NotDone(error.because("the file failed earlier")));
         };
         let result = self.storage.calls.run(limit, call(writer)).await;
         self.storage.calls.learn(result.as_ref().map(|_| ()));
@@ -206,13 +196,7 @@ impl HdfsReader {
                 }
             }
         });
-        Self {
-            packets,
-            place,
-            left: (length - from) as u64,
-            broken: false,
-            on_failure: None,
-        }
+        Self { packets, place, left: (length - from) as u64, broken: false, on_failure: None }
     }
 
     /// The same reader, which calls `call` when a read fails.
@@ -249,10 +233,9 @@ impl Reader for HdfsReader {
         }
         if self.broken {
             let error = StorageError::new(Op::Read, &self.place, Reason::Unavailable);
-            return Err(error.because(format!(
-                "the stream broke off, {} bytes before the end",
-                self.left
-            )));
+            return Err(
+                error.because(format!("the stream broke off, {} bytes before the end", self.left))
+            );
         }
         Ok(None)
     }

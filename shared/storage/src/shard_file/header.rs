@@ -191,10 +191,7 @@ impl Header {
             return wrong(format!("shard {} of {}", self.shard, self.shards));
         }
         for (index, table) in self.tables.iter().enumerate() {
-            if self.tables[..index]
-                .iter()
-                .any(|other| other.id == table.id)
-            {
+            if self.tables[..index].iter().any(|other| other.id == table.id) {
                 return wrong(format!("table {} twice", table.id));
             }
             if let Rows::Dense { first, count } = table.rows
@@ -265,10 +262,7 @@ impl Header {
         let start = aligned(PROLOGUE_BYTES as u64 + json_bytes).ok_or_else(too_long)?;
         let mut end = start;
         for section in &self.sections {
-            end = end
-                .checked_add(section.bytes())
-                .and_then(aligned)
-                .ok_or_else(too_long)?;
+            end = end.checked_add(section.bytes()).and_then(aligned).ok_or_else(too_long)?;
         }
         Ok((start, end))
     }
@@ -313,10 +307,7 @@ pub(crate) mod tests {
             run: RunId(Uuid::from_u128(9)),
             shard: ShardId(shard),
             shards,
-            cut: CutId {
-                generation,
-                number: 2,
-            },
+            cut: CutId { generation, number: 2 },
             epoch: Epoch::first(generation),
             phase: PhaseNo(0),
             step: Step(7),
@@ -324,10 +315,7 @@ pub(crate) mod tests {
                 id: TableId(0),
                 name: "weights".to_owned(),
                 cols: 2,
-                rows: Rows::Dense {
-                    first: u64::from(shard) * rows,
-                    count: rows,
-                },
+                rows: Rows::Dense { first: u64::from(shard) * rows, count: rows },
                 optimizer: "ftrl".to_owned(),
             }],
             sections: vec![
@@ -355,10 +343,7 @@ pub(crate) mod tests {
         let json = &bytes[PROLOGUE_BYTES..PROLOGUE_BYTES + length];
         assert_eq!(Header::decode(json).expect("read"), header);
         let start = bytes.len() as u64;
-        assert_eq!(
-            header.layout(length as u64).expect("fits"),
-            (start, start + 128 + 128 + 64)
-        );
+        assert_eq!(header.layout(length as u64).expect("fits"), (start, start + 128 + 128 + 64));
     }
 
     #[test]
@@ -375,10 +360,7 @@ pub(crate) mod tests {
     #[test]
     fn contradictions_are_refused() {
         assert_eq!(contradiction(|h| h.shards = 0), "header: shard 0 of 0");
-        assert_eq!(
-            contradiction(|h| h.tables.push(h.tables[0].clone())),
-            "header: table 0 twice"
-        );
+        assert_eq!(contradiction(|h| h.tables.push(h.tables[0].clone())), "header: table 0 twice");
         assert_eq!(
             contradiction(|h| h.sections.push(h.sections[2].clone())),
             "header: section 'marks' twice"
@@ -392,11 +374,8 @@ pub(crate) mod tests {
         );
         assert!(contradiction(|h| h.sections[1].count = u64::MAX / 2).contains("ftrl.z"));
         assert!(
-            contradiction(|h| h.tables[0].rows = Rows::Dense {
-                first: u64::MAX,
-                count: 10
-            })
-            .contains("no such rows")
+            contradiction(|h| h.tables[0].rows = Rows::Dense { first: u64::MAX, count: 10 })
+                .contains("no such rows")
         );
     }
 
@@ -404,10 +383,7 @@ pub(crate) mod tests {
     fn sections_that_no_file_can_hold_are_refused() {
         let mut huge = header(0, 2, 10);
         huge.sections[2].count = u64::MAX - 10;
-        assert!(matches!(
-            huge.layout(100),
-            Err(FormatError::Contradiction(_))
-        ));
+        assert!(matches!(huge.layout(100), Err(FormatError::Contradiction(_))));
     }
 
     #[test]
@@ -421,21 +397,12 @@ pub(crate) mod tests {
             "shard file version 3 is newer than 1, the newest that this program reads"
         );
         bytes[8] = 0;
-        assert!(matches!(
-            decode_prologue(&bytes),
-            Err(FormatError::VersionZero)
-        ));
+        assert!(matches!(decode_prologue(&bytes), Err(FormatError::VersionZero)));
         bytes[8] = 1;
         bytes[15] = 0xff;
-        assert!(matches!(
-            decode_prologue(&bytes),
-            Err(FormatError::HeaderLength(_))
-        ));
+        assert!(matches!(decode_prologue(&bytes), Err(FormatError::HeaderLength(_))));
         bytes[0] = b'X';
-        assert!(matches!(
-            decode_prologue(&bytes),
-            Err(FormatError::Magic(_))
-        ));
+        assert!(matches!(decode_prologue(&bytes), Err(FormatError::Magic(_))));
     }
 
     proptest! {

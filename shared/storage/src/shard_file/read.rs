@@ -54,10 +54,7 @@ impl ShardReader {
     ) -> Result<Self, CheckpointError> {
         let path = dir.join(&expected.file).map_err(StorageError::from)?;
         let shown = storage.show(&path);
-        let damaged = |damage| CheckpointError::Damaged {
-            file: shown.clone(),
-            damage,
-        };
+        let damaged = |damage| CheckpointError::Damaged { file: shown.clone(), damage };
         check_sidecar(storage, dir, expected).await?;
         let found = match storage.stat(&path).await {
             Ok(entry) => entry.bytes,
@@ -65,46 +62,30 @@ impl ShardReader {
             Err(error) => return Err(error.into()),
         };
         if found != expected.bytes {
-            return Err(damaged(Damage::Length {
-                expected: expected.bytes,
-                found,
-            }));
+            return Err(damaged(Damage::Length { expected: expected.bytes, found }));
         }
         let format = |error| CheckpointError::of_format(&shown, error);
         let mut source = Source::open(storage, &path, expected).await?;
         let start = source.take(PROLOGUE_BYTES).await?;
-        let prologue = start.first_chunk().ok_or_else(|| {
-            damaged(Damage::Length {
-                expected: PROLOGUE_BYTES as u64,
-                found,
-            })
-        })?;
+        let prologue = start
+            .first_chunk()
+            .ok_or_else(|| damaged(Damage::Length { expected: PROLOGUE_BYTES as u64, found }))?;
         let json_bytes = decode_prologue(prologue).map_err(format)?;
         // Within the bound of HEADER_BYTES_MAX, and read as it comes: a lying length costs nothing.
         let json = source.take(json_bytes).await?;
         let header = Header::decode(&json).map_err(format)?;
         let (start, end) = header.layout(json_bytes as u64).map_err(format)?;
         if end != found {
-            return Err(format(FormatError::Length {
-                expected: end,
-                found,
-            }));
+            return Err(format(FormatError::Length { expected: end, found }));
         }
         if header.shard != expected.shard {
-            let (expected, found) = (
-                format!("shard {}", expected.shard),
-                format!("shard {}", header.shard),
-            );
+            let (expected, found) =
+                (format!("shard {}", expected.shard), format!("shard {}", header.shard));
             return Err(format(FormatError::Other { expected, found }));
         }
         let padding = start - (PROLOGUE_BYTES + json_bytes) as u64;
         source.take(padding as usize).await?;
-        Ok(Self {
-            source,
-            header,
-            section: 0,
-            given: 0,
-        })
+        Ok(Self { source, header, section: 0, given: 0 })
     }
 
     /// What the file says of itself.
@@ -128,11 +109,7 @@ impl ShardReader {
                 continue;
             }
             let data = self.source.some(room).await?;
-            let piece = Piece {
-                section: self.section,
-                offset: self.given,
-                data,
-            };
+            let piece = Piece { section: self.section, offset: self.given, data };
             self.given += piece.data.len() as u64;
             return Ok(Some(piece));
         }
@@ -155,15 +132,10 @@ pub(crate) async fn check_sidecar(
     dir: &StorePath,
     file: &ShardFile,
 ) -> Result<(), CheckpointError> {
-    let path = dir
-        .join(&sidecar_name(&file.file))
-        .map_err(StorageError::from)?;
+    let path = dir.join(&sidecar_name(&file.file)).map_err(StorageError::from)?;
     let wrong = |error| {
         let damage = Damage::Sidecar(error);
-        Err(CheckpointError::Damaged {
-            file: storage.show(&path),
-            damage,
-        })
+        Err(CheckpointError::Damaged { file: storage.show(&path), damage })
     };
     let content = match read_small(storage, &path, SIDECAR_BYTES_MAX).await {
         Ok(content) => content,
@@ -176,10 +148,7 @@ pub(crate) async fn check_sidecar(
     };
     match read_sidecar(&content, &file.file) {
         Ok(sum) if sum == file.md5 => Ok(()),
-        Ok(found) => wrong(SidecarError::Differs {
-            expected: file.md5,
-            found,
-        }),
+        Ok(found) => wrong(SidecarError::Differs { expected: file.md5, found }),
         Err(error) => wrong(error),
     }
 }
@@ -221,10 +190,7 @@ impl Source {
     }
 
     fn damaged(&self, damage: Damage) -> CheckpointError {
-        CheckpointError::Damaged {
-            file: self.shown.clone(),
-            damage,
-        }
+        CheckpointError::Damaged { file: self.shown.clone(), damage }
     }
 
     /// Reads the next chunk of the file. At its end, which should not come yet: an error.
@@ -234,15 +200,9 @@ impl Source {
         // was changed since.
         let length = chunk.len() as u64;
         if length == 0 || length > self.left {
-            let found = if length == 0 {
-                self.bytes - self.left
-            } else {
-                self.bytes - self.left + length
-            };
-            return Err(self.damaged(Damage::Length {
-                expected: self.bytes,
-                found,
-            }));
+            let found =
+                if length == 0 { self.bytes - self.left } else { self.bytes - self.left + length };
+            return Err(self.damaged(Damage::Length { expected: self.bytes, found }));
         }
         self.left -= length;
         if let Some(digester) = &mut self.digester {

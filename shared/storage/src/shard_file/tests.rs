@@ -39,15 +39,11 @@ fn content() -> Vec<u8> {
 }
 
 async fn save(place: &Place, piece: usize) -> ShardFile {
-    let mut writer = ShardWriter::create(&LocalStorage, &place.root, header(1, 2, ROWS))
-        .await
-        .expect("created");
+    let mut writer =
+        ShardWriter::create(&LocalStorage, &place.root, header(1, 2, ROWS)).await.expect("created");
     let mut rest = Bytes::from(content());
     while !rest.is_empty() {
-        writer
-            .write(rest.split_to(piece.min(rest.len())))
-            .await
-            .expect("written");
+        writer.write(rest.split_to(piece.min(rest.len()))).await.expect("written");
     }
     writer.finish(&LocalStorage).await.expect("durable")
 }
@@ -66,10 +62,7 @@ async fn load(place: &Place, file: &ShardFile) -> Result<Vec<u8>, CheckpointErro
 
 async fn damage(place: &Place, file: &ShardFile) -> Damage {
     match load(place, file).await {
-        Err(CheckpointError::Damaged {
-            file: named,
-            damage,
-        }) => {
+        Err(CheckpointError::Damaged { file: named, damage }) => {
             assert!(named.contains(&file.file), "{named} does not name the file");
             damage
         }
@@ -133,14 +126,7 @@ async fn every_damage_is_found_and_named() {
 
     place.change(&file.file, |bytes| bytes.truncate(good.len() - 1));
     let cut = damage(&place, &file).await.to_string();
-    assert_eq!(
-        cut,
-        format!(
-            "the file has {} bytes, expected {}",
-            good.len() - 1,
-            good.len()
-        )
-    );
+    assert_eq!(cut, format!("the file has {} bytes, expected {}", good.len() - 1, good.len()));
     restore();
 
     place.change(&file.file, |bytes| bytes[0] = b'X');
@@ -148,36 +134,23 @@ async fn every_damage_is_found_and_named() {
     restore();
 
     for (change, want) in [
+        (sidecar_with(&good_sidecar, |line| line.replace("shard-", "other-")), "Name"),
         (
-            sidecar_with(&good_sidecar, |line| line.replace("shard-", "other-")),
-            "Name",
-        ),
-        (
-            sidecar_with(&good_sidecar, |line| {
-                format!("{}{}", "0".repeat(32), &line[32..])
-            }),
+            sidecar_with(&good_sidecar, |line| format!("{}{}", "0".repeat(32), &line[32..])),
             "Differs",
         ),
         (String::new(), "Form"),
         ("x".repeat(10_000), "Form"),
     ] {
         std::fs::write(place.dir.path().join(&sidecar), change).expect("written");
-        let Damage::Sidecar(error) = damage(&place, &file).await else {
-            panic!("expected {want}")
-        };
+        let Damage::Sidecar(error) = damage(&place, &file).await else { panic!("expected {want}") };
         assert!(format!("{error:?}").starts_with(want), "{error:?}");
     }
     std::fs::remove_file(place.dir.path().join(&sidecar)).expect("removed");
-    assert!(matches!(
-        damage(&place, &file).await,
-        Damage::Sidecar(SidecarError::Missing)
-    ));
+    assert!(matches!(damage(&place, &file).await, Damage::Sidecar(SidecarError::Missing)));
     restore();
 
-    assert!(
-        load(&place, &file).await.is_ok(),
-        "nothing else was changed"
-    );
+    assert!(load(&place, &file).await.is_ok(), "nothing else was changed");
     std::fs::remove_file(place.dir.path().join(&file.file)).expect("removed");
     assert!(matches!(damage(&place, &file).await, Damage::Missing));
 }
@@ -194,9 +167,7 @@ async fn a_newer_file_is_refused_naming_both_versions() {
     let error = load(&place, &file).await.expect_err("refused");
     assert!(!error.is_damage());
     assert!(
-        error
-            .to_string()
-            .ends_with("it has format version 2, this program reads up to 1"),
+        error.to_string().ends_with("it has format version 2, this program reads up to 1"),
         "{error}"
     );
 }
@@ -204,33 +175,15 @@ async fn a_newer_file_is_refused_naming_both_versions() {
 #[tokio::test]
 async fn a_writer_takes_exactly_what_the_header_says() {
     let place = Place::new();
-    let mut writer = ShardWriter::create(&LocalStorage, &place.root, header(0, 2, 4))
-        .await
-        .expect("created");
-    writer
-        .write(Bytes::from(vec![0; 64]))
-        .await
-        .expect("written");
+    let mut writer =
+        ShardWriter::create(&LocalStorage, &place.root, header(0, 2, 4)).await.expect("created");
+    writer.write(Bytes::from(vec![0; 64])).await.expect("written");
     let short = writer.finish(&LocalStorage).await.expect_err("short");
-    assert!(
-        matches!(
-            short,
-            SaveError::Amount {
-                expected: 5,
-                given: 0,
-                ..
-            }
-        ),
-        "{short}"
-    );
+    assert!(matches!(short, SaveError::Amount { expected: 5, given: 0, .. }), "{short}");
 
-    let mut writer = ShardWriter::create(&LocalStorage, &place.root, header(0, 2, 4))
-        .await
-        .expect("created");
-    let long = writer
-        .write(Bytes::from(vec![0; 70]))
-        .await
-        .expect_err("long");
+    let mut writer =
+        ShardWriter::create(&LocalStorage, &place.root, header(0, 2, 4)).await.expect("created");
+    let long = writer.write(Bytes::from(vec![0; 70])).await.expect_err("long");
     assert!(matches!(long, SaveError::Amount { given: 1, .. }), "{long}");
 }
 
@@ -239,9 +192,7 @@ async fn a_shard_without_rows_is_a_file_too() {
     let place = Place::new();
     let mut header = header(0, 2, 0);
     header.sections[2].count = 0;
-    let writer = ShardWriter::create(&LocalStorage, &place.root, header)
-        .await
-        .expect("created");
+    let writer = ShardWriter::create(&LocalStorage, &place.root, header).await.expect("created");
     let file = writer.finish(&LocalStorage).await.expect("durable");
     assert_eq!(load(&place, &file).await.expect("loaded"), b"");
 }

@@ -68,13 +68,7 @@ impl ShardWriter {
         });
         let mut file = SummedWriter::create_sized(storage, &path, Mode::FILE, bytes).await?;
         file.write(Bytes::from(start)).await?;
-        let mut writer = Self {
-            file,
-            header,
-            uuid,
-            section: 0,
-            written: 0,
-        };
+        let mut writer = Self { file, header, uuid, section: 0, written: 0 };
         writer.skip_full().await?;
         Ok(writer)
     }
@@ -87,11 +81,7 @@ impl ShardWriter {
         while !data.is_empty() {
             let Some(section) = self.header.sections.get(self.section) else {
                 let (section, given) = ("the end".to_owned(), data.len() as u64);
-                return Err(SaveError::Amount {
-                    section,
-                    expected: 0,
-                    given,
-                });
+                return Err(SaveError::Amount { section, expected: 0, given });
             };
             let room = section.bytes() - self.written;
             let take = usize::try_from(room).map_or(data.len(), |room| room.min(data.len()));
@@ -109,9 +99,7 @@ impl ShardWriter {
         {
             let padding = self.written.next_multiple_of(ALIGN) - self.written;
             static ZEROS: [u8; ALIGN as usize] = [0; ALIGN as usize];
-            self.file
-                .write(Bytes::from_static(&ZEROS[..padding as usize]))
-                .await?;
+            self.file.write(Bytes::from_static(&ZEROS[..padding as usize])).await?;
             self.section += 1;
             self.written = 0;
         }
@@ -131,9 +119,7 @@ impl ShardWriter {
             });
         }
         let summed = self.file.finish(storage).await?;
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(ShardFile {
             shard: self.header.shard,
             uuid: self.uuid,

@@ -81,32 +81,14 @@ pub(super) fn rows(id: AskId, ask: &Ask, count: u32) -> BTreeMap<RowKey, Row> {
     let mut rows = BTreeMap::new();
     let mut add =
         |name: &str, relax: bool, label: Option<String>, constraint: Option<Constraint>| {
-            let key = RowKey {
-                ask: id,
-                priority: ask.priority,
-                name: name.to_owned(),
-            };
+            let key = RowKey { ask: id, priority: ask.priority, name: name.to_owned() };
             let (resources, execution_type) = (ask.resources.clone(), ask.execution_type);
-            rows.insert(
-                key,
-                Row {
-                    count,
-                    resources,
-                    relax,
-                    label,
-                    execution_type,
-                    constraint,
-                },
-            );
+            rows.insert(key, Row { count, resources, relax, label, execution_type, constraint });
         };
     match &ask.placement {
         Placement::Any => add(ANY, true, ask.label.clone(), None),
         Placement::Tagged(constraint) => add(ANY, true, None, Some(constraint.clone())),
-        Placement::Near {
-            nodes,
-            racks,
-            relax,
-        } => {
+        Placement::Near { nodes, racks, relax } => {
             for node in nodes {
                 // A hard ask is hard by the rows above it: rack and * do not relax, the node's own row does.
                 add(&node.rack, *relax, None, None);
@@ -125,15 +107,10 @@ pub(super) fn rows(id: AskId, ask: &Ask, count: u32) -> BTreeMap<RowKey, Row> {
 /// The rows as messages: resource requests and, for tagged asks, scheduling requests.
 pub(super) fn to_proto(
     rows: &BTreeMap<RowKey, Row>,
-) -> (
-    Vec<proto::ResourceRequestProto>,
-    Vec<proto::SchedulingRequestProto>,
-) {
+) -> (Vec<proto::ResourceRequestProto>, Vec<proto::SchedulingRequestProto>) {
     let (mut asks, mut scheduling) = (Vec::new(), Vec::new());
     for (key, row) in rows {
-        let priority = Some(proto::PriorityProto {
-            priority: Some(key.priority.0),
-        });
+        let priority = Some(proto::PriorityProto { priority: Some(key.priority.0) });
         let count = Some(i32::try_from(row.count).unwrap_or(i32::MAX));
         let execution_type = Some(proto::ExecutionTypeRequestProto {
             execution_type: Some(proto::ExecutionTypeProto::from(row.execution_type).into()),
@@ -175,23 +152,13 @@ mod tests {
     use super::*;
 
     fn names(ask: &Ask) -> Vec<(String, bool)> {
-        rows(AskId(1), ask, 2)
-            .into_iter()
-            .map(|(key, row)| (key.name, row.relax))
-            .collect()
+        rows(AskId(1), ask, 2).into_iter().map(|(key, row)| (key.name, row.relax)).collect()
     }
 
     fn near(relax: bool) -> Ask {
-        let nodes = vec![NodeName {
-            host: "n1".into(),
-            rack: "/r1".into(),
-        }];
+        let nodes = vec![NodeName { host: "n1".into(), rack: "/r1".into() }];
         Ask {
-            placement: Placement::Near {
-                nodes,
-                racks: vec!["/r2".into()],
-                relax,
-            },
+            placement: Placement::Near { nodes, racks: vec!["/r2".into()], relax },
             ..Ask::default()
         }
     }
@@ -213,14 +180,9 @@ mod tests {
 
     #[test]
     fn only_the_star_row_has_the_label() {
-        let ask = Ask {
-            label: Some("gpu".into()),
-            ..near(true)
-        };
-        let labelled: Vec<_> = rows(AskId(1), &ask, 1)
-            .into_iter()
-            .filter(|(_, row)| row.label.is_some())
-            .collect();
+        let ask = Ask { label: Some("gpu".into()), ..near(true) };
+        let labelled: Vec<_> =
+            rows(AskId(1), &ask, 1).into_iter().filter(|(_, row)| row.label.is_some()).collect();
         assert_eq!(labelled.len(), 1);
         assert_eq!(labelled[0].0.name, "*");
     }
@@ -235,10 +197,7 @@ mod tests {
         assert!(asks.is_empty());
         assert_eq!(scheduling[0].allocation_request_id, Some(7));
         assert_eq!(
-            scheduling[0]
-                .resource_sizing
-                .as_ref()
-                .and_then(|sizing| sizing.num_allocations),
+            scheduling[0].resource_sizing.as_ref().and_then(|sizing| sizing.num_allocations),
             Some(3)
         );
     }

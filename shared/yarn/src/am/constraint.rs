@@ -35,24 +35,12 @@ impl Constraint {
     pub fn at_most_per_node(tag: impl Into<String>, most: u32) -> Self {
         let tag = tag.into();
         let max = Some(most.saturating_sub(1));
-        Self {
-            neighbour: tag.clone(),
-            tag,
-            scope: Scope::Node,
-            min: 0,
-            max,
-        }
+        Self { neighbour: tag.clone(), tag, scope: Scope::Node, min: 0, max }
     }
 
     /// Containers with `tag` go to nodes that have one with `neighbour`.
     pub fn beside(tag: impl Into<String>, neighbour: impl Into<String>) -> Self {
-        Self {
-            tag: tag.into(),
-            neighbour: neighbour.into(),
-            scope: Scope::Node,
-            min: 1,
-            max: None,
-        }
+        Self { tag: tag.into(), neighbour: neighbour.into(), scope: Scope::Node, min: 1, max: None }
     }
 }
 
@@ -74,10 +62,7 @@ impl From<&Constraint> for proto::PlacementConstraintProto {
             min_cardinality: Some(number(constraint.min)),
             max_cardinality: Some(constraint.max.map_or(i32::MAX, number)),
         };
-        Self {
-            simple_constraint: Some(simple),
-            composite_constraint: None,
-        }
+        Self { simple_constraint: Some(simple), composite_constraint: None }
     }
 }
 
@@ -89,15 +74,9 @@ mod tests {
     fn at_most_one_allows_none_before_it() {
         let message = proto::PlacementConstraintProto::from(&Constraint::at_most_per_node("ps", 1));
         let simple = message.simple_constraint.unwrap();
+        assert_eq!((simple.min_cardinality, simple.max_cardinality), (Some(0), Some(0)));
         assert_eq!(
-            (simple.min_cardinality, simple.max_cardinality),
-            (Some(0), Some(0))
-        );
-        assert_eq!(
-            (
-                simple.target_expressions[0].target_values[0].as_str(),
-                simple.scope.as_str()
-            ),
+            (simple.target_expressions[0].target_values[0].as_str(), simple.scope.as_str()),
             ("ps", "node")
         );
     }

@@ -43,11 +43,8 @@ impl AmEnvironment {
     /// # Errors
     /// A variable is missing or wrong.
     pub fn of(environment: &Environment) -> Result<Self, EnvironmentError> {
-        let get = |name: &'static str| {
-            environment
-                .variable(name)
-                .ok_or(EnvironmentError::Missing(name))
-        };
+        let get =
+            |name: &'static str| environment.variable(name).ok_or(EnvironmentError::Missing(name));
         let optional = |name: &'static str| environment.variable(name).map(str::to_owned);
         Ok(Self {
             container: get("CONTAINER_ID")?.parse()?,
@@ -68,8 +65,7 @@ impl AmEnvironment {
 
     /// `host:port` of the NodeManager's web server; empty where the port is not known.
     pub fn node_http_address(&self) -> String {
-        self.node_http_port
-            .map_or_else(String::new, |port| format!("{}:{port}", self.node_host))
+        self.node_http_port.map_or_else(String::new, |port| format!("{}:{port}", self.node_host))
     }
 
     /// The attempt that this container runs, if it is an ApplicationMaster's.
@@ -92,11 +88,7 @@ mod tests {
             .with_variable("LOG_DIRS", "/a,/b");
         let read = AmEnvironment::of(&environment).unwrap();
         assert_eq!(
-            (
-                read.attempt().attempt,
-                read.log_dirs.len(),
-                read.submit_time_ms
-            ),
+            (read.attempt().attempt, read.log_dirs.len(), read.submit_time_ms),
             (2, 2, None)
         );
         assert_eq!(read.node_http_address(), "nm1:8042");

@@ -121,13 +121,8 @@ fn invalid_request(message: &str) -> Meaning {
     if message.contains("already registered") {
         return Meaning::AlreadyRegistered;
     }
-    let expected = message
-        .split_once("expect responseId to be ")
-        .map_or("", |(_, rest)| rest);
-    let digits = expected
-        .split(|c: char| !c.is_ascii_digit())
-        .next()
-        .unwrap_or("");
+    let expected = message.split_once("expect responseId to be ").map_or("", |(_, rest)| rest);
+    let digits = expected.split(|c: char| !c.is_ascii_digit()).next().unwrap_or("");
     digits.parse().map_or(Meaning::Other, Meaning::ResponseId)
 }
 
@@ -151,16 +146,8 @@ mod tests {
     fn exceptions_say_what_to_do() {
         let yarn = |class: &str| format!("org.apache.hadoop.yarn.exceptions.{class}");
         for (class, message, expected) in [
-            (
-                yarn("ApplicationMasterNotRegisteredException"),
-                "",
-                Meaning::NotRegistered,
-            ),
-            (
-                yarn("ApplicationAttemptNotFoundException"),
-                "",
-                Meaning::Fenced,
-            ),
+            (yarn("ApplicationMasterNotRegisteredException"), "", Meaning::NotRegistered),
+            (yarn("ApplicationAttemptNotFoundException"), "", Meaning::Fenced),
             (
                 "org.apache.hadoop.security.token.SecretManager$InvalidToken".into(),
                 "",
@@ -176,26 +163,10 @@ mod tests {
                 "Application Master is already registered : application_1_0001",
                 Meaning::AlreadyRegistered,
             ),
-            (
-                yarn("InvalidApplicationMasterRequestException"),
-                "something else",
-                Meaning::Other,
-            ),
-            (
-                yarn("SchedulerInvalidResoureRequestException"),
-                "",
-                Meaning::BadAsk,
-            ),
-            (
-                yarn("InvalidLabelResourceRequestException"),
-                "",
-                Meaning::BadAsk,
-            ),
-            (
-                yarn("InvalidContainerReleaseException"),
-                "",
-                Meaning::BadRelease,
-            ),
+            (yarn("InvalidApplicationMasterRequestException"), "something else", Meaning::Other),
+            (yarn("SchedulerInvalidResoureRequestException"), "", Meaning::BadAsk),
+            (yarn("InvalidLabelResourceRequestException"), "", Meaning::BadAsk),
+            (yarn("InvalidContainerReleaseException"), "", Meaning::BadRelease),
             (yarn("YarnException"), "", Meaning::Other),
             (
                 yarn("YarnException"),

@@ -118,16 +118,10 @@ impl Session {
         }
         let changes = self.table.changes(&self.suspects);
         let (ask, scheduling_requests) = to_proto(&changes.rows);
-        let additions: Vec<String> = self
-            .excluded
-            .difference(&self.excluded_there)
-            .cloned()
-            .collect();
-        let removals: Vec<String> = self
-            .excluded_there
-            .difference(&self.excluded)
-            .cloned()
-            .collect();
+        let additions: Vec<String> =
+            self.excluded.difference(&self.excluded_there).cloned().collect();
+        let removals: Vec<String> =
+            self.excluded_there.difference(&self.excluded).cloned().collect();
         let blacklist = proto::ResourceBlacklistRequestProto {
             blacklist_additions: additions,
             blacklist_removals: removals,
@@ -148,12 +142,7 @@ impl Session {
         };
         let updates = unsent.into_iter().map(|(id, _)| *id).collect();
         let excluded = self.excluded.clone();
-        self.frozen = Some(Frozen {
-            request: request.clone(),
-            changes,
-            excluded,
-            updates,
-        });
+        self.frozen = Some(Frozen { request: request.clone(), changes, excluded, updates });
         request
     }
 
@@ -165,11 +154,7 @@ impl Session {
         };
         self.response_id = response.response_id();
         self.view = ClusterView {
-            headroom: response
-                .limit
-                .as_ref()
-                .map(Resources::from)
-                .unwrap_or_default(),
+            headroom: response.limit.as_ref().map(Resources::from).unwrap_or_default(),
             nodes: response.num_cluster_nodes(),
         };
         // A container granted and lost between two heartbeats is in both lists: grants come first.
@@ -197,8 +182,7 @@ impl Session {
         }
         self.take_updates(response);
         for node in &response.updated_nodes {
-            self.events
-                .push(NodeReport::try_from(node).map_or_else(Event::Malformed, Event::Node));
+            self.events.push(NodeReport::try_from(node).map_or_else(Event::Malformed, Event::Node));
         }
         for rejected in &response.rejected_scheduling_requests {
             let ask = AskId(rejected.request.allocation_request_id());
@@ -210,11 +194,7 @@ impl Session {
         }
         let amrm_token = response.am_rm_token.as_ref().map(token_from_proto);
         Delivery {
-            nm_tokens: response
-                .nm_tokens
-                .iter()
-                .filter_map(|token| self.nm_token(token))
-                .collect(),
+            nm_tokens: response.nm_tokens.iter().filter_map(|token| self.nm_token(token)).collect(),
             amrm_token,
             command: response
                 .a_m_command
@@ -232,10 +212,7 @@ impl Session {
         }
         let tokens = &response.nm_tokens_from_previous_attempts;
         Delivery {
-            nm_tokens: tokens
-                .iter()
-                .filter_map(|token| self.nm_token(token))
-                .collect(),
+            nm_tokens: tokens.iter().filter_map(|token| self.nm_token(token)).collect(),
             ..Delivery::default()
         }
     }
@@ -274,10 +251,7 @@ impl Session {
                     Some(&bad) if asks.len() == 1 => {
                         self.suspects.asks.remove(&bad);
                         self.table.refused(bad, &frozen.changes);
-                        self.events.push(Event::Refused {
-                            ask: bad,
-                            message: message.to_owned(),
-                        });
+                        self.events.push(Event::Refused { ask: bad, message: message.to_owned() });
                     }
                     // Earlier suspects stay: with one of them and new asks in a request it would never end.
                     Some(_) => self.suspects.asks.extend(asks),
@@ -302,9 +276,7 @@ impl Session {
 
     /// Whether containers of earlier attempts were told of and not yet taken.
     pub(super) fn has_recovered(&self) -> bool {
-        self.events
-            .iter()
-            .any(|event| matches!(event, Event::Recovered(_)))
+        self.events.iter().any(|event| matches!(event, Event::Recovered(_)))
     }
 
     /// Everything that happened since the last call, in order.
@@ -328,9 +300,7 @@ impl Session {
         let asks = frozen.changes.asks();
         let releases = &frozen.changes.releases;
         self.suspects.asks.retain(|suspect| !asks.contains(suspect));
-        self.suspects
-            .releases
-            .retain(|suspect| !releases.contains(suspect));
+        self.suspects.releases.retain(|suspect| !releases.contains(suspect));
         asks
     }
 
@@ -347,8 +317,7 @@ impl Session {
 
     fn nm_token(&mut self, token: &proto::NmTokenProto) -> Option<(NodeId, Token)> {
         let (Some(node), Some(token)) = (token.node_id.as_ref(), token.token.as_ref()) else {
-            self.events
-                .push(Event::Malformed(Missing("node or token of an NMToken")));
+            self.events.push(Event::Malformed(Missing("node or token of an NMToken")));
             return None;
         };
         match NodeId::try_from(node) {
@@ -378,10 +347,7 @@ impl Session {
             if let Some(id) = container {
                 self.updates.remove(&id);
             }
-            self.events.push(Event::UpdateFailed {
-                container,
-                reason: error.reason().to_owned(),
-            });
+            self.events.push(Event::UpdateFailed { container, reason: error.reason().to_owned() });
         }
     }
 
@@ -389,10 +355,8 @@ impl Session {
     fn drop_updates(&mut self, updates: &BTreeSet<ContainerId>, message: &str) -> bool {
         for id in updates {
             self.updates.remove(id);
-            self.events.push(Event::UpdateFailed {
-                container: Some(*id),
-                reason: message.to_owned(),
-            });
+            self.events
+                .push(Event::UpdateFailed { container: Some(*id), reason: message.to_owned() });
         }
         !updates.is_empty()
     }
@@ -435,9 +399,7 @@ fn preemption(message: &proto::PreemptionMessageProto) -> Preemption {
             .as_ref()
             .map(|strict| ids(&strict.container))
             .unwrap_or_default(),
-        negotiable: contract
-            .map(|contract| ids(&contract.container))
-            .unwrap_or_default(),
+        negotiable: contract.map(|contract| ids(&contract.container)).unwrap_or_default(),
         resources: contract
             .map(|c| c.resource.iter().filter_map(amount).collect())
             .unwrap_or_default(),

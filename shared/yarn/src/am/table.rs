@@ -143,34 +143,19 @@ impl AskTable {
         }
         for (key, row) in &self.believed {
             if !wanted.contains_key(key) {
-                changed.insert(
-                    key.clone(),
-                    Row {
-                        count: 0,
-                        ..row.clone()
-                    },
-                );
+                changed.insert(key.clone(), Row { count: 0, ..row.clone() });
             }
         }
         // The rows are in the order of their asks.
-        let tried = changed
-            .keys()
-            .map(|key: &RowKey| key.ask)
-            .find(|ask| suspects.asks.contains(ask));
+        let tried =
+            changed.keys().map(|key: &RowKey| key.ask).find(|ask| suspects.asks.contains(ask));
         changed.retain(|key, _| !suspects.asks.contains(&key.ask) || Some(key.ask) == tried);
-        let mut releases: BTreeSet<ContainerId> = self
-            .releasing
-            .iter()
-            .filter(|(_, sent)| !**sent)
-            .map(|(id, _)| *id)
-            .collect();
+        let mut releases: BTreeSet<ContainerId> =
+            self.releasing.iter().filter(|(_, sent)| !**sent).map(|(id, _)| *id).collect();
         let is_suspect = |id: &ContainerId| suspects.releases.contains(id);
         let tried = releases.iter().copied().find(is_suspect);
         releases.retain(|id| !is_suspect(id) || Some(*id) == tried);
-        Changes {
-            rows: changed,
-            releases,
-        }
+        Changes { rows: changed, releases }
     }
 
     /// Whether there is something to say.
@@ -209,26 +194,17 @@ impl AskTable {
         }
         let Some(ask) = self.ask_of(&container) else {
             self.releasing.insert(id, false);
-            return Event::Excess {
-                container: id,
-                reason: Excess::Unknown,
-            };
+            return Event::Excess { container: id, reason: Excess::Unknown };
         };
         self.believe_granted(ask, container.priority);
         if just_said.contains(&ask) {
             self.again.insert(ask);
         }
-        let want = self
-            .wants
-            .get_mut(&ask)
-            .expect("ask_of names an ask of the table");
+        let want = self.wants.get_mut(&ask).expect("ask_of names an ask of the table");
         if want.outstanding() == 0 {
             self.releasing.insert(id, false);
             self.cancel_again(ask);
-            return Event::Excess {
-                container: id,
-                reason: Excess::Filled,
-            };
+            return Event::Excess { container: id, reason: Excess::Filled };
         }
         want.held += 1;
         self.held.insert(id, Some(ask));
@@ -313,11 +289,7 @@ impl AskTable {
     }
 
     fn drop_forgotten(&mut self, id: AskId) {
-        let first = RowKey {
-            ask: id,
-            priority: Priority(i32::MIN),
-            name: String::new(),
-        };
+        let first = RowKey { ask: id, priority: Priority(i32::MIN), name: String::new() };
         let believed = self.believed.range(first..).next();
         let has_rows = believed.is_some_and(|(key, _)| key.ask == id);
         if !has_rows && self.forgotten.remove(&id) {
@@ -348,11 +320,7 @@ impl AskTable {
     /// The ResourceManager has counted this grant off. Which of the node and rack rows it lowered depends on where it
     /// found room, so those are said again.
     fn believe_granted(&mut self, ask: AskId, priority: Priority) {
-        let key = RowKey {
-            ask,
-            priority,
-            name: ANY.to_owned(),
-        };
+        let key = RowKey { ask, priority, name: ANY.to_owned() };
         if matches!(self.wants[&ask].ask.placement, Placement::Near { .. }) {
             self.again.insert(ask);
         }

@@ -94,11 +94,8 @@ impl From<&proto::QueueInfoProto> for Queue {
 impl Queue {
     fn with_depth(message: &proto::QueueInfoProto, depth: u32) -> Self {
         let statistics = message.queue_statistics.unwrap_or_default();
-        let children: &[proto::QueueInfoProto] = if depth == 0 {
-            &[]
-        } else {
-            &message.child_queues
-        };
+        let children: &[proto::QueueInfoProto] =
+            if depth == 0 { &[] } else { &message.child_queues };
         Self {
             name: message.queue_name().to_owned(),
             capacity: message.capacity(),
@@ -112,10 +109,7 @@ impl Queue {
                 statistics.allocated_memory_mb(),
                 statistics.pending_memory_mb(),
             ],
-            children: children
-                .iter()
-                .map(|child| Self::with_depth(child, depth - 1))
-                .collect(),
+            children: children.iter().map(|child| Self::with_depth(child, depth - 1)).collect(),
         }
     }
 }

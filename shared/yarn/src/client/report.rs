@@ -179,11 +179,7 @@ impl TryFrom<&proto::ApplicationReportProto> for ApplicationReport {
     fn try_from(message: &proto::ApplicationReportProto) -> Result<Self, Missing> {
         let state = message.yarn_application_state;
         Ok(Self {
-            id: message
-                .application_id
-                .as_ref()
-                .ok_or(Missing("application id"))?
-                .try_into()?,
+            id: message.application_id.as_ref().ok_or(Missing("application id"))?.try_into()?,
             user: message.user().to_owned(),
             queue: message.queue().to_owned(),
             name: message.name().to_owned(),
@@ -206,15 +202,8 @@ impl TryFrom<&proto::ApplicationReportProto> for ApplicationReport {
             launch_time_ms: message.launch_time(),
             finish_time_ms: message.finish_time(),
             tags: message.application_tags.clone(),
-            priority: message
-                .priority
-                .as_ref()
-                .map_or(0, |priority| priority.priority()),
-            usage: message
-                .app_resource_usage
-                .as_ref()
-                .map(Usage::from)
-                .unwrap_or_default(),
+            priority: message.priority.as_ref().map_or(0, |priority| priority.priority()),
+            usage: message.app_resource_usage.as_ref().map(Usage::from).unwrap_or_default(),
             am_token: message.am_rm_token.as_ref().map(token_from_proto),
         })
     }
@@ -258,21 +247,15 @@ pub struct ApplicationFilter {
 
 impl From<&ApplicationFilter> for proto::GetApplicationsRequestProto {
     fn from(filter: &ApplicationFilter) -> Self {
-        let states = filter
-            .states
-            .iter()
-            .map(|state| proto::YarnApplicationStateProto::from(*state).into());
+        let states =
+            filter.states.iter().map(|state| proto::YarnApplicationStateProto::from(*state).into());
         Self {
             application_types: filter.kinds.clone(),
             application_states: states.collect(),
             users: filter.users.clone(),
             queues: filter.queues.clone(),
             limit: filter.limit.map(i64::from),
-            application_tags: filter
-                .tags
-                .iter()
-                .map(|tag| tag.to_ascii_lowercase())
-                .collect(),
+            application_tags: filter.tags.iter().map(|tag| tag.to_ascii_lowercase()).collect(),
             scope: None,
             name: filter.name.clone(),
         }
@@ -306,21 +289,14 @@ impl TryFrom<&proto::ApplicationAttemptReportProto> for AttemptReport {
     fn try_from(message: &proto::ApplicationAttemptReportProto) -> Result<Self, Missing> {
         let state = message.yarn_application_attempt_state;
         Ok(Self {
-            id: message
-                .application_attempt_id
-                .as_ref()
-                .ok_or(Missing("attempt id"))?
-                .try_into()?,
+            id: message.application_attempt_id.as_ref().ok_or(Missing("attempt id"))?.try_into()?,
             state: state
                 .and_then(|s| proto::YarnApplicationAttemptStateProto::try_from(s).ok())
                 .map(Into::into),
             host: message.host().to_owned(),
             tracking_url: message.tracking_url().to_owned(),
             diagnostics: message.diagnostics().to_owned(),
-            container: message
-                .am_container_id
-                .as_ref()
-                .and_then(|id| id.try_into().ok()),
+            container: message.am_container_id.as_ref().and_then(|id| id.try_into().ok()),
             start_time_ms: message.start_time(),
             finish_time_ms: message.finish_time(),
         })
@@ -355,20 +331,9 @@ impl TryFrom<&proto::ContainerReportProto> for ContainerReport {
 
     fn try_from(message: &proto::ContainerReportProto) -> Result<Self, Missing> {
         Ok(Self {
-            id: message
-                .container_id
-                .as_ref()
-                .ok_or(Missing("container id"))?
-                .try_into()?,
-            node: message
-                .node_id
-                .as_ref()
-                .and_then(|node| node.try_into().ok()),
-            resources: message
-                .resource
-                .as_ref()
-                .map(Resources::from)
-                .unwrap_or_default(),
+            id: message.container_id.as_ref().ok_or(Missing("container id"))?.try_into()?,
+            node: message.node_id.as_ref().and_then(|node| node.try_into().ok()),
+            resources: message.resource.as_ref().map(Resources::from).unwrap_or_default(),
             state: message.container_state().into(),
             exit: ExitStatus(message.container_exit_status()),
             diagnostics: message.diagnostics_info().to_owned(),

@@ -77,21 +77,19 @@ impl From<&Submission> for proto::ApplicationSubmissionContextProto {
     fn from(submission: &Submission) -> Self {
         let milliseconds =
             |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-        let lifetime = submission
-            .lifetime
-            .map(|lifetime| proto::ApplicationTimeoutMapProto {
-                application_timeout_type: Some(
-                    proto::ApplicationTimeoutTypeProto::AppTimeoutLifetime.into(),
-                ),
-                timeout: Some(i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX)),
-            });
+        let lifetime = submission.lifetime.map(|lifetime| proto::ApplicationTimeoutMapProto {
+            application_timeout_type: Some(
+                proto::ApplicationTimeoutTypeProto::AppTimeoutLifetime.into(),
+            ),
+            timeout: Some(i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX)),
+        });
         Self {
             application_id: Some(submission.id.into()),
             application_name: Some(submission.name.clone()),
             queue: Some(submission.queue.clone()),
-            priority: submission.priority.map(|priority| proto::PriorityProto {
-                priority: Some(priority.0),
-            }),
+            priority: submission
+                .priority
+                .map(|priority| proto::PriorityProto { priority: Some(priority.0) }),
             am_container_spec: Some((&submission.context).into()),
             cancel_tokens_when_complete: None,
             unmanaged_am: Some(submission.unmanaged),
@@ -99,11 +97,7 @@ impl From<&Submission> for proto::ApplicationSubmissionContextProto {
             resource: Some((&submission.resources).into()),
             application_type: Some(submission.kind.clone()),
             keep_containers_across_application_attempts: Some(submission.keep_containers),
-            application_tags: submission
-                .tags
-                .iter()
-                .map(|tag| tag.to_ascii_lowercase())
-                .collect(),
+            application_tags: submission.tags.iter().map(|tag| tag.to_ascii_lowercase()).collect(),
             attempt_failures_validity_interval: submission.failures_validity.map(milliseconds),
             log_aggregation_context: submission.rolled_logs.as_ref().map(|pattern| {
                 proto::LogAggregationContextProto {

@@ -74,23 +74,11 @@ pub(super) fn call_error(node: &NodeId, error: RpcError) -> NodeError {
     let message = exception.message().to_owned();
     let text_says =
         message.contains("NMToken") || message.contains("seems to have been generated illegally");
-    let refused = matches!(
-        &error,
-        RpcError::Auth {
-            source: AuthError::Refused(_),
-            ..
-        }
-    );
+    let refused = matches!(&error, RpcError::Auth { source: AuthError::Refused(_), .. });
     if exception.is_invalid_token() || text_says || refused {
-        return NodeError::TokenRefused {
-            node: node.clone(),
-            message,
-        };
+        return NodeError::TokenRefused { node: node.clone(), message };
     }
-    NodeError::Refused {
-        class: exception.class().to_owned(),
-        message,
-    }
+    NodeError::Refused { class: exception.class().to_owned(), message }
 }
 
 pub(super) fn started(
@@ -98,20 +86,12 @@ pub(super) fn started(
     answer: &proto::StartContainersResponseProto,
 ) -> Result<Started, NodeError> {
     // The first is said as long as the node remembers the grant's token, the second while the container runs.
-    const TAKEN_BEFORE: [&str; 2] = [
-        "Attempt to relaunch the same container",
-        "already is running on this node",
-    ];
-    let accepted = answer
-        .succeeded_requests
-        .iter()
-        .any(|id| ContainerId::try_from(id) == Ok(container));
+    const TAKEN_BEFORE: [&str; 2] =
+        ["Attempt to relaunch the same container", "already is running on this node"];
+    let accepted =
+        answer.succeeded_requests.iter().any(|id| ContainerId::try_from(id) == Ok(container));
     match failure(container, &answer.failed_requests) {
-        Some(exception)
-            if TAKEN_BEFORE
-                .iter()
-                .any(|text| exception.message().contains(text)) =>
-        {
+        Some(exception) if TAKEN_BEFORE.iter().any(|text| exception.message().contains(text)) => {
             Ok(Started::AlreadyRunning)
         }
         Some(exception) => Err(container_error(container, exception)),
@@ -133,15 +113,9 @@ fn failure(
     failed: &[proto::ContainerExceptionMapProto],
 ) -> Option<&proto::SerializedExceptionProto> {
     let of_container = |entry: &&proto::ContainerExceptionMapProto| {
-        entry
-            .container_id
-            .as_ref()
-            .is_some_and(|id| ContainerId::try_from(id) == Ok(container))
+        entry.container_id.as_ref().is_some_and(|id| ContainerId::try_from(id) == Ok(container))
     };
-    failed
-        .iter()
-        .find(of_container)
-        .and_then(|entry| entry.exception.as_ref())
+    failed.iter().find(of_container).and_then(|entry| entry.exception.as_ref())
 }
 
 /// Per-container failures differ by their words alone; the class is mostly `YarnException`.
@@ -163,10 +137,7 @@ fn container_error(
     } else {
         // The second line has the reason as often as the first.
         let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-        NodeError::Refused {
-            class: exception.class_name().to_owned(),
-            message,
-        }
+        NodeError::Refused { class: exception.class_name().to_owned(), message }
     }
 }
 
@@ -176,17 +147,8 @@ mod tests {
     use crate::ids::{ApplicationAttemptId, ApplicationId};
 
     fn id() -> ContainerId {
-        let application = ApplicationId {
-            cluster_timestamp: 1,
-            id: 1,
-        };
-        ContainerId {
-            attempt: ApplicationAttemptId {
-                application,
-                attempt: 1,
-            },
-            id: 2,
-        }
+        let application = ApplicationId { cluster_timestamp: 1, id: 1 };
+        ContainerId { attempt: ApplicationAttemptId { application, attempt: 1 }, id: 2 }
     }
 
     fn failed(message: &str) -> proto::StartContainersResponseProto {
@@ -199,10 +161,7 @@ mod tests {
             container_id: Some(id().into()),
             exception: Some(exception),
         };
-        proto::StartContainersResponseProto {
-            failed_requests: vec![entry],
-            ..Default::default()
-        }
+        proto::StartContainersResponseProto { failed_requests: vec![entry], ..Default::default() }
     }
 
     #[test]
@@ -211,10 +170,7 @@ mod tests {
             "Unauthorized request to start container. \nAttempt to relaunch the same container with id container_1_0001_01_000002",
             "Container container_1_0001_01_000002 already is running on this node!!",
         ] {
-            assert_eq!(
-                started(id(), &failed(message)).unwrap(),
-                Started::AlreadyRunning
-            );
+            assert_eq!(started(id(), &failed(message)).unwrap(), Started::AlreadyRunning);
         }
     }
 
@@ -223,17 +179,11 @@ mod tests {
         let expired = failed(
             "Unauthorized request to start container. \nThis token is expired. current time is 1 found 0",
         );
-        assert!(matches!(
-            started(id(), &expired),
-            Err(NodeError::GrantExpired { .. })
-        ));
+        assert!(matches!(started(id(), &expired), Err(NodeError::GrantExpired { .. })));
         let stale = failed(
             "Container container_1_0001_01_000002 rejected as it is allocated by a previous RM",
         );
-        assert!(matches!(
-            started(id(), &stale),
-            Err(NodeError::PreviousResourceManager { .. })
-        ));
+        assert!(matches!(started(id(), &stale), Err(NodeError::PreviousResourceManager { .. })));
         assert!(
             matches!(started(id(), &failed("other\nline")), Err(NodeError::Refused { message, .. }) if message == "other line")
         );
@@ -243,10 +193,8 @@ mod tests {
     fn missing_common_protection_is_no_lost_node() {
         use heddle_hadoop::HostPort;
         use heddle_hadoop::sasl::{DigestError, SaslError};
-        let no_common_qop = DigestError::NoCommonQop {
-            offered: vec!["auth-conf".into()],
-            allowed: Vec::new(),
-        };
+        let no_common_qop =
+            DigestError::NoCommonQop { offered: vec!["auth-conf".into()], allowed: Vec::new() };
         let error = RpcError::Auth {
             address: HostPort::new("n1", 8041),
             source: AuthError::Sasl(SaslError::Digest(no_common_qop)),
@@ -257,9 +205,6 @@ mod tests {
 
     #[test]
     fn an_answer_without_our_container_is_no_success() {
-        assert!(matches!(
-            started(id(), &Default::default()),
-            Err(NodeError::Answer(_))
-        ));
+        assert!(matches!(started(id(), &Default::default()), Err(NodeError::Answer(_))));
     }
 }

@@ -218,10 +218,7 @@ impl World {
             .and_then(|last| self.bits_of(last).ok())
             .unwrap_or_default();
         let weights = self.job.tables()[usize::from(WEIGHTS.0)].values() as usize;
-        bits[weights.min(bits.len())..]
-            .iter()
-            .map(|bits| f32::from_bits(*bits))
-            .collect()
+        bits[weights.min(bits.len())..].iter().map(|bits| f32::from_bits(*bits)).collect()
     }
 
     /// BSP: the state of all shards if they stand at one step of one phase.
@@ -235,10 +232,7 @@ impl World {
         let mut shards = BTreeMap::new();
         for host in hosts {
             for state in host.states() {
-                shards.insert(
-                    state.shard,
-                    ((state.phase, state.step), host.shard(state.shard)?),
-                );
+                shards.insert(state.shard, ((state.phase, state.step), host.shard(state.shard)?));
             }
         }
         let (at, _) = *shards.values().next()?;
@@ -250,12 +244,7 @@ impl World {
         let mut bits = Vec::new();
         for table in [WEIGHTS, COUNTS] {
             for (_, shard) in shards.values() {
-                bits.extend(
-                    shard
-                        .table_values(table)?
-                        .iter()
-                        .map(|value| value.to_bits()),
-                );
+                bits.extend(shard.table_values(table)?.iter().map(|value| value.to_bits()));
             }
         }
         Some((at, bits))

@@ -26,13 +26,7 @@ impl World {
         let control = self.numbers;
         container.control = Some(control);
         am.opened(ConnectionId(control), container.member);
-        self.controls.insert(
-            control,
-            Control {
-                container: number,
-                attempt,
-            },
-        );
+        self.controls.insert(control, Control { container: number, attempt });
         let outputs = container.agent.on(agent::Input::Opened, self.now_ms);
         self.connects(number, None);
         self.agent_wants(number, outputs)
@@ -78,10 +72,8 @@ impl World {
         let Some(number) = self.controls.get(&control).map(|c| c.container) else {
             return Ok(());
         };
-        let Some(container) = self
-            .containers
-            .get_mut(&number)
-            .filter(|c| c.control == Some(control))
+        let Some(container) =
+            self.containers.get_mut(&number).filter(|c| c.control == Some(control))
         else {
             return Ok(());
         };
@@ -109,10 +101,8 @@ impl World {
             return Ok(());
         };
         self.wires.remove(&Wire::ControlDown(control));
-        let Some(container) = self
-            .containers
-            .get_mut(&number)
-            .filter(|c| c.control == Some(control))
+        let Some(container) =
+            self.containers.get_mut(&number).filter(|c| c.control == Some(control))
         else {
             return Ok(());
         };

@@ -21,13 +21,10 @@ impl World {
             return Ok(());
         };
         let events = self.events;
-        let pserver = self
-            .containers
-            .iter_mut()
-            .find_map(|(&n, c)| match &mut c.body {
-                Body::Pserver(p) => Some((n, p.thread_at(endpoint)?, p)),
-                Body::Trainer(_) => None,
-            });
+        let pserver = self.containers.iter_mut().find_map(|(&n, c)| match &mut c.body {
+            Body::Pserver(p) => Some((n, p.thread_at(endpoint)?, p)),
+            Body::Trainer(_) => None,
+        });
         let mut out = Vec::new();
         let opened = match pserver {
             None => Err((None, Closed::Refused)),
@@ -48,21 +45,10 @@ impl World {
             Ok((pserver, thread, conn)) => {
                 let data = self.number();
                 self.connects(number, Some(endpoint));
-                self.data.insert(
-                    data,
-                    Data {
-                        trainer: number,
-                        pserver,
-                        thread,
-                        endpoint,
-                        conn,
-                    },
-                );
+                self.data.insert(data, Data { trainer: number, pserver, thread, endpoint, conn });
                 self.pserver_wants(pserver, out)?;
-                if let Some(Container {
-                    body: Body::Trainer(trainer),
-                    ..
-                }) = self.containers.get_mut(&number)
+                if let Some(Container { body: Body::Trainer(trainer), .. }) =
+                    self.containers.get_mut(&number)
                 {
                     trainer.machine.opened(endpoint);
                 }
@@ -72,10 +58,8 @@ impl World {
                     self.pserver_wants(pserver, out)?;
                 }
                 let now_ms = self.now_ms;
-                if let Some(Container {
-                    body: Body::Trainer(trainer),
-                    ..
-                }) = self.containers.get_mut(&number)
+                if let Some(Container { body: Body::Trainer(trainer), .. }) =
+                    self.containers.get_mut(&number)
                 {
                     trainer.machine.closed(endpoint, how, now_ms);
                 }
@@ -100,22 +84,13 @@ impl World {
         };
         let mut out = Vec::new();
         if !pserver.frame(thread, conn, &frame, &mut out) {
-            self.wires
-                .entry(Wire::DataUp(data))
-                .or_default()
-                .push_front(Item::Frame(frame));
+            self.wires.entry(Wire::DataUp(data)).or_default().push_front(Item::Frame(frame));
         }
         self.pserver_wants(number, out)
     }
 
     pub(super) fn reply_down(&mut self, data: u64, effect: Effect) -> Result<(), String> {
-        let Some(&Data {
-            trainer: number,
-            pserver,
-            thread,
-            endpoint,
-            ..
-        }) = self.data.get(&data)
+        let Some(&Data { trainer: number, pserver, thread, endpoint, .. }) = self.data.get(&data)
         else {
             return Ok(());
         };
@@ -131,14 +106,10 @@ impl World {
         );
         self.log.note(self.events, self.now_ms, what);
         let now_ms = self.now_ms;
-        if let Some(Container {
-            body: Body::Trainer(trainer),
-            ..
-        }) = self.containers.get_mut(&number)
+        if let Some(Container { body: Body::Trainer(trainer), .. }) =
+            self.containers.get_mut(&number)
         {
-            trainer
-                .machine
-                .frame_with(endpoint, &header, &values, now_ms);
+            trainer.machine.frame_with(endpoint, &header, &values, now_ms);
         }
         self.pump(number)
     }
@@ -151,16 +122,11 @@ impl World {
         rows: &Rows,
     ) -> (Header, Vec<f32>) {
         let mut values = Vec::new();
-        if let Some(Container {
-            body: Body::Pserver(pserver),
-            ..
-        }) = self.containers.get(&pserver)
+        if let Some(Container { body: Body::Pserver(pserver), .. }) = self.containers.get(&pserver)
             && let Some(host) = pserver.hosts.get(thread)
         {
             let there = match rows {
-                Rows::Range => host
-                    .range(header)
-                    .map(|range| values.extend_from_slice(range)),
+                Rows::Range => host.range(header).map(|range| values.extend_from_slice(range)),
                 Rows::Keys(keys) => host.gather(header, keys, &mut values),
             };
             if there.is_some() {
@@ -189,10 +155,8 @@ impl World {
         };
         self.orphan_data(data);
         let now_ms = self.now_ms;
-        if let Some(Container {
-            body: Body::Trainer(trainer),
-            ..
-        }) = self.containers.get_mut(&number)
+        if let Some(Container { body: Body::Trainer(trainer), .. }) =
+            self.containers.get_mut(&number)
         {
             trainer.machine.closed(endpoint, how, now_ms);
         }

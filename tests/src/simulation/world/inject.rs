@@ -44,11 +44,7 @@ impl World {
             Fault::KillTrainer => self.end_one(Role::Trainer, Exit::Signal(9), chance),
             Fault::KillPserver => self.end_one(Role::Pserver, Exit::Signal(9), chance),
             Fault::Crash => {
-                let role = if chance.one_in(2) {
-                    Role::Trainer
-                } else {
-                    Role::Pserver
-                };
+                let role = if chance.one_in(2) { Role::Trainer } else { Role::Pserver };
                 self.end_one(role, Exit::Code(101), chance)
             }
             Fault::CrashLoop => Ok(self.curse_one(chance)),
@@ -92,10 +88,7 @@ impl World {
                 self.operate(Operation::Scale { trainers })
             }
             Fault::Preempt => {
-                let preempting = |container| Event::Preempting {
-                    container,
-                    deadline_ms: None,
-                };
+                let preempting = |container| Event::Preempting { container, deadline_ms: None };
                 Ok(self.cluster_says(chance, |n| preempting(ContainerId(n.to_string()))))
             }
             Fault::NodeLeaves => {
@@ -121,10 +114,7 @@ impl World {
 
     /// Numbers of the containers of a role.
     fn of_role(&self, role: Role) -> Vec<u64> {
-        let of = self
-            .containers
-            .iter()
-            .filter(|(_, c)| c.member.slot.role == role);
+        let of = self.containers.iter().filter(|(_, c)| c.member.slot.role == role);
         of.map(|(&number, _)| number).collect()
     }
 

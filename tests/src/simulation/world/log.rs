@@ -14,10 +14,7 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new() -> Self {
-        Self {
-            hash: FNV_START,
-            lines: None,
-        }
+        Self { hash: FNV_START, lines: None }
     }
 
     /// Remembers the words too, from now on.
@@ -78,10 +75,7 @@ impl<T: fmt::Debug> fmt::Display for Brief<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         /// Of a welcome hundreds of lines would follow.
         const LETTERS_MAX: usize = 220;
-        let mut short = Short {
-            to: f,
-            left: LETTERS_MAX,
-        };
+        let mut short = Short { to: f, left: LETTERS_MAX };
         match write!(short, "{:?}", self.0) {
             // It ends itself when it has enough.
             Err(_) if short.left == 0 => Ok(()),
@@ -102,15 +96,7 @@ impl Write for Short<'_, '_> {
             most -= 1;
         }
         self.to.write_str(&text[..most])?;
-        self.left = if most < text.len() {
-            0
-        } else {
-            self.left - most
-        };
-        if self.left == 0 {
-            Err(fmt::Error)
-        } else {
-            Ok(())
-        }
+        self.left = if most < text.len() { 0 } else { self.left - most };
+        if self.left == 0 { Err(fmt::Error) } else { Ok(()) }
     }
 }

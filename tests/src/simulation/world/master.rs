@@ -18,10 +18,7 @@ impl World {
     pub(super) fn start_am(&mut self) {
         let alive = self.containers.keys().filter(|n| !self.lost.contains(n));
         let kept = alive
-            .map(|n| Kept {
-                container: ContainerId(n.to_string()),
-                node: node_of(*n),
-            })
+            .map(|n| Kept { container: ContainerId(n.to_string()), node: node_of(*n) })
             .collect();
         let looks_deep = self.chance.one_in(2);
         let config = self.job.config();
@@ -63,9 +60,9 @@ impl World {
         match call {
             StoreCall::Stage { .. } => Ok(()),
             _ if silent_ms <= LEASE_MS => Ok(()),
-            call => Err(format!(
-                "{call:?} although the ResourceManager was silent for {silent_ms} ms"
-            )),
+            call => {
+                Err(format!("{call:?} although the ResourceManager was silent for {silent_ms} ms"))
+            }
         }
     }
 
@@ -81,9 +78,7 @@ impl World {
         let event = match item {
             Item::Record(record, content) => {
                 if attempt < self.durable.generation {
-                    self.tell(format_args!(
-                        "attempt {attempt} finds its journal taken over"
-                    ));
+                    self.tell(format_args!("attempt {attempt} finds its journal taken over"));
                     Event::JournalFailed {
                         error: "another generation".to_owned(),
                         fenced: true,
@@ -151,12 +146,7 @@ impl World {
             match action {
                 // One that the ResourceManager has given up gets no containers, but may still end some.
                 Action::Ask { .. } | Action::Launch { .. } if !leads => {}
-                Action::Ask {
-                    slot,
-                    incarnation,
-                    memory,
-                    ..
-                } => {
+                Action::Ask { slot, incarnation, memory, .. } => {
                     if let Some(memory) = memory {
                         self.asked.insert(Member { slot, incarnation }, memory);
                     }
@@ -174,19 +164,13 @@ impl World {
                     let event = Event::Started { container };
                     self.push(Wire::Cluster, Item::Event(Box::new(event)));
                 }
-                Action::Stop {
-                    container, member, ..
-                } => {
+                Action::Stop { container, member, .. } => {
                     self.tell(format_args!("{member} is stopped"));
                     if let Ok(number) = container.0.parse() {
                         self.end_process(number, Exit::Code(0))?;
                     }
                 }
-                Action::Send {
-                    connection,
-                    command,
-                    ..
-                } => {
+                Action::Send { connection, command, .. } => {
                     self.check_command(&command)?;
                     if matches!(*command, Command::Drain) {
                         self.coverage.changed();
@@ -230,18 +214,12 @@ impl World {
     /// The cluster takes a container back: its process, if it has one, ends some time.
     fn release(&mut self, attempt: u32, container: ContainerId) {
         let number = container.0.parse().unwrap_or_default();
-        let exit = Exit::ByCluster {
-            error: "released".to_owned(),
-        };
+        let exit = Exit::ByCluster { error: "released".to_owned() };
         if self.containers.contains_key(&number) {
             let at = self.events + self.chance.below(100) as u64;
             self.trouble.doomed.insert(number, (at, exit));
         } else if self.leader == Some(attempt) {
-            let event = Event::Exited {
-                container,
-                exit,
-                text: String::new(),
-            };
+            let event = Event::Exited { container, exit, text: String::new() };
             self.push(Wire::Cluster, Item::Event(Box::new(event)));
         }
     }

@@ -247,11 +247,7 @@ impl World {
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
         let items = self.wires.iter().filter(|(_, items)| !items.is_empty());
-        ready.extend(
-            items
-                .map(|(wire, _)| *wire)
-                .filter(|wire| self.moves(*wire)),
-        );
+        ready.extend(items.map(|(wire, _)| *wire).filter(|wire| self.moves(*wire)));
         let moved = if ready.is_empty() || self.chance.one_in(40) {
             self.let_time_pass(ready.is_empty());
             Ok(())
@@ -331,29 +327,19 @@ impl World {
     }
 
     fn let_time_pass(&mut self, idle: bool) {
-        let deadlines = self
-            .containers
-            .values()
-            .filter(|c| c.paused_until <= self.events)
-            .flat_map(|c| {
+        let deadlines =
+            self.containers.values().filter(|c| c.paused_until <= self.events).flat_map(|c| {
                 let body = match &c.body {
                     Body::Pserver(p) => p.deadline(),
                     Body::Trainer(t) => t.machine.next_deadline(),
                 };
                 [Some(c.agent.deadline()), body]
             });
-        let awake = self
-            .ams
-            .values()
-            .filter(|am| am.paused_until <= self.events);
+        let awake = self.ams.values().filter(|am| am.paused_until <= self.events);
         let next = deadlines.chain(awake.map(Am::deadline)).flatten().min();
         if let Some(next) = next.filter(|next| *next > self.now_ms) {
             // Only a quiet cluster lets time leap.
-            self.now_ms = if idle {
-                next
-            } else {
-                next.min(self.now_ms + 20)
-            };
+            self.now_ms = if idle { next } else { next.min(self.now_ms + 20) };
         } else {
             self.now_ms += 1;
         }
@@ -363,12 +349,8 @@ impl World {
     fn fire(&mut self) -> Result<(), String> {
         let (now_ms, events) = (self.now_ms, self.events);
         let due = |am: &Am| am.paused_until <= events && am.deadline().is_some_and(|d| d <= now_ms);
-        let attempts: Vec<u32> = self
-            .ams
-            .iter()
-            .filter(|(_, am)| due(am))
-            .map(|(&a, _)| a)
-            .collect();
+        let attempts: Vec<u32> =
+            self.ams.iter().filter(|(_, am)| due(am)).map(|(&a, _)| a).collect();
         for attempt in attempts {
             self.am_event(attempt, Event::Timer)?;
         }
@@ -381,12 +363,8 @@ impl World {
             c.paused_until <= events
                 && body_due(&c.body).map_or(deadline, |body| body.min(deadline)) <= now_ms
         };
-        let numbers: Vec<u64> = self
-            .containers
-            .iter()
-            .filter(|(_, c)| due(c))
-            .map(|(&n, _)| n)
-            .collect();
+        let numbers: Vec<u64> =
+            self.containers.iter().filter(|(_, c)| due(c)).map(|(&n, _)| n).collect();
         for number in numbers {
             let Some(container) = self.containers.get_mut(&number) else {
                 continue;

@@ -218,9 +218,7 @@ impl World {
         };
         let what = format_args!("{} says {}", container.member, Brief(&report));
         self.log.note(self.events, self.now_ms, what);
-        let outputs = container
-            .agent
-            .on(agent::Input::Report(Box::new(report)), self.now_ms);
+        let outputs = container.agent.on(agent::Input::Report(Box::new(report)), self.now_ms);
         self.agent_wants(number, outputs)
     }
 
@@ -297,10 +295,7 @@ impl World {
         // Files of an earlier run may be there.
         let uuid = Uuid::from_u128(uuid.as_u128() ^ u128::from(mix(self.seed)));
         let is_down = self.trouble.storage_is_down(self.events);
-        let Some(Container {
-            body: Body::Pserver(pserver),
-            ..
-        }) = self.containers.get_mut(&number)
+        let Some(Container { body: Body::Pserver(pserver), .. }) = self.containers.get_mut(&number)
         else {
             return Ok(());
         };
@@ -317,10 +312,7 @@ impl World {
     ) -> Result<(), String> {
         let is_down = self.trouble.storage_is_down(self.events);
         let dir = format!("export-{number}-{}", self.number());
-        let Some(Container {
-            body: Body::Trainer(trainer),
-            ..
-        }) = self.containers.get_mut(&number)
+        let Some(Container { body: Body::Trainer(trainer), .. }) = self.containers.get_mut(&number)
         else {
             return Ok(());
         };
@@ -333,10 +325,7 @@ impl World {
 
     pub(super) fn pserver(&mut self, number: u64) -> Option<&mut Pserver> {
         match self.containers.get_mut(&number) {
-            Some(Container {
-                body: Body::Pserver(pserver),
-                ..
-            }) => Some(pserver),
+            Some(Container { body: Body::Pserver(pserver), .. }) => Some(pserver),
             _ => None,
         }
     }
@@ -344,10 +333,8 @@ impl World {
     /// Moves what a trainer's client wants moved.
     pub(super) fn pump(&mut self, number: u64) -> Result<(), String> {
         loop {
-            let Some(Container {
-                body: Body::Trainer(trainer),
-                ..
-            }) = self.containers.get_mut(&number)
+            let Some(Container { body: Body::Trainer(trainer), .. }) =
+                self.containers.get_mut(&number)
             else {
                 return Ok(());
             };
@@ -393,9 +380,7 @@ impl World {
 fn endpoints(job: &Job, number: u64) -> Vec<SocketAddr> {
     let [.., a, b, c] = number.to_be_bytes();
     let ports = 7000..7000 + job.data_threads as u16;
-    ports
-        .map(|port| SocketAddr::from(([127, a, b, c], port)))
-        .collect()
+    ports.map(|port| SocketAddr::from(([127, a, b, c], port))).collect()
 }
 
 fn register(number: u64, container: &Container) -> Up {
@@ -423,23 +408,12 @@ fn beat(container: &Container, now_ms: u64) -> Beat {
         Body::Trainer(trainer) => {
             let era = trainer.machine.era();
             let epoch = era.map_or(Epoch::default(), |era| era.epoch);
-            (
-                era.map_or(PhaseNo(0), |era| era.phase),
-                trainer.step(),
-                epoch,
-            )
+            (era.map_or(PhaseNo(0), |era| era.phase), trainer.step(), epoch)
         }
     };
     let unreachable = match &container.body {
         Body::Pserver(_) => Vec::new(),
         Body::Trainer(trainer) => trainer.outages.clone(),
     };
-    Beat {
-        phase,
-        step,
-        epoch,
-        unreachable,
-        compute_ms: now_ms,
-        ..Beat::default()
-    }
+    Beat { phase, step, epoch, unreachable, compute_ms: now_ms, ..Beat::default() }
 }

@@ -79,9 +79,8 @@ impl Trouble {
         if self.late.is_empty() {
             return Vec::new();
         }
-        let (now, later) = std::mem::take(&mut self.late)
-            .into_iter()
-            .partition(|(at, _)| *at <= events);
+        let (now, later) =
+            std::mem::take(&mut self.late).into_iter().partition(|(at, _)| *at <= events);
         self.late = later;
         now.into_iter().map(|(_, event)| event).collect()
     }

@@ -28,9 +28,7 @@ fn s1_a_fenced_lane_is_dropped_whatever_was_under_way() {
         let mut world = World::new();
         let frames = of(&mut world);
         world.refuse(&frames[0], Status::Fenced);
-        let fenced = Event::LaneFenced {
-            grant: grant(LANE, 1),
-        };
+        let fenced = Event::LaneFenced { grant: grant(LANE, 1) };
         assert_eq!(world.event(), Some(fenced));
         frames[1..].iter().for_each(|other| {
             world.reply(other, Kind::Ack, Status::Ok);
@@ -74,11 +72,7 @@ fn a_lane_given_again_asks_again_and_an_older_order_changes_nothing() {
     world.machine.take_over(era, grant(LANE, 2));
     world.acknowledge(&old);
     world.refuse(&old[0], Status::Fenced);
-    assert_eq!(
-        world.event(),
-        None,
-        "what was sent under the first hand-out is forgotten"
-    );
+    assert_eq!(world.event(), None, "what was sent under the first hand-out is forgotten");
     world.machine.take_over(era, grant(LANE, 1));
     for n in 0..2 {
         let asked = world.sent(n);

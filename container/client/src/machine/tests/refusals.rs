@@ -29,12 +29,7 @@ fn sent_within(status: Status, ms: u64) -> usize {
 /// refuses what they have under way.
 #[test]
 fn refused_frames_are_rare_during_a_rollback() {
-    for status in [
-        Status::WrongEpoch,
-        Status::NotReady,
-        Status::NotMember,
-        Status::WrongPhase,
-    ] {
+    for status in [Status::WrongEpoch, Status::NotReady, Status::NotMember, Status::WrongPhase] {
         let sent = sent_within(status, 60_000);
         assert!(sent <= PARTS * 40, "{sent} frames");
     }
@@ -58,25 +53,13 @@ fn a_word_of_the_application_master_ends_the_wait_of_refused_frames() {
     }
     let last = [world.sent(0), world.sent(1)].concat();
     assert_eq!(last.len(), PARTS);
-    last.iter()
-        .for_each(|frame| world.refuse(frame, Status::NotReady));
-    assert!(
-        world
-            .machine
-            .next_deadline()
-            .is_some_and(|due| due >= world.now_ms + 2_000)
-    );
-    world
-        .machine
-        .work(epoch(0), phase(0), &places(2, 0), world.now_ms);
+    last.iter().for_each(|frame| world.refuse(frame, Status::NotReady));
+    assert!(world.machine.next_deadline().is_some_and(|due| due >= world.now_ms + 2_000));
+    world.machine.work(epoch(0), phase(0), &places(2, 0), world.now_ms);
     let again = [world.sent(0), world.sent(1)].concat();
     assert_eq!(again.len(), PARTS, "the same epoch: sent at once");
-    again
-        .iter()
-        .for_each(|frame| world.refuse(frame, Status::WrongEpoch));
-    world
-        .machine
-        .work(epoch(1), phase(0), &places(2, 0), world.now_ms);
+    again.iter().for_each(|frame| world.refuse(frame, Status::WrongEpoch));
+    world.machine.work(epoch(1), phase(0), &places(2, 0), world.now_ms);
     assert_eq!(world.kinds(0), [] as [Kind; 0], "a later epoch: dropped");
     assert_eq!(world.machine.next_deadline(), None);
 }

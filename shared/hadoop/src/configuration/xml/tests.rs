@@ -14,12 +14,7 @@ impl Files for Memory {
 }
 
 fn files(files: &[(&str, &str)]) -> Memory {
-    Memory(
-        files
-            .iter()
-            .map(|(path, text)| (PathBuf::from(path), (*text).to_owned()))
-            .collect(),
-    )
+    Memory(files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect())
 }
 
 fn read(files: &Memory) -> Result<Vec<Entry>, XmlError> {
@@ -45,39 +40,25 @@ fn entries_know_their_file_and_line() {
         .iter()
         .map(|entry| format!("{}:{}:{}", entry.name, entry.file.display(), entry.line))
         .collect();
-    assert_eq!(
-        places,
-        ["a:/conf/a.xml:2", "b:/conf/a.xml:5", "c:/conf/b.xml:3"]
-    );
+    assert_eq!(places, ["a:/conf/a.xml:2", "b:/conf/a.xml:5", "c:/conf/b.xml:3"]);
 }
 
 #[test]
 fn entity_bombs_are_refused_with_the_doctype_that_they_need() {
     let bomb = "<?xml version=\"1.0\"?>\n<!DOCTYPE lolz [<!ENTITY lol \"lol\"><!ENTITY lol2 \"&lol;&lol;\">]>\n\
                 <configuration><property><name>a</name><value>&lol2;</value></property></configuration>";
-    assert!(
-        problem(bomb).starts_with("/conf/a.xml:2: a DOCTYPE is refused"),
-        "{}",
-        problem(bomb)
-    );
+    assert!(problem(bomb).starts_with("/conf/a.xml:2: a DOCTYPE is refused"), "{}", problem(bomb));
     let external = "<!DOCTYPE x SYSTEM \"file:///etc/passwd\"><configuration/>";
     assert!(problem(external).contains("DOCTYPE"));
     let bare =
         "<configuration><property><name>a</name><value>&lol;</value></property></configuration>";
-    assert!(
-        problem(bare).contains("the entity &lol; is not known"),
-        "{}",
-        problem(bare)
-    );
+    assert!(problem(bare).contains("the entity &lol; is not known"), "{}", problem(bare));
 }
 
 #[test]
 fn circles_of_includes_are_shown() {
     let own = read(&files(&[("/conf/a.xml", &include("a.xml"))])).expect_err("is a circle");
-    assert!(
-        own.to_string().contains("/conf/a.xml → /conf/a.xml"),
-        "{own}"
-    );
+    assert!(own.to_string().contains("/conf/a.xml → /conf/a.xml"), "{own}");
     let three = files(&[
         ("/conf/a.xml", &include("b.xml")),
         ("/conf/b.xml", &include("/conf/c.xml")),
@@ -92,37 +73,20 @@ fn circles_of_includes_are_shown() {
 fn depth_and_number_of_includes_are_bounded() {
     let chain: Vec<(String, String)> = (0..DEPTH_MAX + 2)
         .map(|number| {
-            let name = if number == 0 {
-                "/conf/a.xml".to_owned()
-            } else {
-                format!("/conf/{number}.xml")
-            };
+            let name =
+                if number == 0 { "/conf/a.xml".to_owned() } else { format!("/conf/{number}.xml") };
             (name, include(&format!("{}.xml", number + 1)))
         })
         .collect();
-    let chain = Memory(
-        chain
-            .into_iter()
-            .map(|(path, text)| (path.into(), text))
-            .collect(),
-    );
-    assert!(matches!(
-        read(&chain).expect_err("is too deep").problem,
-        XmlProblem::TooDeep
-    ));
+    let chain = Memory(chain.into_iter().map(|(path, text)| (path.into(), text)).collect());
+    assert!(matches!(read(&chain).expect_err("is too deep").problem, XmlProblem::TooDeep));
 
     let many = "<xi:include href='b.xml'/>".repeat(INCLUDES_MAX + 1);
     let many = files(&[
-        (
-            "/conf/a.xml",
-            &format!("<configuration>{many}</configuration>"),
-        ),
+        ("/conf/a.xml", &format!("<configuration>{many}</configuration>")),
         ("/conf/b.xml", "<configuration/>"),
     ]);
-    assert!(matches!(
-        read(&many).expect_err("are too many").problem,
-        XmlProblem::TooManyIncludes
-    ));
+    assert!(matches!(read(&many).expect_err("are too many").problem, XmlProblem::TooManyIncludes));
 
     // Two includes in each of many levels would be 2^n files.
     let double = |next: usize| {
@@ -154,12 +118,7 @@ fn includes_stay_on_this_machine() {
 #[test]
 fn a_file_of_another_encoding_is_refused_unless_it_is_plain() {
     let latin = "<?xml version='1.0' encoding='ISO-8859-1'?><configuration><property name='a' value='VALUE'/></configuration>";
-    assert_eq!(
-        read(&files(&[("/conf/a.xml", latin)]))
-            .expect("is plain")
-            .len(),
-        1
-    );
+    assert_eq!(read(&files(&[("/conf/a.xml", latin)])).expect("is plain").len(), 1);
     assert!(problem(&latin.replace("VALUE", "ü")).contains("ISO-8859-1"));
     struct Bytes;
     impl Files for Bytes {
@@ -168,10 +127,7 @@ fn a_file_of_another_encoding_is_refused_unless_it_is_plain() {
         }
     }
     let error = read_file(&Bytes, Path::new("x")).expect_err("is not UTF-8");
-    assert_eq!(
-        error.to_string(),
-        "x:2: is no well-formed XML: the text is not UTF-8"
-    );
+    assert_eq!(error.to_string(), "x:2: is no well-formed XML: the text is not UTF-8");
 }
 
 proptest! {

@@ -18,10 +18,7 @@ fn config(token: Option<Token>, protection: Qop) -> SessionConfig {
         protocol: PROTOCOL.into(),
         user: User::new("alice"),
         token,
-        policy: SecurityPolicy {
-            protection: vec![protection],
-            ..SecurityPolicy::default()
-        },
+        policy: SecurityPolicy { protection: vec![protection], ..SecurityPolicy::default() },
         cnonce: golden.expect("one for each").cnonce.into(),
         client_id: CLIENT_ID,
         response_max: 1 << 20,
@@ -92,16 +89,9 @@ fn open(golden: &Golden) -> Session {
     session.receive(&offer(golden));
     assert!(session.poll().expect("is an offer").is_none());
     let proof = format!("rspauth={}", golden.rspauth);
-    session.receive(&sasl_reply(
-        SaslState::Success,
-        proof.as_bytes(),
-        Vec::new(),
-    ));
+    session.receive(&sasl_reply(SaslState::Success, proof.as_bytes(), Vec::new()));
     let event = session.poll().expect("is a proof");
-    assert!(
-        matches!(event, Some(Event::Open(AuthMethod::Token))),
-        "{event:?}"
-    );
+    assert!(matches!(event, Some(Event::Open(AuthMethod::Token))), "{event:?}");
     session
 }
 
@@ -117,10 +107,7 @@ fn register() -> CallFrame {
 }
 
 fn register_hex() -> String {
-    let (method, protocol) = (
-        hex::encode("registerApplicationMaster"),
-        hex::encode(PROTOCOL),
-    );
+    let (method, protocol) = (hex::encode("registerApplicationMaster"), hex::encode(PROTOCOL));
     format!(
         "000000791a0802100018002210{}2800550a19{method}1236{protocol}1801070a016810001a00",
         id_hex()
@@ -129,11 +116,8 @@ fn register_hex() -> String {
 
 /// What the server answered to it: one field, the queue `default`.
 fn register_reply() -> Vec<u8> {
-    hex::decode(format!(
-        "000000251a0800100018093a10{}4000092a0764656661756c74",
-        id_hex()
-    ))
-    .expect("hex")
+    hex::decode(format!("000000251a0800100018093a10{}4000092a0764656661756c74", id_hex()))
+        .expect("hex")
 }
 
 #[test]
@@ -146,14 +130,8 @@ fn a_simple_connection_begins_with_preamble_and_context() {
         "0a05616c696365"
     );
     // The context has 7 bytes more than that of a token: the user's name.
-    assert_eq!(
-        sent(&mut session),
-        format!("6872706309 00 00 {context}").replace(' ', "")
-    );
-    assert!(matches!(
-        session.poll(),
-        Ok(Some(Event::Open(AuthMethod::Simple)))
-    ));
+    assert_eq!(sent(&mut session), format!("6872706309 00 00 {context}").replace(' ', ""));
+    assert!(matches!(session.poll(), Ok(Some(Event::Open(AuthMethod::Simple)))));
 }
 
 #[test]
@@ -175,39 +153,22 @@ fn a_token_connection_is_byte_for_byte_javas() {
     );
     let mut session = open(&GOLDEN[0]);
     let protocol = hex::encode(PROTOCOL);
-    let context = format!(
-        "000000561a0802100018052210{}28013a12001a36{protocol}",
-        id_hex()
-    );
+    let context = format!("000000561a0802100018052210{}28013a12001a36{protocol}", id_hex());
     let all = sent(&mut session);
     assert!(all.ends_with(&context), "{all}");
     session.send(&register()).expect("is short");
     assert_eq!(sent(&mut session), register_hex());
     session.receive(&register_reply());
     let event = session.poll();
-    let Ok(Some(Event::Reply {
-        id: 0,
-        result: Ok(mut body),
-    })) = event
-    else {
-        panic!("{event:?}")
-    };
-    assert_eq!(
-        take_delimited(&mut body, "the reply"),
-        Ok(Bytes::from_static(b"\x2a\x07default"))
-    );
+    let Ok(Some(Event::Reply { id: 0, result: Ok(mut body) })) = event else { panic!("{event:?}") };
+    assert_eq!(take_delimited(&mut body, "the reply"), Ok(Bytes::from_static(b"\x2a\x07default")));
 }
 
 #[test]
 fn retries_say_so_and_keep_their_id() {
     let mut session = open(&GOLDEN[0]);
     sent(&mut session);
-    session
-        .send(&CallFrame {
-            retry: 3,
-            ..register()
-        })
-        .expect("is short");
+    session.send(&CallFrame { retry: 3, ..register() }).expect("is short");
     let header = format!("1a0802100018002210{}2806", id_hex());
     assert!(sent(&mut session).contains(&header));
 }
@@ -228,10 +189,7 @@ fn pings_are_a_header_only() {
     let mut session = simple();
     sent(&mut session);
     session.ping();
-    assert_eq!(
-        sent(&mut session),
-        format!("0000001b1a0802100018072210{}2801", id_hex())
-    );
+    assert_eq!(sent(&mut session), format!("0000001b1a0802100018072210{}2801", id_hex()));
 }
 
 #[test]
@@ -251,41 +209,21 @@ fn under_a_layer_everything_is_wrapped_in_both_directions() {
             assert_eq!((head.call_id, head.client_id.len()), (-33, 0));
             let message: RpcSaslProto = take_message(&mut frame, "sasl").expect("is one");
             if message.state() == SaslState::Wrap {
-                clear.extend(
-                    server
-                        .unwrap(&message.token.expect("has one"))
-                        .expect("is good"),
-                );
+                clear.extend(server.unwrap(&message.token.expect("has one")).expect("is good"));
             }
         }
         let clear = hex::encode(clear);
-        assert!(
-            clear.starts_with("00000056"),
-            "the context comes first: {clear}"
-        );
+        assert!(clear.starts_with("00000056"), "the context comes first: {clear}");
         assert!(clear.ends_with(&register_hex()), "{clear}");
 
         // One reply cut into three wrapped pieces, the last of which begins another.
         let bytes = [register_reply(), register_reply()].concat();
         for piece in [&bytes[..3], &bytes[3..50], &bytes[50..]] {
-            session.receive(&sasl_reply(
-                SaslState::Wrap,
-                &server.wrap(piece),
-                Vec::new(),
-            ));
+            session.receive(&sasl_reply(SaslState::Wrap, &server.wrap(piece), Vec::new()));
         }
         for _ in 0..2 {
             let event = session.poll();
-            assert!(
-                matches!(
-                    event,
-                    Ok(Some(Event::Reply {
-                        id: 0,
-                        result: Ok(_)
-                    }))
-                ),
-                "{event:?}"
-            );
+            assert!(matches!(event, Ok(Some(Event::Reply { id: 0, result: Ok(_) }))), "{event:?}");
         }
         assert!(matches!(session.poll(), Ok(None)));
     }
@@ -303,13 +241,9 @@ fn long_requests_are_split_under_a_layer() {
         hex::encode(PROTOCOL)
     ));
     let mut ahead = GOLDEN[2].exchange().into_layer().expect("has a layer");
-    server
-        .unwrap(&ahead.wrap(&context.expect("hex")))
-        .expect("is the context");
+    server.unwrap(&ahead.wrap(&context.expect("hex"))).expect("is the context");
     let body = Delimited::of_encoded(&vec![7; 200_000]);
-    session
-        .send(&CallFrame { body, ..register() })
-        .expect("fits");
+    session.send(&CallFrame { body, ..register() }).expect("fits");
     let (_, output) = session.buffers();
     let mut frames = FrameDecoder::new(1 << 20);
     frames.extend(&output.split());
@@ -330,10 +264,7 @@ fn long_requests_are_split_under_a_layer() {
 
 #[test]
 fn requests_beyond_the_limit_are_refused_and_leave_no_trace() {
-    let mut session = Session::start(SessionConfig {
-        request_max: 300,
-        ..config(None, Qop::Auth)
-    });
+    let mut session = Session::start(SessionConfig { request_max: 300, ..config(None, Qop::Auth) });
     sent(&mut session);
     let body = Delimited::of_encoded(&[0; 300]);
     assert!(matches!(
@@ -352,11 +283,7 @@ fn exceptions_and_fatal_errors_are_told_apart() {
     header.error_msg = Some("no\n\tat X".into());
     session.receive(&reply(&header, b""));
     let event = session.poll();
-    let Ok(Some(Event::Reply {
-        id: 5,
-        result: Err(exception),
-    })) = event
-    else {
+    let Ok(Some(Event::Reply { id: 5, result: Err(exception) })) = event else {
         panic!("{event:?}")
     };
     assert_eq!((exception.message(), exception.is_fatal()), ("no", false));
@@ -391,18 +318,11 @@ fn protocol_fault(session: &mut Session, bytes: &[u8]) -> ProtocolError {
 fn lengths_are_checked_before_anything_is_kept() {
     let fault = |bytes: [u8; 4]| protocol_fault(&mut simple(), &bytes);
     assert_eq!(fault([0xff; 4]), FrameError::Negative(-1).into());
-    assert_eq!(
-        fault([0x80, 0, 0, 0]),
-        FrameError::Negative(i32::MIN).into()
-    );
+    assert_eq!(fault([0x80, 0, 0, 0]), FrameError::Negative(i32::MIN).into());
     let length = 0x7fff_ffff;
     assert_eq!(
         fault([0x7f, 0xff, 0xff, 0xff]),
-        FrameError::TooLong {
-            length,
-            limit: 1 << 20
-        }
-        .into()
+        FrameError::TooLong { length, limit: 1 << 20 }.into()
     );
     assert_eq!(fault(*b"HTTP"), FrameError::Http.into());
 }
@@ -410,10 +330,7 @@ fn lengths_are_checked_before_anything_is_kept() {
 #[test]
 fn before_authentication_frames_must_be_short() {
     let mut session = Session::start(config(Some(golden_token()), Qop::Auth));
-    let too_long = FrameError::TooLong {
-        length: 1 << 19,
-        limit: 256 << 10,
-    };
+    let too_long = FrameError::TooLong { length: 1 << 19, limit: 256 << 10 };
     assert_eq!(protocol_fault(&mut session, &[0, 8, 0, 0]), too_long.into());
     assert!(fault(&mut open(&GOLDEN[0]), &[0, 8, 0, 0]).is_none());
 }
@@ -429,34 +346,23 @@ fn an_announced_length_takes_no_memory() {
 
 #[test]
 fn nonsense_is_a_typed_error() {
-    let foreign = RpcResponseHeaderProto {
-        client_id: Some(Bytes::from_static(&[1; 16])),
-        ..response(0, 0)
-    };
+    let foreign =
+        RpcResponseHeaderProto { client_id: Some(Bytes::from_static(&[1; 16])), ..response(0, 0) };
     for (bytes, expected) in [
-        (
-            reply(&response(-33, 0), &[2, 0x10, 5]),
-            ProtocolError::UnexpectedSasl,
-        ),
+        (reply(&response(-33, 0), &[2, 0x10, 5]), ProtocolError::UnexpectedSasl),
         (reply(&response(0, 7), b""), ProtocolError::UnknownStatus(7)),
         (reply(&foreign, b"\0"), ProtocolError::ForeignClient),
     ] {
         assert_eq!(protocol_fault(&mut simple(), &bytes), expected);
     }
     let empty = protocol_fault(&mut simple(), &[0, 0, 0, 0]);
-    assert!(
-        matches!(empty, ProtocolError::Frame(FrameError::Malformed { .. })),
-        "{empty:?}"
-    );
+    assert!(matches!(empty, ProtocolError::Frame(FrameError::Malformed { .. })), "{empty:?}");
 }
 
 #[test]
 fn a_reply_before_authentication_is_refused() {
     let mut session = Session::start(config(Some(golden_token()), Qop::Auth));
-    assert_eq!(
-        protocol_fault(&mut session, &register_reply()),
-        ProtocolError::EarlyReply(0)
-    );
+    assert_eq!(protocol_fault(&mut session, &register_reply()), ProtocolError::EarlyReply(0));
 }
 
 #[test]
@@ -467,39 +373,23 @@ fn unprotected_and_changed_messages_are_refused_under_a_layer() {
             ProtocolError::Unprotected
         );
         let plain = sasl_reply(SaslState::Success, b"x", Vec::new());
-        assert_eq!(
-            protocol_fault(&mut open(golden), &plain),
-            ProtocolError::Unprotected
-        );
+        assert_eq!(protocol_fault(&mut open(golden), &plain), ProtocolError::Unprotected);
         let mut fatal = response(-1, 2);
         fatal.exception_class_name = Some("forged".into());
         assert_eq!(
             protocol_fault(&mut open(golden), &reply(&fatal, b"")),
             ProtocolError::Unprotected
         );
-        let mut token = golden
-            .server_layer()
-            .expect("has a layer")
-            .wrap(&register_reply());
+        let mut token = golden.server_layer().expect("has a layer").wrap(&register_reply());
         token[0] ^= 1;
-        let changed = protocol_fault(
-            &mut open(golden),
-            &sasl_reply(SaslState::Wrap, &token, Vec::new()),
-        );
+        let changed =
+            protocol_fault(&mut open(golden), &sasl_reply(SaslState::Wrap, &token, Vec::new()));
         assert_eq!(changed, LayerError::Integrity.into());
         // Lengths inside the protection are bounded too.
-        let huge = golden
-            .server_layer()
-            .expect("has a layer")
-            .wrap(&[0x7f, 0xff, 0xff, 0xff]);
-        let huge = protocol_fault(
-            &mut open(golden),
-            &sasl_reply(SaslState::Wrap, &huge, Vec::new()),
-        );
-        assert!(
-            matches!(huge, ProtocolError::Frame(FrameError::TooLong { .. })),
-            "{huge:?}"
-        );
+        let huge = golden.server_layer().expect("has a layer").wrap(&[0x7f, 0xff, 0xff, 0xff]);
+        let huge =
+            protocol_fault(&mut open(golden), &sasl_reply(SaslState::Wrap, &huge, Vec::new()));
+        assert!(matches!(huge, ProtocolError::Frame(FrameError::TooLong { .. })), "{huge:?}");
     }
 }
 
@@ -508,21 +398,12 @@ fn debug_output_has_neither_secrets_nor_payloads() {
     let token = Token::new(*b"identifier", *b"canary-password", "k", "s");
     let mut session = Session::start(config(Some(token.clone()), Qop::Auth));
     session.receive(b"canary-reply");
-    let call = CallFrame {
-        body: Delimited::of_encoded(b"canary-request"),
-        ..register()
-    };
-    let event = Event::Reply {
-        id: 1,
-        result: Ok(Bytes::from_static(b"canary-body")),
-    };
+    let call = CallFrame { body: Delimited::of_encoded(b"canary-request"), ..register() };
+    let event = Event::Reply { id: 1, result: Ok(Bytes::from_static(b"canary-body")) };
     let login = crate::rpc::Login::token(User::new("alice"), token, SecurityPolicy::default());
     let shown = format!("{session:?} {call:?} {event:?} {login:?}");
     // As text, and as the numbers of `c`, `a`, `n`.
-    assert!(
-        !shown.contains("canary") && !shown.contains("99, 97, 110"),
-        "{shown}"
-    );
+    assert!(!shown.contains("canary") && !shown.contains("99, 97, 110"), "{shown}");
 }
 
 /// What a server sends on a good connection.
@@ -559,11 +440,7 @@ fn frames_that_are_themselves_cut_are_errors() {
             let end = fault(&mut session, &short);
             // Past its header a reply is the caller's: its body is decoded there, and refused there.
             let is_callers = index == 2 && cut >= 31;
-            assert_eq!(
-                end.is_none(),
-                is_callers,
-                "frame {index} cut at {cut}: {end:?}"
-            );
+            assert_eq!(end.is_none(), is_callers, "frame {index} cut at {cut}: {end:?}");
         }
     }
 }

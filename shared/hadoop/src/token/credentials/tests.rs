@@ -13,10 +13,8 @@ const FORMAT_1: &str = "4844545301590a410a00123d0a110a0d0a0908051080d095ffbc3110
 fn golden() -> Credentials {
     let identifier = hex::decode("0a0d0a0908051080d095ffbc3110011007").expect("hex");
     let mut credentials = Credentials::new();
-    credentials.insert(
-        "",
-        Token::new(identifier, *b"0123456789abcdefghij", "YARN_AM_RM_TOKEN", ""),
-    );
+    credentials
+        .insert("", Token::new(identifier, *b"0123456789abcdefghij", "YARN_AM_RM_TOKEN", ""));
     credentials.insert_secret("heddle.secret", [1, 2, 3]);
     credentials
 }
@@ -46,21 +44,12 @@ fn every_truncation_is_an_error() {
 
 #[test]
 fn wrong_magic_future_formats_and_huge_counts_are_refused() {
-    assert_eq!(
-        Credentials::decode(b"HDTX\0\0\0"),
-        Err(CredentialsError::Magic)
-    );
-    assert_eq!(
-        Credentials::decode(b"HDTS\x02"),
-        Err(CredentialsError::Format(2))
-    );
+    assert_eq!(Credentials::decode(b"HDTX\0\0\0"), Err(CredentialsError::Magic));
+    assert_eq!(Credentials::decode(b"HDTS\x02"), Err(CredentialsError::Format(2)));
     for count in ["8c7fffffff", "887fffffffffffffff", "ff"] {
         let damaged = bytes(&format!("4844545300{count}"));
         assert!(
-            matches!(
-                Credentials::decode(&damaged),
-                Err(CredentialsError::Writable(_))
-            ),
+            matches!(Credentials::decode(&damaged), Err(CredentialsError::Writable(_))),
             "{count}"
         );
     }
@@ -70,14 +59,8 @@ fn wrong_magic_future_formats_and_huge_counts_are_refused() {
 #[test]
 fn debug_output_has_no_secret() {
     let shown = format!("{:?}", golden());
-    assert!(
-        shown.contains("YARN_AM_RM_TOKEN") && shown.contains("heddle.secret"),
-        "{shown}"
-    );
-    assert!(
-        !shown.contains("0123456789") && !shown.contains("48, 49"),
-        "{shown}"
-    );
+    assert!(shown.contains("YARN_AM_RM_TOKEN") && shown.contains("heddle.secret"), "{shown}");
+    assert!(!shown.contains("0123456789") && !shown.contains("48, 49"), "{shown}");
     assert!(!shown.contains("1, 2, 3"), "{shown}");
 }
 
@@ -99,15 +82,10 @@ fn files_are_private_and_replaced_whole() {
     std::fs::write(&path, "old").expect("is written");
     golden().write_file(&path).expect("is written");
     assert_eq!(Credentials::read_file(&path).expect("is read"), golden());
-    let mode = std::fs::metadata(&path)
-        .expect("is there")
-        .permissions()
-        .mode();
+    let mode = std::fs::metadata(&path).expect("is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(
-        std::fs::read_dir(directory.path())
-            .expect("is there")
-            .count(),
+        std::fs::read_dir(directory.path()).expect("is there").count(),
         1,
         "the temporary file is gone"
     );
@@ -133,10 +111,7 @@ fn a_file_that_is_named_must_be_there() {
     let environment =
         Environment::empty().with_variable("HADOOP_TOKEN_FILE_LOCATION", "/no/such/file");
     let credentials = Credentials::of_environment(&Configuration::with_defaults(environment));
-    assert!(matches!(
-        credentials,
-        Err(CredentialsSourceError::Io { .. })
-    ));
+    assert!(matches!(credentials, Err(CredentialsSourceError::Io { .. })));
 }
 
 proptest! {

@@ -40,62 +40,22 @@ pub enum Fallback {
 /// The sections in the order in which people meet them.
 pub const GROUPS: &[Group] = &[
     Group { name: "", doc: "" },
-    Group {
-        name: "data",
-        doc: "What is read.",
-    },
-    Group {
-        name: "model",
-        doc: "What is trained.",
-    },
-    Group {
-        name: "training",
-        doc: "How it is trained.",
-    },
-    Group {
-        name: "pservers",
-        doc: "The processes that hold the parameters.",
-    },
-    Group {
-        name: "trainers",
-        doc: "The processes that read data and compute gradients.",
-    },
-    Group {
-        name: "checkpoint",
-        doc: "When and where the state is saved.",
-    },
-    Group {
-        name: "output",
-        doc: "What comes out.",
-    },
-    Group {
-        name: "am",
-        doc: "The ApplicationMaster, which runs the job.",
-    },
-    Group {
-        name: "network",
-        doc: "Where processes listen.",
-    },
-    Group {
-        name: "run",
-        doc: "Runs on this machine.",
-    },
-    Group {
-        name: "submit",
-        doc: "Submission to a cluster.",
-    },
-    Group {
-        name: "yarn",
-        doc: "What YARN is asked for; a run on this machine ignores it.",
-    },
+    Group { name: "data", doc: "What is read." },
+    Group { name: "model", doc: "What is trained." },
+    Group { name: "training", doc: "How it is trained." },
+    Group { name: "pservers", doc: "The processes that hold the parameters." },
+    Group { name: "trainers", doc: "The processes that read data and compute gradients." },
+    Group { name: "checkpoint", doc: "When and where the state is saved." },
+    Group { name: "output", doc: "What comes out." },
+    Group { name: "am", doc: "The ApplicationMaster, which runs the job." },
+    Group { name: "network", doc: "Where processes listen." },
+    Group { name: "run", doc: "Runs on this machine." },
+    Group { name: "submit", doc: "Submission to a cluster." },
+    Group { name: "yarn", doc: "What YARN is asked for; a run on this machine ignores it." },
 ];
 
 const fn key(path: &'static str, fallback: Fallback, doc: &'static str) -> Key {
-    Key {
-        path,
-        doc,
-        fallback,
-    }
+    Key { path, doc, fallback }
 }
 
 /// Every key, section by section.
@@ -125,11 +85,7 @@ pub const KEYS: &[Key] = &[
         Fallback::Value("\"auto\""),
         "The lowest feature index in the files: 0, 1 or \"auto\" (libsvm 1, dummy 0).",
     ),
-    key(
-        "data.passes",
-        Fallback::Value("1"),
-        "Times over the training data, at least 1.",
-    ),
+    key("data.passes", Fallback::Value("1"), "Times over the training data, at least 1."),
     key(
         "data.task-size",
         Fallback::Value("\"auto\""),
@@ -202,11 +158,7 @@ pub const KEYS: &[Key] = &[
         Fallback::Value("256"),
         "Rows of a minibatch. In bsp each lane has one a step: the effective batch is lanes × batch.",
     ),
-    key(
-        "training.seed",
-        Fallback::Value("42"),
-        "Of everything that is drawn by lot; at least 0.",
-    ),
+    key("training.seed", Fallback::Value("42"), "Of everything that is drawn by lot; at least 0."),
     key(
         "training.nan",
         Fallback::Value("\"fail\""),
@@ -228,36 +180,16 @@ pub const KEYS: &[Key] = &[
         Fallback::Value("\"512MiB\""),
         "Of each. Tables, optimizer state and snapshot copies must fit.",
     ),
-    key(
-        "pservers.vcores",
-        Fallback::Value("1"),
-        "Of each: its data threads.",
-    ),
+    key("pservers.vcores", Fallback::Value("1"), "Of each: its data threads."),
     key(
         "pservers.shards",
         Fallback::Value("8"),
         "Slices of the model, at least count × vcores; several times that spreads better. Fixed for the job.",
     ),
-    key(
-        "pservers.spares",
-        Fallback::NotYet("0"),
-        "Warm pservers without shards.",
-    ),
-    key(
-        "pservers.replicas",
-        Fallback::NotYet("0"),
-        "Copies of each shard on other pservers.",
-    ),
-    key(
-        "trainers.min",
-        Fallback::Value("1"),
-        "Training starts when so many run.",
-    ),
-    key(
-        "trainers.max",
-        Fallback::Value("2"),
-        "Never more than this.",
-    ),
+    key("pservers.spares", Fallback::NotYet("0"), "Warm pservers without shards."),
+    key("pservers.replicas", Fallback::NotYet("0"), "Copies of each shard on other pservers."),
+    key("trainers.min", Fallback::Value("1"), "Training starts when so many run."),
+    key("trainers.max", Fallback::Value("2"), "Never more than this."),
     key("trainers.memory", Fallback::Value("\"512MiB\""), "Of each."),
     key("trainers.vcores", Fallback::Value("1"), "Of each."),
     key(
@@ -280,11 +212,7 @@ pub const KEYS: &[Key] = &[
         Fallback::Value("\"10min\""),
         "How often: a duration, \"2 passes\" or \"500 steps\". There is one before the first step and one at the end besides.",
     ),
-    key(
-        "checkpoint.keep",
-        Fallback::Value("3"),
-        "How many complete ones stay, at least 2.",
-    ),
+    key("checkpoint.keep", Fallback::Value("3"), "How many complete ones stay, at least 2."),
     key(
         "checkpoint.timeout",
         Fallback::Value("\"5min\""),
@@ -347,16 +275,8 @@ pub const KEYS: &[Key] = &[
         Fallback::Value("\"\""),
         "The program that containers run, such as the released one, which old systems can load. Empty: the one that submits.",
     ),
-    key(
-        "yarn.queue",
-        Fallback::Value("\"default\""),
-        "Queue, by its name or its path.",
-    ),
-    key(
-        "yarn.priority",
-        Fallback::Value("0"),
-        "Priority within the queue; higher is earlier.",
-    ),
+    key("yarn.queue", Fallback::Value("\"default\""), "Queue, by its name or its path."),
+    key("yarn.priority", Fallback::Value("0"), "Priority within the queue; higher is earlier."),
     key(
         "yarn.tags",
         Fallback::Value("[]"),
@@ -397,11 +317,7 @@ pub const KEYS: &[Key] = &[
         Fallback::Value("\"\""),
         "Who may look besides you: \"user,user group,group\" or \"*\".",
     ),
-    key(
-        "yarn.modify-acl",
-        Fallback::Value("\"\""),
-        "Who may kill besides you, likewise.",
-    ),
+    key("yarn.modify-acl", Fallback::Value("\"\""), "Who may kill besides you, likewise."),
     key(
         "yarn.files",
         Fallback::Value("[]"),
@@ -449,16 +365,8 @@ mod tests {
     fn every_key_is_in_a_section_that_exists_and_none_is_listed_twice() {
         for (n, key) in KEYS.iter().enumerate() {
             let section = key.path.split_once('.').map_or("", |(section, _)| section);
-            assert!(
-                GROUPS.iter().any(|group| group.name == section),
-                "{}",
-                key.path
-            );
-            assert!(
-                KEYS[..n].iter().all(|before| before.path != key.path),
-                "{}",
-                key.path
-            );
+            assert!(GROUPS.iter().any(|group| group.name == section), "{}", key.path);
+            assert!(KEYS[..n].iter().all(|before| before.path != key.path), "{}", key.path);
         }
     }
 

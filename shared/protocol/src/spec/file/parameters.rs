@@ -19,10 +19,7 @@ pub(super) fn fields_of<'r>(
     match fields.keys().find(|name| !known.contains(&name.as_str())) {
         Some(name) => {
             let name: String = name.chars().take(100).collect();
-            Err(format!(
-                "unknown field \"{name}\"; here are {}",
-                known.join(", ")
-            ))
+            Err(format!("unknown field \"{name}\"; here are {}", known.join(", ")))
         }
         None => Ok(fields),
     }
@@ -32,10 +29,7 @@ pub(super) fn fields_of<'r>(
 pub(super) fn optimizer(raw: &Raw, add_allowed: bool) -> Result<Optimizer, String> {
     let RawValue::Table(fields) = &raw.value else {
         let example = "{ kind = \"sgd\", rate = 0.1 }";
-        return Err(format!(
-            "expected a table such as {example}, not {}",
-            raw.kind()
-        ));
+        return Err(format!("expected a table such as {example}, not {}", raw.kind()));
     };
     let field = |name: &str, default: f64| match fields.get(name) {
         Some(raw) => real_of(raw).map_err(|what| format!("{name}: {what}")),
@@ -49,9 +43,7 @@ pub(super) fn optimizer(raw: &Raw, add_allowed: bool) -> Result<Optimizer, Strin
             if !fields.contains_key("rate") {
                 return Err("kind \"sgd\" needs the field rate, such as rate = 0.1".to_owned());
             }
-            Ok(Optimizer::Sgd {
-                rate: field("rate", 0.0)?,
-            })
+            Ok(Optimizer::Sgd { rate: field("rate", 0.0)? })
         }
         "ftrl" => {
             fields_of(raw, &["kind", "alpha", "beta", "l1", "l2"])?;
@@ -93,14 +85,11 @@ fn table(id: u16, raw: &Raw, default: Optimizer) -> Result<TableSpec, String> {
     let name = text_of(name)?;
     let within = |what: String| format!("table \"{name}\": {what}");
     let count = |field: &str, absent: Option<u64>, max: u64| match fields.get(field) {
-        Some(Raw {
-            value: RawValue::Integer(n),
-            ..
-        }) if (1..=i128::from(max)).contains(n) => Ok(*n as u64),
+        Some(Raw { value: RawValue::Integer(n), .. }) if (1..=i128::from(max)).contains(n) => {
+            Ok(*n as u64)
+        }
         None if absent.is_some() => Ok(absent.unwrap_or(1)),
-        _ => Err(within(format!(
-            "{field}: expected a whole number from 1 to {max}"
-        ))),
+        _ => Err(within(format!("{field}: expected a whole number from 1 to {max}"))),
     };
     match fields.get("kind").map(text_of).transpose()? {
         None | Some("dense") => {}
@@ -117,8 +106,5 @@ fn table(id: u16, raw: &Raw, default: Optimizer) -> Result<TableSpec, String> {
     };
     let rows = count("rows", None, ROWS_MAX)?;
     let cols = count("cols", Some(1), u64::from(COLS_MAX))? as u32;
-    Ok(TableSpec {
-        l2,
-        ..dense_table(id, name, rows, cols, optimizer)
-    })
+    Ok(TableSpec { l2, ..dense_table(id, name, rows, cols, optimizer) })
 }

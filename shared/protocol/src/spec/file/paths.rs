@@ -127,12 +127,8 @@ impl Take<'_> {
     /// A program and its arguments; a name with a slash becomes absolute.
     pub(super) fn command(&mut self, path: &'static str) -> Option<Vec<String>> {
         let raw = self.raw(path)?;
-        let words: Result<Vec<String>, String> = list_of(&raw).and_then(|items| {
-            items
-                .iter()
-                .map(|item| text_of(item).map(str::to_owned))
-                .collect()
-        });
+        let words: Result<Vec<String>, String> = list_of(&raw)
+            .and_then(|items| items.iter().map(|item| text_of(item).map(str::to_owned)).collect());
         let mut words = match words {
             Ok(words) if words.first().is_none_or(|program| !program.is_empty()) => words,
             _ => {

@@ -127,17 +127,12 @@ pub(super) fn parse_file(file: &str, text: &str) -> Result<BTreeMap<String, Raw>
         what,
     };
     if text.len() > JOB_FILE_BYTES_MAX {
-        let what = format!(
-            "{} bytes long; a job file has at most {JOB_FILE_BYTES_MAX}",
-            text.len()
-        );
+        let what =
+            format!("{} bytes long; a job file has at most {JOB_FILE_BYTES_MAX}", text.len());
         return Err(problem(file.to_owned(), what));
     }
     let lines = Lines::of(text);
-    let at = |offset: usize| Origin::File {
-        file: file.to_owned(),
-        line: lines.line(offset),
-    };
+    let at = |offset: usize| Origin::File { file: file.to_owned(), line: lines.line(offset) };
     match DeTable::parse(text) {
         Ok(table) => Ok(convert_table(table.get_ref(), &at, 0)),
         Err(error) => {
@@ -170,17 +165,11 @@ pub(super) fn parse_set(set: &str) -> Result<(Vec<String>, Raw), Problem> {
     }
     let text = text.trim();
     let at = |_: usize| origin.clone();
-    let bare = || Raw {
-        value: RawValue::Text(text.to_owned()),
-        origin: origin.clone(),
-    };
+    let bare = || Raw { value: RawValue::Text(text.to_owned()), origin: origin.clone() };
     let raw = match DeValue::parse(text) {
         // `2 passes` or `a b` may begin with a value; only a text that is one as a whole counts.
         Ok(value) if text.len() <= JOB_FILE_BYTES_MAX => match convert(&value, &at, 0) {
-            Raw {
-                value: RawValue::Other(_),
-                ..
-            } => bare(),
+            Raw { value: RawValue::Other(_), .. } => bare(),
             raw => raw,
         },
         _ => bare(),
@@ -239,12 +228,9 @@ fn convert(value: &Spanned<DeValue<'_>>, at: &dyn Fn(usize) -> Origin, depth: us
         },
         DeValue::Boolean(b) => RawValue::Bool(*b),
         DeValue::Datetime(date) => RawValue::Other(date.to_string()),
-        DeValue::Array(items) => RawValue::List(
-            items
-                .iter()
-                .map(|item| convert(item, at, depth + 1))
-                .collect(),
-        ),
+        DeValue::Array(items) => {
+            RawValue::List(items.iter().map(|item| convert(item, at, depth + 1)).collect())
+        }
         DeValue::Table(table) => RawValue::Table(convert_table(table, at, depth)),
     };
     Raw { value, origin }
@@ -276,19 +262,14 @@ mod tests {
     #[test]
     fn values_know_their_line() {
         let table = parse_file("job.toml", "name = \"a\"\n\n[data]\npasses = 3\n").unwrap();
-        let RawValue::Table(data) = &table["data"].value else {
-            panic!("a table")
-        };
+        let RawValue::Table(data) = &table["data"].value else { panic!("a table") };
         assert_eq!(data["passes"].origin.to_string(), "job.toml:4");
     }
 
     #[test]
     fn broken_toml_names_the_line() {
         let problem = parse_file("job.toml", "name = \"a\"\nx = = 3\n").unwrap_err();
-        assert!(
-            problem.to_string().starts_with("job.toml:2: not TOML: "),
-            "{problem}"
-        );
+        assert!(problem.to_string().starts_with("job.toml:2: not TOML: "), "{problem}");
     }
 
     #[test]
@@ -309,9 +290,6 @@ mod tests {
         let mut table = parse_file("f", "[model]\noptimizer = { kind = \"ftrl\" }\n").unwrap();
         let (parts, raw) = parse_set("model.optimizer.alpha=0.5").unwrap();
         overlay(&mut table, &parts, raw);
-        assert_eq!(
-            table["model"].to_string(),
-            "{ optimizer = { alpha = 0.5, kind = \"ftrl\" } }"
-        );
+        assert_eq!(table["model"].to_string(), "{ optimizer = { alpha = 0.5, kind = \"ftrl\" } }");
     }
 }

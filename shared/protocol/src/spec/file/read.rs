@@ -81,17 +81,11 @@ pub fn read(text: &str, context: &Context) -> Result<Job, Problems> {
     let given = known_keys(table, &mut problems);
     let mut take = Take::new(context, given, problems);
     let spec = spec(&mut take);
-    let Taken {
-        shown,
-        problems,
-        defaulted,
-        origins,
-    } = take.finish();
+    let Taken { shown, problems, defaulted, origins } = take.finish();
     let (Some(spec), true) = (spec, problems.is_empty()) else {
         return Err(Problems(problems));
     };
-    spec.check()
-        .map_err(|error| Problems(vec![placed(error, &shown, &origins)]))?;
+    spec.check().map_err(|error| Problems(vec![placed(error, &shown, &origins)]))?;
     Ok(Job {
         spec,
         shown,
@@ -113,9 +107,7 @@ fn known_keys(
         None => problems.push(unknown(path, &raw)),
     };
     for (name, raw) in table {
-        let section = GROUPS
-            .iter()
-            .any(|group| group.name == name && !name.is_empty());
+        let section = GROUPS.iter().any(|group| group.name == name && !name.is_empty());
         match raw.value {
             RawValue::Table(fields) if section => {
                 for (field, raw) in fields {
@@ -129,14 +121,7 @@ fn known_keys(
                 what: format!("expected the section [{name}]"),
             }),
             // A whole section that nobody knows: its first key says where, its name what.
-            value => take(
-                &name,
-                Raw {
-                    value,
-                    origin: raw.origin,
-                },
-                problems,
-            ),
+            value => take(&name, Raw { value, origin: raw.origin }, problems),
         }
     }
     given
@@ -160,12 +145,7 @@ fn unknown(path: &str, raw: &Raw) -> Problem {
     };
     // Names come from the file and may be of any length.
     let key: String = path.chars().take(100).collect();
-    Problem {
-        place: raw.origin.to_string(),
-        key,
-        value: String::new(),
-        what,
-    }
+    Problem { place: raw.origin.to_string(), key, value: String::new(), what }
 }
 
 /// Gives a broken rule the place of the key it is about.
@@ -275,10 +255,7 @@ fn data(take: &mut Take<'_>) -> Option<DataSpec> {
 fn model(take: &mut Take<'_>) -> Option<ModelSpec> {
     let algorithm = take.choice(
         "model.algorithm",
-        &[
-            ("logistic-regression", Algorithm::LogisticRegression),
-            ("custom", Algorithm::Custom),
-        ],
+        &[("logistic-regression", Algorithm::LogisticRegression), ("custom", Algorithm::Custom)],
         &[
             "linear-regression",
             "softmax",
@@ -328,11 +305,8 @@ fn training(take: &mut Take<'_>) -> Option<TrainingSpec> {
     let batch = take.number("training.batch", 1, BATCH_MAX);
     // TOML integers of other programs are 64-bit signed; so is the seed, and not negative.
     let seed = take.number("training.seed", 0, i64::MAX as u64);
-    let nan = take.choice(
-        "training.nan",
-        &[("fail", NanPolicy::Fail), ("skip", NanPolicy::Skip)],
-        &[],
-    );
+    let nan =
+        take.choice("training.nan", &[("fail", NanPolicy::Fail), ("skip", NanPolicy::Skip)], &[]);
     let early_stop = take.number("training.early-stop", 0, PASSES_MAX);
     Some(TrainingSpec {
         consistency: consistency?,
@@ -357,12 +331,7 @@ fn containers(take: &mut Take<'_>) -> Option<(PserverSpec, TrainerSpec, AmSpec)>
     let command = take.command("trainers.command");
     let am_memory = take.parse("am.memory");
     let am_vcores = take.number("am.vcores", 1, VCORES_MAX);
-    let pservers = PserverSpec {
-        count: count?,
-        memory: memory?,
-        vcores: vcores?,
-        shards: shards?,
-    };
+    let pservers = PserverSpec { count: count?, memory: memory?, vcores: vcores?, shards: shards? };
     let trainers = TrainerSpec {
         min: min?,
         max: max?,
@@ -371,10 +340,7 @@ fn containers(take: &mut Take<'_>) -> Option<(PserverSpec, TrainerSpec, AmSpec)>
         resources: resources?,
         command: command?,
     };
-    let am = AmSpec {
-        memory: am_memory?,
-        vcores: am_vcores?,
-    };
+    let am = AmSpec { memory: am_memory?, vcores: am_vcores? };
     Some((pservers, trainers, am))
 }
 
@@ -421,18 +387,11 @@ fn output(take: &mut Take<'_>, custom: bool) -> Option<OutputSpec> {
         take.resolved("output.formats", "[\"safetensors\"]");
     }
     let permissions = take.optional("output.permissions", "auto");
-    Some(OutputSpec {
-        model: model?,
-        formats: formats?,
-        permissions: permissions?,
-    })
+    Some(OutputSpec { model: model?, formats: formats?, permissions: permissions? })
 }
 
 fn run(take: &mut Take<'_>) -> Option<RunSpec> {
     let work_dir = take.local_path("run.work-dir");
     let orphan_timeout = take.optional("run.orphan-timeout", "auto");
-    Some(RunSpec {
-        work_dir: work_dir?,
-        orphan_timeout: orphan_timeout?,
-    })
+    Some(RunSpec { work_dir: work_dir?, orphan_timeout: orphan_timeout? })
 }

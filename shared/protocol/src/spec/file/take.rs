@@ -48,21 +48,9 @@ impl<'c> Take<'c> {
     }
 
     pub(super) fn finish(mut self) -> Taken {
-        let origins = self
-            .shown
-            .iter()
-            .map(|(key, shown)| (*key, shown.origin.clone()))
-            .collect();
-        let shown = KEYS
-            .iter()
-            .filter_map(|key| self.shown.remove(key.path))
-            .collect();
-        Taken {
-            shown,
-            problems: self.problems,
-            defaulted: self.defaulted,
-            origins,
-        }
+        let origins = self.shown.iter().map(|(key, shown)| (*key, shown.origin.clone())).collect();
+        let shown = KEYS.iter().filter_map(|key| self.shown.remove(key.path)).collect();
+        Taken { shown, problems: self.problems, defaulted: self.defaulted, origins }
     }
 
     /// The job's name, which default folders carry.
@@ -80,12 +68,7 @@ impl<'c> Take<'c> {
             Some(raw) => (raw.origin.to_string(), shorten(raw.to_string())),
             None => (self.context.file.clone(), String::new()),
         };
-        self.problems.push(Problem {
-            place,
-            key: path.to_owned(),
-            value,
-            what,
-        });
+        self.problems.push(Problem { place, key: path.to_owned(), value, what });
     }
 
     /// The value given or else the default; notes it for people. Nothing, and a problem, where a
@@ -126,12 +109,8 @@ impl<'c> Take<'c> {
 
     /// Notes that a key without default was not given.
     pub(super) fn absent(&mut self, path: &'static str) {
-        let shown = Shown {
-            key: path,
-            value: String::new(),
-            origin: Origin::Default,
-            resolved: None,
-        };
+        let shown =
+            Shown { key: path, value: String::new(), origin: Origin::Default, resolved: None };
         self.shown.entry(path).or_insert(shown);
     }
 
@@ -168,11 +147,7 @@ impl<'c> Take<'c> {
     pub(super) fn text(&mut self, path: &'static str) -> Option<String> {
         self.with(path, |raw| match (&raw.value, &raw.origin) {
             (RawValue::Integer(_) | RawValue::Bool(_) | RawValue::Float(_), Origin::Set(text)) => {
-                Ok(text
-                    .split_once('=')
-                    .map_or("", |(_, value)| value)
-                    .trim()
-                    .to_owned())
+                Ok(text.split_once('=').map_or("", |(_, value)| value).trim().to_owned())
             }
             _ => text_of(raw).map(str::to_owned),
         })
@@ -238,10 +213,7 @@ impl<'c> Take<'c> {
         later: &[&str],
     ) -> Option<T> {
         self.with(path, |raw| {
-            let names: Vec<_> = choices
-                .iter()
-                .map(|(name, _)| format!("{name:?}"))
-                .collect();
+            let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
             let text = text_of(raw)
                 .map_err(|_| format!("expected {}, not {}", names.join(" or "), raw.kind()))?;
             match choices.iter().find(|(name, _)| *name == text) {
@@ -271,10 +243,9 @@ fn parse<T: FromStr<Err = ValueError>>(raw: &Raw) -> Result<T, String> {
     match &raw.value {
         RawValue::Text(text) => text.parse().map_err(|error: ValueError| error.to_string()),
         // A bare number of bytes is a size too; what it does not fit says what it expects.
-        RawValue::Integer(n) => n
-            .to_string()
-            .parse()
-            .map_err(|error: ValueError| error.to_string()),
+        RawValue::Integer(n) => {
+            n.to_string().parse().map_err(|error: ValueError| error.to_string())
+        }
         _ => Err(format!("expected a text in quotes, not {}", raw.kind())),
     }
 }
@@ -283,10 +254,7 @@ fn parse<T: FromStr<Err = ValueError>>(raw: &Raw) -> Result<T, String> {
 fn default(text: &str) -> Raw {
     let set = format!("default={text}");
     match raw::parse_set(&set) {
-        Ok((_, raw)) => Raw {
-            value: raw.value,
-            origin: Origin::Default,
-        },
+        Ok((_, raw)) => Raw { value: raw.value, origin: Origin::Default },
         Err(_) => unreachable!("the text has a key and an equals sign"),
     }
 }

@@ -36,11 +36,7 @@ fn refused_with(more: &str) -> String {
 }
 
 fn shown(job: &Job, key: &str) -> Shown {
-    job.shown
-        .iter()
-        .find(|shown| shown.key == key)
-        .unwrap()
-        .clone()
+    job.shown.iter().find(|shown| shown.key == key).unwrap().clone()
 }
 
 #[test]
@@ -67,18 +63,9 @@ fn every_key_is_taken_and_shown_once() {
 fn the_template_reads_back_as_a_job_of_defaults() {
     let text = template();
     let templated = job(&text, &[]);
-    let small = job(
-        SMALL,
-        &[
-            "model.features=1000000",
-            "data.train=/jobs/ctr/data/train-*.libsvm",
-        ],
-    );
+    let small = job(SMALL, &["model.features=1000000", "data.train=/jobs/ctr/data/train-*.libsvm"]);
     assert_eq!(templated.spec, small.spec);
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 140),
-        "{text}"
-    );
+    assert!(text.lines().all(|line| line.chars().count() <= 140), "{text}");
     // Commented keys are defaults: uncommented they change nothing. [[model.table]] is the one that
     // has none, and trainers.command is needed with it.
     let uncommented: String = text
@@ -97,29 +84,17 @@ fn origins_are_default_line_or_override() {
     let job = job(SMALL, &["trainers.max=8"]);
     assert_eq!(shown(&job, "trainers.min").origin.to_string(), "default");
     assert_eq!(shown(&job, "data.train").origin.to_string(), "job.toml:3");
-    assert_eq!(
-        shown(&job, "trainers.max").origin.to_string(),
-        "--set trainers.max=8"
-    );
+    assert_eq!(shown(&job, "trainers.max").origin.to_string(), "--set trainers.max=8");
     assert_eq!(job.spec.trainers.max, 8);
 }
 
 #[test]
 fn paths_of_the_file_and_of_overrides_have_different_bases() {
     let job = job(SMALL, &["data.test=t.libsvm", "checkpoint.dir=file:///ck"]);
-    assert_eq!(
-        shown(&job, "data.train").resolved.unwrap(),
-        "/jobs/ctr/train.libsvm"
-    );
-    assert_eq!(
-        shown(&job, "data.test").resolved.unwrap(),
-        "/home/u/t.libsvm"
-    );
+    assert_eq!(shown(&job, "data.train").resolved.unwrap(), "/jobs/ctr/train.libsvm");
+    assert_eq!(shown(&job, "data.test").resolved.unwrap(), "/home/u/t.libsvm");
     assert_eq!(job.spec.checkpoint.dir.to_string(), "/ck");
-    assert_eq!(
-        job.spec.output.model.to_string(),
-        "/home/u/out/ctr-1a2b3c4d/model"
-    );
+    assert_eq!(job.spec.output.model.to_string(), "/home/u/out/ctr-1a2b3c4d/model");
     assert!(!job.default_checkpoint_dir);
 }
 
@@ -148,26 +123,10 @@ fn overrides_take_bare_words_and_reach_into_tables() {
 fn an_override_of_one_field_keeps_the_others() {
     let text = format!("{SMALL}optimizer = {{ kind = \"ftrl\", alpha = 0.3, l1 = 2.0 }}\n");
     let spec = job(&text, &["model.optimizer.alpha=0.5"]).spec;
-    assert_eq!(
-        spec.model.optimizer,
-        Optimizer::Ftrl {
-            alpha: 0.5,
-            beta: 1.0,
-            l1: 2.0,
-            l2: 0.0
-        }
-    );
+    assert_eq!(spec.model.optimizer, Optimizer::Ftrl { alpha: 0.5, beta: 1.0, l1: 2.0, l2: 0.0 });
     // Without the table in the file the default's kind holds too.
     let spec = job(SMALL, &["model.optimizer.alpha=0.5"]).spec;
-    assert_eq!(
-        spec.model.optimizer,
-        Optimizer::Ftrl {
-            alpha: 0.5,
-            beta: 1.0,
-            l1: 0.0,
-            l2: 0.0
-        }
-    );
+    assert_eq!(spec.model.optimizer, Optimizer::Ftrl { alpha: 0.5, beta: 1.0, l1: 0.0, l2: 0.0 });
 }
 
 #[test]
@@ -177,15 +136,8 @@ fn custom_jobs_name_their_tables_and_program() {
         [[model.table]]\nname = \"sums\"\nrows = 5\ncols = 2\noptimizer = { kind = \"add\" }\n\
         [trainers]\ncommand = [\"./count\", \"-x\"]\n";
     let spec = job(text, &[]).spec;
-    let tables: Vec<_> = spec
-        .tables()
-        .into_iter()
-        .map(|t| (t.name, t.rows, t.cols))
-        .collect();
-    assert_eq!(
-        tables,
-        [("counts".to_owned(), 100, 1), ("sums".to_owned(), 5, 2)]
-    );
+    let tables: Vec<_> = spec.tables().into_iter().map(|t| (t.name, t.rows, t.cols)).collect();
+    assert_eq!(tables, [("counts".to_owned(), 100, 1), ("sums".to_owned(), 5, 2)]);
     assert_eq!(spec.trainers.command, ["/jobs/ctr/count", "-x"]);
     assert_eq!(spec.output.formats, [ModelFormat::Safetensors]);
 }
@@ -197,18 +149,9 @@ fn messages_name_file_line_key_value_and_expectation() {
             "[trainers]\nmax = \"many\"",
             "job.toml:7: trainers.max = \"many\": expected a whole number from 1 to 4096",
         ),
-        (
-            "[trainers]\nmx = 3",
-            "job.toml:7: trainers.mx: unknown key; did you mean trainers.max?",
-        ),
-        (
-            "[trainer]\nmax = 3",
-            "job.toml:6: trainer: unknown key; did you mean [trainers]?",
-        ),
-        (
-            "[pservers]\nreplicas = 1",
-            "job.toml:7: pservers.replicas = 1: is not available yet",
-        ),
+        ("[trainers]\nmx = 3", "job.toml:7: trainers.mx: unknown key; did you mean trainers.max?"),
+        ("[trainer]\nmax = 3", "job.toml:6: trainer: unknown key; did you mean [trainers]?"),
+        ("[pservers]\nreplicas = 1", "job.toml:7: pservers.replicas = 1: is not available yet"),
         (
             "[training]\nconsistency = \"ssp\"",
             "job.toml:7: training.consistency = \"ssp\": is not available yet",
@@ -241,10 +184,7 @@ fn messages_name_file_line_key_value_and_expectation() {
             "[yarn]\nenv = { A = 1.5 }",
             "job.toml:7: yarn.env = { A = 1.5 }: \"A\": expected a text in quotes, not a number",
         ),
-        (
-            "[yarn]\nquue = \"ml\"",
-            "job.toml:7: yarn.quue: unknown key; did you mean yarn.queue?",
-        ),
+        ("[yarn]\nquue = \"ml\"", "job.toml:7: yarn.quue: unknown key; did you mean yarn.queue?"),
         (
             "[checkpoint]\ndir = \"s3://bucket/ck\"",
             "job.toml:7: checkpoint.dir = \"s3://bucket/ck\": expected a path, or a URL that starts with file:// or hdfs://",
@@ -279,10 +219,7 @@ fn what_a_cluster_is_asked_for_is_typed() {
         "yarn.allocation-timeout=30s",
     ];
     let spec = job(&text, &sets).spec;
-    assert_eq!(
-        spec.trainers.resources,
-        [("yarn.io/gpu".to_owned(), 2)].into()
-    );
+    assert_eq!(spec.trainers.resources, [("yarn.io/gpu".to_owned(), 2)].into());
     assert_eq!(spec.submit.binary, Some("/jobs/ctr/bin/heddle".into()));
     assert_eq!(spec.submit.upload_limit, Bytes(1 << 30));
     let yarn = spec.yarn;
@@ -293,10 +230,7 @@ fn what_a_cluster_is_asked_for_is_typed() {
     let env: Vec<_> = yarn.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
     assert_eq!(env, ["N=007", "OMP=1"]);
     assert_eq!(yarn.node_label.as_deref(), Some("gpu"));
-    assert_eq!(
-        (yarn.memory_retry.factor, yarn.memory_retry.times),
-        (1.5, 0)
-    );
+    assert_eq!((yarn.memory_retry.factor, yarn.memory_retry.times), (1.5, 0));
     assert_eq!(yarn.allocation_timeout.to_string(), "30s");
 }
 
@@ -305,10 +239,7 @@ fn default_outputs_lie_where_the_caller_says() {
     let mut context = context(&[]);
     context.outputs = Some("hdfs:///user/u/heddle".parse().unwrap());
     let job = read(SMALL, &context).unwrap();
-    assert_eq!(
-        job.spec.output.model.to_string(),
-        "hdfs:///user/u/heddle/ctr-1a2b3c4d/model"
-    );
+    assert_eq!(job.spec.output.model.to_string(), "hdfs:///user/u/heddle/ctr-1a2b3c4d/model");
     assert!(job.default_output);
 }
 

@@ -11,10 +11,7 @@ use super::take::Take;
 pub(super) fn submit(take: &mut Take<'_>) -> Option<SubmitSpec> {
     let upload_limit = take.parse("submit.upload-limit");
     let binary = take.local_path("submit.binary");
-    Some(SubmitSpec {
-        upload_limit: upload_limit?,
-        binary: binary?,
-    })
+    Some(SubmitSpec { upload_limit: upload_limit?, binary: binary? })
 }
 
 pub(super) fn yarn(take: &mut Take<'_>) -> Option<YarnSpec> {
@@ -77,9 +74,9 @@ fn env(raw: &Raw) -> Result<BTreeMap<String, String>, String> {
     let text = |(name, raw): (&String, &Raw)| {
         // `--env N=1` gives the text after the sign, whatever TOML would make of it.
         let typed = match &raw.origin {
-            Origin::Set(set) => set
-                .split_once('=')
-                .filter(|(key, _)| key.trim().ends_with(&format!(".{name}"))),
+            Origin::Set(set) => {
+                set.split_once('=').filter(|(key, _)| key.trim().ends_with(&format!(".{name}")))
+            }
             Origin::File { .. } | Origin::Default => None,
         };
         let value = match (&raw.value, typed) {

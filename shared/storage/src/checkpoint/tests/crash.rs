@@ -17,18 +17,13 @@ async fn before(storage: &Arc<dyn Storage>, root: &StorePath) {
         assert!(checkpoint(&dir, cut(1, number), parent, SHARDS, salt(1)).await);
     }
     let staging = dir.stage(cut(1, 3), salt(1)).await.expect("staged");
-    save(&dir, &staging, cut(1, 3), 0, SHARDS)
-        .await
-        .expect("saved");
+    save(&dir, &staging, cut(1, 3), 0, SHARDS).await.expect("saved");
 }
 
 /// The third checkpoint, with its retention, as a process sees it that goes through `faults`.
 async fn disturbed(storage: &Arc<dyn Storage>, root: &StorePath, faults: &Arc<Faults>) -> bool {
     let storage = Faulty::over(Arc::clone(storage), Arc::clone(faults));
-    let dir = CheckpointDir {
-        storage,
-        root: root.clone(),
-    };
+    let dir = CheckpointDir { storage, root: root.clone() };
     checkpoint(&dir, cut(1, NEWEST), Some(cut(1, 2)), SHARDS, salt(1)).await
 }
 
@@ -41,21 +36,12 @@ async fn check(dir: &CheckpointDir, confirmed: bool, context: &str) -> CutId {
     }
     let lineage = dir.lineage().await.expect("read");
     let newest = dir.newest(&lineage, Depth::Full, OnCorrupt::Fail).await;
-    let newest = newest
-        .unwrap_or_else(|error| panic!("{error}\n{context}"))
-        .checkpoint
-        .expect("never none");
+    let newest =
+        newest.unwrap_or_else(|error| panic!("{error}\n{context}")).checkpoint.expect("never none");
     let newest = newest.manifest.cut;
     let exists = names.contains(&cut(1, NEWEST));
-    assert_eq!(
-        newest,
-        if exists { cut(1, NEWEST) } else { cut(1, 2) },
-        "{context}"
-    );
-    assert!(
-        exists || !confirmed,
-        "a confirmed checkpoint is gone\n{context}"
-    );
+    assert_eq!(newest, if exists { cut(1, NEWEST) } else { cut(1, 2) }, "{context}");
+    assert!(exists || !confirmed, "a confirmed checkpoint is gone\n{context}");
     assert!(names.len() >= 2, "{names:?} left\n{context}");
     newest
 }
@@ -64,35 +50,15 @@ async fn check(dir: &CheckpointDir, confirmed: bool, context: &str) -> CutId {
 async fn after(storage: &Arc<dyn Storage>, root: &StorePath, confirmed: bool, context: &str) {
     let dir = opened(storage, root).await;
     let newest = check(&dir, confirmed, context).await;
-    assert!(
-        dir.write_claim(&claim_of(2, Some(newest)))
-            .await
-            .expect("claimed")
-    );
-    assert!(
-        checkpoint(&dir, cut(2, 1), Some(newest), SHARDS, salt(2)).await,
-        "{context}"
-    );
-    assert!(
-        checkpoint(&dir, cut(2, 2), Some(cut(2, 1)), SHARDS, salt(2)).await,
-        "{context}"
-    );
-    assert_eq!(
-        dir.names().await.expect("listed"),
-        [cut(2, 1), cut(2, 2)],
-        "{context}"
-    );
+    assert!(dir.write_claim(&claim_of(2, Some(newest))).await.expect("claimed"));
+    assert!(checkpoint(&dir, cut(2, 1), Some(newest), SHARDS, salt(2)).await, "{context}");
+    assert!(checkpoint(&dir, cut(2, 2), Some(cut(2, 1)), SHARDS, salt(2)).await, "{context}");
+    assert_eq!(dir.names().await.expect("listed"), [cut(2, 1), cut(2, 2)], "{context}");
     for name in [cut(2, 1), cut(2, 2)] {
         assert_whole(&dir, name, context).await;
     }
-    let left = dir
-        .children(&dir.at(layout::STAGING).expect("short"))
-        .await
-        .expect("listed");
-    assert!(
-        left.iter().all(|entry| entry.name() == "g2"),
-        "{left:?}\n{context}"
-    );
+    let left = dir.children(&dir.at(layout::STAGING).expect("short")).await.expect("listed");
+    assert!(left.iter().all(|entry| entry.name() == "g2"), "{left:?}\n{context}");
 }
 
 #[tokio::test]
@@ -124,10 +90,7 @@ async fn every_call_of_a_checkpoint_may_fail_in_every_way() {
                     faults.log()
                 );
                 if !fault.is_crash() {
-                    assert!(
-                        confirmed,
-                        "one lost reply must not cost a checkpoint\n{context}"
-                    );
+                    assert!(confirmed, "one lost reply must not cost a checkpoint\n{context}");
                 }
                 if power_loss {
                     memory.power_loss();
@@ -149,9 +112,8 @@ async fn two_faults_in_one_checkpoint_lose_nothing_either() {
     assert!(disturbed(&undisturbed, &root, &faults).await);
     // Those from the manifest on, and two beyond the last, which only a retry reaches: all pairs.
     let log = faults.log();
-    let seal = log
-        .iter()
-        .position(|line| line.contains("create") && line.contains("MANIFEST.json"));
+    let seal =
+        log.iter().position(|line| line.contains("create") && line.contains("MANIFEST.json"));
     let (from, calls) = (seal.expect("a manifest is written"), faults.calls() + 2);
     for first in from..calls {
         for second in first + 1..calls {
@@ -160,19 +122,10 @@ async fn two_faults_in_one_checkpoint_lose_nothing_either() {
                     let faults = Faults::at([(first, one), (second, two)]);
                     let storage: Arc<dyn Storage> = Arc::new(start.copy());
                     let confirmed = disturbed(&storage, &root, &faults).await;
-                    let context = format!(
-                        "{one:?} at {first}, {two:?} at {second}:\n{:#?}",
-                        faults.log()
-                    );
-                    check(
-                        &CheckpointDir {
-                            storage,
-                            root: root.clone(),
-                        },
-                        confirmed,
-                        &context,
-                    )
-                    .await;
+                    let context =
+                        format!("{one:?} at {first}, {two:?} at {second}:\n{:#?}", faults.log());
+                    check(&CheckpointDir { storage, root: root.clone() }, confirmed, &context)
+                        .await;
                 }
             }
         }
@@ -185,11 +138,7 @@ async fn the_real_file_system_keeps_the_same_promises() {
     // disk takes half a minute.
     let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let temp = temp.expect("a temporary directory");
-    let at = |name: &str| {
-        path(temp.path().to_str().expect("UTF-8"))
-            .join(name)
-            .expect("a name")
-    };
+    let at = |name: &str| path(temp.path().to_str().expect("UTF-8")).join(name).expect("a name");
     let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
     before(&storage, &at("start")).await;
 
@@ -204,10 +153,7 @@ async fn the_real_file_system_keeps_the_same_promises() {
             let confirmed = disturbed(&storage, &root, &faults).await;
             let context = format!("{fault:?} at call {call}:\n{:#?}", faults.log());
             check(
-                &CheckpointDir {
-                    storage: Arc::clone(&storage),
-                    root: root.clone(),
-                },
+                &CheckpointDir { storage: Arc::clone(&storage), root: root.clone() },
                 confirmed,
                 &context,
             )
@@ -224,10 +170,7 @@ fn copy_tree(from: &str, to: &str) {
     std::fs::create_dir(to).expect("made");
     for entry in std::fs::read_dir(from).expect("listed") {
         let entry = entry.expect("listed");
-        let (from, to) = (
-            entry.path(),
-            std::path::Path::new(to).join(entry.file_name()),
-        );
+        let (from, to) = (entry.path(), std::path::Path::new(to).join(entry.file_name()));
         if from.is_dir() {
             copy_tree(from.to_str().expect("UTF-8"), to.to_str().expect("UTF-8"));
         } else {
@@ -245,34 +188,13 @@ async fn without_the_sync_a_power_loss_would_be_noticed_here() {
     let root = path("/ckpt");
     before(&storage, &root).await;
     let dir = opened(&storage, &root).await;
-    let file = dir
-        .load(cut(1, 2), Depth::Full)
-        .await
-        .expect("whole")
-        .manifest
-        .shards[0]
-        .file
-        .clone();
-    let victim = dir
-        .checkpoint_dir(cut(1, 2))
-        .expect("short")
-        .join(&file)
-        .expect("a name");
+    let file =
+        dir.load(cut(1, 2), Depth::Full).await.expect("whole").manifest.shards[0].file.clone();
+    let victim = dir.checkpoint_dir(cut(1, 2)).expect("short").join(&file).expect("a name");
     storage.delete_file(&victim).await.expect("deleted");
-    let mut writer = storage
-        .create(&victim, crate::Mode::FILE)
-        .await
-        .expect("created");
-    writer
-        .write(Bytes::from_static(b"not synced"))
-        .await
-        .expect("written");
+    let mut writer = storage.create(&victim, crate::Mode::FILE).await.expect("created");
+    writer.write(Bytes::from_static(b"not synced")).await.expect("written");
     writer.close().await.expect("closed");
     memory.power_loss();
-    assert!(
-        dir.load(cut(1, 2), Depth::Full)
-            .await
-            .expect_err("gone")
-            .is_damage()
-    );
+    assert!(dir.load(cut(1, 2), Depth::Full).await.expect_err("gone").is_damage());
 }

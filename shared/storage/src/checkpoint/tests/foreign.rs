@@ -10,9 +10,7 @@ use crate::local::LocalStorage;
 
 fn local() -> (tempfile::TempDir, StorePath, Arc<dyn Storage>) {
     let temp = tempfile::tempdir().expect("a temporary directory");
-    let root = path(temp.path().to_str().expect("UTF-8"))
-        .join("ckpt")
-        .expect("a name");
+    let root = path(temp.path().to_str().expect("UTF-8")).join("ckpt").expect("a name");
     (temp, root, Arc::new(LocalStorage))
 }
 
@@ -21,9 +19,7 @@ async fn a_directory_with_anything_in_it_is_refused_and_left_as_it_is() {
     let (_temp, root, storage) = local();
     fs::create_dir(root.as_str()).expect("made");
     fs::write(format!("{root}/thesis.tex"), b"years").expect("written");
-    let error = CheckpointDir::open_or_create(storage, root.clone())
-        .await
-        .expect_err("refused");
+    let error = CheckpointDir::open_or_create(storage, root.clone()).await.expect_err("refused");
     let text = error.to_string();
     assert!(text.contains("not empty (it holds thesis.tex)"), "{text}");
     assert_eq!(fs::read_dir(root.as_str()).expect("listed").count(), 1);
@@ -33,11 +29,7 @@ async fn a_directory_with_anything_in_it_is_refused_and_left_as_it_is() {
 async fn an_empty_or_missing_directory_is_taken_and_private() {
     let (_temp, root, storage) = local();
     opened(&storage, &root).await;
-    let mode = fs::metadata(root.as_str())
-        .expect("there")
-        .permissions()
-        .mode()
-        & 0o7777;
+    let mode = fs::metadata(root.as_str()).expect("there").permissions().mode() & 0o7777;
     assert_eq!(mode, 0o700);
     opened(&storage, &root).await;
 }
@@ -73,10 +65,7 @@ async fn foreign_files_survive_everything() {
     dir.remove(cut(1, 4)).await.expect_err("kept");
     dir.set_aside(cut(1, 4)).await.expect("set aside");
     for name in foreign {
-        assert_eq!(
-            fs::read_to_string(format!("{root}/{name}")).ok().as_deref(),
-            Some(name)
-        );
+        assert_eq!(fs::read_to_string(format!("{root}/{name}")).ok().as_deref(), Some(name));
     }
     // g2-c1 has the name of a checkpoint, of a later generation: not ours to judge or delete.
     assert_eq!(dir.names().await.expect("listed"), [cut(1, 5), cut(2, 1)]);
@@ -99,12 +88,8 @@ async fn an_unwritable_directory_is_denied_by_name() {
     }
     let (temp, root, storage) = local();
     fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o500)).expect("changed");
-    let error = CheckpointDir::open_or_create(storage, root)
-        .await
-        .expect_err("refused");
-    let CheckpointError::Storage(error) = error else {
-        panic!("{error}")
-    };
+    let error = CheckpointDir::open_or_create(storage, root).await.expect_err("refused");
+    let CheckpointError::Storage(error) = error else { panic!("{error}") };
     assert_eq!(error.reason, Reason::Denied);
     fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o700)).expect("changed");
 }
@@ -113,9 +98,7 @@ async fn an_unwritable_directory_is_denied_by_name() {
 async fn a_file_in_the_way_is_named() {
     let (_temp, root, storage) = local();
     fs::write(root.as_str(), b"x").expect("written");
-    let error = CheckpointDir::open_or_create(storage, root)
-        .await
-        .expect_err("refused");
+    let error = CheckpointDir::open_or_create(storage, root).await.expect_err("refused");
     assert!(error.to_string().contains("not a directory"), "{error}");
 }
 
@@ -123,28 +106,18 @@ async fn a_file_in_the_way_is_named() {
 async fn a_directory_of_a_later_version_is_refused_naming_both() {
     let (_temp, root, storage) = local();
     opened(&storage, &root).await;
-    fs::write(
-        format!("{root}/HEDDLE"),
-        br#"{"format_version": 9, "made_by": "heddle 9"}"#,
-    )
-    .expect("written");
-    let error = CheckpointDir::open_or_create(storage, root)
-        .await
-        .expect_err("refused")
-        .to_string();
-    assert!(
-        error.ends_with("it has format version 9, this program reads up to 1"),
-        "{error}"
-    );
+    fs::write(format!("{root}/HEDDLE"), br#"{"format_version": 9, "made_by": "heddle 9"}"#)
+        .expect("written");
+    let error =
+        CheckpointDir::open_or_create(storage, root).await.expect_err("refused").to_string();
+    assert!(error.ends_with("it has format version 9, this program reads up to 1"), "{error}");
 }
 
 #[tokio::test]
 async fn looking_at_a_directory_that_is_none_of_ours_says_so() {
     let (temp, _, storage) = local();
     let root = path(temp.path().to_str().expect("UTF-8"));
-    let error = CheckpointDir::open(storage, root)
-        .await
-        .expect_err("refused");
+    let error = CheckpointDir::open(storage, root).await.expect_err("refused");
     assert!(matches!(error, CheckpointError::NotOurs { .. }));
     assert_eq!(fs::read_dir(temp.path()).expect("listed").count(), 0);
 }
@@ -160,9 +133,5 @@ async fn md5sum_itself_checks_a_checkpoint() {
         .current_dir(format!("{root}/g1-c1"))
         .output()
         .expect("sh runs");
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout).trim(),
-        "4",
-        "{output:?}"
-    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "4", "{output:?}");
 }

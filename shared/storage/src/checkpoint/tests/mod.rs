@@ -24,10 +24,7 @@ pub(super) const RUN: RunId = RunId(Uuid::from_u128(77));
 const KEEP: usize = 2;
 
 pub(super) fn cut(generation: u32, number: u32) -> CutId {
-    CutId {
-        generation: Generation(generation),
-        number,
-    }
+    CutId { generation: Generation(generation), number }
 }
 
 pub(super) fn salt(of: u128) -> Salt {
@@ -39,9 +36,7 @@ pub(super) fn path(text: &str) -> StorePath {
 }
 
 pub(super) async fn opened(storage: &Arc<dyn Storage>, root: &StorePath) -> CheckpointDir {
-    CheckpointDir::open_or_create(Arc::clone(storage), root.clone())
-        .await
-        .expect("opened")
+    CheckpointDir::open_or_create(Arc::clone(storage), root.clone()).await.expect("opened")
 }
 
 pub(super) fn claim_of(generation: u32, base: Option<CutId>) -> ClaimRecord {
@@ -99,9 +94,7 @@ pub(super) fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>
         plan: InputPlan::default(),
         shards,
         phase: PhaseNo(0),
-        work: Work::Lanes {
-            step: Step(u64::from(cut.number)),
-        },
+        work: Work::Lanes { step: Step(u64::from(cut.number)) },
         task_steps: BTreeMap::new(),
         evaluations: Vec::new(),
         progress: Progress::default(),
@@ -123,11 +116,7 @@ pub(super) async fn save(
         else {
             continue;
         };
-        if writer
-            .write(Bytes::from(content(cut, shard)))
-            .await
-            .is_err()
-        {
+        if writer.write(Bytes::from(content(cut, shard))).await.is_err() {
             continue;
         }
         if let Ok(file) = writer.finish(storage).await {
@@ -159,10 +148,7 @@ pub(super) async fn checkpoint(
         }
     }
     for _ in 0..3 {
-        match dir
-            .commit(manifest(cut, parent, files.clone()), own, &|| Ok(()))
-            .await
-        {
+        match dir.commit(manifest(cut, parent, files.clone()), own, &|| Ok(())).await {
             Ok(_) => {
                 let _leaks = dir.retain(KEEP, cut.generation, Some(cut)).await;
                 return true;
@@ -179,9 +165,8 @@ pub(super) async fn assert_whole(dir: &CheckpointDir, cut: CutId, context: &str)
     let loaded = dir.load(cut, Depth::Full).await;
     let loaded = loaded.unwrap_or_else(|error| panic!("{cut} is not whole: {error}\n{context}"));
     for file in &loaded.manifest.shards {
-        let mut reader = ShardReader::open(&*dir.storage, &loaded.dir, file)
-            .await
-            .expect("just read");
+        let mut reader =
+            ShardReader::open(&*dir.storage, &loaded.dir, file).await.expect("just read");
         assert_eq!(reader.header().cut, cut);
         let mut all = Vec::new();
         while let Some(piece) = reader.next().await.expect("just read") {

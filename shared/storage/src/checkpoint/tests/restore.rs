@@ -22,11 +22,7 @@ async fn place() -> Place {
         let staging = dir.stage(cut(1, number), salt(1)).await.expect("staged");
         let mut files = Vec::new();
         for shard in 0..2 {
-            files.push(
-                save(&dir, &staging, cut(1, number), shard, 2)
-                    .await
-                    .expect("saved"),
-            );
+            files.push(save(&dir, &staging, cut(1, number), shard, 2).await.expect("saved"));
         }
         dir.commit(manifest(cut(1, number), None, files), salt(1), &|| Ok(()))
             .await
@@ -41,12 +37,7 @@ impl Place {
     }
 
     async fn shard(&self, number: u32) -> String {
-        self.dir
-            .load(cut(1, number), Depth::Shallow)
-            .await
-            .expect("whole")
-            .manifest
-            .shards[0]
+        self.dir.load(cut(1, number), Depth::Shallow).await.expect("whole").manifest.shards[0]
             .file
             .clone()
     }
@@ -58,14 +49,8 @@ impl Place {
         let damaged: Vec<u32> = found.damaged.iter().map(|one| number(one.cut)).collect();
         let found = found.checkpoint.map(|found| number(found.manifest.cut));
         // Whatever lies above the one that is found is named.
-        let above: Vec<u32> = self
-            .dir
-            .names()
-            .await
-            .expect("read")
-            .into_iter()
-            .map(number)
-            .collect();
+        let above: Vec<u32> =
+            self.dir.names().await.expect("read").into_iter().map(number).collect();
         let above = above.into_iter().rev().filter(|other| Some(*other) > found);
         assert_eq!(damaged, above.collect::<Vec<_>>());
         Ok(found)
@@ -96,10 +81,7 @@ async fn every_damage_of_the_newest_leads_to_the_one_before_or_stops() {
         };
         place.memory.damage(&place.file(3, &name), change);
         assert_eq!(
-            place
-                .newest(OnCorrupt::Previous)
-                .await
-                .expect("the one before"),
+            place.newest(OnCorrupt::Previous).await.expect("the one before"),
             Some(2),
             "change {index}"
         );
@@ -121,17 +103,9 @@ async fn a_missing_file_is_damage() {
             "sidecar" => sidecar_name(&shard),
             other => other.to_owned(),
         };
-        place
-            .dir
-            .storage
-            .delete_file(&place.file(3, &name))
-            .await
-            .expect("deleted");
+        place.dir.storage.delete_file(&place.file(3, &name)).await.expect("deleted");
         assert_eq!(
-            place
-                .newest(OnCorrupt::Previous)
-                .await
-                .expect("the one before"),
+            place.newest(OnCorrupt::Previous).await.expect("the one before"),
             Some(2),
             "{name}"
         );
@@ -152,24 +126,13 @@ async fn sidecars_in_other_spellings_are_good() {
 
 /// Writes a manifest with a good sum, as another program would.
 async fn replace_manifest(place: &Place, change: impl FnOnce(&mut serde_json::Value)) {
-    let manifest = place
-        .dir
-        .load(cut(1, 3), Depth::Shallow)
-        .await
-        .expect("whole")
-        .manifest;
+    let manifest = place.dir.load(cut(1, 3), Depth::Shallow).await.expect("whole").manifest;
     let mut json = serde_json::to_value(&manifest).expect("JSON");
     change(&mut json);
     let bytes = serde_json::to_vec(&json).expect("JSON");
     let line = crate::sidecar_line(crate::digest::sum_of(&bytes), "MANIFEST.json");
-    place
-        .memory
-        .damage(&place.file(3, "MANIFEST.json"), |old| *old = bytes);
-    place
-        .memory
-        .damage(&place.file(3, "MANIFEST.json.md5"), |old| {
-            *old = line.into_bytes()
-        });
+    place.memory.damage(&place.file(3, "MANIFEST.json"), |old| *old = bytes);
+    place.memory.damage(&place.file(3, "MANIFEST.json.md5"), |old| *old = line.into_bytes());
 }
 
 #[tokio::test]
@@ -179,9 +142,7 @@ async fn a_manifest_of_a_later_version_stops_whatever_the_policy() {
     let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
     assert!(!error.is_damage());
     assert!(
-        error
-            .to_string()
-            .ends_with("it has format version 3, this program reads up to 2"),
+        error.to_string().ends_with("it has format version 3, this program reads up to 2"),
         "{error}"
     );
 }
@@ -190,72 +151,34 @@ async fn a_manifest_of_a_later_version_stops_whatever_the_policy() {
 async fn a_manifest_that_lists_a_shard_twice_or_speaks_of_another_cut_is_damage() {
     let twice = place().await;
     replace_manifest(&twice, |json| json["shards"][1] = json["shards"][0].clone()).await;
-    assert_eq!(
-        twice
-            .newest(OnCorrupt::Previous)
-            .await
-            .expect("the one before"),
-        Some(2)
-    );
+    assert_eq!(twice.newest(OnCorrupt::Previous).await.expect("the one before"), Some(2));
     let other = place().await;
     replace_manifest(&other, |json| json["cut"]["number"] = 7.into()).await;
-    assert_eq!(
-        other
-            .newest(OnCorrupt::Previous)
-            .await
-            .expect("the one before"),
-        Some(2)
-    );
+    assert_eq!(other.newest(OnCorrupt::Previous).await.expect("the one before"), Some(2));
 }
 
 #[tokio::test]
 async fn with_all_damaged_it_is_an_error_and_never_a_fresh_start() {
     let place = place().await;
     for number in 1..=3 {
-        place
-            .dir
-            .storage
-            .delete_file(&place.file(number, "MANIFEST.json"))
-            .await
-            .expect("deleted");
+        place.dir.storage.delete_file(&place.file(number, "MANIFEST.json")).await.expect("deleted");
     }
     let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
-    assert!(
-        matches!(error, CheckpointError::NoneUsable { damaged: 3, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, CheckpointError::NoneUsable { damaged: 3, .. }), "{error}");
     // Set aside they still count as having been there; twice is once.
     for number in [1, 2, 3, 3] {
-        place
-            .dir
-            .set_aside(cut(1, number))
-            .await
-            .expect("set aside");
+        place.dir.set_aside(cut(1, number)).await.expect("set aside");
     }
     let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
-    assert!(
-        matches!(error, CheckpointError::NoneUsable { damaged: 3, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, CheckpointError::NoneUsable { damaged: 3, .. }), "{error}");
 }
 
 #[tokio::test]
 async fn a_base_that_is_gone_without_a_trace_is_an_error() {
     let place = place().await;
-    assert!(
-        place
-            .dir
-            .write_claim(&claim_of(2, Some(cut(1, 3))))
-            .await
-            .expect("claimed")
-    );
+    assert!(place.dir.write_claim(&claim_of(2, Some(cut(1, 3)))).await.expect("claimed"));
     for number in 1..=3 {
-        place
-            .dir
-            .storage
-            .delete_dir(&path(&format!("/ckpt/g1-c{number}")))
-            .await
-            .expect("deleted");
+        place.dir.storage.delete_dir(&path(&format!("/ckpt/g1-c{number}"))).await.expect("deleted");
     }
     let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
     assert!(
@@ -269,16 +192,10 @@ async fn a_directory_that_never_had_one_has_none() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let dir = opened(&storage, &path("/ckpt")).await;
     for generation in [1, 2] {
-        assert!(
-            dir.write_claim(&claim_of(generation, None))
-                .await
-                .expect("claimed")
-        );
+        assert!(dir.write_claim(&claim_of(generation, None)).await.expect("claimed"));
         let lineage = dir.lineage().await.expect("read");
-        let found = dir
-            .newest(&lineage, Depth::Full, OnCorrupt::Fail)
-            .await
-            .expect("none is an answer");
+        let found =
+            dir.newest(&lineage, Depth::Full, OnCorrupt::Fail).await.expect("none is an answer");
         assert_eq!(found.checkpoint, None);
         assert!(found.damaged.is_empty());
     }
@@ -353,27 +270,16 @@ async fn what_cannot_be_read_just_now_stops_and_lets_no_older_one_in() {
         format!("g1-c3/{}", sidecar_name(&shard)),
         format!("g1-c3/{shard}"),
     ] {
-        let storage: Arc<dyn Storage> = Arc::new(Away {
-            inner: place.memory.clone(),
-            name,
-        });
-        let dir = CheckpointDir {
-            storage,
-            root: path("/ckpt"),
-        };
+        let storage: Arc<dyn Storage> = Arc::new(Away { inner: place.memory.clone(), name });
+        let dir = CheckpointDir { storage, root: path("/ckpt") };
         let lineage = dir.lineage().await.expect("read");
-        let error = dir
-            .newest(&lineage, Depth::Full, OnCorrupt::Previous)
-            .await
-            .expect_err("stops");
+        let error =
+            dir.newest(&lineage, Depth::Full, OnCorrupt::Previous).await.expect_err("stops");
         assert!(error.is_retryable() && !error.is_damage(), "{error}");
         // Nor is anything deleted for lack of knowing.
         let kept = place.memory.paths();
         let _ = dir.retain(2, Generation(1), None).await;
-        assert_eq!(
-            place.dir.names().await.expect("listed").len(),
-            3.min(kept.len())
-        );
+        assert_eq!(place.dir.names().await.expect("listed").len(), 3.min(kept.len()));
     }
 }
 
@@ -382,69 +288,30 @@ async fn retention_counts_only_whole_checkpoints_and_leaves_two() {
     let place = place().await;
     let shard = place.shard(3).await;
     place.memory.damage(&place.file(3, &shard), Vec::clear);
-    let swept = place
-        .dir
-        .retain(2, Generation(1), None)
-        .await
-        .expect("swept");
+    let swept = place.dir.retain(2, Generation(1), None).await.expect("swept");
     assert_eq!(swept.checkpoints, [], "1 and 2 are the only whole ones");
-    let swept = place
-        .dir
-        .retain(0, Generation(1), None)
-        .await
-        .expect("swept");
+    let swept = place.dir.retain(0, Generation(1), None).await.expect("swept");
     assert_eq!(swept.checkpoints, [], "never below two");
 }
 
 #[tokio::test]
 async fn retention_deletes_the_oldest_and_what_is_outside_the_lineage() {
     let place = place().await;
-    assert!(
-        place
-            .dir
-            .write_claim(&claim_of(2, Some(cut(1, 2))))
-            .await
-            .expect("claimed")
-    );
+    assert!(place.dir.write_claim(&claim_of(2, Some(cut(1, 2)))).await.expect("claimed"));
     assert!(checkpoint(&place.dir, cut(2, 1), Some(cut(1, 2)), 2, salt(2)).await);
-    assert_eq!(
-        place.dir.names().await.expect("listed"),
-        [cut(1, 2), cut(2, 1)]
-    );
+    assert_eq!(place.dir.names().await.expect("listed"), [cut(1, 2), cut(2, 1)]);
 }
 
 #[tokio::test]
 async fn one_that_is_not_the_highest_claim_deletes_and_commits_nothing() {
     let place = place().await;
-    assert!(
-        place
-            .dir
-            .write_claim(&claim_of(2, Some(cut(1, 3))))
-            .await
-            .expect("claimed")
-    );
+    assert!(place.dir.write_claim(&claim_of(2, Some(cut(1, 3)))).await.expect("claimed"));
     let before = place.memory.paths();
-    assert!(
-        place
-            .dir
-            .retain(2, Generation(1), None)
-            .await
-            .expect_err("fenced")
-            .is_fenced()
-    );
+    assert!(place.dir.retain(2, Generation(1), None).await.expect_err("fenced").is_fenced());
     assert_eq!(place.memory.paths(), before);
-    let staging = place
-        .dir
-        .stage(cut(1, 9), salt(1))
-        .await
-        .expect("its own staging");
-    let file = save(&place.dir, &staging, cut(1, 9), 0, 1)
-        .await
-        .expect("saved");
-    let error = place
-        .dir
-        .commit(manifest(cut(1, 9), None, vec![file]), salt(1), &|| Ok(()))
-        .await;
+    let staging = place.dir.stage(cut(1, 9), salt(1)).await.expect("its own staging");
+    let file = save(&place.dir, &staging, cut(1, 9), 0, 1).await.expect("saved");
+    let error = place.dir.commit(manifest(cut(1, 9), None, vec![file]), salt(1), &|| Ok(())).await;
     assert!(matches!(error, Err(CommitError::Fenced(_))));
     assert_eq!(place.dir.names().await.expect("listed").len(), 3);
 }
@@ -453,30 +320,15 @@ async fn one_that_is_not_the_highest_claim_deletes_and_commits_nothing() {
 async fn a_shut_gate_commits_nothing_and_may_open_later() {
     let place = place().await;
     let staging = place.dir.stage(cut(1, 4), salt(1)).await.expect("staged");
-    let file = save(&place.dir, &staging, cut(1, 4), 0, 1)
-        .await
-        .expect("saved");
+    let file = save(&place.dir, &staging, cut(1, 4), 0, 1).await.expect("saved");
     let manifest = manifest(cut(1, 4), None, vec![file]);
     let shut = place
         .dir
-        .commit(manifest.clone(), salt(1), &|| {
-            Err("no word from the cluster".to_owned())
-        })
+        .commit(manifest.clone(), salt(1), &|| Err("no word from the cluster".to_owned()))
         .await;
     assert!(matches!(shut, Err(CommitError::Shut(_))));
-    assert!(
-        !place
-            .dir
-            .names()
-            .await
-            .expect("listed")
-            .contains(&cut(1, 4))
-    );
-    place
-        .dir
-        .commit(manifest, salt(1), &|| Ok(()))
-        .await
-        .expect("committed");
+    assert!(!place.dir.names().await.expect("listed").contains(&cut(1, 4)));
+    place.dir.commit(manifest, salt(1), &|| Ok(())).await.expect("committed");
     assert_whole(&place.dir, cut(1, 4), "").await;
 }
 
@@ -484,9 +336,7 @@ async fn a_shut_gate_commits_nothing_and_may_open_later() {
 async fn a_manifest_that_lists_what_is_not_there_is_not_committed() {
     let place = place().await;
     let staging = place.dir.stage(cut(1, 4), salt(1)).await.expect("staged");
-    let good = save(&place.dir, &staging, cut(1, 4), 0, 1)
-        .await
-        .expect("saved");
+    let good = save(&place.dir, &staging, cut(1, 4), 0, 1).await.expect("saved");
     let mut wrong_length = good.clone();
     wrong_length.bytes += 1;
     let mut missing = good.clone();
@@ -495,10 +345,8 @@ async fn a_manifest_that_lists_what_is_not_there_is_not_committed() {
     let mut wrong_sum = good.clone();
     wrong_sum.md5.0[0] ^= 1;
     for file in [wrong_length, missing, wrong_sum] {
-        let error = place
-            .dir
-            .commit(manifest(cut(1, 4), None, vec![file]), salt(1), &|| Ok(()))
-            .await;
+        let error =
+            place.dir.commit(manifest(cut(1, 4), None, vec![file]), salt(1), &|| Ok(())).await;
         assert!(matches!(error, Err(CommitError::NotDone(error)) if error.is_damage()));
     }
     place
@@ -511,15 +359,9 @@ async fn a_manifest_that_lists_what_is_not_there_is_not_committed() {
 #[tokio::test]
 async fn a_copy_elsewhere_is_as_good_as_the_original() {
     let place = place().await;
-    place
-        .dir
-        .storage
-        .rename(&path("/ckpt/g1-c3"), &path("/copy"))
-        .await
-        .expect("moved");
-    let found = Checkpoint::load(&*place.dir.storage, &path("/copy"), Depth::Full)
-        .await
-        .expect("whole");
+    place.dir.storage.rename(&path("/ckpt/g1-c3"), &path("/copy")).await.expect("moved");
+    let found =
+        Checkpoint::load(&*place.dir.storage, &path("/copy"), Depth::Full).await.expect("whole");
     assert_eq!(found.manifest.cut, cut(1, 3));
 }
 
@@ -527,22 +369,13 @@ async fn a_copy_elsewhere_is_as_good_as_the_original() {
 async fn the_listing_shows_the_damaged_among_the_good() {
     let place = place().await;
     let shard = place.shard(2).await;
-    place
-        .memory
-        .damage(&place.file(2, &shard), |bytes| bytes[300] ^= 1);
+    place.memory.damage(&place.file(2, &shard), |bytes| bytes[300] ^= 1);
     let listing = place.dir.listing(Depth::Full).await.expect("listed");
-    let good: Vec<_> = listing
-        .iter()
-        .map(|one| matches!(one.health, Health::Good(_)))
-        .collect();
+    let good: Vec<_> = listing.iter().map(|one| matches!(one.health, Health::Good(_))).collect();
     assert_eq!(good, [true, false, true]);
     // Without reading every byte it is not seen.
     let listing = place.dir.listing(Depth::Shallow).await.expect("listed");
-    assert!(
-        listing
-            .iter()
-            .all(|one| matches!(one.health, Health::Good(_)) && one.in_lineage)
-    );
+    assert!(listing.iter().all(|one| matches!(one.health, Health::Good(_)) && one.in_lineage));
 }
 
 #[tokio::test]
@@ -557,8 +390,5 @@ async fn removing_by_hand_spares_the_newest_two() {
     assert!(matches!(error, CheckpointError::Unknown { .. }));
     let error = place.dir.remove(cut(1, 1)).await.expect_err("gone");
     assert!(matches!(error, CheckpointError::Unknown { .. }));
-    assert_eq!(
-        place.dir.names().await.expect("listed"),
-        [cut(1, 2), cut(1, 3)]
-    );
+    assert_eq!(place.dir.names().await.expect("listed"), [cut(1, 2), cut(1, 3)]);
 }

@@ -46,9 +46,7 @@ fn begins_beside(
     }
     let is_scratch = |line: &&String| {
         line.contains("make directory")
-            && line
-                .rsplit_once('/')
-                .is_some_and(|(_, name)| name.starts_with("probe-"))
+            && line.rsplit_once('/').is_some_and(|(_, name)| name.starts_with("probe-"))
     };
     log.iter().filter(is_scratch).count()
 }
@@ -123,21 +121,12 @@ async fn what_a_start_left_behind_is_deleted_by_the_next_generation() {
     let id = Uuid::from_u128(5);
     for seen in [None, Some(Generation(1)), Some(Generation(2))] {
         let scratch = format!("/ckpt/.staging/{}", layout::probe_name(seen, id));
-        storage
-            .mkdir(&path(&scratch), Mode::DIR)
-            .await
-            .expect("made");
+        storage.mkdir(&path(&scratch), Mode::DIR).await.expect("made");
     }
     let dir = CheckpointDir::existing(storage, root());
     for generation in [2, 3] {
-        assert!(
-            dir.write_claim(&claim_of(generation, None))
-                .await
-                .expect("claimed")
-        );
-        dir.retain(KEEP, Generation(generation), None)
-            .await
-            .expect("cleaned up");
+        assert!(dir.write_claim(&claim_of(generation, None)).await.expect("claimed"));
+        dir.retain(KEEP, Generation(generation), None).await.expect("cleaned up");
         let own = format!("g{generation}");
         match generation {
             2 => {

@@ -14,17 +14,8 @@ const A: AskId = AskId(1);
 const B: AskId = AskId(2);
 
 fn id(number: i64) -> ContainerId {
-    let application = ApplicationId {
-        cluster_timestamp: 7,
-        id: 1,
-    };
-    ContainerId {
-        attempt: ApplicationAttemptId {
-            application,
-            attempt: 1,
-        },
-        id: number,
-    }
+    let application = ApplicationId { cluster_timestamp: 7, id: 1 };
+    ContainerId { attempt: ApplicationAttemptId { application, attempt: 1 }, id: number }
 }
 
 /// A grant; ask -1 is a scheduler that does not say.
@@ -50,10 +41,7 @@ fn ended(number: i64, exit: ExitStatus) -> proto::ContainerStatusProto {
 fn response(grants: &[(i64, i64)], ends: &[i64]) -> proto::AllocateResponseProto {
     proto::AllocateResponseProto {
         response_id: Some(1),
-        allocated_containers: grants
-            .iter()
-            .map(|&(number, ask)| grant(number, ask))
-            .collect(),
+        allocated_containers: grants.iter().map(|&(number, ask)| grant(number, ask)).collect(),
         completed_container_statuses: ends
             .iter()
             .map(|&number| ended(number, ExitStatus(1)))
@@ -63,10 +51,7 @@ fn response(grants: &[(i64, i64)], ends: &[i64]) -> proto::AllocateResponseProto
 }
 
 fn ask() -> Ask {
-    Ask {
-        resources: Resources::new(Memory::mib(64), VCores(1)),
-        ..Ask::default()
-    }
+    Ask { resources: Resources::new(Memory::mib(64), VCores(1)), ..Ask::default() }
 }
 
 /// `ask -> count` of the `*` rows, and the numbers of released containers.
@@ -74,9 +59,7 @@ type Said = (Vec<(i64, i32)>, Vec<i64>);
 
 fn said(request: &proto::AllocateRequestProto) -> Said {
     let rows = request.ask.iter().filter(|row| row.resource_name() == "*");
-    let rows = rows
-        .map(|row| (row.allocation_request_id(), row.num_containers()))
-        .collect();
+    let rows = rows.map(|row| (row.allocation_request_id(), row.num_containers())).collect();
     (rows, request.release.iter().map(|id| id.id()).collect())
 }
 
@@ -104,10 +87,7 @@ fn allocated(events: &[Event]) -> Vec<i64> {
 #[test]
 fn a_row_is_said_once_and_counts_down_with_the_grants() {
     let mut session = wanting(3);
-    assert_eq!(
-        beat(&mut session, &response(&[], &[])).0,
-        (vec![(1, 3)], vec![])
-    );
+    assert_eq!(beat(&mut session, &response(&[], &[])).0, (vec![(1, 3)], vec![]));
     assert_eq!(
         beat(&mut session, &response(&[(2, 1)], &[])).0,
         (vec![], vec![]),
@@ -125,18 +105,9 @@ fn a1_grants_beyond_the_ask_are_released_in_the_next_heartbeat() {
     beat(&mut session, &response(&[], &[]));
     let (_, events) = beat(&mut session, &response(&[(2, 1), (3, 1)], &[]));
     assert_eq!(allocated(&events), [2]);
-    assert_eq!(
-        events[1],
-        Event::Excess {
-            container: id(3),
-            reason: Excess::Filled
-        }
-    );
+    assert_eq!(events[1], Event::Excess { container: id(3), reason: Excess::Filled });
     // The 0 ends whatever else the scheduler may still owe.
-    assert_eq!(
-        beat(&mut session, &response(&[], &[])).0,
-        (vec![(1, 0)], vec![3])
-    );
+    assert_eq!(beat(&mut session, &response(&[], &[])).0, (vec![(1, 0)], vec![3]));
     let (said, events) = beat(&mut session, &response(&[], &[3]));
     assert_eq!(said, (vec![], vec![]));
     assert!(matches!(&events[..], [Event::Released(status)] if status.id == id(3)));
@@ -148,10 +119,7 @@ fn after_a_surplus_grant_a_new_target_is_said_even_if_it_is_one() {
     beat(&mut session, &response(&[], &[]));
     beat(&mut session, &response(&[(2, 1), (3, 1)], &[]));
     session.want(A, ask(), 2);
-    assert_eq!(
-        beat(&mut session, &response(&[], &[])).0,
-        (vec![(1, 1)], vec![3])
-    );
+    assert_eq!(beat(&mut session, &response(&[], &[])).0, (vec![(1, 1)], vec![3]));
 }
 
 #[test]
@@ -185,27 +153,14 @@ fn a2_a_grant_for_a_cancelled_ask_is_released() {
     session.want(A, ask(), 0);
     let (said, events) = beat(&mut session, &response(&[(2, 1)], &[]));
     assert_eq!(said, (vec![(1, 0)], vec![]));
-    assert_eq!(
-        events,
-        [Event::Excess {
-            container: id(2),
-            reason: Excess::Filled
-        }]
-    );
-    assert_eq!(
-        session.table.counts(A),
-        Some((0, 0)),
-        "the target is unchanged"
-    );
+    assert_eq!(events, [Event::Excess { container: id(2), reason: Excess::Filled }]);
+    assert_eq!(session.table.counts(A), Some((0, 0)), "the target is unchanged");
     assert_eq!(beat(&mut session, &response(&[], &[])).0.1, [2]);
 }
 
 #[test]
 fn a_container_recovered_without_its_token_is_taken_and_a_grant_without_one_is_not() {
-    let bare = |number| proto::ContainerProto {
-        container_token: None,
-        ..grant(number, 1)
-    };
+    let bare = |number| proto::ContainerProto { container_token: None, ..grant(number, 1) };
     let mut session = wanting(1);
     let (_, events) = beat(
         &mut session,
@@ -226,21 +181,12 @@ fn a_forgotten_ask_is_cancelled_and_then_gone() {
     let mut session = wanting(1);
     beat(&mut session, &response(&[], &[]));
     session.table.forget(A);
-    assert_eq!(
-        beat(&mut session, &response(&[], &[])).0,
-        (vec![(1, 0)], vec![])
-    );
+    assert_eq!(beat(&mut session, &response(&[], &[])).0, (vec![(1, 0)], vec![]));
     assert_eq!(session.table.counts(A), None);
     // What was granted before the 0 arrived.
     let (_, events) = beat(&mut session, &response(&[(2, 1)], &[]));
     let reason = Excess::Unknown;
-    assert_eq!(
-        events,
-        [Event::Excess {
-            container: id(2),
-            reason
-        }]
-    );
+    assert_eq!(events, [Event::Excess { container: id(2), reason }]);
     assert_eq!(beat(&mut session, &response(&[], &[])).0.1, [2]);
 }
 
@@ -263,10 +209,7 @@ fn an_ask_forgotten_before_it_was_answered_is_still_cancelled() {
     session.request(0.0);
     session.table.forget(A);
     session.answered(&response(&[], &[]));
-    assert_eq!(
-        beat(&mut session, &response(&[], &[])).0,
-        (vec![(1, 0)], vec![])
-    );
+    assert_eq!(beat(&mut session, &response(&[], &[])).0, (vec![(1, 0)], vec![]));
     assert!(!session.has_news());
 }
 
@@ -285,10 +228,7 @@ fn a4_a_second_completion_asks_for_no_second_replacement() {
     beat(&mut session, &response(&[], &[]));
     beat(&mut session, &response(&[(2, 1)], &[]));
     let (_, events) = beat(&mut session, &response(&[], &[2]));
-    assert!(matches!(
-        &events[..],
-        [Event::Completed { ask: Some(A), .. }]
-    ));
+    assert!(matches!(&events[..], [Event::Completed { ask: Some(A), .. }]));
     assert_eq!(beat(&mut session, &response(&[(3, 1)], &[])).0.0, [(1, 1)]);
     let (_, events) = beat(&mut session, &response(&[], &[2]));
     assert!(matches!(&events[..], [Event::DuplicateCompletion(status)] if status.id == id(2)));
@@ -309,29 +249,15 @@ fn a6_a_container_granted_and_lost_between_two_heartbeats_comes_and_goes() {
     let mut session = wanting(1);
     beat(&mut session, &response(&[], &[]));
     let (_, events) = beat(&mut session, &response(&[(2, 1)], &[2]));
-    assert!(matches!(
-        &events[..],
-        [Event::Allocated { .. }, Event::Completed { .. }]
-    ));
-    assert_eq!(
-        beat(&mut session, &response(&[], &[])).0.0,
-        [(1, 1)],
-        "asked for again, once"
-    );
+    assert!(matches!(&events[..], [Event::Allocated { .. }, Event::Completed { .. }]));
+    assert_eq!(beat(&mut session, &response(&[], &[])).0.0, [(1, 1)], "asked for again, once");
     assert_eq!(beat(&mut session, &response(&[], &[])).0.0, []);
 }
 
 #[test]
 fn a7_after_a_restart_of_the_resourcemanager_all_that_is_outstanding_is_said_again() {
     let mut session = wanting(3);
-    session.want(
-        B,
-        Ask {
-            priority: Priority(2),
-            ..ask()
-        },
-        1,
-    );
+    session.want(B, Ask { priority: Priority(2), ..ask() }, 1);
     session.exclude(["n9".to_owned()].into());
     beat(&mut session, &response(&[], &[]));
     beat(&mut session, &response(&[(2, 1), (3, 1), (4, 9)], &[]));
@@ -344,9 +270,7 @@ fn a7_after_a_restart_of_the_resourcemanager_all_that_is_outstanding_is_said_aga
     // Two more of A: three wanted, one held. Releases whose end was not seen go out again.
     assert_eq!(said(&request), (vec![(1, 2), (2, 1)], vec![3, 4]));
     assert_eq!(
-        request
-            .blacklist_request
-            .map(|list| list.blacklist_additions),
+        request.blacklist_request.map(|list| list.blacklist_additions),
         Some(vec!["n9".to_owned()])
     );
     assert_eq!(session.table.held().count(), 1, "what runs goes on");
@@ -357,31 +281,17 @@ fn a8_a_lost_reply_is_asked_for_with_the_same_request() {
     let mut session = wanting(1);
     let first = session.request(0.1);
     session.want(B, ask(), 2);
-    assert_eq!(
-        session.request(0.9),
-        first,
-        "frozen, whatever is wanted since"
-    );
+    assert_eq!(session.request(0.9), first, "frozen, whatever is wanted since");
     session.answered(&response(&[(2, 1)], &[]));
     assert_eq!(allocated(&session.take_events()), [2]);
     let second = session.request(0.9);
-    assert_eq!(
-        (second.response_id, said(&second).0),
-        (Some(1), vec![(2, 2)])
-    );
+    assert_eq!((second.response_id, said(&second).0), (Some(1), vec![(2, 2)]));
 }
 
 #[test]
 fn a13_what_comes_back_is_matched_by_ask_then_by_priority_never_by_size() {
     let mut session = wanting(1);
-    session.want(
-        B,
-        Ask {
-            priority: Priority(5),
-            ..ask()
-        },
-        1,
-    );
+    session.want(B, Ask { priority: Priority(5), ..ask() }, 1);
     beat(&mut session, &response(&[], &[]));
     let mut answer = response(&[(2, 1), (3, -1)], &[]);
     answer.allocated_containers[0].resource =
@@ -390,10 +300,7 @@ fn a13_what_comes_back_is_matched_by_ask_then_by_priority_never_by_size() {
     let (_, events) = beat(&mut session, &answer);
     assert!(matches!(
         &events[..],
-        [
-            Event::Allocated { ask: A, .. },
-            Event::Allocated { ask: B, .. }
-        ]
+        [Event::Allocated { ask: A, .. }, Event::Allocated { ask: B, .. }]
     ));
 }
 
@@ -412,71 +319,28 @@ fn a_grant_that_crosses_a_new_count_makes_the_count_be_said_again() {
 fn another_size_replaces_the_row_and_another_priority_cancels_it() {
     let mut session = wanting(2);
     beat(&mut session, &response(&[], &[]));
-    session.want(
-        A,
-        Ask {
-            resources: Resources::new(Memory::mib(128), VCores(1)),
-            ..ask()
-        },
-        2,
-    );
-    assert_eq!(
-        beat(&mut session, &response(&[], &[])).0.0,
-        [(1, 2)],
-        "one row, the new one"
-    );
-    session.want(
-        A,
-        Ask {
-            priority: Priority(3),
-            ..ask()
-        },
-        2,
-    );
-    assert_eq!(
-        beat(&mut session, &response(&[], &[])).0.0,
-        [(1, 0), (1, 2)]
-    );
+    session.want(A, Ask { resources: Resources::new(Memory::mib(128), VCores(1)), ..ask() }, 2);
+    assert_eq!(beat(&mut session, &response(&[], &[])).0.0, [(1, 2)], "one row, the new one");
+    session.want(A, Ask { priority: Priority(3), ..ask() }, 2);
+    assert_eq!(beat(&mut session, &response(&[], &[])).0.0, [(1, 0), (1, 2)]);
 }
 
 #[test]
 fn node_and_rack_rows_are_said_again_after_a_grant() {
-    let nodes = vec![NodeName {
-        host: "n1".into(),
-        rack: "/r1".into(),
-    }];
-    let near = Ask {
-        placement: Placement::Near {
-            nodes,
-            racks: vec![],
-            relax: true,
-        },
-        ..ask()
-    };
+    let nodes = vec![NodeName { host: "n1".into(), rack: "/r1".into() }];
+    let near = Ask { placement: Placement::Near { nodes, racks: vec![], relax: true }, ..ask() };
     let mut session = Session::default();
     session.want(A, near, 2);
     assert_eq!(session.request(0.0).ask.len(), 3);
     session.answered(&response(&[], &[]));
     beat(&mut session, &response(&[(2, 1)], &[]));
-    let counts: Vec<i32> = session
-        .request(0.0)
-        .ask
-        .iter()
-        .map(|row| row.num_containers())
-        .collect();
+    let counts: Vec<i32> =
+        session.request(0.0).ask.iter().map(|row| row.num_containers()).collect();
     assert_eq!(counts, [1, 1, 1]);
     session.answered(&response(&[(3, 1)], &[]));
-    let counts: Vec<i32> = session
-        .request(0.0)
-        .ask
-        .iter()
-        .map(|row| row.num_containers())
-        .collect();
-    assert_eq!(
-        counts[..],
-        [0, 0][..],
-        "the * row is used up; rack and node rows are cancelled"
-    );
+    let counts: Vec<i32> =
+        session.request(0.0).ask.iter().map(|row| row.num_containers()).collect();
+    assert_eq!(counts[..], [0, 0][..], "the * row is used up; rack and node rows are cancelled");
 }
 
 #[test]
@@ -487,10 +351,7 @@ fn another_response_id_is_adopted_and_all_is_said_again() {
     let _lost = session.request(0.0);
     session.response_id_is(17);
     let request = session.request(0.0);
-    assert_eq!(
-        (request.response_id, said(&request).0),
-        (Some(17), vec![(1, 1), (2, 1)])
-    );
+    assert_eq!((request.response_id, said(&request).0), (Some(17), vec![(1, 1), (2, 1)]));
 }
 
 #[test]
@@ -510,13 +371,7 @@ fn the_bad_ask_of_a_refused_heartbeat_is_found_and_taken_out() {
         }
         refused = refused.or(session.take_events().into_iter().next());
     }
-    assert_eq!(
-        refused,
-        Some(Event::Refused {
-            ask: B,
-            message: "too big".into()
-        })
-    );
+    assert_eq!(refused, Some(Event::Refused { ask: B, message: "too big".into() }));
     assert_eq!(accepted, [(1, 1), (3, 1)]);
     assert!(!session.has_news());
     session.want(B, ask(), 1);
@@ -550,20 +405,14 @@ fn an_update_is_said_until_it_has_an_outcome() {
     session.answered(&response(&[], &[]));
     session.forgotten();
     assert_eq!(session.request(0.0).update_requests.len(), 1);
-    let updated = proto::UpdatedContainerProto {
-        update_type: 0,
-        container: grant(2, 1),
-    };
+    let updated = proto::UpdatedContainerProto { update_type: 0, container: grant(2, 1) };
     session.answered(&proto::AllocateResponseProto {
         updated_containers: vec![updated],
         ..response(&[], &[])
     });
     assert!(matches!(
         session.take_events().last(),
-        Some(Event::Updated {
-            kind: UpdateKind::Increase,
-            ..
-        })
+        Some(Event::Updated { kind: UpdateKind::Increase, .. })
     ));
     session.forgotten();
     assert_eq!(session.request(0.0).update_requests.len(), 0);
@@ -574,13 +423,7 @@ fn exclusions_go_out_as_increments() {
     let mut session = Session::default();
     session.exclude(["a".to_owned(), "b".to_owned()].into());
     let list = session.request(0.0).blacklist_request.unwrap();
-    assert_eq!(
-        (
-            list.blacklist_additions.len(),
-            list.blacklist_removals.len()
-        ),
-        (2, 0)
-    );
+    assert_eq!((list.blacklist_additions.len(), list.blacklist_removals.len()), (2, 0));
     session.answered(&response(&[], &[]));
     session.exclude(["b".to_owned(), "c".to_owned()].into());
     let list = session.request(0.0).blacklist_request.unwrap();
@@ -661,30 +504,19 @@ impl Sim {
         if request.response_id() + 1 == self.response_id {
             return Some(self.last.clone());
         }
-        assert_eq!(
-            request.response_id(),
-            self.response_id,
-            "ids go up one by one"
-        );
-        if request
-            .ask
-            .iter()
-            .any(|row| row.allocation_request_id() > 3)
-        {
+        assert_eq!(request.response_id(), self.response_id, "ids go up one by one");
+        if request.ask.iter().any(|row| row.allocation_request_id() > 3) {
             return None;
         }
         for row in &request.ask {
-            self.outstanding
-                .insert(row.allocation_request_id(), row.num_containers());
+            self.outstanding.insert(row.allocation_request_id(), row.num_containers());
         }
         for release in &request.release {
             self.end(release.id());
         }
         self.response_id += 1;
-        let mut answer = response(
-            &std::mem::take(&mut self.grants),
-            &std::mem::take(&mut self.ends),
-        );
+        let mut answer =
+            response(&std::mem::take(&mut self.grants), &std::mem::take(&mut self.ends));
         answer.response_id = Some(self.response_id);
         self.last = answer.clone();
         Some(answer)
@@ -695,31 +527,20 @@ impl Sim {
         let next = self.next;
         let running = self.running.intersection(&launched).copied().collect();
         let ends = launched.difference(&self.running).copied().collect();
-        *self = Self {
-            next,
-            running,
-            ends,
-            ..Self::default()
-        };
+        *self = Self { next, running, ends, ..Self::default() };
     }
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Want {
-        ask: i64,
-        target: u32,
-    },
+    Want { ask: i64, target: u32 },
     Release(usize),
     Schedule(i64),
     OverGrant(i64),
     Fail(usize),
     RepeatGrant(usize),
     RepeatEnd(i64),
-    Beat {
-        request_lost: bool,
-        reply_lost: bool,
-    },
+    Beat { request_lost: bool, reply_lost: bool },
     Restart,
 }
 

@@ -45,11 +45,7 @@ impl World {
         let Some((number, slot)) = self.one_slot(chance) else {
             return false;
         };
-        let exit = if chance.one_in(2) {
-            Exit::Signal(9)
-        } else {
-            Exit::Code(77)
-        };
+        let exit = if chance.one_in(2) { Exit::Signal(9) } else { Exit::Code(77) };
         let left = 1 + chance.below(10) as u32;
         self.trouble.cursed.insert(slot, Curse { exit, left });
         self.doom(number);
@@ -118,10 +114,7 @@ impl World {
     fn lose_am(&mut self, attempt: u32) -> Result<(), String> {
         let down = self.trouble.storage_is_down(self.events);
         for kind in [JOURNAL, STORE] {
-            let items = self
-                .wires
-                .remove(&Wire::Am(attempt, kind))
-                .unwrap_or_default();
+            let items = self.wires.remove(&Wire::Am(attempt, kind)).unwrap_or_default();
             let arrives = self.chance.below(items.len() + 1);
             for item in items.into_iter().take(arrives).filter(|_| !down) {
                 match item {
@@ -139,8 +132,7 @@ impl World {
                 }
             }
         }
-        self.wires
-            .retain(|wire, _| !matches!(wire, Wire::Am(of, _) if *of == attempt));
+        self.wires.retain(|wire, _| !matches!(wire, Wire::Am(of, _) if *of == attempt));
         self.wires.remove(&Wire::Cluster);
         self.close_lines_of(attempt);
         Ok(())

@@ -15,9 +15,7 @@ impl World {
             _ => Trouble::Fails,
         };
         let count = 1 + chance.below(3);
-        self.durable
-            .troubles
-            .extend(std::iter::repeat_n(how, count));
+        self.durable.troubles.extend(std::iter::repeat_n(how, count));
         // A search for an older checkpoint is not tried again, and several such faults outlast all tries.
         self.trouble.excused.insert(6);
         true
@@ -46,10 +44,7 @@ impl World {
         let checkpoints = &self.durable.checkpoints;
         // The newest is the one that is read.
         let from = checkpoints.len().saturating_sub(1 + chance.below(2));
-        let files = checkpoints
-            .iter()
-            .skip(from)
-            .flat_map(|c| &c.manifest.shards);
+        let files = checkpoints.iter().skip(from).flat_map(|c| &c.manifest.shards);
         let files: Vec<_> = files.map(|file| file.uuid).collect();
         let file = one(&files, chance);
         if let Some(file) = file {
