@@ -38,7 +38,7 @@ const STAGE_AGAIN: Duration = Duration::from_secs(2);
 #[must_use]
 pub fn exit_code_of(error: &StorageError) -> u8 {
     match &error.reason {
-        Reason::Denied | Reason::Quota(_) | Reason::Full => 5,
+        _ if error.is_refused() => 5,
         Reason::Unavailable => 6,
         _ => 7,
     }
@@ -141,6 +141,9 @@ impl Store {
             StoreCall::PublishModel { dir, model: staged, files, checkpoint } => {
                 match self.publish(&dir, staged, files, checkpoint).await {
                     Ok(url) => Stored::Published(url),
+                    Err(PublishError::Storage(error)) if error.is_refused() => {
+                        Stored::Refused { error: chain(&error) }
+                    }
                     Err(PublishError::Storage(error)) => Stored::NotDone { error: chain(&error) },
                     Err(PublishError::Taken(error)) => Stored::Taken { error },
                     Err(PublishError::Fenced(error)) => Stored::Fenced { error },

@@ -351,7 +351,7 @@ pub fn path_of(place: &Location) -> Result<StorePath, Failure> {
 #[must_use]
 pub fn storage_failure(fact: &str, error: &StorageError) -> Failure {
     let exit = match &error.reason {
-        Reason::Denied | Reason::Quota(_) | Reason::Full => Exit::Denied,
+        _ if error.is_refused() => Exit::Denied,
         Reason::Unavailable => Exit::Unreachable,
         _ => Exit::Input,
     };

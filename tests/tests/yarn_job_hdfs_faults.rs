@@ -191,5 +191,14 @@ fn a_namenode_that_hangs_and_a_dead_datanode_cost_checkpoints_their_punctuality_
     for job in jobs.all() {
         job.verify()?;
     }
+    // What the ResourceManager knows is shown without HDFS.
+    cluster.kill(NAMENODE)?;
+    let status = jobs.bytes.heddle(&["status", &submitted[0].id])?;
+    ensure!(
+        status.code == Some(0)
+            && status.stdout.contains("  finished\n")
+            && status.stderr.contains("the report is not shown"),
+        "{status:?}"
+    );
     Ok(())
 }

@@ -255,6 +255,11 @@ pub enum Stored {
         /// Names the file and the cause.
         error: String,
     },
+    /// [`StoreCall::PublishModel`](crate::StoreCall::PublishModel): surely not done, and a person has to give rights or room.
+    Refused {
+        /// Names the file and the cause.
+        error: String,
+    },
     /// Whether it was done could not be found out.
     Unknown {
         /// Names the file and the cause.

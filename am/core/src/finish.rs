@@ -19,11 +19,11 @@ use crate::slots::Place;
 /// After the grace, the time for the cluster to report that containers ended.
 const REPORT_MS: u64 = 5_000;
 
-/// The exit code of what storage refused: 5 where a person has to give rights or room, else 6. Containers tell failures
-/// of storage in words alone; these are the storage's own, whatever file system it is.
-fn code_of(error: &str) -> u8 {
-    let refused = error.contains(": permission denied") || error.contains(": quota exceeded");
-    if refused { 5 } else { 6 }
+/// The exit code where shards could not be saved: 5 where a person has to give rights or room, else 6. A cut ends for
+/// reasons in words alone; these are the storage's own (`heddle_storage::Reason`), whatever file system it is.
+fn code_of(reason: &str) -> u8 {
+    let refused = [": permission denied", ": no space left", ": quota exceeded"];
+    if refused.iter().any(|words| reason.contains(words)) { 5 } else { 6 }
 }
 
 /// The model on its way out.
@@ -172,7 +172,13 @@ impl Core {
         }
     }
 
-    pub(crate) fn export_failed(&mut self, member: Member, checkpoint: &str, error: &str) {
+    pub(crate) fn export_failed(
+        &mut self,
+        member: Member,
+        checkpoint: &str,
+        error: &str,
+        refused: bool,
+    ) {
         let current = self.base.as_ref().is_some_and(|base| base.dir == checkpoint);
         let Stage::Exporting(export) = &mut self.stage else {
             return;
@@ -181,7 +187,7 @@ impl Core {
             return;
         }
         export.trainer = None;
-        self.export_stumbled("the model could not be written", error);
+        self.export_stumbled("the model could not be written", error, refused);
     }
 
     pub(crate) fn published(&mut self, outcome: Stored) {
@@ -191,13 +197,17 @@ impl Core {
             // Nothing is amiss with this job, and another try would find the same.
             Stored::Taken { error } => self.fail(7, error),
             Stored::NotDone { error } | Stored::Unknown { error } => {
-                self.export_stumbled("the model could not be published", &error);
+                self.export_stumbled("the model could not be published", &error, false);
+            }
+            Stored::Refused { error } => {
+                self.export_stumbled("the model could not be published", &error, true);
             }
             other => self.fail(10, format!("an answer to another question: {other:?}")),
         }
     }
 
-    fn export_stumbled(&mut self, what: &str, error: &str) {
+    /// `refused`: a person has to give rights or room, who may do so between two tries.
+    fn export_stumbled(&mut self, what: &str, error: &str, refused: bool) {
         let Stage::Exporting(export) = &mut self.stage else {
             return;
         };
@@ -207,7 +217,7 @@ impl Core {
         if failures >= self.config.limits.store_tries {
             let checkpoint = self.base.as_ref().map(|base| base.dir.clone()).unwrap_or_default();
             return self.fail(
-                code_of(error),
+                if refused { 5 } else { 6 },
                 format!(
                     "{what}: {error}; `heddle export {checkpoint}` tries again without training"
                 ),
@@ -340,5 +350,23 @@ impl Core {
             Stage::Stopping(Outcome { state: JobState::Failed, exit_code, message, model: None });
         self.stop_containers(0);
         self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::code_of;
+
+    #[test]
+    fn a_last_checkpoint_without_rights_or_room_is_exit_5_and_else_6() {
+        for (reason, code) in [
+            ("cannot write /c/shard-00000.ckpt: no space left", 5),
+            ("cannot create hdfs://nn/c: quota exceeded: 1 of 1 names", 5),
+            ("cannot create hdfs://nn/c: permission denied", 5),
+            ("cannot create hdfs://nn/c: cannot be reached or read just now", 6),
+            ("pserver-0 was lost before its shards were saved", 6),
+        ] {
+            assert_eq!(code_of(reason), code, "{reason}");
+        }
     }
 }

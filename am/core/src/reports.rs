@@ -144,8 +144,8 @@ impl Core {
             Up::Exported { checkpoint, dir, files } => {
                 self.exported(member, &checkpoint, dir, files)
             }
-            Up::ExportFailed { checkpoint, error } => {
-                self.export_failed(member, &checkpoint, &error)
+            Up::ExportFailed { checkpoint, refused, error } => {
+                self.export_failed(member, &checkpoint, &error, refused)
             }
             Up::Fatal { exit_code, error } => self.fail(exit_code, format!("{slot}: {error}")),
         }

@@ -630,6 +630,9 @@ pub enum Up {
     ExportFailed {
         /// The checkpoint.
         checkpoint: String,
+        /// Whether a person has to give rights or room.
+        #[serde(default)]
+        refused: bool,
         /// What and where.
         error: String,
     },

@@ -138,6 +138,11 @@ impl StorageError {
         self.reason == Reason::Unavailable
     }
 
+    /// Whether a person has to give rights or room before the call can succeed.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.reason, Reason::Denied | Reason::Quota(_) | Reason::Full)
+    }
+
     /// Whether nothing has that name.
     pub fn is_not_found(&self) -> bool {
         self.reason == Reason::NotFound
@@ -298,5 +303,19 @@ mod tests {
             chain(&unknown),
             "the outcome is unknown: cannot open /a: no such file or directory"
         );
+    }
+
+    /// The ApplicationMaster's exit code is decided by these words where a container reports no more.
+    #[test]
+    fn refusals_name_their_reason_behind_a_colon() {
+        for (reason, words) in [
+            (Reason::Denied, ": permission denied"),
+            (Reason::Full, ": no space left"),
+            (Reason::Quota("names".to_owned()), ": quota exceeded"),
+        ] {
+            let error = StorageError::new(Op::Write, "/f", reason);
+            assert!(error.is_refused() && error.to_string().contains(words), "{error}");
+        }
+        assert!(!StorageError::new(Op::Write, "/f", Reason::Unavailable).is_refused());
     }
 }

@@ -332,6 +332,7 @@ impl Trainer {
                     }
                     None => Up::ExportFailed {
                         checkpoint,
+                        refused: false,
                         error: "the storage does not answer".to_owned(),
                     },
                 };

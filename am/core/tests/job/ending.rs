@@ -90,17 +90,23 @@ fn only_the_elected_trainer_and_the_right_checkpoint_count() {
 
 #[test]
 fn an_export_that_keeps_failing_fails_the_job_and_says_how_to_try_again() {
-    let mut job = exporting();
-    for _ in 0..5 {
-        let elected = exporter(&job);
-        let up =
-            Up::ExportFailed { checkpoint: checkpoint(&job), error: "no space left".to_owned() };
-        job.report(elected, up);
-        job.pass(64_000);
+    for (refused, cause, exit_code) in
+        [(true, "no space left", 5), (false, "cannot be reached or read just now", 6)]
+    {
+        let mut job = exporting();
+        for _ in 0..5 {
+            let elected = exporter(&job);
+            let up =
+                Up::ExportFailed { checkpoint: checkpoint(&job), refused, error: cause.to_owned() };
+            job.report(elected, up);
+            job.pass(64_000);
+        }
+        let outcome = job.outcome.clone().unwrap();
+        assert_eq!(outcome.exit_code, exit_code);
+        for words in [cause, "heddle export"] {
+            assert!(outcome.message.contains(words), "{}", outcome.message);
+        }
     }
-    let outcome = job.outcome.clone().unwrap();
-    assert_eq!(outcome.exit_code, 6);
-    assert!(outcome.message.contains("heddle export"), "{}", outcome.message);
 }
 
 #[test]
@@ -208,6 +214,24 @@ fn a_model_that_another_job_published_first_ends_the_job_and_fences_nobody() {
     let outcome = job.outcome.clone().unwrap();
     assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, 7));
     assert!(matches!(job.records.last(), Some(Record::Outcome(_))));
+}
+
+#[test]
+fn a_model_that_lacks_room_to_be_published_is_tried_again_and_then_refused() {
+    let mut job = exporting();
+    job.auto.store = false;
+    exports(&mut job);
+    for _ in 0..5 {
+        assert!(job.outcome.is_none(), "room may be made");
+        job.answer_store(Stored::Refused {
+            error: "cannot create /out/MODEL.json: no space left".to_owned(),
+        });
+        job.pass(64_000);
+    }
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, 5));
+    let message = &outcome.message;
+    assert!(message.contains("no space left"), "{message}");
 }
 
 #[test]

@@ -79,6 +79,19 @@ pub enum ExportError {
     Runtime(#[source] std::io::Error),
 }
 
+impl ExportError {
+    /// Whether a person has to give rights or room before another try can succeed.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        match self {
+            Self::Storage(error) | Self::Checkpoint(CheckpointError::Storage(error)) => {
+                error.is_refused()
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {

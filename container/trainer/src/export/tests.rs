@@ -12,9 +12,9 @@ use heddle_protocol::manifest::{
 };
 use heddle_protocol::model::{MODEL_FILE, ModelFile};
 use heddle_protocol::spec::shard_rows;
-use heddle_storage::LocalStorage;
 use heddle_storage::checkpoint::CheckpointDir;
 use heddle_storage::shard_file::{Header, Rows, Section, ShardWriter, Table, Values};
+use heddle_storage::{LocalStorage, Op, Reason};
 use uuid::Uuid;
 
 use super::*;
@@ -315,6 +315,23 @@ fn a_damaged_checkpoint_and_a_full_directory_are_refused() {
     std::fs::write(&shard, bytes).expect("written");
     let error = export(&rig.checkpoint, &[], &rig.path("model"), 0).expect_err("damaged");
     assert!(matches!(error, ExportError::Checkpoint(ref error) if error.is_damage()), "{error:?}");
+}
+
+#[test]
+fn an_export_without_rights_or_room_is_refused_and_any_other_failure_is_not() {
+    for (reason, refused) in [
+        (Reason::Full, true),
+        (Reason::Quota("disk quota".to_owned()), true),
+        (Reason::Denied, true),
+        (Reason::Unavailable, false),
+        (Reason::Other, false),
+    ] {
+        let failed = || StorageError::new(Op::Write, "/out/model", reason.clone());
+        assert_eq!(ExportError::Storage(failed()).is_refused(), refused);
+        let of_checkpoint = ExportError::Checkpoint(CheckpointError::Storage(failed()));
+        assert_eq!(of_checkpoint.is_refused(), refused);
+    }
+    assert!(!ExportError::Text.is_refused());
 }
 
 #[test]

@@ -79,6 +79,7 @@ mod tests {
         let exports = Exports::default();
         assert!(exports.begin(order("c1"), |_| {}));
         exports.end(&Up::ExportFailed {
+            refused: false,
             checkpoint: "c1".to_owned(),
             error: "no space left".to_owned(),
         });

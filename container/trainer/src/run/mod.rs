@@ -275,7 +275,11 @@ fn order<P: DataPlane>(
                     Ok(exported) => {
                         Up::Exported { checkpoint, dir: exported.dir, files: exported.files }
                     }
-                    Err(error) => Up::ExportFailed { checkpoint, error: chain(&error) },
+                    Err(error) => Up::ExportFailed {
+                        checkpoint,
+                        refused: error.is_refused(),
+                        error: chain(&error),
+                    },
                 };
                 exports.end(&report);
                 reports.send(report);
