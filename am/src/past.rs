@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_protocol::ids::Attempt;
-use heddle_protocol::view::{History, JobView, RecoveryView};
+use heddle_protocol::view::{History, JobView, RECOVERIES_MAX, RecoveryView};
 use heddle_storage::{
     Mode, Storage, StorageError, StorePath, chain, make_dirs, publish_small, read_small,
 };
@@ -21,16 +21,17 @@ use tokio::sync::watch;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// To see the past is a wish: the job goes on without.
 const READ_LIMIT: Duration = Duration::from_secs(10);
-/// Recoveries that are kept, the newest.
-const RECOVERIES_MAX: usize = 500;
 /// Of a file that is read back, bytes.
 const READ_BYTES_MAX: usize = 16 << 20;
 
 /// What is kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Past {
-    /// Recoveries that were over, oldest first.
+    /// Recoveries that were over, oldest first; the newest [`RECOVERIES_MAX`].
     pub recoveries: Vec<RecoveryView>,
+    /// How many there were.
+    #[serde(default)]
+    pub recoveries_total: u64,
     /// Checkpoints taken.
     pub checkpoints_taken: u32,
     /// What went wrong and is over.
@@ -44,8 +45,10 @@ impl Past {
         let over = view.recoveries.iter().filter(|recovery| recovery.done);
         let mut recoveries: Vec<RecoveryView> = over.cloned().collect();
         recoveries.drain(..recoveries.len().saturating_sub(RECOVERIES_MAX));
+        let under_way = view.recoveries.iter().filter(|recovery| !recovery.done);
         Self {
             recoveries,
+            recoveries_total: view.recoveries_total.saturating_sub(under_way.count() as u64),
             checkpoints_taken: view.checkpoints_taken,
             // Speed is counted by each attempt anew.
             history: History { first_figures: None, ..view.history.clone() },
@@ -54,7 +57,11 @@ impl Past {
 
     /// Puts recoveries and checkpoints of earlier attempts before those of this one.
     pub fn precede(&self, view: &mut JobView) {
-        view.recoveries.splice(0..0, self.recoveries.iter().cloned());
+        let room = RECOVERIES_MAX.saturating_sub(view.recoveries.len());
+        let left_out = self.recoveries.len().saturating_sub(room);
+        let kept = self.recoveries.iter().skip(left_out).cloned();
+        view.recoveries.splice(0..0, kept);
+        view.recoveries_total = view.recoveries_total.saturating_add(self.recoveries_total);
         view.checkpoints_taken = view.checkpoints_taken.saturating_add(self.checkpoints_taken);
     }
 }
@@ -197,7 +204,33 @@ mod tests {
         past.precede(&mut next);
         let over = view.recoveries.iter().filter(|it| it.done).count();
         assert_eq!(next.recoveries.len(), view.recoveries.len() + over);
+        assert_eq!(next.recoveries_total, next.recoveries.len() as u64);
         assert_eq!(next.checkpoints_taken, 2 * view.checkpoints_taken);
+    }
+
+    #[test]
+    fn the_newest_recoveries_of_all_attempts_are_kept_and_all_are_counted() {
+        let view = |count: usize, epoch_before: u32| {
+            let mut view = samples::view();
+            let mut one = view.recoveries.remove(0);
+            one.epoch_before.count = epoch_before;
+            view.recoveries = vec![one; count];
+            view.recoveries_total = count as u64;
+            view
+        };
+        let past = Past::of(&view(RECOVERIES_MAX, 1));
+        let mut next = view(3, 2);
+        past.precede(&mut next);
+        assert_eq!(next.recoveries.len(), RECOVERIES_MAX);
+        assert_eq!(next.recoveries_total, RECOVERIES_MAX as u64 + 3);
+        let epochs: Vec<u32> = next.recoveries.iter().map(|it| it.epoch_before.count).collect();
+        assert_eq!(epochs[RECOVERIES_MAX - 4..], [1, 2, 2, 2]);
+        let again = Past::of(&next);
+        assert_eq!(again.recoveries_total, RECOVERIES_MAX as u64 + 3);
+        // One under way is counted by the attempt that sees its end.
+        next.recoveries[RECOVERIES_MAX - 1].done = false;
+        let again = Past::of(&next);
+        assert_eq!(again.recoveries_total, RECOVERIES_MAX as u64 + 2);
     }
 
     #[tokio::test]

@@ -28,7 +28,7 @@ use crate::deadlines::{Deadlines, Purpose};
 use crate::event::{Event, Stored};
 use crate::figures::Figures;
 use crate::finish::Export;
-use crate::incident::Incident;
+use crate::incident::Incidents;
 use crate::joins::Joins;
 use crate::near::Near;
 use crate::outages::Outages;
@@ -114,7 +114,7 @@ pub struct Core {
     pub(crate) base: Option<Checkpoint>,
     pub(crate) checkpoints: Vec<CheckpointView>,
     pub(crate) evaluations: Vec<(PhaseNo, EvaluationView)>,
-    pub(crate) incidents: Vec<Incident>,
+    pub(crate) incidents: Incidents,
     pub(crate) calls: BTreeMap<CallId, CallFor>,
     pub(crate) next_call: CallId,
     pub(crate) cluster_heard: Mono,
@@ -187,7 +187,7 @@ impl Core {
             base: None,
             checkpoints: Vec::new(),
             evaluations: Vec::new(),
-            incidents: Vec::new(),
+            incidents: Incidents::default(),
             calls: BTreeMap::new(),
             next_call: CallId(1),
             cluster_heard: Mono(0),

@@ -1,7 +1,9 @@
 //! What a loss cost: the five stretches of a recovery.
 
+use std::collections::VecDeque;
+
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, Slot, Step};
-use heddle_protocol::view::{self, RecoveryView};
+use heddle_protocol::view::{self, RECOVERIES_MAX, RecoveryView};
 
 use crate::core::Core;
 use crate::phases::Work;
@@ -23,6 +25,35 @@ impl Incident {
     fn rolls_back(&self) -> bool {
         let slot = self.view.slot;
         slot.is_none_or(|slot| slot.role == Role::Pserver)
+    }
+}
+
+/// The recoveries of this attempt, oldest first: the newest [`RECOVERIES_MAX`], and how many there were.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Incidents {
+    kept: VecDeque<Incident>,
+    total: u64,
+}
+
+impl Incidents {
+    /// Recoveries as people see them, oldest first.
+    pub(crate) fn views(&self) -> impl Iterator<Item = &RecoveryView> {
+        self.kept.iter().map(|incident| &incident.view)
+    }
+
+    /// How many there were.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    fn push(&mut self, incident: Incident) {
+        self.total += 1;
+        if self.kept.len() >= RECOVERIES_MAX {
+            // One that is under way is told when it is over; a job that lost so many containers at once lacks a row.
+            let over = self.kept.iter().position(|incident| incident.view.done);
+            self.kept.remove(over.unwrap_or(0));
+        }
+        self.kept.push_back(incident);
     }
 }
 
@@ -73,7 +104,7 @@ impl Core {
         let now = self.now.mono;
         let mut known = false;
         // Also one that is over: the first heartbeat may come after the first step under this attempt.
-        for incident in &mut self.incidents {
+        for incident in &mut self.incidents.kept {
             if incident.view.slot.is_none() && incident.view.notice_ms.is_none() {
                 incident.view.notice_ms = Some(ago_ms.saturating_sub(now.since(incident.noticed)));
                 known = true;
@@ -99,7 +130,7 @@ impl Core {
     }
 
     fn open_incidents(&mut self) -> impl Iterator<Item = &mut Incident> {
-        self.incidents.iter_mut().filter(|incident| !incident.view.done)
+        self.incidents.kept.iter_mut().filter(|incident| !incident.view.done)
     }
 
     /// A rollback begins: it answers every loss that is not over.
@@ -197,5 +228,59 @@ impl Core {
         for view in told {
             self.notice(view::Event::Recovered(view));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn incident(at_ms: u64, done: bool) -> Incident {
+        Incident {
+            view: RecoveryView {
+                cause: String::new(),
+                slot: Some(Slot::trainer(0)),
+                at_ms,
+                epoch_before: Epoch::default(),
+                epoch_after: Epoch::default(),
+                base: None,
+                phase: PhaseNo(0),
+                step: Step(0),
+                base_step: None,
+                checkpoint_ms: None,
+                notice_ms: None,
+                restart_ms: None,
+                load_ms: None,
+                resume_ms: None,
+                done,
+            },
+            noticed: Mono::default(),
+            registered: None,
+            held: None,
+            taken_over: false,
+        }
+    }
+
+    #[test]
+    fn of_many_recoveries_the_newest_are_kept_and_all_are_counted() {
+        let mut incidents = Incidents::default();
+        // The first is under way for as long as it takes.
+        incidents.push(incident(0, false));
+        let most = RECOVERIES_MAX as u64;
+        for at_ms in 1..most + 20 {
+            incidents.push(incident(at_ms, true));
+        }
+        let kept: Vec<u64> = incidents.views().map(|view| view.at_ms).collect();
+        let newest = 21..most + 20;
+        let expected: Vec<u64> = std::iter::once(0).chain(newest).collect();
+        assert_eq!(kept, expected);
+        assert_eq!(incidents.total(), most + 20);
+        // Without one that is over, the oldest goes.
+        let mut open = Incidents::default();
+        for at_ms in 0..=most {
+            open.push(incident(at_ms, false));
+        }
+        assert_eq!(open.views().next().map(|view| view.at_ms), Some(1));
+        assert_eq!(open.views().count(), RECOVERIES_MAX);
     }
 }

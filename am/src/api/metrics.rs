@@ -147,7 +147,7 @@ fn progress(page: &mut Page, view: &JobView) {
 }
 
 fn recoveries(page: &mut Page, view: &JobView) {
-    page.value(RECOVERIES, view.recoveries.len() as f64);
+    page.value(RECOVERIES, view.recoveries_total as f64);
     if let Some(last) = view.recoveries.last() {
         let known = phases(last)
             .rows()

@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use heddle_protocol::view::{JobState, JobView, Placement, RecoveryView, SlotView};
+use heddle_protocol::view::{JobState, JobView, Placement, SlotView};
 use heddle_telemetry::recovery::seconds;
 
 use super::escape::escape;
@@ -61,7 +61,7 @@ pub(super) fn render(view: &JobView) -> String {
     containers(&mut out, view);
     masters(&mut out, view);
     ended(&mut out, view);
-    recoveries(&mut out, &view.recoveries);
+    recoveries(&mut out, view);
     checkpoints(&mut out, view);
     evaluations(&mut out, view);
     out.push_str(
@@ -217,7 +217,7 @@ fn ended(out: &mut String, view: &JobView) {
 }
 
 /// The five rows of each recovery stand in five columns here, so that recoveries are compared at a glance.
-fn recoveries(out: &mut String, recoveries: &[RecoveryView]) {
+fn recoveries(out: &mut String, view: &JobView) {
     let head = [
         "recovery",
         "when",
@@ -230,12 +230,16 @@ fn recoveries(out: &mut String, recoveries: &[RecoveryView]) {
         "resume",
         "in all",
     ];
+    let title = match view.recoveries_total > view.recoveries.len() as u64 {
+        true => format!("Recoveries, newest first, of {}", view.recoveries_total),
+        false => "Recoveries, newest first".to_owned(),
+    };
     table(
         out,
-        "Recoveries, newest first",
+        &title,
         &head,
-        recoveries.len(),
-        recoveries.iter().rev().map(|recovery| {
+        view.recoveries.len(),
+        view.recoveries.iter().rev().map(|recovery| {
             let five = phases(recovery);
             let mut cells = vec![
                 text(&recovery.cause),

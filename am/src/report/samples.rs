@@ -114,6 +114,7 @@ pub(crate) fn view() -> JobView {
         resume_ms: Some(11),
         done: true,
     }];
+    view.recoveries_total = 1;
     view
 }
 

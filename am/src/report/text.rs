@@ -88,6 +88,10 @@ impl fmt::Display for Report {
         }
         section(f, "Evaluations", &view.evaluations, |scores| words::evaluation(scores))?;
         section(f, "Recoveries", &view.recoveries, |recovery| plain(&words::recovery(recovery)))?;
+        let earlier = view.recoveries_total.saturating_sub(view.recoveries.len() as u64);
+        if earlier > 0 {
+            writeln!(f, "  and {earlier} earlier ones")?;
+        }
         section(f, "Checkpoints", &view.checkpoints, |taken| {
             format!("{}  {}", words::time(taken.at_ms), words::checkpoint(taken))
         })?;

@@ -175,6 +175,9 @@ impl StorageWaitView {
     }
 }
 
+/// Recoveries that a view holds. A page of so many rows is still read.
+pub const RECOVERIES_MAX: usize = 500;
+
 /// A job as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobView {
@@ -212,8 +215,11 @@ pub struct JobView {
     pub checkpoints: Vec<CheckpointView>,
     /// Checkpoints taken in this run, those deleted since included.
     pub checkpoints_taken: u32,
-    /// Recoveries, oldest first.
+    /// Recoveries, oldest first; the newest [`RECOVERIES_MAX`].
     pub recoveries: Vec<RecoveryView>,
+    /// How many there were.
+    #[serde(default)]
+    pub recoveries_total: u64,
     /// Evaluations, oldest first.
     pub evaluations: Vec<EvaluationView>,
     /// Records left out as bad.
@@ -282,6 +288,7 @@ impl JobView {
             checkpoints: Vec::new(),
             checkpoints_taken: 0,
             recoveries: Vec::new(),
+            recoveries_total: 0,
             evaluations: Vec::new(),
             bad_records: 0,
             tasks_set_aside: 0,

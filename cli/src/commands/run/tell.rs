@@ -297,7 +297,11 @@ impl Teller {
             ],
         ]);
         if !view.recoveries.is_empty() {
-            rows.push(vec!["recoveries".to_owned(), view.recoveries.len().to_string()]);
+            rows.push(vec![
+                "recoveries".to_owned(),
+                // Reports of earlier versions hold no count.
+                view.recoveries_total.max(view.recoveries.len() as u64).to_string(),
+            ]);
         }
         if view.bad_records > 0 {
             let mut text = words::thousands(view.bad_records);
