@@ -247,11 +247,7 @@ impl Site {
                 }
                 Err(error) => {
                     // A NameNode refuses to make what lies below a home that is missing: the parent is not ours.
-                    if error.error().reason == Reason::Denied
-                        && let Ok(path) = path_of(home)
-                        && let Err(missing) = self.storage.stat(&path).await
-                        && missing.is_not_found()
-                    {
+                    if error.error().reason == Reason::Denied && self.is_missing(home).await {
                         return Err(no_home(home));
                     }
                     let fact = format!("{at} cannot be made");
@@ -324,10 +320,19 @@ impl Site {
     /// Exit 5 when it is missing. What else is wrong is said where it is used.
     pub async fn has_home(&self) -> Result<(), Failure> {
         let home = self.home()?;
-        match waiting::on(HDFS, self.storage.stat(&path_of(&home)?)).await {
-            Err(error) if error.is_not_found() => Err(no_home(&home)),
-            Ok(_) | Err(_) => Ok(()),
+        match self.is_missing(&home).await {
+            true => Err(no_home(&home)),
+            false => Ok(()),
         }
+    }
+
+    /// Whether nothing is at that place, as far as the file system says.
+    async fn is_missing(&self, place: &Location) -> bool {
+        let Ok(path) = path_of(place) else {
+            return false;
+        };
+        let found = waiting::on(HDFS, self.storage.stat(&path)).await;
+        found.is_err_and(|error| error.is_not_found())
     }
 }
 

@@ -2,7 +2,7 @@
 //! storages keep.
 
 use std::fs;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -10,18 +10,15 @@ use bytes::Bytes;
 use heddle_storage::{
     Kind, Mode, Reason, Storage, StorePath, WriteError, find_files, make_dirs, probe, publish_small,
 };
-use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
+use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
 
 /// Block size of this file's tests: the smallest round one that real sites may have, so that several are quick.
 const BLOCK: usize = 1 << 20;
 
 /// One cluster for all tests of this file.
 fn cluster() -> Result<&'static Cluster> {
-    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
-    CLUSTER
-        .get_or_init(|| Cluster::start(Options::hdfs()).map_err(|error| format!("{error:#}")))
-        .as_ref()
-        .map_err(|error| anyhow::anyhow!(error.clone()))
+    static CLUSTER: Shared = Shared::new();
+    CLUSTER.get(Options::hdfs)
 }
 
 /// A directory of a test's own, and alice's way to it.

@@ -1,13 +1,12 @@
 //! Jobs by `heddle submit` on one healthy cluster: the same results as `heddle run`, and what people ask about them.
 
 use std::path::Path;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::{Event, JobState, JobView, SlotState};
-use heddle_tests::hadoop::{Cluster, Options, wait_until};
+use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::yarn_job::{Counting, YarnJob, settled};
 use heddle_yarn::ApplicationState;
@@ -17,17 +16,16 @@ const LIMIT: Duration = Duration::from_secs(180);
 const SHAPE: Shape = Shape { passes: 2, every: "20 steps", local_data: false };
 
 fn cluster() -> Result<&'static Cluster> {
-    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
-    let start = || {
+    static CLUSTER: Shared = Shared::new();
+    let options = || {
         let priority = "yarn.cluster.max-application-priority";
-        let options = Options {
+        Options {
             am_expiry_ms: 60_000,
             properties: vec![("yarn-site.xml".into(), priority.into(), "9".into())],
             ..Options::default()
-        };
-        Cluster::start(options).map_err(|error| format!("{error:#}"))
+        }
     };
-    CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))
+    CLUSTER.get(options)
 }
 
 #[test]

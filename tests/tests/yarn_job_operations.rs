@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{CheckpointView, Event, JobState, JobView};
-use heddle_tests::hadoop::{Cluster, Options, wait_until};
+use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::kill9;
 use heddle_tests::yarn_job::{Submitted, YarnJob, settled};
@@ -19,12 +18,9 @@ use heddle_tests::yarn_job::{Submitted, YarnJob, settled};
 const LIMIT: Duration = Duration::from_secs(180);
 
 fn cluster() -> Result<&'static Cluster> {
-    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
-    let start = || {
-        let options = Options { am_expiry_ms: 60_000, ..Options::default() };
-        Cluster::start(options).map_err(|error| format!("{error:#}"))
-    };
-    CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow!(error.clone()))
+    static CLUSTER: Shared = Shared::new();
+    let options = || Options { am_expiry_ms: 60_000, ..Options::default() };
+    CLUSTER.get(options)
 }
 
 /// All regular files below a folder, by name.

@@ -2,13 +2,13 @@
 //! the last word of one that is done.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::{JobState, JobView, SlotState};
-use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
+use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::yarn_job::{Counting, Watch, YarnJob, settled};
 use heddle_yarn::client::FinalApplicationStatus;
@@ -18,10 +18,8 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// The cluster of this file, for one test at a time: one of them takes all of it, another its ResourceManager.
 /// Two queues have a half each and may take all; three nodes have room for six containers of 192 MiB each.
 fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
-    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = || {
+    static CLUSTER: Shared = Shared::new();
+    let options = || {
         let property = |file: &str, key: &str, value: &str| {
             let file = format!("{file}.xml");
             (file, key.to_owned(), value.to_owned())
@@ -34,7 +32,7 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
             let key = format!("yarn.resourcemanager.monitor.capacity.preemption.{key}");
             property("yarn-site", &key, value)
         };
-        Cluster::start(Options {
+        Options {
             properties: vec![
                 property("yarn-site", "yarn.nodemanager.resource.memory-mb", "1152"),
                 queue("queues", "default,other"),
@@ -54,12 +52,9 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
             // More than three times the expiry, or the ResourceManager does not start.
             amrm_token_roll_s: Some(31),
             ..Options::default()
-        })
-        .map_err(|error| format!("{error:#}"))
+        }
     };
-    let cluster =
-        CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))?;
-    Ok((cluster, turn))
+    CLUSTER.alone(options)
 }
 
 fn trainers(view: &JobView) -> usize {

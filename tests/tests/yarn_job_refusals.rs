@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{Event, JobState};
-use heddle_tests::hadoop::{Cluster, Options};
+use heddle_tests::hadoop::{Cluster, Options, Shared};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::{Ended, kill9};
 use heddle_tests::yarn_job::{YarnJob, settled};
@@ -25,8 +24,8 @@ const CANARY: &str = "canary-of-a-password";
 
 /// One cluster for all tests of this file, with a queue in which an ApplicationMaster and one more container fit.
 fn cluster() -> Result<&'static Cluster> {
-    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
-    let start = || {
+    static CLUSTER: Shared = Shared::new();
+    let options = || {
         let scheduler = |key: &str, value: &str| {
             let key = format!("yarn.scheduler.capacity.root.{key}");
             ("capacity-scheduler.xml".to_owned(), key, value.to_owned())
@@ -36,7 +35,7 @@ fn cluster() -> Result<&'static Cluster> {
             (file, key.to_owned(), value.to_owned())
         };
         let core = |key: &str| ("core-site.xml".to_owned(), key.to_owned(), CANARY.to_owned());
-        Cluster::start(Options {
+        Options {
             properties: vec![
                 // Credentials of cloud stores, as sites have them beside HDFS.
                 core("fs.azure.account.key.store.blob.core.windows.net"),
@@ -62,10 +61,9 @@ fn cluster() -> Result<&'static Cluster> {
             ],
             am_expiry_ms: 60_000,
             ..Options::default()
-        })
-        .map_err(|error| format!("{error:#}"))
+        }
     };
-    CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))
+    CLUSTER.get(options)
 }
 
 /// Applications that the ResourceManager has heard of.

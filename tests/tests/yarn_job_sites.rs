@@ -2,13 +2,13 @@
 //! job comes, a default queue that nobody may use, node labels, GPUs, nodes that are taken out of service.
 
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::SlotState;
-use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
+use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::program;
 use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob, settled};
@@ -19,10 +19,8 @@ const SHAPE: Shape = Shape { passes: 2, every: "20 steps", local_data: false };
 /// The cluster of this file, for one test at a time. As on CDP, `root.default` takes no jobs, and users are mapped to leaves below
 /// `root.users` that do not exist until their first job.
 fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
-    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = || {
+    static CLUSTER: Shared = Shared::new();
+    let options = || {
         let property = |file: &str, key: &str, value: &str| {
             (format!("{file}.xml"), key.to_owned(), value.to_owned())
         };
@@ -31,7 +29,7 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
             property("capacity-scheduler", &key, value)
         };
         let labels = "yarn.node-labels";
-        Cluster::start(Options {
+        Options {
             // Each block is on one node, so that data locality shows.
             datanodes: 4,
             nodemanagers: 4,
@@ -75,12 +73,9 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
                 property("core-site", "hadoop.caller.context.enabled", "true"),
             ],
             ..Options::default()
-        })
-        .map_err(|error| format!("{error:#}"))
+        }
     };
-    let cluster =
-        CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))?;
-    Ok((cluster, turn))
+    CLUSTER.alone(options)
 }
 
 /// What the ResourceManagers' logs hold.

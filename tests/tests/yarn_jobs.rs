@@ -1,10 +1,9 @@
 //! hello-yarn, and the client, on one real cluster: what a healthy cluster and its users do.
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
-use heddle_tests::hadoop::{Cluster, Hello, Options, wait_until};
+use heddle_tests::hadoop::{Cluster, Hello, Options, Shared, wait_until};
 use heddle_yarn::client::{ApplicationFilter, FinalApplicationStatus};
 use heddle_yarn::{
     ApplicationId, ApplicationState, ClientError, ContainerId, LaunchContext, Memory, NodeState,
@@ -15,12 +14,9 @@ use nix::unistd::Pid;
 
 /// One cluster for all tests of this file: three nodes with two GPUs each that do not exist.
 fn cluster() -> Result<&'static Cluster> {
-    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
-    let start = || {
-        let options = Options { gpus_per_node: 2, ..Options::default() };
-        Cluster::start(options).map_err(|error| format!("{error:#}"))
-    };
-    CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))
+    static CLUSTER: Shared = Shared::new();
+    let options = || Options { gpus_per_node: 2, ..Options::default() };
+    CLUSTER.get(options)
 }
 
 /// 1500 MiB each, so that no node of 4096 takes more than two.

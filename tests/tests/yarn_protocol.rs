@@ -3,11 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use heddle_tests::hadoop::{Cluster, Daemon, Lossy, Options, Unmanaged};
+use heddle_tests::hadoop::{Cluster, Daemon, Lossy, Options, Shared, Unmanaged};
 use heddle_yarn::am::{Constraint, DEFAULT_RACK, NodeName, Update, UpdateKind};
 use heddle_yarn::{
     ApplicationMaster, Ask, AskId, Container, ContainerState, Event, ExecutionType, ExitStatus,
@@ -19,14 +18,13 @@ const B: AskId = AskId(2);
 
 /// One cluster for all tests of this file. A grant lives 6 s.
 fn cluster() -> Result<&'static Cluster> {
-    static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
-    let start = || {
+    static CLUSTER: Shared = Shared::new();
+    let options = || {
         let key = "yarn.resourcemanager.rm.container-allocation.expiry-interval-ms";
         let properties = vec![("yarn-site.xml".into(), key.into(), "6000".into())];
-        let options = Options { nodemanagers: 2, properties, ..Options::default() };
-        Cluster::start(options).map_err(|error| format!("{error:#}"))
+        Options { nodemanagers: 2, properties, ..Options::default() }
     };
-    CLUSTER.get_or_init(start).as_ref().map_err(|error| anyhow::anyhow!(error.clone()))
+    CLUSTER.get(options)
 }
 
 fn yarn() -> Result<heddle_yarn::Cluster> {

@@ -13,6 +13,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use heddle_protocol::url;
 use heddle_storage::{Mode, Storage, StorePath, chain, make_dirs, publish_small};
 
 use super::fetch::{self, FetchError, Keep};
@@ -109,14 +110,11 @@ pub async fn tails(
     container: &str,
     user: &str,
 ) -> Result<Vec<(String, Vec<u8>)>, String> {
-    let plain = |text: &str, besides: &str| {
-        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || besides.contains(c))
-    };
-    if !plain(node_http, ".:-_[]") || !plain(container, "_") {
+    if !url::is_authority(node_http) || !url::is_container(container) {
         return Err("the web server of its node is not known".to_owned());
     }
     // Only where the cluster believes names is one told; elsewhere it is ignored.
-    let name = match plain(user, "._-") {
+    let name = match url::is_user(user) {
         true => format!("user.name={user}"),
         false => String::new(),
     };

@@ -8,6 +8,8 @@ mod changes;
 mod diagnostics;
 mod follow;
 pub mod logs;
+#[cfg(test)]
+pub mod samples;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -187,22 +187,11 @@ mod tests {
     use heddle_yarn::proto;
 
     use super::*;
+    use crate::application::samples::report;
 
     fn entry(folder: Folder, name: &str, kind: Kind, modified_ms: u64) -> Entry {
         let path = format!("/user/alice/.heddle/{}/{name}", folder.name());
         Entry { path: StorePath::parse(&path).expect("absolute"), kind, bytes: 1, modified_ms }
-    }
-
-    fn report(number: i32, state: proto::YarnApplicationStateProto) -> ApplicationReport {
-        let message = proto::ApplicationReportProto {
-            application_id: Some(proto::ApplicationIdProto {
-                id: Some(number),
-                cluster_timestamp: Some(1),
-            }),
-            yarn_application_state: Some(state.into()),
-            ..Default::default()
-        };
-        ApplicationReport::try_from(&message).expect("it has an id")
     }
 
     fn names<'e>(chosen: &(Vec<&'e Entry>, usize)) -> Vec<&'e str> {

@@ -19,4 +19,5 @@ pub mod plan;
 pub mod plan_file;
 pub mod spec;
 pub mod task_set;
+pub mod url;
 pub mod view;

@@ -40,6 +40,7 @@ mod net;
 mod options;
 mod pipeline;
 mod reaper;
+mod shared;
 mod unmanaged;
 pub mod wait;
 
@@ -50,5 +51,6 @@ pub use hello::Hello;
 pub use lossy::Lossy;
 pub use net::Net;
 pub use options::Options;
+pub use shared::Shared;
 pub use unmanaged::Unmanaged;
 pub use wait::wait_until;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use heddle_hadoop::configuration::RmService;
+use heddle_protocol::url;
 use heddle_yarn::ApplicationId;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1::handshake;
@@ -42,13 +43,10 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The `host:port` of the NodeManagers' web servers that run, or ran, the ApplicationMasters of an application, by
 /// container id. (`RMWebServices.getAppAttempts`, `AppAttemptInfo.nodeHttpAddress`)
 pub async fn masters(site: &Site, application: ApplicationId) -> BTreeMap<String, String> {
-    let user = match site.user.effective.as_str() {
-        name if !name.is_empty()
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) =>
-        {
-            format!("?user.name={name}")
-        }
-        _ => String::new(),
+    let name = &site.user.effective;
+    let user = match url::is_user(name) {
+        true => format!("?user.name={name}"),
+        false => String::new(),
     };
     let asked = async {
         let addresses = site.configuration.resource_managers(RmService::Web);

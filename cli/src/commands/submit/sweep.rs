@@ -84,6 +84,7 @@ mod tests {
     use heddle_yarn::proto;
 
     use super::*;
+    use crate::application::samples::report;
 
     fn entry(name: &str) -> Entry {
         let path = format!("/user/alice/.heddle/staging/{name}");
@@ -93,18 +94,6 @@ mod tests {
             bytes: 0,
             modified_ms: 0,
         }
-    }
-
-    fn report(number: i32, state: proto::YarnApplicationStateProto) -> ApplicationReport {
-        let message = proto::ApplicationReportProto {
-            application_id: Some(proto::ApplicationIdProto {
-                id: Some(number),
-                cluster_timestamp: Some(1),
-            }),
-            yarn_application_state: Some(state.into()),
-            ..Default::default()
-        };
-        ApplicationReport::try_from(&message).expect("it has an id")
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Attempt;
+use crate::url;
 
 /// The application that a run is to YARN.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,14 +44,9 @@ impl Placement {
     /// node's web server is not known, or a part is nothing that belongs into a URL.
     #[must_use]
     pub fn log_url(&self, user: &str) -> Option<String> {
-        let plain = |text: &str, besides: &str| {
-            !text.is_empty()
-                && text.chars().all(|c| c.is_ascii_alphanumeric() || besides.contains(c))
-        };
-        let fits = plain(&self.node_http, ".:-_[]")
-            && plain(&self.container, "_")
-            && plain(user, "._-")
-            && !user.starts_with('.');
+        let fits = url::is_authority(&self.node_http)
+            && url::is_container(&self.container)
+            && url::is_user(user);
         fits.then(|| {
             format!("http://{}/node/containerlogs/{}/{user}", self.node_http, self.container)
         })
