@@ -86,7 +86,7 @@ impl fmt::Display for Report {
         for asked in &self.asked {
             row(f, "asked for", asked)?;
         }
-        section(f, "Evaluations", &view.evaluations, |scores| words::evaluation(scores))?;
+        section(f, "Evaluations", &view.evaluations, words::evaluation)?;
         section(f, "Recoveries", &view.recoveries, |recovery| plain(&words::recovery(recovery)))?;
         let earlier = view.recoveries_total.saturating_sub(view.recoveries.len() as u64);
         if earlier > 0 {
