@@ -1,0 +1,58 @@
+//! Rules about the source text that no compiler checks: sizes, cycles, words, names, documentation.
+//!
+//! Exceptions are lines in `tidy/exceptions.txt`, each with its reason. An exception that is not needed any more fails.
+
+#[path = "tidy/cycles.rs"]
+mod cycles;
+#[path = "tidy/documented.rs"]
+mod documented;
+#[path = "tidy/exceptions.rs"]
+mod exceptions;
+#[path = "tidy/sizes.rs"]
+mod sizes;
+#[path = "tidy/sources.rs"]
+mod sources;
+#[path = "tidy/type_names.rs"]
+mod type_names;
+#[path = "tidy/words.rs"]
+mod words;
+
+#[test]
+fn files_are_short() {
+    sizes::check_files(&sources::product());
+}
+
+#[test]
+fn functions_are_short() {
+    sizes::check_functions(&sources::product());
+}
+
+#[test]
+fn modules_have_no_cycles() {
+    cycles::check(&sources::product());
+}
+
+#[test]
+fn type_names_are_used_once() {
+    type_names::check(&sources::product());
+}
+
+#[test]
+fn names_are_the_fields_terms() {
+    words::check_names(&sources::product());
+}
+
+#[test]
+fn texts_are_plain() {
+    words::check_texts(&sources::product());
+}
+
+#[test]
+fn metrics_are_documented() {
+    documented::check_metrics(&sources::product());
+}
+
+#[test]
+fn job_file_keys_are_documented() {
+    documented::check_keys();
+}

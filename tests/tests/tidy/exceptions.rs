@@ -1,0 +1,56 @@
+//! Exceptions from the rules, each with its reason: `tests/tests/tidy/exceptions.txt`.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::sources;
+
+const PATH: &str = "tests/tests/tidy/exceptions.txt";
+
+/// The exceptions of one rule.
+pub struct Exceptions {
+    rule: &'static str,
+    /// Subject and reason.
+    listed: BTreeMap<String, String>,
+    used: RefCell<BTreeSet<String>>,
+}
+
+impl Exceptions {
+    /// Reads the exceptions of a rule. A line is `rule | subject | reason`.
+    pub fn of(rule: &'static str) -> Self {
+        let text = std::fs::read_to_string(sources::root().join(PATH)).expect("the list is readable");
+        let mut listed = BTreeMap::new();
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let fields: Vec<&str> = line.split('|').map(str::trim).collect();
+            let [of, subject, reason] = fields[..] else {
+                panic!("{PATH}: {line:?} must have the form `rule | subject | reason`");
+            };
+            assert!(!reason.is_empty(), "{PATH}: {line:?} has no reason");
+            if of == rule {
+                listed.insert(subject.to_owned(), reason.to_owned());
+            }
+        }
+        Self { rule, listed, used: RefCell::default() }
+    }
+
+    /// Whether the subject is an exception.
+    pub fn allow(&self, subject: &str) -> bool {
+        let allowed = self.listed.contains_key(subject);
+        if allowed {
+            self.used.borrow_mut().insert(subject.to_owned());
+        }
+        allowed
+    }
+
+    /// Fails with the list of violations, and where an exception is not needed any more.
+    pub fn check(self, mut violations: Vec<String>) {
+        let used = self.used.into_inner();
+        for subject in self.listed.keys().filter(|subject| !used.contains(*subject)) {
+            violations.push(format!("{subject}: this exception is not needed any more; delete it from {PATH}"));
+        }
+        violations.sort();
+        violations.dedup();
+        let count = violations.len();
+        assert!(violations.is_empty(), "{}: {count} violations\n{}", self.rule, violations.join("\n"));
+    }
+}

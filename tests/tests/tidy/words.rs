@@ -1,0 +1,136 @@
+//! Words that the glossary replaces do not occur in file names, type names, metric names and texts for users.
+//!
+//! The list is `tests/tests/tidy/words.txt`: `name | word | replacement` for files and types, `text | phrase |
+//! replacement` for string literals. Compared without case, as whole words.
+
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+
+use crate::exceptions::Exceptions;
+use crate::sources::{self, Source};
+use crate::type_names;
+
+const PATH: &str = "tests/tests/tidy/words.txt";
+
+struct Word {
+    word: String,
+    instead: String,
+}
+
+fn words(kind: &str) -> Vec<Word> {
+    let text = std::fs::read_to_string(sources::root().join(PATH)).expect("the list is readable");
+    let mut words = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let fields: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [of, word, instead] = fields[..] else {
+            panic!("{PATH}: {line:?} must have the form `name or text | word | replacement`");
+        };
+        if of == kind {
+            words.push(Word { word: word.to_lowercase(), instead: instead.to_owned() });
+        }
+    }
+    words
+}
+
+pub fn check_names(sources: &[Source]) {
+    let exceptions = Exceptions::of("name");
+    let words = words("name");
+    let mut violations = Vec::new();
+    for source in sources {
+        for part in source.module.split('/') {
+            for word in words.iter().filter(|word| has_part(part, &word.word)) {
+                if !exceptions.allow(&source.path) {
+                    violations.push(format!("{}: `{}` in a file name; use `{}`", source.path, word.word, word.instead));
+                }
+            }
+        }
+        for name in type_names::of(source) {
+            for word in words.iter().filter(|word| has_part(&snake(&name), &word.word)) {
+                if !exceptions.allow(&format!("{}:{name}", source.package)) {
+                    violations.push(format!("{}:{name}: `{}` in a type name; use `{}`", source.package, word.word, word.instead));
+                }
+            }
+        }
+    }
+    exceptions.check(violations);
+}
+
+pub fn check_texts(sources: &[Source]) {
+    let exceptions = Exceptions::of("text");
+    let words = words("text");
+    let mut violations = Vec::new();
+    for source in sources {
+        for (line, text) in literals(source) {
+            for word in words.iter().filter(|word| has_phrase(&text, &word.word)) {
+                if !exceptions.allow(&format!("{}:{}", source.path, word.word)) {
+                    violations.push(format!("{}:{line}: `{}` in {text:?}; use `{}`", source.path, word.word, word.instead));
+                }
+            }
+        }
+    }
+    exceptions.check(violations);
+}
+
+/// String literals outside tests and documentation comments, with their lines.
+pub fn literals(source: &Source) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for item in source.syntax.items.iter().filter(|item| !sources::is_test(item)) {
+        collect(item.to_token_stream(), &mut found);
+    }
+    found
+}
+
+fn collect(tokens: TokenStream, found: &mut Vec<(usize, String)>) {
+    let mut before_documentation = 0;
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => collect(group.stream(), found),
+            TokenTree::Ident(name) if name == "doc" => before_documentation = 2,
+            TokenTree::Literal(literal) => {
+                let text = literal.to_string();
+                let is_documentation = before_documentation == 1;
+                if text.contains('"') && !is_documentation {
+                    found.push((literal.span().start().line, text));
+                }
+                before_documentation = 0;
+            }
+            TokenTree::Punct(punct) if punct.as_char() == '=' && before_documentation == 2 => before_documentation = 1,
+            _ => before_documentation = 0,
+        }
+    }
+}
+
+/// Whether a name in snake case has the word as one of its parts.
+fn has_part(name: &str, word: &str) -> bool {
+    name.split('_').any(|part| part == word)
+}
+
+/// Whether a text has the phrase between characters that are not letters.
+fn has_phrase(text: &str, phrase: &str) -> bool {
+    let text = text.to_lowercase();
+    text.match_indices(phrase).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + phrase.len()..].chars().next();
+        let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '-');
+        !is_letter(before) && !is_letter(after)
+    })
+}
+
+fn snake(name: &str) -> String {
+    let mut snake = String::new();
+    for (n, c) in name.chars().enumerate() {
+        if c.is_uppercase() && n > 0 {
+            snake.push('_');
+        }
+        snake.extend(c.to_lowercase());
+    }
+    snake
+}
+
+#[test]
+fn whole_words_are_found() {
+    assert!(has_phrase("\"Nobody answers\"", "nobody"));
+    assert!(!has_phrase("\"busybody\"", "body"));
+    assert!(has_part(&snake("LateTask"), "late"));
+    assert!(!has_part(&snake("Template"), "late"));
+}
