@@ -53,7 +53,8 @@ struct Package {
 
 impl Package {
     fn read(sources: &[&Source]) -> Self {
-        let modules = sources.iter().map(|source| (path_of(&source.module), Module::read(source))).collect();
+        let modules =
+            sources.iter().map(|source| (path_of(&source.module), Module::read(source))).collect();
         Self { modules }
     }
 
@@ -69,10 +70,18 @@ impl Package {
                 }
             }
         }
-        let homes: BTreeMap<&String, &Vec<String>> =
-            self.modules.iter().flat_map(|(path, module)| module.types.iter().map(move |of| (of, path))).collect();
+        let homes: BTreeMap<&String, &Vec<String>> = self
+            .modules
+            .iter()
+            .flat_map(|(path, module)| module.types.iter().map(move |of| (of, path)))
+            .collect();
         for (path, module) in &self.modules {
-            for home in module.implemented.iter().filter_map(|of| homes.get(of)).filter(|home| **home != path) {
+            for home in module
+                .implemented
+                .iter()
+                .filter_map(|of| homes.get(of))
+                .filter(|home| **home != path)
+            {
                 graph.entry(name(path)).or_default().insert(name(home));
                 graph.entry(name(home)).or_default().insert(name(path));
             }
@@ -110,7 +119,12 @@ impl Package {
     }
 
     /// A path of a `use`: its first name may be a child module or another crate, never an import of the same file.
-    fn resolve_import(&self, from: &[String], path: &[String], depth: usize) -> Option<Vec<String>> {
+    fn resolve_import(
+        &self,
+        from: &[String],
+        path: &[String],
+        depth: usize,
+    ) -> Option<Vec<String>> {
         let first = path.first()?;
         if matches!(first.as_str(), "crate" | "self" | "super") {
             return self.resolve(from, path, depth);
@@ -171,8 +185,11 @@ impl Module {
         }
         let mut paths = Paths::default();
         paths.visit_file(&source.syntax);
-        let firsts: BTreeSet<&String> = paths.found.iter().filter_map(|path| path.first()).collect();
-        module.paths.extend(reexports.into_iter().filter(|(alias, _)| firsts.contains(alias)).map(|(_, path)| path));
+        let firsts: BTreeSet<&String> =
+            paths.found.iter().filter_map(|path| path.first()).collect();
+        module.paths.extend(
+            reexports.into_iter().filter(|(alias, _)| firsts.contains(alias)).map(|(_, path)| path),
+        );
         module.paths.extend(paths.found.iter().filter(|path| path.len() > 1).cloned());
         module.types = paths.types;
         module.implemented = paths.implemented;
@@ -232,10 +249,11 @@ fn flatten(tree: &UseTree, before: &mut Vec<String>, into: &mut Vec<(String, Vec
             into.push((before.last().cloned().unwrap_or_default(), before.clone()));
         }
         UseTree::Name(name) => into.push((name.ident.to_string(), joined(before, &name.ident))),
-        UseTree::Rename(rename) => into.push((rename.rename.to_string(), joined(before, &rename.ident))),
+        UseTree::Rename(rename) => {
+            into.push((rename.rename.to_string(), joined(before, &rename.ident)))
+        }
         UseTree::Glob(_) => into.push(("*".to_owned(), before.clone())),
         UseTree::Group(group) => group.items.iter().for_each(|tree| flatten(tree, before, into)),
-        _ => {}
     }
 }
 
@@ -258,11 +276,15 @@ fn name(path: &[String]) -> String {
 
 /// Strongly connected components of more than one module, each sorted.
 fn cycles(graph: &Graph) -> Vec<Vec<String>> {
-    let reach: BTreeMap<&String, BTreeSet<&String>> = graph.keys().map(|from| (from, reachable(graph, from))).collect();
+    let reach: BTreeMap<&String, BTreeSet<&String>> =
+        graph.keys().map(|from| (from, reachable(graph, from))).collect();
     let mut found = BTreeSet::new();
     for (from, to) in &reach {
-        let cycle: Vec<String> =
-            to.iter().filter(|other| reach.get(*other).is_some_and(|back| back.contains(from))).map(|m| (*m).clone()).collect();
+        let cycle: Vec<String> = to
+            .iter()
+            .filter(|other| reach.get(*other).is_some_and(|back| back.contains(from)))
+            .map(|m| (*m).clone())
+            .collect();
         if cycle.len() > 1 {
             found.insert(cycle);
         }

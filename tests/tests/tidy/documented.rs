@@ -1,32 +1,143 @@
-//! Metrics, exit codes and keys of the job file are documented.
+//! Reference pages are made from the code: metrics, exit codes and the keys of the job file.
+//!
+//! `HEDDLE_WRITE_DOCS=1 cargo test -p heddle-tests --test tidy` writes the pages again.
 
-use std::collections::BTreeSet;
+use std::fmt::Write;
 
-use heddle_protocol::spec::file::KEYS;
+use heddle_protocol::spec::file::{Fallback, GROUPS, KEYS};
+use syn::visit::{self, Visit};
+use syn::{Expr, Item, Lit};
 
 use crate::sources::{self, Source};
 
-fn page(path: &str) -> String {
-    std::fs::read_to_string(sources::root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+/// Compares a page with what it must be, or writes it where the environment says so.
+fn check(path: &str, expected: &str) {
+    let file = sources::root().join(path);
+    if std::env::var_os("HEDDLE_WRITE_DOCS").is_some() {
+        std::fs::write(&file, expected).unwrap_or_else(|error| panic!("{path}: {error}"));
+        return;
+    }
+    let found = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let message =
+        "is not up to date; run: HEDDLE_WRITE_DOCS=1 cargo test -p heddle-tests --test tidy";
+    assert!(found == expected, "{path} {message}");
+}
+
+pub fn check_job_file() {
+    let mut page = String::from(
+        "# Keys of the job file\n\nMade from the table that the job file is read with; `heddle config template` prints \
+         the same as a job file, `heddle config show job.toml` the values of a job and where each comes from. \
+         A size has a unit (`64MiB`), a duration too (`30s`, `10min`).\n",
+    );
+    for group in GROUPS {
+        let title = if group.name.is_empty() {
+            "Top level".to_owned()
+        } else {
+            format!("`[{}]`", group.name)
+        };
+        writeln!(page, "\n## {title}\n").expect("a string takes all text");
+        if !group.doc.is_empty() {
+            writeln!(page, "{}\n", group.doc).expect("a string takes all text");
+        }
+        page.push_str("| key | default | meaning |\n| --- | --- | --- |\n");
+        for key in KEYS
+            .iter()
+            .filter(|key| key.path.split_once('.').map_or("", |(section, _)| section) == group.name)
+        {
+            let default = match key.fallback {
+                Fallback::Required(example) => format!("required, as `{}`", cell(example)),
+                Fallback::Value(value) => format!("`{}`", cell(value)),
+                Fallback::Absent(example) => format!("none; example `{}`", cell(example)),
+                Fallback::NotYet(value) => format!("`{}`; no other value is accepted", cell(value)),
+            };
+            writeln!(page, "| `{}` | {default} | {} |", key.path, cell(key.doc))
+                .expect("a string takes all text");
+        }
+    }
+    check("docs/job-file.md", &page);
 }
 
 pub fn check_metrics(sources: &[Source]) {
-    let text = page("docs/operations.md");
-    let mut names = BTreeSet::new();
-    for source in sources.iter().filter(|source| source.module.ends_with("metrics")) {
-        for (_, literal) in crate::words::literals(source) {
-            let name = literal.trim_matches('"');
-            let is_name = name.starts_with("heddle_") && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-            names.extend(is_name.then(|| name.to_owned()));
-        }
+    let mut metrics = Metrics::default();
+    for source in sources {
+        metrics.visit_file(&source.syntax);
     }
-    assert!(names.len() > 20, "only {} metrics were found", names.len());
-    let missing: Vec<&String> = names.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
-    assert!(missing.is_empty(), "docs/operations.md does not have {missing:#?}");
+    metrics.0.sort();
+    assert!(metrics.0.len() > 20, "only {} metrics were found", metrics.0.len());
+    let mut page = String::from(
+        "# Metrics\n\nThe ApplicationMaster serves these in Prometheus text format at `/metrics`. Times are in seconds, \
+         sizes in bytes. A counter never decreases while an ApplicationMaster runs.\n\n\
+         | metric | type | meaning |\n| --- | --- | --- |\n",
+    );
+    for (name, kind, help) in metrics.0 {
+        writeln!(page, "| `{name}` | {kind} | {} |", cell(&help)).expect("a string takes all text");
+    }
+    check("docs/metrics.md", &page);
 }
 
-pub fn check_keys() {
-    let text = page("docs/job-file.md");
-    let missing: Vec<_> = KEYS.iter().map(|key| key.path).filter(|key| !text.contains(&format!("`{key}`"))).collect();
-    assert!(missing.is_empty(), "docs/job-file.md does not have {missing:#?}");
+/// The exit codes: every variant of the enum has a row in the operations manual.
+pub fn check_exit_codes(sources: &[Source]) {
+    let page = std::fs::read_to_string(sources::root().join("docs/operations.md"))
+        .expect("the manual is readable");
+    let codes: Vec<String> = sources
+        .iter()
+        .flat_map(|source| &source.syntax.items)
+        .filter_map(|item| match item {
+            Item::Enum(item) if item.ident == EXIT_CODE => Some(item),
+            _ => None,
+        })
+        .flat_map(|item| &item.variants)
+        .filter_map(|variant| match &variant.discriminant.as_ref()?.1 {
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Int(code) => Some(code.base10_digits().to_owned()),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect();
+    assert!(codes.len() > 10, "only {} exit codes were found", codes.len());
+    let missing: Vec<&String> =
+        codes.iter().filter(|code| !page.contains(&format!("\n| {code} |"))).collect();
+    assert!(missing.is_empty(), "docs/operations.md has no row of the exit codes {missing:?}");
+}
+
+/// Name of the enum of exit codes.
+const EXIT_CODE: &str = "Exit";
+
+/// Name, type and help of each metric.
+#[derive(Default)]
+struct Metrics(Vec<(String, String, String)>);
+
+impl<'ast> Visit<'ast> for Metrics {
+    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
+        if let Expr::Call(call) = &*item.expr
+            && let Expr::Path(function) = &*call.func
+            && let [of, kind] = &function
+                .path
+                .segments
+                .iter()
+                .map(|part| part.ident.to_string())
+                .collect::<Vec<_>>()[..]
+            && of == "Metric"
+            && let [name, help] = &call.args.iter().filter_map(text).collect::<Vec<_>>()[..]
+        {
+            self.0.push((name.clone(), kind.clone(), help.clone()));
+        }
+        visit::visit_item_const(self, item);
+    }
+}
+
+fn text(expression: &Expr) -> Option<String> {
+    match expression {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Str(text) => Some(text.value()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A text as a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
 }

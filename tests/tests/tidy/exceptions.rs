@@ -1,11 +1,11 @@
-//! Exceptions from the rules, each with its reason: `tests/tests/tidy/exceptions.txt`.
+//! Exceptions from the rules, each with its reason: the files of `tests/tests/tidy/exceptions`, one for each package.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sources;
 
-const PATH: &str = "tests/tests/tidy/exceptions.txt";
+const FOLDER: &str = "tests/tests/tidy/exceptions";
 
 /// The exceptions of one rule.
 pub struct Exceptions {
@@ -18,16 +18,24 @@ pub struct Exceptions {
 impl Exceptions {
     /// Reads the exceptions of a rule. A line is `rule | subject | reason`.
     pub fn of(rule: &'static str) -> Self {
-        let text = std::fs::read_to_string(sources::root().join(PATH)).expect("the list is readable");
         let mut listed = BTreeMap::new();
-        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let fields: Vec<&str> = line.split('|').map(str::trim).collect();
-            let [of, subject, reason] = fields[..] else {
-                panic!("{PATH}: {line:?} must have the form `rule | subject | reason`");
-            };
-            assert!(!reason.is_empty(), "{PATH}: {line:?} has no reason");
-            if of == rule {
-                listed.insert(subject.to_owned(), reason.to_owned());
+        for file in
+            std::fs::read_dir(sources::root().join(FOLDER)).expect("the directory is readable")
+        {
+            let path = file.expect("the directory is readable").path();
+            let text = std::fs::read_to_string(&path).expect("a list is readable");
+            for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+                let fields: Vec<&str> = line.split('|').map(str::trim).collect();
+                let [of, subject, reason] = fields[..] else {
+                    panic!(
+                        "{}: {line:?} must have the form `rule | subject | reason`",
+                        path.display()
+                    );
+                };
+                assert!(!reason.is_empty(), "{}: {line:?} has no reason", path.display());
+                if of == rule {
+                    listed.insert(subject.to_owned(), reason.to_owned());
+                }
             }
         }
         Self { rule, listed, used: RefCell::default() }
@@ -46,11 +54,18 @@ impl Exceptions {
     pub fn check(self, mut violations: Vec<String>) {
         let used = self.used.into_inner();
         for subject in self.listed.keys().filter(|subject| !used.contains(*subject)) {
-            violations.push(format!("{subject}: this exception is not needed any more; delete it from {PATH}"));
+            violations.push(format!(
+                "{subject}: this exception is not needed any more; delete it from {FOLDER}"
+            ));
         }
         violations.sort();
         violations.dedup();
         let count = violations.len();
-        assert!(violations.is_empty(), "{}: {count} violations\n{}", self.rule, violations.join("\n"));
+        assert!(
+            violations.is_empty(),
+            "{}: {count} violations\n{}",
+            self.rule,
+            violations.join("\n")
+        );
     }
 }

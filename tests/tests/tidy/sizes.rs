@@ -11,9 +11,14 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 pub fn check_files(sources: &[Source]) {
     let exceptions = Exceptions::of("file-length");
-    let long = sources.iter().filter(|source| source.lines > FILE_LINES_MAX && !exceptions.allow(&source.path));
-    let violations =
-        long.map(|source| format!("{} has {} lines, at most {FILE_LINES_MAX}", source.path, source.lines)).collect();
+    let long = sources
+        .iter()
+        .filter(|source| source.lines > FILE_LINES_MAX && !exceptions.allow(&source.path));
+    let violations = long
+        .map(|source| {
+            format!("{} has {} lines, at most {FILE_LINES_MAX}", source.path, source.lines)
+        })
+        .collect();
     exceptions.check(violations);
 }
 
@@ -25,7 +30,10 @@ pub fn check_functions(sources: &[Source]) {
         functions.visit_file(&source.syntax);
         for (name, lines) in functions.found {
             if lines > FUNCTION_LINES_MAX && !exceptions.allow(&format!("{}:{name}", source.path)) {
-                violations.push(format!("{}:{name} has {lines} lines, at most {FUNCTION_LINES_MAX}", source.path));
+                violations.push(format!(
+                    "{}:{name} has {lines} lines, at most {FUNCTION_LINES_MAX}",
+                    source.path
+                ));
             }
         }
     }
@@ -51,7 +59,8 @@ impl<'ast> Visit<'ast> for Functions {
 
     fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
         if !sources::has_test_attribute(&function.attrs) {
-            self.found.push((function.sig.ident.to_string(), length(&function.sig, &function.block)));
+            self.found
+                .push((function.sig.ident.to_string(), length(&function.sig, &function.block)));
             visit::visit_impl_item_fn(self, function);
         }
     }

@@ -41,11 +41,21 @@ pub fn product() -> Vec<Source> {
             if text.contains("@generated") || is_test_file(&module) {
                 continue;
             }
-            let syntax = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            let tests: usize = syntax.items.iter().filter(|item| is_test(item)).map(|item| lines(item.span())).sum();
+            let syntax = syn::parse_file(&text)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let tests: usize = syntax
+                .items
+                .iter()
+                .filter(|item| is_test(item))
+                .map(|item| lines(item.span()))
+                .sum();
             sources.push(Source {
                 package: package.name.to_string(),
-                path: path.strip_prefix(&root).expect("it is below the root").to_string_lossy().replace('\\', "/"),
+                path: path
+                    .strip_prefix(&root)
+                    .expect("it is below the root")
+                    .to_string_lossy()
+                    .replace('\\', "/"),
                 module,
                 lines: text.lines().count() - tests,
                 syntax,

@@ -40,14 +40,20 @@ pub fn check_names(sources: &[Source]) {
         for part in source.module.split('/') {
             for word in words.iter().filter(|word| has_part(part, &word.word)) {
                 if !exceptions.allow(&source.path) {
-                    violations.push(format!("{}: `{}` in a file name; use `{}`", source.path, word.word, word.instead));
+                    violations.push(format!(
+                        "{}: `{}` in a file name; use `{}`",
+                        source.path, word.word, word.instead
+                    ));
                 }
             }
         }
         for name in type_names::of(source) {
             for word in words.iter().filter(|word| has_part(&snake(&name), &word.word)) {
                 if !exceptions.allow(&format!("{}:{name}", source.package)) {
-                    violations.push(format!("{}:{name}: `{}` in a type name; use `{}`", source.package, word.word, word.instead));
+                    violations.push(format!(
+                        "{}:{name}: `{}` in a type name; use `{}`",
+                        source.package, word.word, word.instead
+                    ));
                 }
             }
         }
@@ -63,7 +69,10 @@ pub fn check_texts(sources: &[Source]) {
         for (line, text) in literals(source) {
             for word in words.iter().filter(|word| has_phrase(&text, &word.word)) {
                 if !exceptions.allow(&format!("{}:{}", source.path, word.word)) {
-                    violations.push(format!("{}:{line}: `{}` in {text:?}; use `{}`", source.path, word.word, word.instead));
+                    violations.push(format!(
+                        "{}:{line}: `{}` in {text:?}; use `{}`",
+                        source.path, word.word, word.instead
+                    ));
                 }
             }
         }
@@ -72,7 +81,7 @@ pub fn check_texts(sources: &[Source]) {
 }
 
 /// String literals outside tests and documentation comments, with their lines.
-pub fn literals(source: &Source) -> Vec<(usize, String)> {
+fn literals(source: &Source) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for item in source.syntax.items.iter().filter(|item| !sources::is_test(item)) {
         collect(item.to_token_stream(), &mut found);
@@ -94,7 +103,9 @@ fn collect(tokens: TokenStream, found: &mut Vec<(usize, String)>) {
                 }
                 before_documentation = 0;
             }
-            TokenTree::Punct(punct) if punct.as_char() == '=' && before_documentation == 2 => before_documentation = 1,
+            TokenTree::Punct(punct) if punct.as_char() == '=' && before_documentation == 2 => {
+                before_documentation = 1
+            }
             _ => before_documentation = 0,
         }
     }
@@ -111,7 +122,8 @@ fn has_phrase(text: &str, phrase: &str) -> bool {
     text.match_indices(phrase).any(|(at, _)| {
         let before = text[..at].chars().next_back();
         let after = text[at + phrase.len()..].chars().next();
-        let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '-');
+        let is_letter =
+            |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '-');
         !is_letter(before) && !is_letter(after)
     })
 }
