@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks what CI checks: format, lints, documentation, all tests, a quick round of the benchmarks.
+# Checks what CI checks: format, lints, documentation, dependencies, fuzz targets, all tests, a quick round of the
+# benchmarks. The declared minimum of Rust is the version in rust-toolchain.toml, so that all of this checks it.
 # Says what is missing on this machine, or installs it when run as root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -38,6 +39,11 @@ say "lints"
 cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 say "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+say "dependencies"
+# What cannot be installed is reported and does not hide what the other checks find.
+scripts/check-dependencies.sh || [ $? = 2 ]
+say "fuzz targets"
+cargo build --manifest-path fuzz/Cargo.toml --locked --bins --quiet
 say "programs"
 # The system tests start these as real processes. Building them with the tests gives dependencies one set of features,
 # so that they are compiled once.

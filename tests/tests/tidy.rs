@@ -61,3 +61,20 @@ fn exit_codes_are_documented() {
 fn job_file_keys_are_documented() {
     documented::check_job_file();
 }
+
+#[test]
+fn minimum_rust_version_is_the_tested_one() {
+    let read = |path: &str| {
+        std::fs::read_to_string(sources::root().join(path)).expect("the file is readable")
+    };
+    let value = |text: &str, key: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(key))
+            .unwrap_or_else(|| panic!("no line of {key}"));
+        line.split('"').nth(1).expect("a quoted value").to_owned()
+    };
+    let minimum = value(&read("Cargo.toml"), "rust-version");
+    let tested = value(&read("rust-toolchain.toml"), "channel");
+    assert_eq!(tested.strip_suffix(".0").unwrap_or(&tested), minimum);
+}
