@@ -7,7 +7,7 @@
 
 use std::process::Command;
 
-use heddle_tests::simulation::{Explorer, Fault, Job, Schedule, Summary};
+use heddle_tests::simulation::{Explorer, Fault, Job, Schedule, Summary, Trial};
 
 /// Seeds of an exploration, shared by all jobs, unless `HEDDLE_SEEDS` says more.
 const SEEDS: u64 = 2_400;
@@ -97,8 +97,8 @@ fn log_hashes() -> String {
     for name in Job::NAMES {
         let explorer = explorer(name);
         for seed in 0..5 {
-            let faults = explorer.faults(seed, &Fault::ALL, FAULTS_MAX);
-            let ran = explorer.run(seed, &faults);
+            let trial = explorer.trial(seed, &Fault::ALL, FAULTS_MAX);
+            let ran = explorer.try_out(seed, &trial);
             let hash = ran.unwrap_or_else(|failure| panic!("{failure}")).log_hash;
             hashes += &format!("LOG {name} {seed} {hash:016x}\n");
         }
@@ -133,10 +133,10 @@ fn replay() {
     };
     let seed = seed.parse().expect("HEDDLE_SEED is a number");
     let explorer = explorer(&name);
-    let faults = match std::env::var("HEDDLE_FAULTS") {
-        Ok(faults) => faults.parse::<Schedule>().expect("HEDDLE_FAULTS"),
-        Err(_) => explorer.faults(seed, &Fault::ALL, FAULTS_MAX),
+    let trial = match std::env::var("HEDDLE_FAULTS") {
+        Ok(faults) => Trial::of(faults.parse::<Schedule>().expect("HEDDLE_FAULTS")),
+        Err(_) => explorer.trial(seed, &Fault::ALL, FAULTS_MAX),
     };
-    let report = explorer.replay(seed, &faults).unwrap_or_else(|failure| panic!("{failure}"));
-    println!("faults {faults}: {} events, log {:016x}", report.events, report.log_hash);
+    let report = explorer.replay(seed, &trial).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("faults {}: {} events, log {:016x}", report.faults, report.events, report.log_hash);
 }

@@ -10,6 +10,7 @@ use std::thread;
 
 use heddle_protocol::spec::Consistency;
 
+use super::bursts::Bursts;
 use super::chance::Chance;
 use super::coverage::Coverage;
 use super::fault::{Fault, Schedule};
@@ -99,6 +100,23 @@ impl fmt::Display for Summary {
     }
 }
 
+/// The faults of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Trial {
+    /// Those that are known before.
+    pub schedule: Schedule,
+    /// Those that are drawn on the way.
+    pub bursts: Option<Bursts>,
+}
+
+impl Trial {
+    /// With these faults alone.
+    #[must_use]
+    pub fn of(schedule: Schedule) -> Self {
+        Self { schedule, bursts: None }
+    }
+}
+
 /// A job and what its undisturbed runs come to.
 #[derive(Clone, Debug)]
 pub struct Explorer {
@@ -150,7 +168,7 @@ impl Explorer {
                     }
                 }
             };
-            let report = explorer.run_watched(seed, &Schedule::default(), watch, false)?;
+            let report = explorer.run_watched(seed, &Trial::default(), watch, false)?;
             starts.extend(report.checkpoints.iter().cloned());
             explorer.length = explorer.length.max(report.events);
             if let Some(at) = disagree {
@@ -177,21 +195,29 @@ impl Explorer {
     /// # Errors
     /// It broke a promise.
     pub fn run(&self, seed: u64, faults: &Schedule) -> Result<Report, Box<Failure>> {
-        self.run_watched(seed, faults, |_| {}, false)
+        self.try_out(seed, &Trial::of(faults.clone()))
+    }
+
+    /// As [`Explorer::run`], with faults that are drawn on the way.
+    ///
+    /// # Errors
+    /// It broke a promise.
+    pub fn try_out(&self, seed: u64, trial: &Trial) -> Result<Report, Box<Failure>> {
+        self.run_watched(seed, trial, |_| {}, false)
     }
 
     /// One run again, with all that happens in the failure.
     ///
     /// # Errors
     /// It broke a promise.
-    pub fn replay(&self, seed: u64, faults: &Schedule) -> Result<Report, Box<Failure>> {
-        self.run_watched(seed, faults, |_| {}, true)
+    pub fn replay(&self, seed: u64, trial: &Trial) -> Result<Report, Box<Failure>> {
+        self.run_watched(seed, trial, |_| {}, true)
     }
 
     fn run_watched(
         &self,
         seed: u64,
-        faults: &Schedule,
+        trial: &Trial,
         mut watch: impl FnMut(&World),
         trace: bool,
     ) -> Result<Report, Box<Failure>> {
@@ -199,11 +225,14 @@ impl Explorer {
         if trace {
             world.keep_trace();
         }
+        if let Some(bursts) = &trial.bursts {
+            world.burst(bursts.clone());
+        }
         self.expect_of(&mut world);
         // A broken assertion of the machines is a broken promise like any other. The world is not used after it but
         // for its log.
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            let report = world.run(&faults.0, &mut watch)?;
+            let report = world.run(&trial.schedule.0, &mut watch)?;
             self.check(&world, &report)?;
             self.continue_from_each(&mut world, &report.checkpoints, seed)?;
             Ok(report)
@@ -213,7 +242,7 @@ impl Explorer {
             Box::new(Failure {
                 job: self.name.clone(),
                 seed,
-                faults: faults.clone(),
+                faults: world.injected(),
                 what,
                 trace: world.take_trace(),
             })
@@ -282,13 +311,22 @@ impl Explorer {
         Ok(())
     }
 
-    /// The faults of a seed: up to `most`, of a few of these kinds, anywhere in the run.
+    /// The faults of a seed: up to `most`, of a few of these kinds; of two seeds one has them anywhere in the run, the
+    /// other in bursts, with more of the network's.
     ///
     /// A few kinds, drawn for each seed, combine with themselves and each other more often than all would: swarm
     /// testing (Groce and others, ISSTA 2012).
     #[must_use]
-    pub fn faults(&self, seed: u64, kinds: &[Fault], most: usize) -> Schedule {
+    pub fn trial(&self, seed: u64, kinds: &[Fault], most: usize) -> Trial {
         let mut chance = Chance::new(seed ^ 0xfa17);
+        if seed % 2 == 1 {
+            let mut few: Vec<Fault> =
+                kinds.iter().filter(|kind| kind.is_network()).copied().collect();
+            let others = 2 + few.len() / 2;
+            few.extend((0..others).map(|_| kinds[chance.below(kinds.len())]));
+            let bursts = Bursts::new(seed, few, most);
+            return Trial { schedule: Schedule::default(), bursts: Some(bursts) };
+        }
         let count = 1 + chance.below(most);
         let few = 1 + chance.below(5);
         let kinds: Vec<Fault> = (0..few).map(|_| kinds[chance.below(kinds.len())]).collect();
@@ -301,7 +339,7 @@ impl Explorer {
             })
             .collect();
         faults.sort_by_key(|(at, _)| *at);
-        Schedule(faults)
+        Trial::of(Schedule(faults))
     }
 
     /// Runs these seeds with their faults.
@@ -314,7 +352,7 @@ impl Explorer {
         kinds: &[Fault],
         most: usize,
     ) -> Result<Summary, Box<Failure>> {
-        self.explore_runs(seeds, |seed| (seed, self.faults(seed, kinds, most)))
+        self.explore_runs(seeds, |seed| (seed, self.trial(seed, kinds, most)))
     }
 
     /// Runs with one fault right before each event, in turn under three seeds.
@@ -322,16 +360,16 @@ impl Explorer {
     /// # Errors
     /// As [`Explorer::explore`].
     pub fn at_every_event(&self, fault: Fault) -> Result<Summary, Box<Failure>> {
-        self.explore_runs(0..self.length, |at| (at % 3, Schedule(vec![(at, fault)])))
+        self.explore_runs(0..self.length, |at| (at % 3, Trial::of(Schedule(vec![(at, fault)]))))
     }
 
     fn explore_runs(
         &self,
         numbers: Range<u64>,
-        plan: impl Fn(u64) -> (u64, Schedule) + Sync,
+        plan: impl Fn(u64) -> (u64, Trial) + Sync,
     ) -> Result<Summary, Box<Failure>> {
         let next = AtomicU64::new(numbers.start);
-        let failed: Mutex<Option<u64>> = Mutex::new(None);
+        let failed: Mutex<Option<(u64, Box<Failure>)>> = Mutex::new(None);
         let total: Mutex<Summary> = Mutex::default();
         let work = || {
             let mut summary = Summary::default();
@@ -340,12 +378,14 @@ impl Explorer {
                 if number >= numbers.end || lock(&failed).is_some() {
                     break;
                 }
-                let (seed, faults) = plan(number);
-                match self.run(seed, &faults) {
+                let (seed, trial) = plan(number);
+                match self.try_out(seed, &trial) {
                     Ok(report) => summary.add_run(&report),
-                    Err(_) => {
+                    Err(failure) => {
                         let mut failed = lock(&failed);
-                        *failed = Some(failed.map_or(number, |known| known.min(number)));
+                        if failed.as_ref().is_none_or(|(known, _)| number < *known) {
+                            *failed = Some((number, failure));
+                        }
                     }
                 }
             }
@@ -357,9 +397,8 @@ impl Explorer {
                 scope.spawn(work);
             }
         });
-        if let Some(number) = *lock(&failed) {
-            let (seed, faults) = plan(number);
-            return Err(self.shrink(seed, faults));
+        if let Some((_, failure)) = lock(&failed).take() {
+            return Err(self.shrink(failure.seed, failure.faults));
         }
         let total = lock(&total).clone();
         Ok(total)

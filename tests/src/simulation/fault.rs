@@ -107,6 +107,22 @@ impl Fault {
     ];
 }
 
+impl Fault {
+    /// Whether it keeps, delays or loses what processes tell each other, and does nothing else.
+    #[must_use]
+    pub fn is_network(self) -> bool {
+        matches!(
+            self,
+            Self::BreakData
+                | Self::BreakControl
+                | Self::LagControl
+                | Self::LagData
+                | Self::CutOffControl
+                | Self::CutOffData
+        )
+    }
+}
+
 impl FromStr for Fault {
     type Err = String;
 

@@ -6,15 +6,17 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 8] = [
+    pub const NAMES: [&'static str; 10] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
         "bsp-tight",
+        "bsp-elastic",
         "asp",
         "asp-evaluated",
         "asp-threads",
         "asp-tight",
+        "asp-long",
     ];
 
     /// A job by its name.
@@ -71,6 +73,21 @@ impl Job {
             "asp-tight" => {
                 Self { every: Every::Steps(1), room: Room::TIGHT, ..small(Consistency::Asp) }
             }
+            // Many lanes, which move whenever a trainer comes or goes.
+            "bsp-elastic" => Self {
+                tasks: vec![2, 3, 2, 3],
+                lanes: 4,
+                passes: 1,
+                trainers: 3,
+                ..small(Consistency::Bsp)
+            },
+            // Trainers are in the middle of a task whatever happens.
+            "asp-long" => Self {
+                tasks: vec![6, 6],
+                passes: 1,
+                every: Every::Steps(4),
+                ..small(Consistency::Asp)
+            },
             _ => return None,
         })
     }

@@ -11,6 +11,7 @@
 //! event log, whose hash is the same for the same seed in every process; what the faults did is counted in [`Coverage`].
 
 mod am;
+mod bursts;
 mod chance;
 mod coverage;
 mod explorer;
@@ -24,9 +25,10 @@ mod store;
 mod trainer;
 mod world;
 
+pub use bursts::{Bursts, Moment};
 pub use chance::Chance;
 pub use coverage::{Count, Coverage};
-pub use explorer::{Explorer, Failure, Summary};
+pub use explorer::{Explorer, Failure, Summary, Trial};
 pub use fault::{Fault, Schedule};
 pub use job::{Job, Room};
 pub use scene::{A, B, Scene};

@@ -1,6 +1,6 @@
 //! Makes the list of faults of a failing run as short as it can be made one fault at a time.
 
-use super::explorer::{Explorer, Failure};
+use super::explorer::{Explorer, Failure, Trial};
 use super::fault::Schedule;
 
 impl Explorer {
@@ -21,7 +21,7 @@ impl Explorer {
                 index += 1;
             }
         }
-        match self.replay(seed, &faults) {
+        match self.replay(seed, &Trial::of(faults.clone())) {
             Err(failure) => failure,
             Ok(_) => Box::new(Failure {
                 job: self.name().to_owned(),

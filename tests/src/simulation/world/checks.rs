@@ -1,6 +1,6 @@
 //! What a run is held against, and what it comes to.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_am_core::{Checkpoint, Outcome, Record};
@@ -10,7 +10,7 @@ use heddle_protocol::manifest::{Manifest, Work};
 use heddle_protocol::view::{self, JobState};
 
 use super::super::coverage::Coverage;
-use super::super::fault::Fault;
+use super::super::fault::{Fault, Schedule};
 use super::super::job::{COUNTS, WEIGHTS};
 use super::super::store::Durable;
 use super::log::Brief;
@@ -49,6 +49,8 @@ pub struct Report {
     pub log_hash: u64,
     /// What its faults did.
     pub coverage: Coverage,
+    /// Its faults.
+    pub faults: Schedule,
 }
 
 impl World {
@@ -62,10 +64,10 @@ impl World {
         faults: &[(u64, Fault)],
         mut watch: impl FnMut(&Self),
     ) -> Result<Report, String> {
-        let mut faults: VecDeque<_> = faults.to_vec().into();
+        self.faults = faults.to_vec().into();
         let mut resubmitted = false;
         let ended = loop {
-            let outcome = self.run_once(&mut faults, &mut watch)?;
+            let outcome = self.run_once(&mut watch)?;
             if outcome.state == JobState::Finished && outcome.exit_code == 0 {
                 break Ended::Finished;
             }
@@ -73,7 +75,8 @@ impl World {
             if outcome.exit_code == 8 {
                 break Ended::NoCheckpointIsWhole;
             }
-            faults.clear();
+            self.faults.clear();
+            self.bursts = None;
             resubmitted = true;
             self.submit_again()?;
         };
@@ -104,22 +107,18 @@ impl World {
             restores: self.durable.journal.iter().filter(restores).count(),
             log_hash: self.log_hash(),
             coverage: self.coverage.clone(),
+            faults: self.injected(),
         })
     }
 
-    fn run_once(
-        &mut self,
-        faults: &mut VecDeque<(u64, Fault)>,
-        watch: &mut impl FnMut(&Self),
-    ) -> Result<Outcome, String> {
+    fn run_once(&mut self, watch: &mut impl FnMut(&Self)) -> Result<Outcome, String> {
         // Far above what any run takes: a job of a thousand events that is not over by now never will be.
         const EVENTS_MAX: u64 = 100_000;
         const TIME_MAX_MS: u64 = 8 * 3_600_000;
         loop {
-            while faults.front().is_some_and(|(at, _)| *at <= self.events) {
-                if let Some((at, fault)) = faults.pop_front() {
-                    self.inject(at, fault)?;
-                }
+            while let Some((at, fault)) = self.faults.pop_front_if(|(at, _)| *at <= self.events) {
+                self.injected.push((at, fault));
+                self.inject(at, fault)?;
             }
             if let Some(outcome) = self.outcome.take() {
                 return Ok(outcome);

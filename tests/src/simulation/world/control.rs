@@ -2,9 +2,10 @@
 
 use heddle_agent::machine as agent;
 use heddle_am_core::{ConnectionId, ContainerId};
-use heddle_protocol::control::{Down, UpLine};
+use heddle_protocol::control::{Down, Up, UpLine};
 use heddle_protocol::ids::Attempt;
 
+use super::super::bursts::Moment;
 use super::log::Brief;
 use super::trouble::AM;
 use super::{Control, Item, Wire, World};
@@ -55,11 +56,16 @@ impl World {
         let Some(am) = self.ams.get_mut(&attempt) else {
             return Ok(());
         };
-        let container = ContainerId(link.container.to_string());
+        let number = link.container;
+        let container = ContainerId(number.to_string());
         let connection = ConnectionId(control);
+        let registers = matches!(line.report, Up::Register { .. });
         let (event, confirm) = am.line(connection, &container, line);
         if let Some(event) = event {
             self.am_event(attempt, event)?;
+        }
+        if registers && !self.registered.insert(number) {
+            self.moment(Moment::RegistersAgain, Some(number));
         }
         let down = |world: &Self| world.ams.get(&attempt)?.down(connection, None);
         if confirm && let Some(down) = down(self) {

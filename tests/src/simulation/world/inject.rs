@@ -68,7 +68,7 @@ impl World {
             Fault::ClockLeaps => Ok(self.clock_leaps(chance)),
             Fault::BreakData => Ok(self.break_data(chance)),
             Fault::BreakControl => {
-                let Some(control) = one(&self.open_controls(), chance) else {
+                let Some(control) = self.choose(&self.open_controls(), chance) else {
                     return Ok(false);
                 };
                 self.break_control(control);
@@ -100,9 +100,9 @@ impl World {
                 Ok(self.leader.is_some())
             }
             Fault::Pause => {
-                let all: Vec<u64> = self.containers.keys().copied().collect();
                 let until = self.events + chance.below(300) as u64;
-                let container = one(&all, chance).and_then(|n| self.containers.get_mut(&n));
+                let chosen = self.choose(&self.all_containers(), chance);
+                let container = chosen.and_then(|n| self.containers.get_mut(&n));
                 Ok(container.map(|c| c.paused_until = until).is_some())
             }
             Fault::CallFails | Fault::CallUnknown => Ok(self.calls_go_wrong(fault, chance)),
@@ -112,10 +112,25 @@ impl World {
         }
     }
 
-    /// Numbers of the containers of a role.
-    fn of_role(&self, role: Role) -> Vec<u64> {
+    /// One of these, each of which is a container's: half of the time one of the container that the last moment or fault was
+    /// about, if there is one.
+    fn choose(&mut self, from: &[(u64, u64)], chance: &mut Chance) -> Option<u64> {
+        let focus = self.focus.filter(|_| chance.one_in(2));
+        let near = from.iter().filter(|(_, of)| Some(*of) == focus).copied();
+        let near: Vec<(u64, u64)> = near.collect();
+        let (chosen, of) = one(if near.is_empty() { from } else { &near }, chance)?;
+        self.focus = Some(of);
+        Some(chosen)
+    }
+
+    fn all_containers(&self) -> Vec<(u64, u64)> {
+        self.containers.keys().map(|&n| (n, n)).collect()
+    }
+
+    /// The containers of a role.
+    fn of_role(&self, role: Role) -> Vec<(u64, u64)> {
         let of = self.containers.iter().filter(|(_, c)| c.member.slot.role == role);
-        of.map(|(&number, _)| number).collect()
+        of.map(|(&number, _)| (number, number)).collect()
     }
 
     fn operate(&mut self, operation: Operation) -> Result<bool, String> {
@@ -128,8 +143,7 @@ impl World {
     }
 
     fn cluster_says(&mut self, chance: &mut Chance, says: impl Fn(u64) -> Event) -> bool {
-        let all: Vec<u64> = self.containers.keys().copied().collect();
-        let event = one(&all, chance).map(says);
+        let event = self.choose(&self.all_containers(), chance).map(says);
         let found = event.is_some();
         if let Some(event) = event {
             self.push(Wire::Cluster, Item::Event(Box::new(event)));

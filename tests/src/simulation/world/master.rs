@@ -9,6 +9,7 @@ use heddle_protocol::control::Command;
 use heddle_protocol::ids::Member;
 
 use super::super::am::Am;
+use super::super::bursts::Moment;
 use super::super::job::LEASE_MS;
 use super::inject::node_of;
 use super::{Body, Item, JOURNAL, PROBES, STORE, Wire, World};
@@ -32,6 +33,7 @@ impl World {
         }
         self.ams.insert(attempt, am);
         self.leader = Some(attempt);
+        self.moment(Moment::AmStarts, None);
         // The first actions of an attempt cannot break a promise that is checked here.
         let acted = self.act(attempt, actions);
         debug_assert!(acted.is_ok(), "{acted:?}");
@@ -175,8 +177,11 @@ impl World {
                     if matches!(*command, Command::Drain) {
                         self.coverage.changed();
                     }
-                    let am = self.ams.get(&attempt);
                     let command = Arc::unwrap_or_clone(command);
+                    if let Some(link) = self.controls.get(&connection.0) {
+                        self.ordered(link.container, &command);
+                    }
+                    let am = self.ams.get(&attempt);
                     if let Some(down) = am.and_then(|am| am.down(connection, Some(command))) {
                         self.push(Wire::ControlDown(connection.0), Item::Down(Box::new(down)));
                     }

@@ -9,6 +9,7 @@ mod data;
 mod inject;
 mod log;
 mod master;
+mod moments;
 mod processes;
 mod trouble;
 
@@ -26,8 +27,10 @@ use heddle_protocol::spec::Bytes;
 use heddle_shard::{Conn, Effect};
 
 use super::am::Am;
+use super::bursts::Bursts;
 use super::chance::{Chance, mix};
 use super::coverage::Coverage;
+use super::fault::{Fault, Schedule};
 use super::job::Job;
 use super::pserver::{self, Pserver};
 use super::store::Durable;
@@ -36,6 +39,7 @@ use super::trainer::{self, Trainer};
 pub use checks::{Ended, Report};
 use data::half_frame;
 use log::Log;
+use moments::Orders;
 use trouble::{AM, Trouble};
 
 /// Values of all tables, by bits.
@@ -158,6 +162,16 @@ pub struct World {
     log: Log,
     /// Of the faults so far.
     coverage: Coverage,
+    /// Faults to come, by event.
+    faults: VecDeque<(u64, Fault)>,
+    /// Those that came.
+    injected: Vec<(u64, Fault)>,
+    bursts: Option<Bursts>,
+    /// The container that the last moment or the last fault was about.
+    focus: Option<u64>,
+    orders: Orders,
+    /// Containers that have registered.
+    registered: BTreeSet<u64>,
     outcome: Option<Outcome>,
 }
 
@@ -199,10 +213,27 @@ impl World {
             reference: None,
             log: Log::new(),
             coverage: Coverage::default(),
+            faults: VecDeque::new(),
+            injected: Vec::new(),
+            bursts: None,
+            focus: None,
+            orders: Orders::default(),
+            registered: BTreeSet::new(),
             outcome: None,
         };
         world.start_am();
         world
+    }
+
+    /// Draws faults while the run goes on, besides those that it is given.
+    pub fn burst(&mut self, bursts: Bursts) {
+        self.bursts = Some(bursts);
+    }
+
+    /// The faults so far, those that were drawn included.
+    #[must_use]
+    pub fn injected(&self) -> Schedule {
+        Schedule(self.injected.clone())
     }
 
     /// Remembers what happens in words, for [`World::take_trace`].

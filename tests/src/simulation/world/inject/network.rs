@@ -3,8 +3,7 @@
 use super::super::super::chance::Chance;
 use super::super::data::bytes_of;
 use super::super::trouble::AM;
-use super::super::{Item, Wire, World};
-use super::one;
+use super::super::{Container, Control, Item, Wire, World};
 
 /// How long something is slow or closed: from a blip to longer than anybody waits for a silent process. Counted in events,
 /// of which a quiet cluster has one or two a second.
@@ -17,18 +16,32 @@ fn a_while(chance: &mut Chance) -> u64 {
 }
 
 impl World {
-    pub(super) fn open_controls(&self) -> Vec<u64> {
-        self.containers.values().filter_map(|c| c.control).collect()
+    /// Each with its container.
+    pub(super) fn open_controls(&self) -> Vec<(u64, u64)> {
+        let open = |(&number, c): (&u64, &Container)| Some((c.control?, number));
+        self.containers.iter().filter_map(open).collect()
     }
 
-    fn open_data_links(&self) -> Vec<u64> {
+    /// Open ones, and such that were replaced while lines are still on their way.
+    fn busy_controls(&self) -> Vec<(u64, u64)> {
+        let busy = |(&control, link): (&u64, &Control)| {
+            let number = link.container;
+            let open = self.containers.get(&number)?.control == Some(control);
+            (open || self.wires.contains_key(&Wire::ControlUp(control)))
+                .then_some((control, number))
+        };
+        self.controls.iter().filter_map(busy).collect()
+    }
+
+    /// Each with its trainer.
+    fn open_data_links(&self) -> Vec<(u64, u64)> {
         let open = self.data.iter().filter(|(_, d)| d.trainer != 0);
-        open.map(|(&n, _)| n).collect()
+        open.map(|(&n, d)| (n, d.trainer)).collect()
     }
 
     /// A data connection breaks in both directions, perhaps in the middle of a frame.
     pub(super) fn break_data(&mut self, chance: &mut Chance) -> bool {
-        let Some(data) = one(&self.open_data_links(), chance) else {
+        let Some(data) = self.choose(&self.open_data_links(), chance) else {
             return false;
         };
         for wire in [Wire::DataUp(data), Wire::DataDown(data)] {
@@ -38,7 +51,7 @@ impl World {
     }
 
     pub(super) fn lag_control(&mut self, chance: &mut Chance) -> bool {
-        let Some(control) = one(&self.open_controls(), chance) else {
+        let Some(control) = self.choose(&self.busy_controls(), chance) else {
             return false;
         };
         let until = self.events + a_while(chance);
@@ -51,7 +64,7 @@ impl World {
     }
 
     pub(super) fn lag_data(&mut self, chance: &mut Chance) -> bool {
-        let Some(data) = one(&self.open_data_links(), chance) else {
+        let Some(data) = self.choose(&self.open_data_links(), chance) else {
             return false;
         };
         let until = self.events + a_while(chance);
@@ -65,8 +78,7 @@ impl World {
 
     /// Nothing comes through between a container and the ApplicationMaster, in one direction or both.
     pub(super) fn cut_off_control(&mut self, chance: &mut Chance) -> bool {
-        let all: Vec<u64> = self.containers.keys().copied().collect();
-        let Some(number) = one(&all, chance) else {
+        let Some(number) = self.choose(&self.all_containers(), chance) else {
             return false;
         };
         self.close_ways(number, AM, chance);
@@ -75,7 +87,7 @@ impl World {
 
     /// Nothing comes through between a trainer and a pserver, in one direction or both.
     pub(super) fn cut_off_data(&mut self, chance: &mut Chance) -> bool {
-        let Some(data) = one(&self.open_data_links(), chance) else {
+        let Some(data) = self.choose(&self.open_data_links(), chance) else {
             return false;
         };
         let (trainer, pserver) = (self.data[&data].trainer, self.data[&data].pserver);

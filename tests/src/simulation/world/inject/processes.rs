@@ -6,7 +6,6 @@ use heddle_protocol::ids::{Role, Slot};
 use super::super::super::chance::Chance;
 use super::super::trouble::Curse;
 use super::super::{Am, Item, JOURNAL, STORE, Wire, World};
-use super::one;
 
 impl World {
     pub(super) fn end_one(
@@ -15,7 +14,7 @@ impl World {
         exit: Exit,
         chance: &mut Chance,
     ) -> Result<bool, String> {
-        let Some(number) = one(&self.of_role(role), chance) else {
+        let Some(number) = self.choose(&self.of_role(role), chance) else {
             return Ok(false);
         };
         self.end_badly(number, exit)?;
@@ -23,7 +22,8 @@ impl World {
     }
 
     pub(super) fn lose_one(&mut self, role: Role, chance: &mut Chance) -> bool {
-        let number = one(&self.of_role(role), chance).filter(|number| self.lost.insert(*number));
+        let number =
+            self.choose(&self.of_role(role), chance).filter(|number| self.lost.insert(*number));
         let Some(number) = number else { return false };
         let event = Event::Exited {
             container: ContainerId(number.to_string()),
@@ -34,9 +34,8 @@ impl World {
         true
     }
 
-    fn one_slot(&self, chance: &mut Chance) -> Option<(u64, Slot)> {
-        let all: Vec<u64> = self.containers.keys().copied().collect();
-        let number = one(&all, chance)?;
+    fn one_slot(&mut self, chance: &mut Chance) -> Option<(u64, Slot)> {
+        let number = self.choose(&self.all_containers(), chance)?;
         Some((number, self.containers.get(&number)?.member.slot))
     }
 
