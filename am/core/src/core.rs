@@ -237,6 +237,12 @@ impl Core {
         self.out.take()
     }
 
+    /// Whether what a container reports on this connection counts: it registered there last, and is part of the job.
+    #[must_use]
+    pub fn listens_on(&self, connection: ConnectionId) -> bool {
+        self.slots.at(connection).is_some()
+    }
+
     /// When to call [`Core::on`] with [`Event::Timer`] if nothing else happens before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {

@@ -30,10 +30,18 @@ pub struct Am {
     pub wall_offset_ms: i64,
     /// See above; never lowered.
     pub mono_offset_ms: u64,
-    /// Control connections: who is at the other end, as far as proven, and whether it has registered.
-    sessions: BTreeMap<ConnectionId, (Member, bool)>,
+    sessions: BTreeMap<ConnectionId, Session>,
     /// Which reports were taken in.
     heard: Heard,
+}
+
+/// A control connection.
+struct Session {
+    /// Who is at the other end.
+    member: Member,
+    registered: bool,
+    /// Nothing goes down it any more; what has been sent up may still be read.
+    disconnected: bool,
 }
 
 impl Am {
@@ -85,6 +93,22 @@ impl Am {
         )
     }
 
+    /// A report that its container will never repeat was taken in by the core, unless the container is out of the job.
+    ///
+    /// # Errors
+    /// It came on a connection that the core does not listen on any more, and the core listens on another one.
+    fn check_taken(&self, connection: ConnectionId, member: Member) -> Result<(), String> {
+        let listens = |(other, session): (&ConnectionId, &Session)| {
+            session.member == member && self.core.listens_on(*other)
+        };
+        match self.core.listens_on(connection) || !self.sessions.iter().any(listens) {
+            true => Ok(()),
+            false => Err(format!(
+                "a report of {member} is confirmed that came on a connection which was replaced"
+            )),
+        }
+    }
+
     /// When its core wants to be called, in simulated time.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
@@ -94,25 +118,30 @@ impl Am {
 
     /// A container has proven who it is.
     pub fn opened(&mut self, connection: ConnectionId, member: Member) {
-        self.sessions.insert(connection, (member, false));
+        let session = Session { member, registered: false, disconnected: false };
+        self.sessions.insert(connection, session);
     }
 
     /// A line of a container: what the core is told of it, and whether the sender waits for a confirmation.
+    ///
+    /// # Errors
+    /// As [`Am::check_taken`].
     pub fn line(
         &mut self,
         connection: ConnectionId,
         container: &ContainerId,
         line: UpLine,
-    ) -> (Option<Event>, bool) {
-        let Some((member, registered)) = self.sessions.get_mut(&connection) else {
-            return (None, false);
+    ) -> Result<(Option<Event>, bool), String> {
+        let Some(session) = self.sessions.get_mut(&connection) else {
+            return Ok((None, false));
         };
+        let of = session.member;
         if let Up::Register { member, pid, host, container: _, endpoints, held, busy } = line.report
         {
-            *registered = true;
+            session.registered = true;
             self.heard.registered(member, connection);
             let container = Some(container.clone());
-            return (
+            return Ok((
                 Some(Event::Registered {
                     connection,
                     member,
@@ -124,32 +153,47 @@ impl Am {
                     busy,
                 }),
                 false,
-            );
+            ));
         }
-        if !*registered || !self.heard.takes(*member, connection, line.seq) {
-            return (None, false);
+        if !session.registered || !self.heard.takes(of, connection, line.seq) {
+            return Ok((None, false));
+        }
+        if line.seq > 0 {
+            self.check_taken(connection, of)?;
         }
         let confirm = matches!(line.report, Up::Heartbeat(_));
-        (Some(Event::Report { connection, report: Box::new(line.report) }), confirm)
+        Ok((Some(Event::Report { connection, report: Box::new(line.report) }), confirm))
     }
 
     /// A control connection ended.
     pub fn closed(&mut self, connection: ConnectionId) -> Option<Event> {
-        let (_, registered) = self.sessions.remove(&connection)?;
-        registered.then_some(Event::Closed { connection })
+        let session = self.sessions.remove(&connection)?;
+        session.registered.then_some(Event::Closed { connection })
+    }
+
+    /// The core is done with a control connection.
+    pub fn disconnects(&mut self, connection: ConnectionId) {
+        if let Some(session) = self.sessions.get_mut(&connection) {
+            session.disconnected = true;
+        }
     }
 
     /// How many of these containers have a connection on which they registered.
     #[must_use]
     pub fn connected(&self, of: impl Fn(Member) -> bool) -> usize {
-        let registered = self.sessions.values().filter(|(_, registered)| *registered);
-        let members: BTreeSet<Member> = registered.map(|(member, _)| *member).collect();
+        let registered = |session: &&Session| session.registered && !session.disconnected;
+        let sessions = self.sessions.values().filter(registered);
+        let members: BTreeSet<Member> = sessions.map(|session| session.member).collect();
         members.into_iter().filter(|member| of(*member)).count()
     }
 
     /// What goes down a connection, if it is still there.
     pub fn down(&self, connection: ConnectionId, command: Option<Command>) -> Option<Down> {
-        let (member, _) = self.sessions.get(&connection)?;
-        Some(Down { attempt: self.attempt, heard: self.heard.highest(*member), command })
+        let session = self.sessions.get(&connection)?;
+        (!session.disconnected).then(|| Down {
+            attempt: self.attempt,
+            heard: self.heard.highest(session.member),
+            command,
+        })
     }
 }

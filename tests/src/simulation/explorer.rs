@@ -249,10 +249,10 @@ impl Explorer {
         })
     }
 
-    /// What a seed's job begins with: one in three continues from a checkpoint of an undisturbed run.
+    /// What a seed's job begins with: one in two continues from a checkpoint of an undisturbed run.
     fn start(&self, seed: u64) -> Durable {
         let mut chance = Chance::new(seed ^ 0x57a7);
-        match chance.one_in(3) {
+        match chance.one_in(2) {
             true => self.starts.get(chance.below(self.starts.len())).cloned(),
             false => None,
         }
@@ -320,12 +320,17 @@ impl Explorer {
     pub fn trial(&self, seed: u64, kinds: &[Fault], most: usize) -> Trial {
         let mut chance = Chance::new(seed ^ 0xfa17);
         if seed % 2 == 1 {
-            let mut few: Vec<Fault> =
-                kinds.iter().filter(|kind| kind.is_network()).copied().collect();
-            let others = 2 + few.len() / 2;
-            few.extend((0..others).map(|_| kinds[chance.below(kinds.len())]));
-            let bursts = Bursts::new(seed, few, most);
-            return Trial { schedule: Schedule::default(), bursts: Some(bursts) };
+            let (network, others): (Vec<Fault>, Vec<Fault>) =
+                kinds.iter().partition(|kind| kind.is_network());
+            let mut few = network.clone();
+            // As often as the network's together.
+            let other: Vec<Fault> =
+                (0..2).filter_map(|_| others.get(chance.below(others.len())).copied()).collect();
+            few.extend(other.iter().cycle().take(network.len().max(2)));
+            return Trial {
+                schedule: Schedule::default(),
+                bursts: Some(Bursts::new(seed, few, most)),
+            };
         }
         let count = 1 + chance.below(most);
         let few = 1 + chance.below(5);

@@ -61,6 +61,8 @@ pub struct Job {
     pub losses: Vec<f64>,
     /// Whether the model is exported.
     pub output: bool,
+    /// How long a trainer computes at the most, in simulated time: with 0 a phase is over between two heartbeats.
+    pub compute_ms: u64,
     /// What a shard may use for copies of snapshots, for gradients that come early and for frames that wait, bytes.
     pub room: Room,
 }
@@ -102,6 +104,7 @@ impl Job {
             early_stop: 0,
             losses: Vec::new(),
             output: false,
+            compute_ms: 0,
             room: Room::AMPLE,
         }
     }

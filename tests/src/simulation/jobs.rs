@@ -1,6 +1,6 @@
 //! The jobs that are explored, by name.
 
-use heddle_protocol::spec::{Consistency, Every};
+use heddle_protocol::spec::{Consistency, DurationMs, Every};
 
 use super::job::{Job, Room};
 
@@ -75,17 +75,21 @@ impl Job {
             }
             // Many lanes, which move whenever a trainer comes or goes.
             "bsp-elastic" => Self {
-                tasks: vec![2, 3, 2, 3],
+                tasks: vec![3, 4, 3, 4],
                 lanes: 4,
                 passes: 1,
+                pservers: 3,
+                shards: 3,
                 trainers: 3,
+                compute_ms: 40,
                 ..small(Consistency::Bsp)
             },
             // Trainers are in the middle of a task whatever happens.
             "asp-long" => Self {
-                tasks: vec![6, 6],
+                tasks: vec![4, 4],
                 passes: 1,
-                every: Every::Steps(4),
+                every: Every::Time(DurationMs::secs(1)),
+                compute_ms: 1_000,
                 ..small(Consistency::Asp)
             },
             _ => return None,

@@ -116,7 +116,10 @@ impl World {
         const EVENTS_MAX: u64 = 100_000;
         const TIME_MAX_MS: u64 = 8 * 3_600_000;
         loop {
-            while let Some((at, fault)) = self.faults.pop_front_if(|(at, _)| *at <= self.events) {
+            while let Some(&(at, fault)) = self.faults.front()
+                && at <= self.events
+            {
+                self.faults.pop_front();
                 self.injected.push((at, fault));
                 self.inject(at, fault)?;
             }

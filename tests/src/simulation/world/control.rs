@@ -60,7 +60,7 @@ impl World {
         let container = ContainerId(number.to_string());
         let connection = ConnectionId(control);
         let registers = matches!(line.report, Up::Register { .. });
-        let (event, confirm) = am.line(connection, &container, line);
+        let (event, confirm) = am.line(connection, &container, line)?;
         if let Some(event) = event {
             self.am_event(attempt, event)?;
         }
@@ -114,6 +114,7 @@ impl World {
         };
         container.control = None;
         let outputs = container.agent.on(agent::Input::Closed, self.now_ms);
+        self.cut_short(Wire::ControlUp(control));
         self.agent_wants(number, outputs)
     }
 

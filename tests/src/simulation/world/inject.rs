@@ -72,6 +72,10 @@ impl World {
                     return Ok(false);
                 };
                 self.break_control(control);
+                if chance.one_in(2) {
+                    // What has arrived is read late, perhaps when the container is back.
+                    self.linger(Wire::ControlUp(control), chance);
+                }
                 Ok(true)
             }
             Fault::LagControl => Ok(self.lag_control(chance)),

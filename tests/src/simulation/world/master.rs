@@ -33,7 +33,9 @@ impl World {
         }
         self.ams.insert(attempt, am);
         self.leader = Some(attempt);
-        self.moment(Moment::AmStarts, None);
+        if self.events > 0 {
+            self.moment(Moment::AmStarts, None);
+        }
         // The first actions of an attempt cannot break a promise that is checked here.
         let acted = self.act(attempt, actions);
         debug_assert!(acted.is_ok(), "{acted:?}");
@@ -188,7 +190,7 @@ impl World {
                 }
                 Action::Disconnect { connection } => {
                     if let Some(am) = self.ams.get_mut(&attempt) {
-                        am.closed(connection);
+                        am.disconnects(connection);
                     }
                     self.push(Wire::ControlDown(connection.0), Item::End);
                 }

@@ -106,6 +106,8 @@ struct Container {
     memory: Option<Bytes>,
     /// Nothing of it moves before this event.
     paused_until: u64,
+    /// It computes until then, simulated time.
+    computes_until_ms: u64,
 }
 
 /// A control connection: the container, and the attempt at the other end.
@@ -150,6 +152,8 @@ pub struct World {
     /// Who has had a connection to where: one more is one again.
     connected: BTreeSet<(u64, Option<SocketAddr>)>,
     wires: BTreeMap<Wire, VecDeque<Item>>,
+    /// When the next item of a slow wire comes, simulated time.
+    next_at_ms: BTreeMap<Wire, u64>,
     /// Room for the wires that can move.
     ready: Vec<Wire>,
     numbers: u64,
@@ -205,6 +209,7 @@ impl World {
             data: BTreeMap::new(),
             connected: BTreeSet::new(),
             wires: BTreeMap::new(),
+            next_at_ms: BTreeMap::new(),
             ready: Vec::new(),
             numbers: 0,
             computed: 0,
@@ -300,21 +305,29 @@ impl World {
         self.fire()
     }
 
-    /// How slow a connection is in this run: most are fast, some much slower than others.
+    /// How slow a connection is in this run: most are fast, some much slower than others, mostly all those of a container.
     fn slowness(&self, wire: Wire) -> usize {
-        let number = match wire {
-            Wire::ControlUp(n) => n << 2,
-            Wire::ControlDown(n) => n << 2 | 1,
-            Wire::DataUp(n) => n << 2 | 2,
-            Wire::DataDown(n) => n << 2 | 3,
+        let control = |n| self.controls.get(&n).map_or(0, |link: &Control| link.container);
+        let data = |n| self.data.get(&n).map_or(0, |link: &Data| link.trainer);
+        let (container, number) = match wire {
+            Wire::ControlUp(n) => (control(n), n << 2),
+            Wire::ControlDown(n) => (control(n), n << 2 | 1),
+            Wire::DataUp(n) => (data(n), n << 2 | 2),
+            Wire::DataDown(n) => (data(n), n << 2 | 3),
             _ => return 1,
         };
-        [1, 1, 1, 3, 30][(mix(self.seed ^ mix(number)) % 5) as usize]
+        let is_slow = mix(self.seed ^ mix(container << 8)).is_multiple_of(3);
+        let speeds = match is_slow {
+            true => [1, 3, 30, 30, 30],
+            false => [1, 1, 1, 1, 3],
+        };
+        speeds[(mix(self.seed ^ mix(number)) % 5) as usize]
     }
 
     /// Whether the end that this wire leads to is not standing still, and the way to it is open.
     fn moves(&self, wire: Wire) -> bool {
-        if self.trouble.holds(wire, self.events) {
+        let waits = |at_ms: &u64| *at_ms > self.now_ms;
+        if self.trouble.holds(wire, self.events) || self.next_at_ms.get(&wire).is_some_and(waits) {
             return false;
         }
         let (to, from) = match wire {
@@ -334,10 +347,16 @@ impl World {
                 Some(control) => (control.container, AM),
                 None => return true,
             },
-            Wire::Opening(container, _)
-            | Wire::Looking(container)
-            | Wire::Labour(container)
-            | Wire::Thread(container, _) => (container, container),
+            Wire::Labour(container) => {
+                let of = self.containers.get(&container);
+                if of.is_some_and(|c| c.computes_until_ms > self.now_ms) {
+                    return false;
+                }
+                (container, container)
+            }
+            Wire::Opening(container, _) | Wire::Looking(container) | Wire::Thread(container, _) => {
+                (container, container)
+            }
             Wire::DataUp(data) => match self.data.get(&data) {
                 Some(data) => (data.pserver, data.trainer),
                 None => return true,
@@ -364,10 +383,14 @@ impl World {
                     Body::Pserver(p) => p.deadline(),
                     Body::Trainer(t) => t.machine.next_deadline(),
                 };
-                [Some(c.agent.deadline()), body]
+                let computes = Some(c.computes_until_ms).filter(|until| *until > self.now_ms);
+                [Some(c.agent.deadline()), body, computes]
             });
         let awake = self.ams.values().filter(|am| am.paused_until <= self.events);
-        let next = deadlines.chain(awake.map(Am::deadline)).flatten().min();
+        let items = self.next_at_ms.values().map(|at_ms| Some(*at_ms));
+        let items = items.filter(|at_ms| *at_ms > Some(self.now_ms));
+        let own = awake.map(Am::deadline);
+        let next = deadlines.chain(own).chain(items).flatten().min();
         if let Some(next) = next.filter(|next| *next > self.now_ms) {
             // Only a quiet cluster lets time leap.
             self.now_ms = if idle { next } else { next.min(self.now_ms + 20) };
@@ -432,6 +455,9 @@ impl World {
         };
         if items.is_empty() {
             self.wires.remove(&wire);
+            self.next_at_ms.remove(&wire);
+        } else {
+            self.delay(wire);
         }
         match (wire, item) {
             (Wire::Cluster, Item::Event(event)) => match self.leader {
@@ -468,7 +494,26 @@ impl World {
     }
 
     fn push(&mut self, wire: Wire, item: Item) {
-        self.wires.entry(wire).or_default().push_back(item);
+        let items = self.wires.entry(wire).or_default();
+        items.push_back(item);
+        if items.len() == 1 {
+            self.delay(wire);
+        }
+    }
+
+    /// Where computing takes time, so do some connections: each item up to a time of the connection's own.
+    fn delay(&mut self, wire: Wire) {
+        let compute_ms = self.job.compute_ms as usize;
+        if compute_ms == 0 || !self.slows_wires {
+            return;
+        }
+        let most_ms = match self.slowness(wire) {
+            1 => return,
+            3 => compute_ms / 4,
+            _ => compute_ms * 3,
+        };
+        let at_ms = self.now_ms + self.chance.below(most_ms) as u64;
+        self.next_at_ms.insert(wire, at_ms);
     }
 
     pub(super) fn number(&mut self) -> u64 {

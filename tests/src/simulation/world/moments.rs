@@ -30,8 +30,10 @@ impl World {
                 self.moment(Moment::Cut, None);
             }
             Command::Hold { epoch, .. } if *epoch > orders.hold => {
-                orders.hold = *epoch;
-                self.moment(Moment::RollsBack, None);
+                let before = std::mem::replace(&mut orders.hold, *epoch);
+                if before != Epoch::default() {
+                    self.moment(Moment::RollsBack, None);
+                }
             }
             Command::Lanes { epoch, phase, lanes, .. } => {
                 let lanes: BTreeSet<Lane> = lanes.iter().map(|grant| grant.lane).collect();

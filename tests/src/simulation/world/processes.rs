@@ -40,6 +40,7 @@ impl World {
                 body,
                 memory,
                 paused_until: 0,
+                computes_until_ms: 0,
             },
         );
         self.doom(number);
@@ -253,6 +254,17 @@ impl World {
         Ok(())
     }
 
+    /// A trainer has one thing more to compute.
+    fn compute(&mut self, number: u64) {
+        if self.job.compute_ms == 0 {
+            return;
+        }
+        let takes_ms = self.chance.below(self.job.compute_ms as usize) as u64;
+        if let Some(container) = self.containers.get_mut(&number) {
+            container.computes_until_ms = container.computes_until_ms.max(self.now_ms) + takes_ms;
+        }
+    }
+
     pub(super) fn trainer_wants(
         &mut self,
         number: u64,
@@ -262,6 +274,7 @@ impl World {
             match want {
                 trainer::Output::Report(report) => self.report(number, report)?,
                 trainer::Output::Labour(labour) => {
+                    self.compute(number);
                     self.push(Wire::Labour(number), Item::Compute(labour))
                 }
                 // Reports before it must be confirmed first in a real container; here the process simply lingers.

@@ -54,12 +54,11 @@ impl World {
         let Some(control) = self.choose(&self.busy_controls(), chance) else {
             return false;
         };
-        let until = self.events + a_while(chance);
         let wire = match chance.one_in(2) {
             true => Wire::ControlUp(control),
             false => Wire::ControlDown(control),
         };
-        self.trouble.slow_down(wire, until);
+        self.linger(wire, chance);
         true
     }
 
@@ -67,13 +66,17 @@ impl World {
         let Some(data) = self.choose(&self.open_data_links(), chance) else {
             return false;
         };
-        let until = self.events + a_while(chance);
         let wire = match chance.one_in(2) {
             true => Wire::DataUp(data),
             false => Wire::DataDown(data),
         };
-        self.trouble.slow_down(wire, until);
+        self.linger(wire, chance);
         true
+    }
+
+    /// Nothing of this wire moves for a while.
+    pub(super) fn linger(&mut self, wire: Wire, chance: &mut Chance) {
+        self.trouble.slow_down(wire, self.events + a_while(chance));
     }
 
     /// Nothing comes through between a container and the ApplicationMaster, in one direction or both.

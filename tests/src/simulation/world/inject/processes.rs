@@ -67,7 +67,8 @@ impl World {
         };
         self.ams.remove(&leader);
         self.lose_am(leader)?;
-        self.am_returns_at = self.events + chance.below(200) as u64;
+        let within = [20, 80, 200][chance.below(3)];
+        self.am_returns_at = self.events + chance.below(within) as u64;
         Ok(true)
     }
 
