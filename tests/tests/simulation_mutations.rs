@@ -1,8 +1,8 @@
 //! What the simulation is worth: each of these defects, put back, must be found within a bounded number of seeds.
 //!
 //! `cargo test -p heddle-tests --features mutations --test simulation_mutations -- --nocapture` prints how many it took.
-//! Those of one kind of work are tried in its jobs. Seeds go on from job to job in turn, so that every job's first seeds are tried before any job's later ones. One
-//! defect at a time is in the process, so this program has one test.
+//! Those of one kind of work are tried in its jobs. Seeds go on from job to job in turn, so that every job's first seeds
+//! are tried before any job's later ones. One defect at a time is in the process, so this program has one test.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ const TURN: u64 = 50;
 /// Faults of a run, at the most.
 const FAULTS_MAX: usize = 6;
 
-/// Faults that a rare defect needs; all for the others.
+/// Faults of which a defect needs several close together; all for the others.
 fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
     match mutation {
         // A barrier that waits for its connection while another attempt orders a cut of the same number.
