@@ -453,10 +453,12 @@ impl World {
         let Some(item) = items.pop_front() else {
             return Ok(());
         };
+        let is_control = matches!(wire, Wire::ControlUp(_) | Wire::ControlDown(_));
         if items.is_empty() {
             self.wires.remove(&wire);
             self.next_at_ms.remove(&wire);
-        } else {
+        } else if !is_control || self.chance.one_in(5) {
+            // Control lines come several at once: else a container would report more than its line can carry.
             self.delay(wire);
         }
         match (wire, item) {
