@@ -47,10 +47,10 @@ impl Gradient {
 /// What follows a header: slices of a gradient that is shared with every other frame of its step, or the
 /// keys of a pull. Cloning it copies no data.
 #[derive(Clone, Debug)]
-pub struct Payload(Content);
+pub struct Payload(PayloadContent);
 
 #[derive(Clone, Debug)]
-enum Content {
+enum PayloadContent {
     None,
     Push { gradient: Arc<Gradient>, entry: usize, keys: Range<usize>, values: Range<usize> },
     Keys { keys: Arc<Vec<u32>>, range: Range<usize> },
@@ -59,7 +59,7 @@ enum Content {
 impl Payload {
     /// Nothing.
     pub(crate) fn none() -> Self {
-        Self(Content::None)
+        Self(PayloadContent::None)
     }
 
     /// Rows `rows` (by index) of one entry of a gradient.
@@ -74,24 +74,26 @@ impl Payload {
             Rows::Keys(_) => rows.clone(),
         };
         let values = rows.start * cols..rows.end * cols;
-        Self(Content::Push { gradient: Arc::clone(gradient), entry, keys, values })
+        Self(PayloadContent::Push { gradient: Arc::clone(gradient), entry, keys, values })
     }
 
     /// A run of a pull's keys.
     pub(crate) fn keys(keys: &Arc<Vec<u32>>, range: Range<usize>) -> Self {
-        Self(Content::Keys { keys: Arc::clone(keys), range })
+        Self(PayloadContent::Keys { keys: Arc::clone(keys), range })
     }
 
     /// The keys, `[n]`; empty for ranges.
     #[must_use]
     pub fn row_keys(&self) -> &[u32] {
         match &self.0 {
-            Content::None => &[],
-            Content::Push { gradient, entry, keys, .. } => match &gradient.tables[*entry].rows {
-                Rows::Range(_) => &[],
-                Rows::Keys(all) => &all[keys.clone()],
-            },
-            Content::Keys { keys, range } => &keys[range.clone()],
+            PayloadContent::None => &[],
+            PayloadContent::Push { gradient, entry, keys, .. } => {
+                match &gradient.tables[*entry].rows {
+                    Rows::Range(_) => &[],
+                    Rows::Keys(all) => &all[keys.clone()],
+                }
+            }
+            PayloadContent::Keys { keys, range } => &keys[range.clone()],
         }
     }
 
@@ -99,8 +101,8 @@ impl Payload {
     #[must_use]
     pub fn values(&self) -> &[f32] {
         match &self.0 {
-            Content::None | Content::Keys { .. } => &[],
-            Content::Push { gradient, entry, values, .. } => {
+            PayloadContent::None | PayloadContent::Keys { .. } => &[],
+            PayloadContent::Push { gradient, entry, values, .. } => {
                 &gradient.tables[*entry].values[values.clone()]
             }
         }

@@ -9,7 +9,7 @@ use heddle_agent::Exit;
 use heddle_protocol::control::{Command, CutAt, Phase, ShardState};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::ShardFile;
-use heddle_shard::{HostError, Report, Shard, SnapshotGone};
+use heddle_shard::{Shard, ShardReport, ShardSetError, SnapshotGone};
 use tokio::sync::Notify;
 
 use crate::load::LoadError;
@@ -80,17 +80,17 @@ pub(crate) enum FromData {
     Held {
         thread: usize,
         epoch: Epoch,
-        missing: Result<Vec<ShardId>, HostError>,
+        missing: Result<Vec<ShardId>, ShardSetError>,
     },
     Installed {
         epoch: Epoch,
         shard: ShardId,
-        result: Result<(), HostError>,
+        result: Result<(), ShardSetError>,
     },
     Answered(Answer),
     Report {
         epoch: Epoch,
-        report: Report,
+        report: ShardReport,
     },
 }
 
@@ -111,7 +111,7 @@ pub(crate) enum Input {
 /// One data thread's answer to what all were asked.
 pub(crate) struct Answer {
     pub(crate) ask: u64,
-    pub(crate) result: Result<(), HostError>,
+    pub(crate) result: Result<(), ShardSetError>,
 }
 
 /// Where a data thread's shards stand.

@@ -16,7 +16,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError};
 use heddle_agent::Exit;
 use heddle_protocol::control::{Base, Command, Up};
 use heddle_protocol::ids::{CutId, Epoch, Generation, PhaseNo, ShardId};
-use heddle_shard::Report;
+use heddle_shard::ShardReport;
 use heddle_telemetry::descriptors::Limit;
 
 use crate::command::{Answer, DataThread, FromData, Input, ToData};
@@ -98,7 +98,7 @@ struct Cut {
     phase: PhaseNo,
     staging: String,
     /// Reports that came before all threads had answered.
-    early: Option<Vec<(Epoch, Report)>>,
+    early: Option<Vec<(Epoch, ShardReport)>>,
 }
 
 /// Exit code of a container whose node allows too few open files: a fault of its own place, as one of the program.

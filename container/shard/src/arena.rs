@@ -6,19 +6,22 @@
 
 use std::ops::Range;
 
-use crate::copies::{Copies, Full, UNIT, Which};
+use crate::copy_on_write::{CopyOnWrite, Full, UNIT, Which};
 
 /// Cells and what snapshots remember of them.
 pub(crate) struct Arena {
     cells: Vec<f32>,
-    copies: Copies,
+    copies: CopyOnWrite,
 }
 
 impl Arena {
     /// `cells_len` zeros (a multiple of the unit) and room for copies of `copy_bytes_max` bytes.
     pub(crate) fn new(cells_len: usize, copy_bytes_max: usize) -> Self {
         debug_assert_eq!(cells_len % UNIT, 0);
-        Self { cells: vec![0.0; cells_len], copies: Copies::new(cells_len / UNIT, copy_bytes_max) }
+        Self {
+            cells: vec![0.0; cells_len],
+            copies: CopyOnWrite::new(cells_len / UNIT, copy_bytes_max),
+        }
     }
 
     /// All cells.
@@ -77,7 +80,7 @@ impl Arena {
         true
     }
 
-    /// See [`Copies::commit`].
+    /// See [`CopyOnWrite::commit`].
     pub(crate) fn commit(&mut self) -> bool {
         self.copies.commit()
     }

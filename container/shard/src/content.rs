@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId};
 
-use crate::memory::MemoryError;
+use crate::dedup::DedupError;
 
 /// One array of a shard: the values of a table's slice, or one kind of its optimizer state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +44,12 @@ pub struct SnapshotGone {
 pub enum ContentError {
     /// The once-only memory cannot be read.
     #[error("the once-only memory of shard {shard} cannot be read")]
-    Memory {
+    DedupState {
         /// The shard.
         shard: ShardId,
         /// Why.
         #[source]
-        source: MemoryError,
+        source: DedupError,
     },
     /// The saved state belongs to a phase after the one it is wanted for.
     #[error("shard {shard} was saved in phase {saved}, and phase {wanted} is asked for")]

@@ -34,8 +34,8 @@ pub enum Effect {
         /// All of the reply.
         header: Header,
     },
-    /// Send this header and the values, which are read with [`crate::Host::range`] or
-    /// [`crate::Host::gather`] when their turn comes, straight from the table.
+    /// Send this header and the values, which are read with [`crate::ShardSet::range`] or
+    /// [`crate::ShardSet::gather`] when their turn comes, straight from the table.
     Values {
         /// To whom.
         conn: Conn,
@@ -50,12 +50,12 @@ pub enum Effect {
         conn: Conn,
     },
     /// Tell the ApplicationMaster.
-    Report(Report),
+    Report(ShardReport),
 }
 
 /// What the ApplicationMaster must hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum ShardReport {
     /// BSP: all lanes have ended here and the last step is applied.
     PhaseEnded {
         /// The shard.
@@ -66,7 +66,7 @@ pub enum Report {
         step: Step,
     },
     /// The shard's state of the cut is fixed and can be saved.
-    Snapped {
+    SnapshotTaken {
         /// The shard.
         shard: ShardId,
         /// The cut.
@@ -75,7 +75,7 @@ pub enum Report {
         step: Step,
     },
     /// The shard gave the cut up.
-    LetGo {
+    CutAborted {
         /// The shard.
         shard: ShardId,
         /// The cut.

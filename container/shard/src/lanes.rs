@@ -18,8 +18,8 @@ use heddle_protocol::ids::{HandOut, Part, Step};
 use heddle_protocol::mutation::Mutation;
 
 use crate::arena::Arena;
-use crate::copies::Full;
-use crate::memory::Seen;
+use crate::copy_on_write::Full;
+use crate::dedup::Seen;
 use crate::rowset::RowSet;
 use crate::table::{Table, Target};
 

@@ -1,6 +1,6 @@
 //! Parameters without sockets: tables, optimizers, snapshots, consistency, exactly-once.
 //!
-//! A [`Host`] is what one data thread of a pserver owns: some [`Shard`]s, who may speak to them, and
+//! A [`ShardSet`] is what one data thread of a pserver owns: some [`Shard`]s, who may speak to them, and
 //! the cut that is open. Frames and commands go in, [`Effect`]s come out: replies, reports, closed
 //! connections. The same code runs under sockets in `heddle-pserver` and under a simulation.
 //!
@@ -14,24 +14,25 @@ compile_error!("values travel and are saved little-endian, straight from memory"
 
 mod arena;
 mod content;
-mod copies;
+mod copy_on_write;
 mod cut;
 mod effect;
-mod host;
 mod lanes;
-mod marks;
-mod memory;
+mod shard_set;
+
+mod dedup;
 mod optimizer;
 mod rowset;
 mod shard;
 mod table;
+mod task_progress;
 
 #[cfg(test)]
 mod tests;
 
 pub use content::{ContentError, Section, SnapshotGone};
 pub use cut::WAIT_MAX;
-pub use effect::{Conn, Effect, Flow, Report, Rows};
-pub use host::{Host, HostError};
-pub use memory::MemoryError;
+pub use dedup::DedupError;
+pub use effect::{Conn, Effect, Flow, Rows, ShardReport};
 pub use shard::{Shard, ShardConfig};
+pub use shard_set::{ShardSet, ShardSetError};

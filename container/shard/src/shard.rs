@@ -20,11 +20,11 @@ use heddle_protocol::task_set::TaskSet;
 
 use crate::arena::Arena;
 use crate::content::{ContentError, Section};
+use crate::dedup::DedupState;
 use crate::effect::Conn;
 use crate::lanes::Lanes;
-use crate::marks::{Mark, TaskMarks};
-use crate::memory::Memory;
 use crate::table::Table;
+use crate::task_progress::{NextPart, TaskProgress};
 
 /// Bytes of pulls that a shard keeps for later steps: hundreds of thousands of ranges, or the keys of a
 /// thousand full frames.
@@ -88,7 +88,7 @@ pub struct Shard {
     open: Option<Snapshot>,
     kept: Option<Snapshot>,
     /// What a file said of the once-only memory, until the shard is told its phase.
-    loaded: Option<Memory>,
+    loaded: Option<DedupState>,
     counts: Counts,
 }
 
@@ -103,7 +103,7 @@ enum Mode {
     /// Not told what to serve.
     Idle,
     Lanes(Lanes),
-    Queue(TaskMarks),
+    Queue(TaskProgress),
     ReadOnly,
 }
 
@@ -128,7 +128,7 @@ impl Waiting {
 /// The state of a cut: its cells are in the arena's copies.
 struct Snapshot {
     cut: CutId,
-    memory: Memory,
+    memory: DedupState,
 }
 
 fn sections(tables: &[Table]) -> Vec<Section> {
@@ -205,8 +205,8 @@ impl Shard {
     /// # Errors
     /// The bytes are not one.
     pub fn load_memory(&mut self, bytes: &[u8]) -> Result<(), ContentError> {
-        let memory = Memory::decode(bytes)
-            .map_err(|source| ContentError::Memory { shard: self.id, source })?;
+        let memory = DedupState::decode(bytes)
+            .map_err(|source| ContentError::DedupState { shard: self.id, source })?;
         self.loaded = Some(memory);
         Ok(())
     }
@@ -233,7 +233,7 @@ impl Shard {
         };
         let (mut tasks, mut done) = (Vec::new(), TaskSet::default());
         if let Mode::Queue(marks) = &self.mode {
-            let position = |(&task, mark): (&TaskId, &Mark)| TaskPosition {
+            let position = |(&task, mark): (&TaskId, &NextPart)| TaskPosition {
                 task,
                 attempt: TaskAttempt(0),
                 step: mark.step,

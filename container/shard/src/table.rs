@@ -7,7 +7,7 @@ use heddle_protocol::ids::ShardId;
 use heddle_protocol::spec::{TableSpec, shard_rows};
 
 use crate::arena::Arena;
-use crate::copies::{Full, UNIT};
+use crate::copy_on_write::{Full, UNIT};
 use crate::optimizer::{Rule, state_names};
 
 /// The slice of one table.

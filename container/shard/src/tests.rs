@@ -20,7 +20,7 @@ use heddle_protocol::ids::{
 };
 use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
 
-use crate::{Conn, Effect, Flow, Host, Report, Rows, Shard, ShardConfig};
+use crate::{Conn, Effect, Flow, Rows, Shard, ShardConfig, ShardReport, ShardSet};
 
 /// Rows of the table that all tests use, one value each.
 const ROWS: u64 = 8;
@@ -64,14 +64,14 @@ fn config(optimizer: Optimizer) -> ShardConfig {
 
 /// One data thread with one shard.
 struct Node {
-    host: Host,
+    host: ShardSet,
     now: Duration,
     config: ShardConfig,
     /// Under which lanes are asked, pushed and done from now on.
     hand_out: HandOut,
     /// Answers to requests that were parked or held, with the values of pulls.
     later: Vec<(Conn, Kind, Status)>,
-    reports: Vec<Report>,
+    reports: Vec<ShardReport>,
     closed: Vec<Conn>,
 }
 
@@ -109,7 +109,7 @@ impl Node {
 
     fn with(sharing: Sharing, config: ShardConfig) -> Self {
         let mut node = Self {
-            host: Host::new(),
+            host: ShardSet::new(),
             now: Duration::ZERO,
             config,
             hand_out: HandOut::default(),
@@ -122,7 +122,7 @@ impl Node {
         node
     }
 
-    fn act<T>(&mut self, act: impl FnOnce(&mut Host, Duration, &mut Vec<Effect>) -> T) -> T {
+    fn act<T>(&mut self, act: impl FnOnce(&mut ShardSet, Duration, &mut Vec<Effect>) -> T) -> T {
         let mut out = Vec::new();
         let result = act(&mut self.host, self.now, &mut out);
         self.keep(out);
@@ -156,7 +156,7 @@ impl Node {
     fn hold(&mut self, count: u32, sharing: Sharing, step: u64, base: Option<CutId>) -> bool {
         let phase = Phase { no: PhaseNo(0), sharing };
         let shards = [ShardId(0)];
-        let hold = |host: &mut Host, _, out: &mut _| {
+        let hold = |host: &mut ShardSet, _, out: &mut _| {
             host.hold(epoch(count), phase, Step(step), &shards, base, out)
         };
         let missing = self.act(hold).expect("a later epoch");
@@ -318,7 +318,7 @@ impl Node {
     fn from_saved(shard: Shard, sharing: Sharing, step: u64) -> Self {
         let mut node = Self::new(sharing);
         let phase = Phase { no: PhaseNo(0), sharing };
-        let hold = |host: &mut Host, _, out: &mut _| {
+        let hold = |host: &mut ShardSet, _, out: &mut _| {
             host.hold(epoch(2), phase, Step(step), &[ShardId(0)], Some(cut(999)), out)
         };
         assert_eq!(
@@ -332,25 +332,25 @@ impl Node {
 
     /// Steps at which cuts were taken, so far.
     fn snapped(&self) -> Vec<(u32, u64)> {
-        let snapped = |report: &Report| match report {
-            Report::Snapped { cut, step, .. } => Some((cut.number, step.0)),
-            Report::LetGo { .. } | Report::PhaseEnded { .. } => None,
+        let snapped = |report: &ShardReport| match report {
+            ShardReport::SnapshotTaken { cut, step, .. } => Some((cut.number, step.0)),
+            ShardReport::CutAborted { .. } | ShardReport::PhaseEnded { .. } => None,
         };
         self.reports.iter().filter_map(snapped).collect()
     }
 
     fn let_go(&self) -> Vec<u32> {
-        let let_go = |report: &Report| match report {
-            Report::LetGo { cut, .. } => Some(cut.number),
-            Report::Snapped { .. } | Report::PhaseEnded { .. } => None,
+        let let_go = |report: &ShardReport| match report {
+            ShardReport::CutAborted { cut, .. } => Some(cut.number),
+            ShardReport::SnapshotTaken { .. } | ShardReport::PhaseEnded { .. } => None,
         };
         self.reports.iter().filter_map(let_go).collect()
     }
 
     fn ended(&self) -> Option<u64> {
         self.reports.iter().find_map(|report| match report {
-            Report::PhaseEnded { step, .. } => Some(step.0),
-            Report::Snapped { .. } | Report::LetGo { .. } => None,
+            ShardReport::PhaseEnded { step, .. } => Some(step.0),
+            ShardReport::SnapshotTaken { .. } | ShardReport::CutAborted { .. } => None,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! A simulated pserver: the real [`Host`]s, one for each data thread, and in place of files a store in memory.
+//! A simulated pserver: the real [`ShardSet`]s, one for each data thread, and in place of files a store in memory.
 //!
 //! Its coordinator follows the rules of `heddle-pserver`: what concerns all data threads is reported when the last of
 //! them has answered, and a cut is armed before anything of it is reported.
@@ -12,7 +12,7 @@ use heddle_client::machine::Frame;
 use heddle_protocol::control::{Base, Command, CutAt, Held, Phase, Up};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::{Md5, ShardFile};
-use heddle_shard::{Conn, Effect, Flow, Host, Report, Shard};
+use heddle_shard::{Conn, Effect, Flow, Shard, ShardReport, ShardSet};
 use uuid::Uuid;
 
 use super::job::Job;
@@ -118,13 +118,13 @@ struct Hold {
 /// The cut heard of last; reports of it that came before all threads knew of it.
 struct Cut {
     cut: CutId,
-    early: Option<Vec<(Epoch, Report)>>,
+    early: Option<Vec<(Epoch, ShardReport)>>,
 }
 
 /// One pserver's process.
 pub struct Pserver {
     /// The shards, by data thread.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<ShardSet>,
     /// Data ports, by data thread.
     pub endpoints: Vec<SocketAddr>,
     job: Job,
@@ -141,7 +141,7 @@ impl Pserver {
     #[must_use]
     pub fn new(job: Job, endpoints: Vec<SocketAddr>) -> Self {
         Self {
-            hosts: endpoints.iter().map(|_| Host::new()).collect(),
+            hosts: endpoints.iter().map(|_| ShardSet::new()).collect(),
             endpoints,
             job,
             epoch: Epoch::default(),
@@ -163,9 +163,9 @@ impl Pserver {
     #[must_use]
     pub fn held(&self) -> Option<Held> {
         // In the middle of a rollback they differ; the lower one asks for another.
-        let epoch = self.hosts.iter().map(Host::epoch).min()?;
-        let heard = self.hosts.iter().map(Host::heard).max()?;
-        let mut states: Vec<_> = self.hosts.iter().flat_map(Host::states).collect();
+        let epoch = self.hosts.iter().map(ShardSet::epoch).min()?;
+        let heard = self.hosts.iter().map(ShardSet::heard).max()?;
+        let mut states: Vec<_> = self.hosts.iter().flat_map(ShardSet::states).collect();
         states.sort_by_key(|state| state.shard);
         (epoch != Epoch::default()).then(|| Held::new(epoch, heard, states))
     }
@@ -179,13 +179,13 @@ impl Pserver {
     /// The lowest position of its shards.
     #[must_use]
     pub fn position(&self) -> Option<(PhaseNo, Step)> {
-        self.hosts.iter().filter_map(Host::position).min()
+        self.hosts.iter().filter_map(ShardSet::position).min()
     }
 
     /// When [`Pserver::tick`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        let deadlines = self.hosts.iter().filter_map(Host::deadline);
+        let deadlines = self.hosts.iter().filter_map(ShardSet::deadline);
         deadlines.min().map(|deadline| deadline.as_millis() as u64)
     }
 
@@ -596,10 +596,12 @@ impl Pserver {
         }
     }
 
-    fn report(&mut self, epoch: Epoch, report: Report, out: &mut Vec<Output>) {
+    fn report(&mut self, epoch: Epoch, report: ShardReport, out: &mut Vec<Output>) {
         let of = match &report {
-            Report::PhaseEnded { .. } => None,
-            Report::Snapped { cut, .. } | Report::LetGo { cut, .. } => Some(*cut),
+            ShardReport::PhaseEnded { .. } => None,
+            ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => {
+                Some(*cut)
+            }
         };
         // All must know of a cut before any says how far it is.
         if let Some(own) = self.cut.as_mut().filter(|own| Some(own.cut) == of)
@@ -608,16 +610,16 @@ impl Pserver {
             return early.push((epoch, report));
         }
         let (up, saves) = match report {
-            Report::PhaseEnded { shard, phase, step } => {
+            ShardReport::PhaseEnded { shard, phase, step } => {
                 let up = Up::PhaseEnded { epoch, phase, shard, step };
                 (up, None)
             }
-            Report::Snapped { shard, cut, step } => {
+            ShardReport::SnapshotTaken { shard, cut, step } => {
                 let up = Up::Snapped { cut, epoch, shard, step };
                 let known = self.cut.as_ref().is_some_and(|own| own.cut == cut);
                 (up, known.then_some((cut, shard)))
             }
-            Report::LetGo { shard, cut, step, reason } => {
+            ShardReport::CutAborted { shard, cut, step, reason } => {
                 let up = Up::LetGo { cut, epoch, shard, step, reason };
                 (up, None)
             }

@@ -14,7 +14,7 @@ use heddle_protocol::ids::{
     TaskAttempt, TaskId,
 };
 use heddle_protocol::spec::Consistency;
-use heddle_shard::{Conn, Effect, Host, Report, Rows, Shard};
+use heddle_shard::{Conn, Effect, Rows, Shard, ShardReport, ShardSet};
 
 use super::job::{COUNTS, Job, WEIGHTS};
 use super::world::Bits;
@@ -37,7 +37,7 @@ struct Client {
 /// The stage on which a schedule is played.
 pub struct Scene {
     job: Job,
-    hosts: [Host; 2],
+    hosts: [ShardSet; 2],
     clients: BTreeMap<usize, Client>,
     era: Era,
     phase: Phase,
@@ -47,7 +47,7 @@ pub struct Scene {
     /// How often a lane was handed out.
     hand_outs: u32,
     /// What shards told the ApplicationMaster, oldest first.
-    pub reports: Vec<(usize, Report)>,
+    pub reports: Vec<(usize, ShardReport)>,
 }
 
 fn endpoint(shard: usize) -> SocketAddr {
@@ -64,7 +64,7 @@ impl Scene {
         };
         let mut scene = Self {
             job,
-            hosts: [Host::new(), Host::new()],
+            hosts: [ShardSet::new(), ShardSet::new()],
             clients: BTreeMap::new(),
             era: Era { epoch: Epoch::default(), phase: PhaseNo(0) },
             phase: Phase { no: PhaseNo(0), sharing },
@@ -479,7 +479,7 @@ impl Scene {
     #[must_use]
     pub fn snapped(&self, number: u32) -> Vec<usize> {
         let cut = self.cut_id(number);
-        let is = |report: &Report| matches!(report, Report::Snapped { cut: of, .. } if *of == cut);
+        let is = |report: &ShardReport| matches!(report, ShardReport::SnapshotTaken { cut: of, .. } if *of == cut);
         self.reports.iter().filter(|(_, report)| is(report)).map(|(shard, _)| *shard).collect()
     }
 

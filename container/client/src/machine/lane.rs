@@ -25,7 +25,7 @@ use heddle_protocol::control::LaneGrant;
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{HandOut, Lane, ShardId, Step};
 
-use super::outbox::Purpose;
+use super::in_flight::Purpose;
 use super::task::UNREACHED_STEPS_MAX;
 use super::{Era, Event, Machine, StepPush, Unit};
 use crate::error::RequestError;
@@ -37,7 +37,7 @@ const ASK_AGAIN_MS: u64 = 5;
 
 /// Where a lane stands on one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct LaneStatus {
     /// Job steps that the shard has applied.
     step: Step,
     /// The lane's gradient of that step is there wholly.
@@ -52,7 +52,7 @@ pub(crate) struct Standing {
 
 /// What follows from the standings of all shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Plan {
+enum LanePlan {
     /// Nobody left the state before this step.
     Compute(Step),
     /// These shards lack a `Done`; then the lane goes on at `next`, or has ended.
@@ -67,7 +67,7 @@ enum Plan {
 #[derive(Debug)]
 pub(crate) enum LaneState {
     /// Shards were asked.
-    Asking { standings: BTreeMap<ShardId, Standing> },
+    Asking { standings: BTreeMap<ShardId, LaneStatus> },
     /// To be asked again.
     Unsure { until_ms: u64 },
     /// A predecessor's `Done`s are being completed.
@@ -112,37 +112,37 @@ impl LaneState {
     }
 }
 
-fn plan(standings: &BTreeMap<ShardId, Standing>) -> Plan {
+fn plan(standings: &BTreeMap<ShardId, LaneStatus>) -> LanePlan {
     let lacks_end: Vec<_> =
         standings.iter().filter(|(_, s)| !s.ended).map(|(&id, s)| (id, *s)).collect();
     if lacks_end.is_empty() {
-        return Plan::Ended;
+        return LanePlan::Ended;
     }
     if lacks_end.len() < standings.len() {
         // The lane's last `Done` was heard by some. A shard that still holds the one before it has to catch up first.
         if lacks_end.iter().any(|(_, s)| s.done) {
-            return Plan::Unsure;
+            return LanePlan::Unsure;
         }
-        return Plan::Complete {
+        return LanePlan::Complete {
             missing: lacks_end.into_iter().map(|(id, _)| id).collect(),
             next: None,
         };
     }
     // The step whose `Done` each shard hears next.
-    let next_of = |s: &Standing| if s.done { s.step.next() } else { s.step };
+    let next_of = |s: &LaneStatus| if s.done { s.step.next() } else { s.step };
     let low = lacks_end.iter().map(|(_, s)| next_of(s)).min().unwrap_or_default();
     let high = lacks_end.iter().map(|(_, s)| next_of(s)).max().unwrap_or_default();
     if low == high {
-        return Plan::Compute(low);
+        return LanePlan::Compute(low);
     }
     let behind: Vec<_> = lacks_end.iter().filter(|(_, s)| next_of(s) == low).collect();
     if high == low.next() && behind.iter().all(|(_, s)| s.step == low) {
-        Plan::Complete {
+        LanePlan::Complete {
             missing: behind.into_iter().map(|(id, _)| *id).collect(),
             next: Some(high),
         }
     } else {
-        Plan::Unsure
+        LanePlan::Unsure
     }
 }
 
@@ -176,7 +176,7 @@ impl Machine {
     /// Forgets the lane and all that is under way for it. Tells under which hand-out it was run.
     fn drop_lane(&mut self, lane: Lane) -> Option<HandOut> {
         self.lanes.remove(&lane)?;
-        self.outbox.forget(Unit::Lane(lane));
+        self.requests.forget(Unit::Lane(lane));
         self.forget_pulls(Unit::Lane(lane));
         self.hand_outs.remove(&lane)
     }
@@ -266,7 +266,7 @@ impl Machine {
         header.flags = flags | if pushed.end { flags::END } else { 0 };
         for shard in self.shards() {
             header.shard = shard;
-            self.outbox.ask(header, Payload::none(), Purpose::Done, Some(Unit::Lane(lane)));
+            self.requests.ask(header, Payload::none(), Purpose::Done, Some(Unit::Lane(lane)));
         }
         pushed.missing = self.layout.shards() as usize;
     }
@@ -344,13 +344,13 @@ impl Machine {
         let Some(era) = self.era else {
             return;
         };
-        self.outbox.forget(Unit::Lane(lane));
+        self.requests.forget(Unit::Lane(lane));
         self.forget_pulls(Unit::Lane(lane));
         self.lanes.insert(lane, LaneState::Asking { standings: BTreeMap::new() });
         let mut header = self.lane_header(era, lane, Kind::Query);
         for shard in self.shards() {
             header.shard = shard;
-            self.outbox.ask(header, Payload::none(), Purpose::Query, Some(Unit::Lane(lane)));
+            self.requests.ask(header, Payload::none(), Purpose::Query, Some(Unit::Lane(lane)));
         }
     }
 
@@ -370,7 +370,7 @@ impl Machine {
         else {
             return;
         };
-        let standing = Standing {
+        let standing = LaneStatus {
             step: reply.step,
             staged: reply.has(flags::STAGED),
             done: reply.has(flags::DONE),
@@ -383,12 +383,12 @@ impl Machine {
         }
         let standings = std::mem::take(standings);
         match plan(&standings) {
-            Plan::Compute(step) => self.go_on(lane, Some(step)),
-            Plan::Ended => self.go_on(lane, None),
-            Plan::Unsure => {
+            LanePlan::Compute(step) => self.go_on(lane, Some(step)),
+            LanePlan::Ended => self.go_on(lane, None),
+            LanePlan::Unsure => {
                 self.lanes.insert(lane, LaneState::Unsure { until_ms: now_ms + ASK_AGAIN_MS });
             }
-            Plan::Complete { missing, next } => {
+            LanePlan::Complete { missing, next } => {
                 self.lanes.insert(lane, LaneState::Completing { missing: missing.len(), next });
                 for shard in missing {
                     let standing = standings[&shard];
@@ -396,7 +396,12 @@ impl Machine {
                     header.shard = shard;
                     header.flags = if next.is_none() { flags::END } else { 0 }
                         | if standing.staged { 0 } else { flags::EMPTY };
-                    self.outbox.ask(header, Payload::none(), Purpose::Done, Some(Unit::Lane(lane)));
+                    self.requests.ask(
+                        header,
+                        Payload::none(),
+                        Purpose::Done,
+                        Some(Unit::Lane(lane)),
+                    );
                 }
             }
         }

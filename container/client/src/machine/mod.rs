@@ -17,9 +17,9 @@
 
 mod backoff;
 mod event;
+mod in_flight;
 mod lane;
 mod links;
-mod outbox;
 mod pull;
 mod push;
 mod task;
@@ -36,24 +36,24 @@ use heddle_protocol::ids::{CutId, Epoch, HandOut, Lane, Member, ShardId, TaskId}
 use crate::error::Fault;
 use crate::layout::Layout;
 pub use event::{Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
+pub use in_flight::{Counters, Frame};
 pub use links::Closed;
-pub use outbox::{Counters, Frame};
 pub use task::UNREACHED_STEPS_MAX;
 
 use backoff::{NOT_SERVED, RETRY};
-use outbox::{Outbox, Purpose, Request};
+use in_flight::{InFlight, Purpose, RequestQueue};
 
 /// The state machine. See the module's page.
 #[derive(Debug)]
 pub struct Machine {
     layout: Layout,
     era: Option<Era>,
-    outbox: Outbox,
+    requests: RequestQueue,
     pulls: BTreeMap<PullId, pull::PullState>,
     lanes: BTreeMap<Lane, lane::LaneState>,
     /// Of the same lanes: under which hand-out each is run.
     hand_outs: BTreeMap<Lane, HandOut>,
-    tasks: BTreeMap<TaskId, task::TaskState>,
+    tasks: BTreeMap<TaskId, task::HeldTask>,
     /// The last cut whose barrier was sent, and what was said then, in case it is asked for again.
     cut: CutId,
     at_barrier: Option<Event>,
@@ -69,7 +69,7 @@ impl Machine {
         Self {
             layout,
             era: None,
-            outbox: Outbox::default(),
+            requests: RequestQueue::default(),
             pulls: BTreeMap::new(),
             lanes: BTreeMap::new(),
             hand_outs: BTreeMap::new(),
@@ -96,7 +96,7 @@ impl Machine {
     /// Counters since the start.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.outbox.counters
+        self.requests.counters
     }
 
     // ---- from the ApplicationMaster ----
@@ -111,14 +111,14 @@ impl Machine {
         }
         if self.era != Some(era) {
             self.era = Some(era);
-            self.outbox.clear();
+            self.requests.clear();
             self.pulls.clear();
             self.lanes.clear();
             self.hand_outs.clear();
             self.tasks.clear();
             self.events.push_back(Event::Begun { era });
         }
-        self.outbox.place(places, now_ms);
+        self.requests.place(places, now_ms);
         self.tell_outages();
     }
 
@@ -132,7 +132,7 @@ impl Machine {
         if cut > self.cut {
             let mut header = Header::barrier(cut, era.epoch);
             header.phase = era.phase;
-            self.outbox.barrier(header);
+            self.requests.barrier(header);
             self.cut = cut;
             self.at_barrier = Some(Event::AtBarrier { cut, epoch, tasks: self.positions() });
         } else if cut < self.cut {
@@ -151,13 +151,13 @@ impl Machine {
 
     /// A connection is open (and authenticated): all its unanswered requests go down it in order.
     pub fn opened(&mut self, endpoint: SocketAddr) {
-        self.outbox.opened(endpoint);
+        self.requests.opened(endpoint);
         self.tell_outages();
     }
 
     /// A connection is gone or could not be opened; another try comes by itself.
     pub fn closed(&mut self, endpoint: SocketAddr, how: Closed, now_ms: u64) {
-        if let Some((member, refused)) = self.outbox.closed(endpoint, how, now_ms) {
+        if let Some((member, refused)) = self.requests.closed(endpoint, how, now_ms) {
             self.events.push_back(Event::Unreachable { member, refused });
         }
         self.tell_outages();
@@ -165,24 +165,24 @@ impl Machine {
 
     /// The next connection to open now, if any.
     pub fn next_connect(&mut self, now_ms: u64) -> Option<SocketAddr> {
-        self.outbox.links.next_due(now_ms)
+        self.requests.links.next_due(now_ms)
     }
 
     /// Whether a connection to this endpoint is still of use.
     #[must_use]
     pub fn wants(&self, endpoint: SocketAddr) -> bool {
-        self.outbox.links.wants(endpoint)
+        self.requests.links.wants(endpoint)
     }
 
     /// Whether [`Machine::next_frame`] may have one. (It may also turn out that it was withdrawn.)
     #[must_use]
     pub fn has_frames(&self, endpoint: SocketAddr) -> bool {
-        self.outbox.links.has_queued(endpoint)
+        self.requests.links.has_queued(endpoint)
     }
 
     /// The next frame to write to this connection, which must be open.
     pub fn next_frame(&mut self, endpoint: SocketAddr) -> Option<Frame> {
-        self.outbox.next_frame(endpoint)
+        self.requests.next_frame(endpoint)
     }
 
     /// What the training program is to be told next.
@@ -194,12 +194,12 @@ impl Machine {
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         let lanes = self.lanes.values().filter_map(lane::LaneState::deadline).min();
-        [self.outbox.next_deadline(), lanes].into_iter().flatten().min()
+        [self.requests.next_deadline(), lanes].into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub fn timer(&mut self, now_ms: u64) {
-        self.outbox.timer(now_ms);
+        self.requests.timer(now_ms);
         self.ask_lanes_again(now_ms);
     }
 
@@ -209,8 +209,8 @@ impl Machine {
         if !self.is_current(reply) {
             return None;
         }
-        let Request { purpose: Purpose::Pull { pull, item, values }, .. } =
-            self.outbox.find(endpoint, reply)?
+        let InFlight { purpose: Purpose::Pull { pull, item, values }, .. } =
+            self.requests.find(endpoint, reply)?
         else {
             return None;
         };
@@ -225,9 +225,9 @@ impl Machine {
 
     /// A reply has arrived whole; its values, if any, are where [`Machine::destination`] said.
     pub fn frame(&mut self, endpoint: SocketAddr, reply: &Header, now_ms: u64) {
-        let found = if self.is_current(reply) { self.outbox.find(endpoint, reply) } else { None };
+        let found = if self.is_current(reply) { self.requests.find(endpoint, reply) } else { None };
         let Some(request) = found else {
-            self.outbox.counters.dropped += 1;
+            self.requests.counters.dropped += 1;
             return;
         };
         let asked = request.header;
@@ -244,7 +244,7 @@ impl Machine {
             _ => false,
         };
         if !fits {
-            self.outbox.take(id);
+            self.requests.take(id);
             self.fault(Fault::Answer { shard: asked.shard, asked: asked.kind, got: reply.kind });
             return;
         }
@@ -285,7 +285,7 @@ impl Machine {
     // ---- inside ----
 
     fn tell_outages(&mut self) {
-        let members = self.outbox.links.outages();
+        let members = self.requests.links.outages();
         if members != self.outages {
             self.outages.clone_from(&members);
             self.events.push_back(Event::Outages { members });
@@ -297,7 +297,7 @@ impl Machine {
     }
 
     fn answered(&mut self, id: u64, reply: &Header, now_ms: u64) {
-        let Some(request) = self.outbox.take(id) else {
+        let Some(request) = self.requests.take(id) else {
             return;
         };
         match (&request.purpose, request.unit) {
@@ -313,7 +313,7 @@ impl Machine {
     }
 
     fn refused(&mut self, id: u64, asked: &Header, status: Status, now_ms: u64) {
-        let unit = self.outbox.find_unit(id);
+        let unit = self.requests.find_unit(id);
         match status {
             // A shard in another epoch or phase is behind, or we are: then the ApplicationMaster says so soon
             // and all this is dropped.
@@ -321,16 +321,16 @@ impl Machine {
             | Status::NotMember
             | Status::WrongEpoch
             | Status::WrongPhase
-            | Status::WrongShard => self.outbox.postpone(id, NOT_SERVED, now_ms),
-            Status::Later => self.outbox.postpone(id, RETRY, now_ms),
+            | Status::WrongShard => self.requests.postpone(id, NOT_SERVED, now_ms),
+            Status::Later => self.requests.postpone(id, RETRY, now_ms),
             // A shard that stands a step behind the others takes the part when it has caught up.
             Status::OutOfOrder
-                if matches!(unit, Some(Unit::Lane(_))) || self.outbox.has_earlier(id) =>
+                if matches!(unit, Some(Unit::Lane(_))) || self.requests.has_earlier(id) =>
             {
-                self.outbox.postpone(id, RETRY, now_ms);
+                self.requests.postpone(id, RETRY, now_ms);
             }
             Status::Stale if matches!(unit, Some(Unit::Lane(_))) => {
-                self.outbox.take(id);
+                self.requests.take(id);
                 if let Some(Unit::Lane(lane)) = unit {
                     self.ask_lane(lane);
                 }
@@ -340,7 +340,7 @@ impl Machine {
                 _ => self.refused_for_good(id, asked, status),
             },
             // A shard that went to another epoch between the request and its turn: we hear of it soon.
-            Status::Stale if asked.kind == Kind::Pull => self.outbox.postpone(id, RETRY, now_ms),
+            Status::Stale if asked.kind == Kind::Pull => self.requests.postpone(id, RETRY, now_ms),
             Status::Ok
             | Status::Already
             | Status::Stale
@@ -353,7 +353,7 @@ impl Machine {
     }
 
     fn refused_for_good(&mut self, id: u64, asked: &Header, status: Status) {
-        self.outbox.take(id);
+        self.requests.take(id);
         self.fault(Fault::Refused {
             shard: asked.shard,
             kind: asked.kind,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use heddle_protocol::frame::{Kind, flags};
 use heddle_protocol::ids::TableId;
 
-use super::outbox::Purpose;
+use super::in_flight::Purpose;
 use super::{Era, Event, Machine, PullAt, PullId, PullItem, Unit};
 use crate::gradient::Payload;
 use crate::layout::Rows;
@@ -102,7 +102,12 @@ impl Machine {
                     }
                 };
                 let values = piece.rows.start * cols..piece.rows.end * cols;
-                self.outbox.ask(header, payload, Purpose::Pull { pull, item: index, values }, unit);
+                self.requests.ask(
+                    header,
+                    payload,
+                    Purpose::Pull { pull, item: index, values },
+                    unit,
+                );
                 state.missing += 1;
             }
             state.items.push(ItemState { table: item.table, rows, values: item.values });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Part, Step};
 
-use super::outbox::Purpose;
+use super::in_flight::Purpose;
 use super::{Era, Machine, Unit};
 use crate::gradient::{Gradient, Payload};
 use crate::layout::Rows;
@@ -65,7 +65,7 @@ impl Machine {
         }
         let count = frames.len();
         for (header, payload) in frames {
-            self.outbox.ask(header, payload, Purpose::Push, Some(unit));
+            self.requests.ask(header, payload, Purpose::Push, Some(unit));
         }
         count
     }

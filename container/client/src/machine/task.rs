@@ -12,7 +12,7 @@ use heddle_protocol::frame::Kind;
 use heddle_protocol::ids::{Step, TaskAttempt, TaskId};
 use heddle_protocol::mutation::Mutation;
 
-use super::outbox::Purpose;
+use super::in_flight::Purpose;
 use super::{Era, Event, Machine, StepPush, Unit};
 use crate::error::RequestError;
 use crate::gradient::Gradient;
@@ -23,13 +23,13 @@ pub const UNREACHED_STEPS_MAX: usize = 64;
 
 /// A task that is held.
 #[derive(Debug)]
-pub(crate) struct TaskState {
+pub(crate) struct HeldTask {
     attempt: TaskAttempt,
     /// The step that is pushed next.
     next: Step,
     /// Pushed and not acknowledged everywhere, oldest first.
     under_way: VecDeque<UnderWay>,
-    end: End,
+    end: TaskEnd,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct UnderWay {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum TaskEnd {
     /// More steps may come.
     Open,
     /// No more steps; `TaskDone` goes when all are acknowledged.
@@ -49,7 +49,7 @@ enum End {
     Sent { missing: usize },
 }
 
-impl TaskState {
+impl HeldTask {
     pub(crate) fn position(&self, task: TaskId) -> TaskPosition {
         let oldest = self.under_way.front();
         let step = oldest
@@ -68,12 +68,12 @@ impl Machine {
         {
             return;
         }
-        self.outbox.forget(Unit::Task(grant.task));
-        let state = TaskState {
+        self.requests.forget(Unit::Task(grant.task));
+        let state = HeldTask {
             attempt: grant.attempt,
             next: grant.start,
             under_way: VecDeque::new(),
-            end: End::Open,
+            end: TaskEnd::Open,
         };
         self.tasks.insert(grant.task, state);
     }
@@ -81,7 +81,7 @@ impl Machine {
     /// Gives a task back, wherever it stands.
     pub fn drop_task(&mut self, era: Era, task: TaskId) {
         if self.is_now(era) && self.tasks.remove(&task).is_some() {
-            self.outbox.forget(Unit::Task(task));
+            self.requests.forget(Unit::Task(task));
         }
     }
 
@@ -91,15 +91,15 @@ impl Machine {
             return;
         }
         if let Some(state) = self.tasks.get_mut(&task)
-            && state.end == End::Open
+            && state.end == TaskEnd::Open
         {
-            state.end = End::Wanted;
+            state.end = TaskEnd::Wanted;
             self.end_task(era, task);
         }
     }
 
     pub(crate) fn push_task(&mut self, era: Era, task: TaskId, push: StepPush) {
-        let Some(state) = self.tasks.get(&task).filter(|state| state.end == End::Open) else {
+        let Some(state) = self.tasks.get(&task).filter(|state| state.end == TaskEnd::Open) else {
             return;
         };
         let error = if push.step != state.next {
@@ -145,17 +145,17 @@ impl Machine {
         let Some(state) = self.tasks.get_mut(&task) else {
             return;
         };
-        if state.end != End::Wanted || !state.under_way.is_empty() {
+        if state.end != TaskEnd::Wanted || !state.under_way.is_empty() {
             return;
         }
-        state.end = End::Sent { missing: self.layout.shards() as usize };
+        state.end = TaskEnd::Sent { missing: self.layout.shards() as usize };
         let step = state.next;
         let mut header = self.header(era, Kind::TaskDone);
         header.unit = task.0;
         header.step = step;
         for shard in self.shards() {
             header.shard = shard;
-            self.outbox.ask(
+            self.requests.ask(
                 header,
                 crate::gradient::Payload::none(),
                 Purpose::TaskDone,
@@ -168,7 +168,7 @@ impl Machine {
         let Some(state) = self.tasks.get_mut(&task) else {
             return;
         };
-        if let End::Sent { missing } = &mut state.end {
+        if let TaskEnd::Sent { missing } = &mut state.end {
             *missing -= 1;
             if *missing == 0 {
                 let attempt = state.attempt;

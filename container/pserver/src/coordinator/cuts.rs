@@ -2,7 +2,7 @@
 
 use heddle_protocol::control::{CutAt, Up};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
-use heddle_shard::Report;
+use heddle_shard::ShardReport;
 
 use super::{Coordinator, Cut};
 use crate::command::ToData;
@@ -28,13 +28,13 @@ impl Coordinator {
         self.ask(report, Some(cut), |ask| ToData::Cut { ask, cut, epoch, phase, at: at.clone() });
     }
 
-    pub(super) fn report(&mut self, epoch: Epoch, report: Report) {
+    pub(super) fn report(&mut self, epoch: Epoch, report: ShardReport) {
         let of = match &report {
-            Report::PhaseEnded { shard, phase, step } => {
+            ShardReport::PhaseEnded { shard, phase, step } => {
                 let (shard, phase, step) = (*shard, *phase, *step);
                 return (self.tell)(Up::PhaseEnded { epoch, phase, shard, step });
             }
-            Report::Snapped { cut, .. } | Report::LetGo { cut, .. } => *cut,
+            ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => *cut,
         };
         // All must know of a cut before any says how far it is.
         if let Some(own) = self.cut.as_mut().filter(|own| own.cut == of)
@@ -44,15 +44,15 @@ impl Coordinator {
             return;
         }
         match report {
-            Report::Snapped { shard, cut, step } => {
+            ShardReport::SnapshotTaken { shard, cut, step } => {
                 (self.tell)(Up::Snapped { cut, epoch, shard, step });
                 self.save(cut, epoch, shard, step);
             }
-            Report::LetGo { shard, cut, step, reason } => {
+            ShardReport::CutAborted { shard, cut, step, reason } => {
                 tracing::info!(%cut, %shard, reason, "let go of a cut");
                 (self.tell)(Up::LetGo { cut, epoch, shard, step, reason });
             }
-            Report::PhaseEnded { .. } => {}
+            ShardReport::PhaseEnded { .. } => {}
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use heddle_protocol::control::{Base, Phase, Up};
 use heddle_protocol::ids::{Epoch, ShardId, Step};
-use heddle_shard::{HostError, Shard};
+use heddle_shard::{Shard, ShardSetError};
 
 use super::{Coordinator, Hold};
 use crate::command::ToData;
@@ -66,7 +66,7 @@ impl Coordinator {
         &mut self,
         thread: usize,
         epoch: Epoch,
-        missing: Result<Vec<ShardId>, HostError>,
+        missing: Result<Vec<ShardId>, ShardSetError>,
     ) {
         let Some(hold) = self.hold.as_mut().filter(|_| epoch == self.epoch) else {
             return;
@@ -124,7 +124,7 @@ impl Coordinator {
         &mut self,
         epoch: Epoch,
         shard: ShardId,
-        result: Result<(), HostError>,
+        result: Result<(), ShardSetError>,
     ) {
         let Some(hold) = self.hold.as_mut().filter(|_| epoch == self.epoch) else {
             return;
@@ -170,9 +170,9 @@ impl Coordinator {
 }
 
 /// Whether the error proves that the checkpoint's file is wrong, not only that the order came at the wrong time.
-fn is_corrupt(error: &HostError) -> bool {
+fn is_corrupt(error: &ShardSetError) -> bool {
     match error {
-        HostError::Content(_) => true,
-        HostError::Epoch { .. } => false,
+        ShardSetError::Content(_) => true,
+        ShardSetError::Epoch { .. } => false,
     }
 }

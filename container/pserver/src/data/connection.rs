@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 
 use super::Thread;
 use super::handshake::{self, Denied};
-use super::inbox::Inbox;
-use super::outbox::Outbox;
+use super::receive_buffer::ReceiveBuffer;
+use super::reply_buffer::ReplyBuffer;
 use super::unproven::Place;
 
 /// Replies that may wait for a peer that reads slowly, before no more of its requests are read.
@@ -34,7 +34,7 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// What the thread knows of a connection.
 pub(crate) struct Link {
-    pub(crate) outbox: RefCell<Outbox>,
+    pub(crate) replies: RefCell<ReplyBuffer>,
     /// Told to close, without reading what is still in it.
     pub(crate) closed: Cell<bool>,
     /// Something changed for this connection, by another's doing.
@@ -77,15 +77,24 @@ pub(super) async fn serve(
         handshake::answer(&mut stream, Verdict::NotMember).await?;
         return Err(Denied::NotMember.into());
     };
-    let link =
-        Rc::new(Link { outbox: RefCell::default(), closed: Cell::new(false), wake: Notify::new() });
+    let link = Rc::new(Link {
+        replies: RefCell::default(),
+        closed: Cell::new(false),
+        wake: Notify::new(),
+    });
     thread.links.borrow_mut().insert(conn, Rc::clone(&link));
     // Taken out again however serving ends, this task's being dropped included.
     let _listed = Listed { thread, conn };
     handshake::answer(&mut stream, Verdict::Welcome).await?;
     tracing::debug!(%member, %conn, "data connection opened");
-    let mut session =
-        Session { thread, link: &link, conn, stream, inbox: Inbox::new(), blocked: false };
+    let mut session = Session {
+        thread,
+        link: &link,
+        conn,
+        stream,
+        received: ReceiveBuffer::new(),
+        blocked: false,
+    };
     session.run().await
 }
 
@@ -106,7 +115,7 @@ struct Session<'a> {
     link: &'a Link,
     conn: Conn,
     stream: TcpStream,
-    inbox: Inbox,
+    received: ReceiveBuffer,
     /// The frame at the front was not taken: wait for a wake-up before trying again.
     blocked: bool,
 }
@@ -120,7 +129,7 @@ impl Session<'_> {
             }
             self.take_frames()?;
             self.flush()?;
-            let reading = !self.blocked && self.link.outbox.borrow().len() < REPLIES_MAX;
+            let reading = !self.blocked && self.link.replies.borrow().len() < REPLIES_MAX;
             if reading && self.read()? {
                 in_a_row += 1;
                 if in_a_row == READS_IN_A_ROW {
@@ -136,7 +145,7 @@ impl Session<'_> {
 
     /// Waits until there is something to read or room to write, or somebody wakes this connection.
     async fn wait(&mut self, reading: bool) -> io::Result<()> {
-        let writing = !self.link.outbox.borrow().is_empty();
+        let writing = !self.link.replies.borrow().is_empty();
         let interest = match (reading, writing) {
             (true, true) => Interest::READABLE | Interest::WRITABLE,
             (true, false) => Interest::READABLE,
@@ -158,10 +167,10 @@ impl Session<'_> {
 
     /// Reads once. Tells whether anything came.
     fn read(&mut self) -> Result<bool, Ended> {
-        match self.stream.try_read(self.inbox.space()?) {
+        match self.stream.try_read(self.received.space()?) {
             Ok(0) => Err(Ended::ByPeer),
             Ok(bytes) => {
-                self.inbox.filled(bytes);
+                self.received.filled(bytes);
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -173,7 +182,7 @@ impl Session<'_> {
     fn take_frames(&mut self) -> Result<(), Ended> {
         let mut taken = 0;
         while !self.blocked && !self.link.closed.get() {
-            let Some(frame) = self.inbox.front()? else {
+            let Some(frame) = self.received.front()? else {
                 break;
             };
             self.thread.hook.strike(&frame.header);
@@ -183,7 +192,7 @@ impl Session<'_> {
             match flow {
                 Flow::Taken => {
                     let bytes = frame.bytes();
-                    self.inbox.take(bytes);
+                    self.received.take(bytes);
                     taken += 1;
                 }
                 Flow::Wait => {
@@ -201,11 +210,11 @@ impl Session<'_> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let mut outbox = self.link.outbox.borrow_mut();
-        if outbox.is_empty() {
+        let mut replies = self.link.replies.borrow_mut();
+        if replies.is_empty() {
             return Ok(());
         }
         let host = self.thread.host.borrow();
-        outbox.flush(&host, |slices| self.stream.try_write_vectored(slices))
+        replies.flush(&host, |slices| self.stream.try_write_vectored(slices))
     }
 }

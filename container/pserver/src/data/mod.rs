@@ -7,8 +7,8 @@
 
 mod connection;
 mod handshake;
-mod inbox;
-mod outbox;
+mod receive_buffer;
+mod reply_buffer;
 mod unproven;
 
 use std::cell::{Cell, RefCell};
@@ -23,7 +23,7 @@ use crossbeam::channel::{Receiver, Sender, TrySendError};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::PortRange;
-use heddle_shard::{Conn, Effect, Host};
+use heddle_shard::{Conn, Effect, ShardSet};
 use heddle_telemetry::descriptors::Limit;
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
@@ -60,7 +60,7 @@ pub(crate) struct Thread {
     index: usize,
     run: RunId,
     secret: Secret,
-    host: RefCell<Host>,
+    host: RefCell<ShardSet>,
     links: RefCell<BTreeMap<Conn, Rc<Link>>>,
     effects: RefCell<Vec<Effect>>,
     answers: Sender<Input>,
@@ -85,7 +85,7 @@ pub(crate) fn run(setup: Setup) -> io::Result<()> {
         index,
         run,
         secret,
-        host: RefCell::new(Host::new()),
+        host: RefCell::new(ShardSet::new()),
         links: RefCell::default(),
         effects: RefCell::default(),
         answers,
@@ -153,7 +153,7 @@ impl Thread {
     fn with_host<T>(
         &self,
         own: Option<Conn>,
-        act: impl FnOnce(&mut Host, Duration, &mut Vec<Effect>) -> T,
+        act: impl FnOnce(&mut ShardSet, Duration, &mut Vec<Effect>) -> T,
     ) -> T {
         let mut effects = self.effects.take();
         let result = act(&mut self.host.borrow_mut(), self.started.elapsed(), &mut effects);
@@ -175,10 +175,10 @@ impl Thread {
         };
         match effect {
             Effect::Reply { conn, header } => {
-                to(conn, &|link| link.outbox.borrow_mut().push(&header))
+                to(conn, &|link| link.replies.borrow_mut().push(&header))
             }
             Effect::Values { conn, header, rows } => {
-                to(conn, &|link| link.outbox.borrow_mut().push_values(header, rows.clone()));
+                to(conn, &|link| link.replies.borrow_mut().push_values(header, rows.clone()));
             }
             Effect::Close { conn } => to(conn, &|link| link.closed.set(true)),
             Effect::Report(report) => {
@@ -205,7 +205,7 @@ impl Thread {
             // The job would wait for a report that is lost for ever. A container that is gone is replaced.
             Err(TrySendError::Full(_)) => {
                 let thread = self.index;
-                tracing::error!(thread, "the coordinator takes no answers: its inbox is full");
+                tracing::error!(thread, "the coordinator takes no answers: its queue is full");
                 std::process::exit(10);
             }
         }
@@ -325,7 +325,7 @@ mod tests {
     use heddle_protocol::ids::{
         CutId, Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step,
     };
-    use heddle_shard::{Report, Shard, ShardConfig};
+    use heddle_shard::{Shard, ShardConfig, ShardReport};
 
     use super::*;
 
@@ -388,7 +388,7 @@ mod tests {
                 _ => break None,
             }
         };
-        assert!(matches!(let_go, Some(Report::LetGo { .. })), "{let_go:?}");
+        assert!(matches!(let_go, Some(ShardReport::CutAborted { .. })), "{let_go:?}");
         drop(commands);
         wake.notify_one();
         let ended = thread.join().expect("no panic");

@@ -4,8 +4,8 @@ use heddle_protocol::ids::{CutId, Step};
 
 use super::{Mode, Shard, Snapshot};
 use crate::content::SnapshotGone;
-use crate::effect::{Effect, Report};
-use crate::memory::{Memory, Seen};
+use crate::dedup::{DedupState, Seen};
+use crate::effect::{Effect, ShardReport};
 
 impl Shard {
     /// BSP: takes the cut right after `step` steps are applied, now if it stands exactly there, and at
@@ -34,7 +34,7 @@ impl Shard {
         } else if step > at {
             self.armed = None;
             let reason = format!("asked for job step {at}, stands at {step}");
-            out.push(Effect::Report(Report::LetGo {
+            out.push(Effect::Report(ShardReport::CutAborted {
                 shard: self.id,
                 cut,
                 step: Some(step),
@@ -52,8 +52,12 @@ impl Shard {
             Mode::Idle => return,
         };
         self.arena.snap();
-        self.open = Some(Snapshot { cut, memory: Memory { phase: self.phase, seen } });
-        out.push(Effect::Report(Report::Snapped { shard: self.id, cut, step: self.step() }));
+        self.open = Some(Snapshot { cut, memory: DedupState { phase: self.phase, seen } });
+        out.push(Effect::Report(ShardReport::SnapshotTaken {
+            shard: self.id,
+            cut,
+            step: self.step(),
+        }));
     }
 
     /// The cut is over. Committed: its snapshot is kept for a rollback, if it is still whole.

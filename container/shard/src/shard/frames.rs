@@ -4,7 +4,7 @@ use heddle_protocol::frame::{Header, Kind, Status, VALUE_BYTES_MAX, flags};
 use heddle_protocol::ids::TaskId;
 
 use super::{Mode, PARKED_BYTES_MAX, Shard, parked_bytes};
-use crate::effect::{Conn, Effect, Flow, Report, Rows};
+use crate::effect::{Conn, Effect, Flow, Rows, ShardReport};
 use crate::table::Table;
 
 impl Shard {
@@ -176,7 +176,7 @@ impl Shard {
             && lanes.all_ended()
         {
             let (shard, phase, step) = (self.id, self.phase, lanes.step());
-            out.push(Effect::Report(Report::PhaseEnded { shard, phase, step }));
+            out.push(Effect::Report(ShardReport::PhaseEnded { shard, phase, step }));
         }
     }
 

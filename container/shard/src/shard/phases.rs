@@ -6,11 +6,11 @@ use heddle_protocol::ids::{CutId, Step};
 
 use super::{Mode, Shard, Snapshot, Waiting, parked_bytes};
 use crate::content::ContentError;
-use crate::copies::Which;
+use crate::copy_on_write::Which;
+use crate::dedup::Seen;
 use crate::effect::{Conn, Effect};
 use crate::lanes::Lanes;
-use crate::marks::TaskMarks;
-use crate::memory::Seen;
+use crate::task_progress::TaskProgress;
 
 impl Shard {
     /// Serves a new phase from its start. Whatever waits is answered: it belongs to the one before.
@@ -23,7 +23,7 @@ impl Shard {
             Step(0),
             match phase.sharing {
                 Sharing::Lanes { lanes } => Seen::Lanes { step: Step(0), ended: none_ended(lanes) },
-                Sharing::Queue => Seen::Queue(TaskMarks::default()),
+                Sharing::Queue => Seen::Queue(TaskProgress::default()),
                 Sharing::ReadOnly => Seen::ReadOnly,
             },
         );

@@ -4,11 +4,11 @@ use heddle_protocol::frame::{Header, Kind, Status, flags};
 use heddle_protocol::ids::TaskId;
 
 use super::{Mode, Shard, Waiting};
-use crate::copies::Full;
+use crate::copy_on_write::Full;
 use crate::effect::{Conn, Effect, Flow, Rows};
 use crate::lanes::Gradient;
-use crate::marks::Judgement;
 use crate::optimizer::all_finite;
+use crate::task_progress::Judgement;
 
 impl Shard {
     pub(super) fn push(

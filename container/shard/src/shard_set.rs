@@ -4,8 +4,8 @@
 //! connection to the thread; the rest of a frame is for its shard. Everything is answered in the
 //! order of the effects that come out.
 //!
-//! A host is in one epoch. [`Host::hold`] moves it to the next, drops what waits and says which
-//! shards must be brought ([`Host::install`]); until they are here it answers `NotReady`.
+//! A host is in one epoch. [`ShardSet::hold`] moves it to the next, drops what waits and says which
+//! shards must be brought ([`ShardSet::install`]); until they are here it answers `NotReady`.
 
 mod connections;
 mod cuts;
@@ -28,7 +28,7 @@ const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// The shards of one data thread.
 #[derive(Default)]
-pub struct Host {
+pub struct ShardSet {
     epoch: Epoch,
     phase: Option<Phase>,
     step: Step,
@@ -56,7 +56,7 @@ struct Connection {
 
 /// A command that a host cannot follow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HostError {
+pub enum ShardSetError {
     /// It speaks of another epoch.
     #[error("in epoch {own}, told of epoch {told}")]
     Epoch {
@@ -70,7 +70,7 @@ pub enum HostError {
     Content(#[from] ContentError),
 }
 
-impl Host {
+impl ShardSet {
     /// A host without shards, in no epoch.
     #[must_use]
     pub fn new() -> Self {

@@ -59,7 +59,7 @@ enum State {
 }
 
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct InFlight {
     pub(crate) header: Header,
     pub(crate) payload: Payload,
     pub(crate) purpose: Purpose,
@@ -84,8 +84,8 @@ pub struct Counters {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    requests: BTreeMap<u64, Request>,
+pub(crate) struct RequestQueue {
+    requests: BTreeMap<u64, InFlight>,
     waiting: BTreeSet<(u64, u64)>,
     /// Barriers among them: few, and looked at with every answer.
     barriers: BTreeSet<u64>,
@@ -96,7 +96,7 @@ pub(crate) struct Outbox {
     pub(crate) counters: Counters,
 }
 
-impl Outbox {
+impl RequestQueue {
     /// Learns where shards are. Requests of shards that moved go to their new place.
     pub(crate) fn place(&mut self, places: &[ShardPlace], now_ms: u64) {
         let wanted = places.iter().map(|place| (place.endpoint, place.holder)).collect();
@@ -182,7 +182,7 @@ impl Outbox {
         let header = Header { request: id, ..header };
         self.requests.insert(
             id,
-            Request { header, payload, purpose, unit, endpoint, state: State::Queued, tries: 0 },
+            InFlight { header, payload, purpose, unit, endpoint, state: State::Queued, tries: 0 },
         );
         self.links.push(endpoint, id);
     }
@@ -237,7 +237,7 @@ impl Outbox {
     }
 
     /// The request that a reply answers, if it is under way on that connection.
-    pub(crate) fn find(&self, endpoint: SocketAddr, reply: &Header) -> Option<&Request> {
+    pub(crate) fn find(&self, endpoint: SocketAddr, reply: &Header) -> Option<&InFlight> {
         self.requests.get(&reply.request).filter(|request| {
             request.endpoint == endpoint
                 && matches!(request.state, State::Sent(_))
@@ -251,7 +251,7 @@ impl Outbox {
     }
 
     /// Takes an answered request out, and the barriers that this answer confirms.
-    pub(crate) fn take(&mut self, id: u64) -> Option<Request> {
+    pub(crate) fn take(&mut self, id: u64) -> Option<InFlight> {
         let request = self.remove(id)?;
         self.confirm_barriers(&request);
         Some(request)
@@ -303,7 +303,7 @@ impl Outbox {
         })
     }
 
-    fn remove(&mut self, id: u64) -> Option<Request> {
+    fn remove(&mut self, id: u64) -> Option<InFlight> {
         let request = self.requests.remove(&id)?;
         self.barriers.remove(&id);
         if let State::Waiting { until_ms } = request.state {
@@ -312,7 +312,7 @@ impl Outbox {
         Some(request)
     }
 
-    fn confirm_barriers(&mut self, answered: &Request) {
+    fn confirm_barriers(&mut self, answered: &InFlight) {
         let State::Sent(answered_at) = answered.state else {
             return;
         };

@@ -6,13 +6,13 @@ use heddle_protocol::control::CutAt;
 use heddle_protocol::frame::Status;
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId};
 
-use super::{Host, HostError};
+use super::{ShardSet, ShardSetError};
 use crate::content::SnapshotGone;
 use crate::cut::OpenCut;
-use crate::effect::{Effect, Report};
+use crate::effect::{Effect, ShardReport};
 use crate::shard::Shard;
 
-impl Host {
+impl ShardSet {
     /// Takes a cut, or prepares to. One that was open is given up; one heard of before is not taken again.
     ///
     /// # Errors
@@ -25,9 +25,9 @@ impl Host {
         at: &CutAt,
         now: Duration,
         out: &mut Vec<Effect>,
-    ) -> Result<(), HostError> {
+    ) -> Result<(), ShardSetError> {
         if epoch != self.epoch {
-            return Err(HostError::Epoch { own: self.epoch, told: epoch });
+            return Err(ShardSetError::Epoch { own: self.epoch, told: epoch });
         }
         if cut <= self.heard {
             return Ok(());
@@ -135,7 +135,12 @@ impl Host {
         for (&shard, machine) in &mut self.shards {
             if let Some(cut) = machine.disarm().or(barriers) {
                 let reason = reason.to_owned();
-                out.push(Effect::Report(Report::LetGo { shard, cut, step: None, reason }));
+                out.push(Effect::Report(ShardReport::CutAborted {
+                    shard,
+                    cut,
+                    step: None,
+                    reason,
+                }));
             }
         }
     }
@@ -145,10 +150,10 @@ impl Host {
         cut: CutId,
         reason: &str,
         out: &mut Vec<Effect>,
-    ) -> Result<(), HostError> {
+    ) -> Result<(), ShardSetError> {
         for &shard in self.shards.keys().chain(&self.missing) {
             let reason = reason.to_owned();
-            out.push(Effect::Report(Report::LetGo { shard, cut, step: None, reason }));
+            out.push(Effect::Report(ShardReport::CutAborted { shard, cut, step: None, reason }));
         }
         self.release(out);
         Ok(())

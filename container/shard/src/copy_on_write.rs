@@ -63,7 +63,7 @@ impl Column {
 }
 
 /// The pool and the two snapshots that live in it.
-pub(crate) struct Copies {
+pub(crate) struct CopyOnWrite {
     /// `[slots × UNIT]`.
     pool: Vec<f32>,
     free: Vec<u32>,
@@ -85,7 +85,7 @@ pub(crate) struct Copies {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-impl Copies {
+impl CopyOnWrite {
     /// For `units` units, with room for copies of `bytes_max` bytes (more than twice the units is never
     /// needed). Touches the pool's pages, so that no write after a cut has to.
     pub(crate) fn new(units: usize, bytes_max: usize) -> Self {
@@ -208,7 +208,7 @@ impl Copies {
         self.kept.is_some_and(|kept| !self.columns[kept].has(unit))
     }
 
-    /// Copies that there is room for.
+    /// CopyOnWrite that there is room for.
     pub(crate) fn room(&self) -> usize {
         self.free.len()
     }
@@ -245,7 +245,7 @@ impl Copies {
         self.columns[open].copied = copied;
     }
 
-    /// Copies the unit, which holds `content`, if a snapshot needs it.
+    /// CopyOnWrite the unit, which holds `content`, if a snapshot needs it.
     ///
     /// # Panics
     /// When there is no [`Self::room`].

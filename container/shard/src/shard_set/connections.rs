@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use heddle_protocol::frame::Status;
 use heddle_protocol::ids::{Incarnation, Member, Role};
 
-use super::{Connection, Host};
+use super::{Connection, ShardSet};
 use crate::effect::{Conn, Effect};
 use crate::shard::Waiting;
 
-impl Host {
+impl ShardSet {
     /// A trainer has proven who it is on a new connection; its older one is closed unread.
     ///
     /// # Errors

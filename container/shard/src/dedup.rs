@@ -19,14 +19,14 @@
 
 use heddle_protocol::ids::{Part, PhaseNo, Step, TaskId};
 
-use crate::marks::{Mark, TaskMarks};
+use crate::task_progress::{NextPart, TaskProgress};
 
 const MAGIC: [u8; 4] = *b"HDLM";
 const VERSION: u16 = 1;
 
 /// What has been seen of one phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub(crate) struct DedupState {
     pub(crate) phase: PhaseNo,
     pub(crate) seen: Seen,
 }
@@ -36,14 +36,14 @@ pub(crate) enum Seen {
     /// BSP: steps applied, and which lanes have ended.
     Lanes { step: Step, ended: Vec<bool> },
     /// ASP.
-    Queue(TaskMarks),
+    Queue(TaskProgress),
     /// Evaluation changes nothing.
     ReadOnly,
 }
 
 /// Bytes that are not a once-only memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MemoryError {
+pub enum DedupError {
     /// The magic is wrong.
     #[error("once-only memory does not begin with HDLM")]
     Magic,
@@ -58,7 +58,7 @@ pub enum MemoryError {
     Malformed(&'static str),
 }
 
-impl Memory {
+impl DedupState {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(MAGIC);
@@ -72,7 +72,7 @@ impl Memory {
         out.extend(self.phase.0.to_le_bytes());
         out.extend(lanes.to_le_bytes());
         out.extend(step.0.to_le_bytes());
-        let none = TaskMarks::default();
+        let none = TaskProgress::default();
         let marks = match &self.seen {
             Seen::Lanes { ended, .. } => {
                 out.extend(ended.iter().map(|&ended| u8::from(ended)));
@@ -95,18 +95,18 @@ impl Memory {
         out
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, MemoryError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DedupError> {
         let mut input = Input(bytes);
         if input.take::<4>()? != MAGIC {
-            return Err(MemoryError::Magic);
+            return Err(DedupError::Magic);
         }
         let version = u16::from_le_bytes(input.take()?);
         if version != VERSION {
-            return Err(MemoryError::Version(version));
+            return Err(DedupError::Version(version));
         }
         let [sharing, zero] = input.take()?;
         if zero != 0 {
-            return Err(MemoryError::Malformed("a byte that has no meaning is set"));
+            return Err(DedupError::Malformed("a byte that has no meaning is set"));
         }
         let phase = PhaseNo(input.u32()?);
         let lanes = input.u32()? as usize;
@@ -115,18 +115,18 @@ impl Memory {
         for &byte in input.bytes(lanes)? {
             match byte {
                 0 | 1 => ended.push(byte == 1),
-                _ => return Err(MemoryError::Malformed("a lane has neither ended nor not")),
+                _ => return Err(DedupError::Malformed("a lane has neither ended nor not")),
             }
         }
         let marks = input.marks()?;
         if !input.0.is_empty() {
-            return Err(MemoryError::Length);
+            return Err(DedupError::Length);
         }
         let seen = match sharing {
             0 => Seen::Lanes { step, ended },
             1 => Seen::Queue(marks),
             2 => Seen::ReadOnly,
-            _ => return Err(MemoryError::Malformed("an unknown sharing of work")),
+            _ => return Err(DedupError::Malformed("an unknown sharing of work")),
         };
         Ok(Self { phase, seen })
     }
@@ -136,36 +136,36 @@ impl Memory {
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    fn bytes(&mut self, len: usize) -> Result<&'a [u8], MemoryError> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(MemoryError::Length)?;
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], DedupError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(DedupError::Length)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], MemoryError> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(MemoryError::Length)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], DedupError> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(DedupError::Length)?;
         self.0 = rest;
         Ok(*taken)
     }
 
-    fn u32(&mut self) -> Result<u32, MemoryError> {
+    fn u32(&mut self) -> Result<u32, DedupError> {
         self.take().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, MemoryError> {
+    fn u64(&mut self) -> Result<u64, DedupError> {
         self.take().map(u64::from_le_bytes)
     }
 
-    fn marks(&mut self) -> Result<TaskMarks, MemoryError> {
-        let mut marks = TaskMarks::default();
+    fn marks(&mut self) -> Result<TaskProgress, DedupError> {
+        let mut marks = TaskProgress::default();
         for _ in 0..self.u32()? {
             let task = TaskId(self.u32()?);
             let part = Part(self.u32()?);
             let step = Step(self.u64()?);
             if marks.unfinished.last_key_value().is_some_and(|(&last, _)| last >= task) {
-                return Err(MemoryError::Malformed("tasks are not in order"));
+                return Err(DedupError::Malformed("tasks are not in order"));
             }
-            marks.unfinished.insert(task, Mark { step, part });
+            marks.unfinished.insert(task, NextPart { step, part });
         }
         for _ in 0..self.u32()? {
             let (first, last) = (self.u32()?, self.u32()?);
@@ -173,13 +173,13 @@ impl<'a> Input<'a> {
                 before.checked_add(1).is_some_and(|touching| touching < first)
             });
             if first > last || !apart {
-                return Err(MemoryError::Malformed("runs of done tasks are not in order"));
+                return Err(DedupError::Malformed("runs of done tasks are not in order"));
             }
             marks.done.insert(first, last);
         }
         if let Some(task) = marks.unfinished.keys().find(|&&task| marks.is_done(task)) {
             let _ = task;
-            return Err(MemoryError::Malformed("a task is both unfinished and done"));
+            return Err(DedupError::Malformed("a task is both unfinished and done"));
         }
         Ok(marks)
     }
@@ -191,15 +191,17 @@ mod tests {
 
     use super::*;
 
-    fn memory() -> impl Strategy<Value = Memory> {
+    fn memory() -> impl Strategy<Value = DedupState> {
         let marks = (
             prop::collection::btree_map(0u32..100, (any::<u64>(), any::<u32>()), 0..10),
             prop::collection::vec(0u32..100, 0..60),
         );
         let queue = marks.prop_map(|(unfinished, done)| {
-            let mut marks = TaskMarks::default();
+            let mut marks = TaskProgress::default();
             for (task, (step, part)) in unfinished {
-                marks.unfinished.insert(TaskId(task), Mark { step: Step(step), part: Part(part) });
+                marks
+                    .unfinished
+                    .insert(TaskId(task), NextPart { step: Step(step), part: Part(part) });
             }
             for task in done {
                 marks.finish(TaskId(task));
@@ -209,16 +211,16 @@ mod tests {
         let lanes = (any::<u64>(), prop::collection::vec(any::<bool>(), 0..20))
             .prop_map(|(step, ended)| Seen::Lanes { step: Step(step), ended });
         (any::<u32>(), prop_oneof![queue, lanes, Just(Seen::ReadOnly)])
-            .prop_map(|(phase, seen)| Memory { phase: PhaseNo(phase), seen })
+            .prop_map(|(phase, seen)| DedupState { phase: PhaseNo(phase), seen })
     }
 
     #[test]
     fn the_layout_is_the_documented_one() {
-        let mut marks = TaskMarks::default();
+        let mut marks = TaskProgress::default();
         marks.advance(TaskId(7), Step(9), Part(1), false);
         marks.finish(TaskId(3));
         marks.finish(TaskId(4));
-        let memory = Memory { phase: PhaseNo(2), seen: Seen::Queue(marks) };
+        let memory = DedupState { phase: PhaseNo(2), seen: Seen::Queue(marks) };
         let mut golden = b"HDLM\x01\0\x01\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
         golden.extend(b"\x01\0\0\0\x07\0\0\0\x02\0\0\0\x09\0\0\0\0\0\0\0");
         golden.extend(b"\x01\0\0\0\x03\0\0\0\x04\0\0\0");
@@ -228,24 +230,24 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_reads_back(memory in memory()) {
-            prop_assert_eq!(Memory::decode(&memory.encode()), Ok(memory));
+            prop_assert_eq!(DedupState::decode(&memory.encode()), Ok(memory));
         }
 
         #[test]
         fn every_truncation_is_refused(memory in memory()) {
             let bytes = memory.encode();
             for len in 0..bytes.len() {
-                prop_assert!(Memory::decode(&bytes[..len]).is_err());
+                prop_assert!(DedupState::decode(&bytes[..len]).is_err());
             }
         }
 
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), memory in memory(), at in 0usize..200, byte: u8) {
-            let _ = Memory::decode(&bytes);
+            let _ = DedupState::decode(&bytes);
             let mut bytes = memory.encode();
             let at = at % bytes.len();
             bytes[at] = byte;
-            let _ = Memory::decode(&bytes);
+            let _ = DedupState::decode(&bytes);
         }
     }
 }

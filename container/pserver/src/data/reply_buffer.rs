@@ -9,14 +9,14 @@ use std::io::{self, IoSlice};
 
 use bytemuck::cast_slice;
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status};
-use heddle_shard::{Host, Rows};
+use heddle_shard::{Rows, ShardSet};
 
 /// Replies that are written with one call: two slices each.
 const BATCH: usize = 16;
 
 /// What is to be sent, in order.
 #[derive(Default)]
-pub(crate) struct Outbox {
+pub(crate) struct ReplyBuffer {
     replies: VecDeque<Reply>,
     /// Bytes of the first reply that are written.
     written: usize,
@@ -39,7 +39,7 @@ impl Reply {
     }
 }
 
-impl Outbox {
+impl ReplyBuffer {
     pub(crate) fn push(&mut self, header: &Header) {
         self.replies.push_back(Reply::Head(header.encode()));
     }
@@ -63,7 +63,7 @@ impl Outbox {
     /// What `write` says; `Other` when a reply that is half written cannot be finished.
     pub(crate) fn flush(
         &mut self,
-        host: &Host,
+        host: &ShardSet,
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<()> {
         while !self.replies.is_empty() {
@@ -85,7 +85,7 @@ impl Outbox {
     }
 
     /// Makes sure that the first reply can be given, gathering what goes by key.
-    fn settle(&mut self, host: &Host) -> io::Result<()> {
+    fn settle(&mut self, host: &ShardSet) -> io::Result<()> {
         let Some(Reply::Values { header, rows, .. }) = self.replies.front() else {
             return Ok(());
         };
@@ -110,7 +110,7 @@ impl Outbox {
     }
 
     /// Names the pieces of the next replies. Tells how many slices.
-    fn fill<'a>(&'a self, host: &'a Host, slices: &mut [IoSlice<'a>]) -> usize {
+    fn fill<'a>(&'a self, host: &'a ShardSet, slices: &mut [IoSlice<'a>]) -> usize {
         let mut used = 0;
         for (n, reply) in self.replies.iter().enumerate().take(BATCH) {
             match reply {

@@ -3,11 +3,11 @@
 use heddle_protocol::control::Phase;
 use heddle_protocol::ids::{CutId, Epoch, ShardId, Step};
 
-use super::{Host, HostError};
+use super::{ShardSet, ShardSetError};
 use crate::effect::Effect;
 use crate::shard::Shard;
 
-impl Host {
+impl ShardSet {
     /// The epoch that it is in.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
@@ -28,9 +28,9 @@ impl Host {
         shards: &[ShardId],
         base: Option<CutId>,
         out: &mut Vec<Effect>,
-    ) -> Result<Vec<ShardId>, HostError> {
+    ) -> Result<Vec<ShardId>, ShardSetError> {
         if epoch <= self.epoch {
-            return Err(HostError::Epoch { own: self.epoch, told: epoch });
+            return Err(ShardSetError::Epoch { own: self.epoch, told: epoch });
         }
         for connection in self.conns.values_mut() {
             // Whoever sent these is told the new epoch by the ApplicationMaster.
@@ -65,9 +65,9 @@ impl Host {
         epoch: Epoch,
         mut shard: Shard,
         out: &mut Vec<Effect>,
-    ) -> Result<(), HostError> {
+    ) -> Result<(), ShardSetError> {
         let (Some(phase), true) = (self.phase, epoch == self.epoch) else {
-            return Err(HostError::Epoch { own: self.epoch, told: epoch });
+            return Err(ShardSetError::Epoch { own: self.epoch, told: epoch });
         };
         shard.resume(phase, self.step, out)?;
         self.missing.remove(&shard.id());
@@ -90,9 +90,9 @@ impl Host {
         epoch: Epoch,
         phase: Phase,
         out: &mut Vec<Effect>,
-    ) -> Result<(), HostError> {
+    ) -> Result<(), ShardSetError> {
         if epoch != self.epoch {
-            return Err(HostError::Epoch { own: self.epoch, told: epoch });
+            return Err(ShardSetError::Epoch { own: self.epoch, told: epoch });
         }
         if self.phase.is_some_and(|own| own.no >= phase.no) {
             return Ok(());

@@ -14,7 +14,7 @@ const BYTES_MIN: usize = 64 * 1024;
 const LARGE: usize = 32 * 1024;
 
 /// The buffer.
-pub(crate) struct Inbox {
+pub(crate) struct ReceiveBuffer {
     words: Vec<u32>,
     /// Bytes `start .. end` are read and not yet taken.
     start: usize,
@@ -29,13 +29,13 @@ pub(crate) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Bytes to give back with [`Inbox::take`].
+    /// Bytes to give back with [`ReceiveBuffer::take`].
     pub(crate) fn bytes(&self) -> usize {
         HEADER_BYTES + self.header.payload_bytes()
     }
 }
 
-impl Inbox {
+impl ReceiveBuffer {
     pub(crate) fn new() -> Self {
         Self { words: vec![0; BYTES_MIN / 4], start: 0, end: 0 }
     }
@@ -131,22 +131,22 @@ mod tests {
             cuts in prop::collection::vec(1usize..100_000, 1..10),
         ) {
             let sent: Vec<u8> = sizes.iter().zip(0..).flat_map(|(&(k, v), n)| frame(n, k, v)).collect();
-            let (mut inbox, mut rest, mut cuts) = (Inbox::new(), &sent[..], cuts.iter().cycle());
+            let (mut received, mut rest, mut cuts) = (ReceiveBuffer::new(), &sent[..], cuts.iter().cycle());
             let mut seen = Vec::new();
             while !rest.is_empty() {
-                let space = inbox.space().expect("good frames");
+                let space = received.space().expect("good frames");
                 prop_assert!(!space.is_empty());
                 let n = space.len().min(rest.len()).min(*cuts.next().expect("endless"));
                 space[..n].copy_from_slice(&rest[..n]);
-                inbox.filled(n);
+                received.filled(n);
                 rest = &rest[n..];
-                while let Some(frame) = inbox.front().expect("good frames") {
+                while let Some(frame) = received.front().expect("good frames") {
                     prop_assert_eq!(frame.header.request, seen.len() as u64);
                     prop_assert!(frame.keys.iter().copied().eq(0..frame.keys.len() as u32));
                     prop_assert!(frame.values.iter().enumerate().all(|(i, &v)| v == i as f32));
                     seen.push((frame.keys.len(), frame.values.len()));
                     let bytes = frame.bytes();
-                    inbox.take(bytes);
+                    received.take(bytes);
                 }
             }
             prop_assert_eq!(seen, sizes);
@@ -154,11 +154,11 @@ mod tests {
 
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let mut inbox = Inbox::new();
-            inbox.space().expect("empty")[..bytes.len()].copy_from_slice(&bytes);
-            inbox.filled(bytes.len());
-            let _ = inbox.front();
-            let _ = inbox.space();
+            let mut received = ReceiveBuffer::new();
+            received.space().expect("empty")[..bytes.len()].copy_from_slice(&bytes);
+            received.filled(bytes.len());
+            let _ = received.front();
+            let _ = received.space();
         }
     }
 }

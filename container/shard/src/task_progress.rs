@@ -7,12 +7,12 @@ use heddle_protocol::mutation::Mutation;
 
 /// The place of an unfinished task: what comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Mark {
+pub(crate) struct NextPart {
     pub(crate) step: Step,
     pub(crate) part: Part,
 }
 
-impl Mark {
+impl NextPart {
     /// The place after `part` of `step`.
     pub(crate) fn after(step: Step, part: Part, last: bool) -> Self {
         if last {
@@ -37,19 +37,19 @@ pub(crate) enum Judgement {
 /// All tasks of a phase. Done marks live until the phase is over, as runs of neighbouring numbers:
 /// nearly all tasks of a long phase are done, and its memory goes into every snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TaskMarks {
-    pub(crate) unfinished: BTreeMap<TaskId, Mark>,
+pub(crate) struct TaskProgress {
+    pub(crate) unfinished: BTreeMap<TaskId, NextPart>,
     /// First to last number of each run.
     pub(crate) done: BTreeMap<u32, u32>,
 }
 
-impl TaskMarks {
+impl TaskProgress {
     pub(crate) fn is_done(&self, task: TaskId) -> bool {
         self.done.range(..=task.0).next_back().is_some_and(|(_, &last)| task.0 <= last)
     }
 
     /// What comes next of a task that is not done.
-    pub(crate) fn mark(&self, task: TaskId) -> Mark {
+    pub(crate) fn mark(&self, task: TaskId) -> NextPart {
         self.unfinished.get(&task).copied().unwrap_or_default()
     }
 
@@ -60,7 +60,7 @@ impl TaskMarks {
         if self.is_done(task) {
             return Judgement::Already;
         }
-        match (Mark { step, part }).cmp(&self.mark(task)) {
+        match (NextPart { step, part }).cmp(&self.mark(task)) {
             std::cmp::Ordering::Less => Judgement::Already,
             std::cmp::Ordering::Equal => Judgement::Next,
             std::cmp::Ordering::Greater => Judgement::Ahead,
@@ -68,7 +68,7 @@ impl TaskMarks {
     }
 
     pub(crate) fn advance(&mut self, task: TaskId, step: Step, part: Part, last: bool) {
-        self.unfinished.insert(task, Mark::after(step, part, last));
+        self.unfinished.insert(task, NextPart::after(step, part, last));
     }
 
     /// Marks a task done; tells whether it was not.
@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn parts_are_taken_in_order_and_once() {
         let task = TaskId(3);
-        let mut marks = TaskMarks::default();
-        let judge = |marks: &TaskMarks, step, part| marks.judge(task, Step(step), Part(part));
+        let mut marks = TaskProgress::default();
+        let judge = |marks: &TaskProgress, step, part| marks.judge(task, Step(step), Part(part));
         assert_eq!(judge(&marks, 0, 0), Judgement::Next);
         assert_eq!(judge(&marks, 0, 1), Judgement::Ahead);
         marks.advance(task, Step(0), Part(0), false);
@@ -125,7 +125,7 @@ mod tests {
     proptest! {
         #[test]
         fn runs_of_done_tasks_are_a_set(tasks in prop::collection::vec(0u32..60, 0..80)) {
-            let (mut marks, mut model) = (TaskMarks::default(), BTreeSet::new());
+            let (mut marks, mut model) = (TaskProgress::default(), BTreeSet::new());
             for task in tasks {
                 prop_assert_eq!(marks.finish(TaskId(task)), model.insert(TaskId(task)));
             }

@@ -4,11 +4,11 @@ use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::Member;
 use heddle_protocol::mutation::Mutation;
 
-use super::{Connection, HELD_BYTES_MAX, Host};
+use super::{Connection, HELD_BYTES_MAX, ShardSet};
 use crate::effect::{Conn, Effect, Flow};
 use crate::shard::Waiting;
 
-impl Host {
+impl ShardSet {
     /// Takes one whole frame: `keys` and `values` as the header announces (keys of eight bytes as
     /// pairs of words). When the answer is [`Flow::Wait`] nothing has happened.
     pub fn on_frame(
