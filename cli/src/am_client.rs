@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::runs::Run;
+use crate::runs::LocalRun;
 use crate::waiting;
 
 /// An ApplicationMaster of this machine answers in milliseconds, or it hangs.
@@ -44,7 +44,7 @@ pub struct Am {
 impl Am {
     /// That of a run of this machine.
     #[must_use]
-    pub fn of_run(run: &Run) -> Self {
+    pub fn of_run(run: &LocalRun) -> Self {
         let short = run.file.run.short();
         let timeout = run.dir.spec().map(|spec| spec.checkpoint.timeout);
         Self {
@@ -63,8 +63,8 @@ impl Am {
         let exchange = async {
             let mut sender = self.connect().await?;
             match read(&mut sender, get("/api/v1/status", "heddle")?).await {
-                Err(Trouble::Elsewhere(url)) => {
-                    let (host, path) = parts(&url).ok_or(Trouble::NoAddress)?;
+                Err(ExchangeError::Elsewhere(url)) => {
+                    let (host, path) = parts(&url).ok_or(ExchangeError::NoAddress)?;
                     let mut sender = dial(&*host).await?;
                     read(&mut sender, get(path, &host)?).await
                 }
@@ -127,8 +127,8 @@ impl Am {
         }
     }
 
-    async fn connect(&self) -> Result<Sender, Trouble> {
-        let mut trouble = Trouble::NoAddress;
+    async fn connect(&self) -> Result<Sender, ExchangeError> {
+        let mut trouble = ExchangeError::NoAddress;
         // An address of a network that this machine does not reach must leave time for the others.
         let each = ANSWER_LIMIT / 2 / u32::try_from(self.addresses.len().max(1)).unwrap_or(1);
         for address in &self.addresses {
@@ -144,7 +144,7 @@ impl Am {
     async fn limited<T>(
         &self,
         limit: Duration,
-        exchange: impl Future<Output = Result<T, Trouble>>,
+        exchange: impl Future<Output = Result<T, ExchangeError>>,
     ) -> Result<T, Failure> {
         let who = &self.who;
         let unreachable =
@@ -152,18 +152,18 @@ impl Am {
         let exchange = tokio::time::timeout(limit, exchange);
         match waiting::on(who, exchange).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(Trouble::Elsewhere(url))) => Err(unreachable(&format!("is behind {url}"))),
-            Ok(Err(Trouble::NoAddress)) => Err(unreachable("has not begun to listen")),
-            Ok(Err(Trouble::Refused(StatusCode::UNAUTHORIZED, text))) => {
+            Ok(Err(ExchangeError::Elsewhere(url))) => Err(unreachable(&format!("is behind {url}"))),
+            Ok(Err(ExchangeError::NoAddress)) => Err(unreachable("has not begun to listen")),
+            Ok(Err(ExchangeError::Refused(StatusCode::UNAUTHORIZED, text))) => {
                 Err(Failure::new(Exit::Denied, format!("{who}: {text}")))
             }
-            Ok(Err(Trouble::Refused(StatusCode::CONFLICT, text))) => {
+            Ok(Err(ExchangeError::Refused(StatusCode::CONFLICT, text))) => {
                 Err(Failure::new(Exit::JobFailed, format!("{who} refuses: {text}")))
             }
-            Ok(Err(Trouble::Refused(status, text))) => {
+            Ok(Err(ExchangeError::Refused(status, text))) => {
                 Err(unreachable(&format!("answered {status}: {text}")))
             }
-            Ok(Err(Trouble::Other(error))) => {
+            Ok(Err(ExchangeError::Other(error))) => {
                 Err(Failure::caused(Exit::Unreachable, format!("{who} does not answer"), &*error))
             }
             Err(_) => Err(unreachable(&format!("gives no answer within {} s", limit.as_secs()))),
@@ -175,7 +175,7 @@ impl Am {
 ///
 /// # Errors
 /// Exit 6 when it does not answer.
-pub async fn view(run: &Run) -> Result<JobView, Failure> {
+pub async fn view(run: &LocalRun) -> Result<JobView, Failure> {
     Am::of_run(run).view().await
 }
 
@@ -183,7 +183,7 @@ pub async fn view(run: &Run) -> Result<JobView, Failure> {
 ///
 /// # Errors
 /// Exit 6 when it does not answer, 5 when the secret is not its own, 1 when it refuses.
-pub async fn operate(run: &Run, operation: &Operation) -> Result<(), Failure> {
+pub async fn operate(run: &LocalRun, operation: &Operation) -> Result<(), Failure> {
     let secret = run.dir.secret().map_err(|error| {
         Failure::caused(Exit::Denied, "the run's secret cannot be read", &error)
     })?;
@@ -193,7 +193,7 @@ pub async fn operate(run: &Run, operation: &Operation) -> Result<(), Failure> {
 type Sender = SendRequest<Full<Bytes>>;
 
 /// Why an exchange did not come about.
-enum Trouble {
+enum ExchangeError {
     NoAddress,
     /// The pages are at this URL.
     Elsewhere(String),
@@ -201,14 +201,14 @@ enum Trouble {
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for Trouble {
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for ExchangeError {
     fn from(error: E) -> Self {
         Self::Other(error.into())
     }
 }
 
 /// A connection to an ApplicationMaster or to YARN's proxy.
-async fn dial(to: impl tokio::net::ToSocketAddrs) -> Result<Sender, Trouble> {
+async fn dial(to: impl tokio::net::ToSocketAddrs) -> Result<Sender, ExchangeError> {
     let stream = tokio::time::timeout(ANSWER_LIMIT, TcpStream::connect(to)).await??;
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
@@ -218,7 +218,7 @@ async fn dial(to: impl tokio::net::ToSocketAddrs) -> Result<Sender, Trouble> {
     Ok(sender)
 }
 
-fn get(path: &str, host: &str) -> Result<Request<Full<Bytes>>, Trouble> {
+fn get(path: &str, host: &str) -> Result<Request<Full<Bytes>>, ExchangeError> {
     let request = Request::get(path).header(hyper::header::HOST, host);
     Ok(request.body(Full::default())?)
 }
@@ -235,7 +235,7 @@ fn parts(url: &str) -> Option<(String, &str)> {
 }
 
 /// The proof of the secret for the next request on this connection, which it is good for once.
-async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<String, Trouble> {
+async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<String, ExchangeError> {
     let hello = Hello::new(run, None)?;
     let request = Request::post("/v1/hello")
         .header(hyper::header::HOST, "heddle")
@@ -248,12 +248,12 @@ async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<Strin
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?;
     let Some(header) = header else {
         let text = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
-        return Err(Trouble::Refused(status, text));
+        return Err(ExchangeError::Refused(status, text));
     };
     hex::decode_to_slice(header.as_bytes(), &mut answer)?;
     let proof = hello
         .client_proof(secret, Channel::Operator, &answer)
-        .map_err(|error| Trouble::Refused(StatusCode::UNAUTHORIZED, error.to_string()))?;
+        .map_err(|error| ExchangeError::Refused(StatusCode::UNAUTHORIZED, error.to_string()))?;
     Ok(hex::encode(proof))
 }
 
@@ -267,16 +267,16 @@ fn view_of(body: &[u8]) -> Result<JobView, Failure> {
     })
 }
 
-async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Bytes, Trouble> {
+async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Bytes, ExchangeError> {
     let response = sender.send_request(request).await?;
     let status = response.status();
     if let (true, Some(url)) = (status.is_redirection(), response.headers().get(LOCATION)) {
-        return Err(Trouble::Elsewhere(url.to_str()?.to_owned()));
+        return Err(ExchangeError::Elsewhere(url.to_str()?.to_owned()));
     }
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?.to_bytes();
     match status {
         StatusCode::OK => Ok(body),
-        _ => Err(Trouble::Refused(status, String::from_utf8_lossy(&body).trim().to_owned())),
+        _ => Err(ExchangeError::Refused(status, String::from_utf8_lossy(&body).trim().to_owned())),
     }
 }
 
@@ -312,7 +312,7 @@ mod tests {
             let both = vec![closed, listens.local_addr().expect("bound")];
             assert!(am(both).connect().await.is_ok());
             assert!(am(vec![closed]).connect().await.is_err());
-            assert!(matches!(am(Vec::new()).connect().await, Err(Trouble::NoAddress)));
+            assert!(matches!(am(Vec::new()).connect().await, Err(ExchangeError::NoAddress)));
         });
     }
 

@@ -2,12 +2,12 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::cluster;
 use crate::commands::{
     attach, bench, checkpoint, completions, config, containers, export, kill, list, logs, predict,
     prune, report, run, scale, status, submit,
 };
-use crate::failure::{Outcome, not_yet};
-use crate::site;
+use crate::failure::{CommandResult, not_yet};
 
 /// Trains models with parameter servers, on one machine or on a YARN cluster.
 #[derive(Debug, Parser)]
@@ -90,10 +90,10 @@ struct Anything {
 ///
 /// # Errors
 /// With the exit code of its class.
-pub fn dispatch(cli: Cli) -> Outcome {
+pub fn dispatch(cli: Cli) -> CommandResult {
     let json = cli.json;
     if let Some(wait) = cli.rm_wait {
-        site::set_rm_wait(wait);
+        cluster::set_rm_wait(wait);
     }
     let missing = |command: &str, _: Anything| Err(not_yet(command));
     match cli.command {

@@ -20,7 +20,7 @@ pub struct Failure {
 }
 
 /// What a command returns.
-pub type Outcome = Result<Exit, Failure>;
+pub type CommandResult = Result<Exit, Failure>;
 
 impl Failure {
     /// A fact that needs no cause.

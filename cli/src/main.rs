@@ -3,13 +3,14 @@
 mod am_client;
 mod application;
 mod cli;
+mod cluster;
 mod commands;
+mod event_printer;
 mod exit;
 mod failure;
 mod job_file;
 mod output;
 mod runs;
-mod site;
 mod waiting;
 
 use std::process::ExitCode;

@@ -17,7 +17,7 @@ const REQUEST_FILE: &str = "request.json";
 
 /// What a run was asked for: by this a later one finds the run that it continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
+pub struct RunRequest {
     /// The job file, absolute.
     pub job_file: PathBuf,
     /// What default output folders carry.
@@ -57,7 +57,7 @@ pub fn path_of(work_dir: &Path, run: Uuid) -> PathBuf {
 
 /// A run that was found.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct LocalRun {
     /// Its folder.
     pub dir: RunDir,
     /// What the command line decided about it.
@@ -67,7 +67,7 @@ pub struct Run {
 /// How a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum RunState {
     /// Its ApplicationMaster lives.
     Running,
     /// The model is published.
@@ -80,7 +80,7 @@ pub enum Standing {
     Died,
 }
 
-impl Standing {
+impl RunState {
     /// The word for people.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -94,18 +94,18 @@ impl Standing {
     }
 }
 
-impl Run {
+impl LocalRun {
     /// How it stands.
     #[must_use]
-    pub fn standing(&self) -> Standing {
+    pub fn state(&self) -> RunState {
         match self.outcome() {
             Some(outcome) => match outcome.state {
-                JobState::Finished => Standing::Finished,
-                JobState::Stopped => Standing::Stopped,
-                _ => Standing::Failed,
+                JobState::Finished => RunState::Finished,
+                JobState::Stopped => RunState::Stopped,
+                _ => RunState::Failed,
             },
-            None if self.lives() => Standing::Running,
-            None => Standing::Died,
+            None if self.lives() => RunState::Running,
+            None => RunState::Died,
         }
     }
 
@@ -141,7 +141,7 @@ impl Run {
 
     /// What it was asked for.
     #[must_use]
-    pub fn request(&self) -> Option<Request> {
+    pub fn request(&self) -> Option<RunRequest> {
         self.dir.read(REQUEST_FILE).ok()
     }
 
@@ -149,7 +149,7 @@ impl Run {
     ///
     /// # Errors
     /// The run directory cannot be written.
-    pub fn remember(&self, request: &Request) -> Result<(), Failure> {
+    pub fn remember(&self, request: &RunRequest) -> Result<(), Failure> {
         self.dir.write(REQUEST_FILE, request).map_err(|error| {
             Failure::caused(Exit::Denied, "the run directory cannot be written", &error)
         })
@@ -158,15 +158,15 @@ impl Run {
 
 /// All runs of a work directory, newest first. Folders that are no runs are left out.
 #[must_use]
-pub fn all(work_dir: &Path) -> Vec<Run> {
+pub fn all(work_dir: &Path) -> Vec<LocalRun> {
     let Ok(entries) = std::fs::read_dir(work_dir.join("runs")) else {
         return Vec::new();
     };
-    let mut runs: Vec<Run> = entries
+    let mut runs: Vec<LocalRun> = entries
         .filter_map(|entry| {
             let dir = RunDir::open(entry.ok()?.path());
             let file = dir.run_file().ok()?;
-            Some(Run { dir, file })
+            Some(LocalRun { dir, file })
         })
         .collect();
     runs.sort_by_key(|run| std::cmp::Reverse((run.file.started_ms, run.file.run)));
@@ -177,10 +177,10 @@ pub fn all(work_dir: &Path) -> Vec<Run> {
 ///
 /// # Errors
 /// None or several do.
-pub fn find(work_dir: &Path, id: &str) -> Result<Run, Failure> {
+pub fn find(work_dir: &Path, id: &str) -> Result<LocalRun, Failure> {
     let wanted = id.to_ascii_lowercase();
-    let plain = |run: &Run| run.file.run.0.simple().to_string();
-    let mut found: Vec<Run> = all(work_dir)
+    let plain = |run: &LocalRun| run.file.run.0.simple().to_string();
+    let mut found: Vec<LocalRun> = all(work_dir)
         .into_iter()
         .filter(|run| {
             !wanted.is_empty()

@@ -1,4 +1,4 @@
-//! Waiting for an application: what it says until it ends, Ctrl-C to it, and the exit code of its end.
+//! WaitArgs for an application: what it says until it ends, Ctrl-C to it, and the exit code of its end.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use uuid::Uuid;
 
 use super::Application;
-use super::changes::Changes;
 use super::diagnostics::{exit_told, without_time};
-use crate::commands::run::tell::{Facts, Teller};
-use crate::commands::submit::{OnInterrupt, Waiting};
+use super::view_diff::ViewDiff;
+use crate::cluster::client_failure;
+use crate::commands::submit::{OnInterrupt, WaitArgs};
+use crate::event_printer::{EventPrinter, JobFacts};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
-use crate::site::client_failure;
+use crate::failure::{CommandResult, Failure};
 
 /// Pauses between looks: short while it starts and ends, so that nothing waits for us, longer while it trains.
 const LOOK_SOON: Duration = Duration::from_millis(100);
@@ -51,7 +51,7 @@ fn missing_containers(view: &JobView) -> Option<String> {
 }
 
 /// Why waiting ended before the application did.
-enum Stop {
+enum WaitEnd {
     Signalled(Exit),
     Timeout,
 }
@@ -60,7 +60,7 @@ enum Stop {
 ///
 /// # Errors
 /// The cluster forgets it, or nobody reads the output.
-pub async fn follow(application: Application, waiting: Waiting, json: bool) -> Outcome {
+pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> CommandResult {
     let no_signals = |error: std::io::Error| Failure::caused(Exit::Internal, "no signals", &error);
     let mut signals = Signals {
         interrupts: signal(SignalKind::interrupt()).map_err(no_signals)?,
@@ -69,8 +69,8 @@ pub async fn follow(application: Application, waiting: Waiting, json: bool) -> O
     let facts = facts(&application);
     let mut follower = Follower {
         application,
-        teller: Teller::with(json, facts),
-        changes: Changes::default(),
+        printer: EventPrinter::with(json, facts),
+        changes: ViewDiff::default(),
         view: None,
         since: Instant::now(),
         waits_since: None,
@@ -89,28 +89,28 @@ pub async fn follow(application: Application, waiting: Waiting, json: bool) -> O
                 }
                 None
             }
-            exit = signals.next() => Some(Stop::Signalled(exit)),
+            exit = signals.next() => Some(WaitEnd::Signalled(exit)),
         };
         let stop = match stop {
             Some(stop) => stop,
             None => tokio::select! {
                 () = tokio::time::sleep(follower.pause()) => match deadline {
-                    Some(deadline) if Instant::now() >= deadline => Stop::Timeout,
+                    Some(deadline) if Instant::now() >= deadline => WaitEnd::Timeout,
                     _ => continue,
                 },
-                exit = signals.next() => Stop::Signalled(exit),
+                exit = signals.next() => WaitEnd::Signalled(exit),
             },
         };
         let id = follower.application.id();
         let signalled = match stop {
-            Stop::Timeout => {
-                follower.teller.say(&format!("{id} runs on; `heddle attach {id}` follows it"));
+            WaitEnd::Timeout => {
+                follower.printer.say(&format!("{id} runs on; `heddle attach {id}` follows it"));
                 return Ok(Exit::WaitedLong);
             }
-            Stop::Signalled(exit) => exit,
+            WaitEnd::Signalled(exit) => exit,
         };
         if waiting.on_interrupt == OnInterrupt::Detach {
-            follower.teller.say(&format!("{id} runs on; `heddle attach {id}` follows it"));
+            follower.printer.say(&format!("{id} runs on; `heddle attach {id}` follows it"));
             return Ok(signalled);
         }
         if stopped_by.is_some() {
@@ -143,12 +143,12 @@ impl Signals {
     }
 }
 
-fn facts(application: &Application) -> Facts {
+fn facts(application: &Application) -> JobFacts {
     let id = application.id();
     let (logs, status) = (format!("heddle logs {id}"), format!("heddle status {id}"));
     match &application.spec {
-        Some(spec) => Facts::of(spec, logs, status),
-        None => Facts {
+        Some(spec) => JobFacts::of(spec, logs, status),
+        None => JobFacts {
             passes: None,
             checkpoint_dir: String::new(),
             model: String::new(),
@@ -163,8 +163,8 @@ fn facts(application: &Application) -> Facts {
 
 struct Follower {
     application: Application,
-    teller: Teller,
-    changes: Changes,
+    printer: EventPrinter,
+    changes: ViewDiff,
     /// The job as it was seen last.
     view: Option<JobView>,
     since: Instant,
@@ -193,13 +193,13 @@ impl Follower {
         match self.application.refresh().await {
             Ok(()) => {
                 if std::mem::take(&mut self.silent) {
-                    self.teller.say("the ResourceManager answers again");
+                    self.printer.say("the ResourceManager answers again");
                 }
             }
             Err(error) if error.is_retryable() => {
                 if !self.silent {
                     self.silent = true;
-                    self.teller.say("the ResourceManager does not answer; the job goes on");
+                    self.printer.say("the ResourceManager does not answer; the job goes on");
                 }
             }
             Err(ClientError::NotFound(_)) if self.view.is_some() => {
@@ -239,7 +239,7 @@ impl Follower {
     fn tell(&mut self, view: JobView) -> Result<(), Failure> {
         let address = self.application.report.tracking_url.clone();
         for event in self.changes.to(&view, &address) {
-            self.teller.take(event)?;
+            self.printer.take(event)?;
         }
         self.wait_for_containers(&view);
         self.view = Some(view);
@@ -254,9 +254,9 @@ impl Follower {
             false => text.to_owned(),
         };
         let seconds = self.since.elapsed().as_secs();
-        self.teller.show(&format!("{seconds} s  {line}"));
+        self.printer.show(&format!("{seconds} s  {line}"));
         if self.since.elapsed() > WAIT_TOLD_AFTER && self.told != line && !json {
-            self.teller.say(&format!("waiting: {line}"));
+            self.printer.say(&format!("waiting: {line}"));
             self.told = line;
         }
     }
@@ -267,9 +267,9 @@ impl Follower {
             return;
         };
         let waited = *self.waits_since.get_or_insert_with(Instant::now);
-        self.teller.show(&format!("{} s  {line}", waited.elapsed().as_secs()));
-        if waited.elapsed() > WAIT_TOLD_AFTER && self.told != line && !self.teller.is_json() {
-            self.teller.say(&format!("waiting: {line}"));
+        self.printer.show(&format!("{} s  {line}", waited.elapsed().as_secs()));
+        if waited.elapsed() > WAIT_TOLD_AFTER && self.told != line && !self.printer.is_json() {
+            self.printer.say(&format!("waiting: {line}"));
             self.told = line;
         }
     }
@@ -279,7 +279,7 @@ impl Follower {
         if self.view.is_none() {
             return self.kill("killed by its submitter").await;
         }
-        self.teller.say("saving a checkpoint and stopping; once more to stop at once");
+        self.printer.say("saving a checkpoint and stopping; once more to stop at once");
         let stop = Operation::Stop { checkpoint: true };
         let ordered = tokio::select! {
             ordered = self.application.operate(&stop) => ordered,
@@ -288,10 +288,10 @@ impl Follower {
         if let Err(failure) = ordered {
             if failure.exit == Exit::JobFailed {
                 // It answers, so it ends by itself: without a new checkpoint.
-                self.teller.say(&failure.fact);
+                self.printer.say(&failure.fact);
                 return Ok(());
             }
-            self.teller.say(&format!("{}; killed", failure.fact));
+            self.printer.say(&format!("{}; killed", failure.fact));
             return self.kill("killed by its submitter").await;
         }
         Ok(())
@@ -300,40 +300,40 @@ impl Follower {
     async fn kill(&mut self, why: &str) -> Result<(), Failure> {
         let id = self.application.id();
         self.application
-            .site
+            .cluster
             .client
             .kill(id, why)
             .await
             .map_err(|error| client_failure(&format!("{id} cannot be killed"), &error))?;
         let _gone = self.application.refresh().await;
-        self.application.sweep().await;
+        self.application.remove_staging().await;
         Ok(())
     }
 
     /// Tells the end, from the report or else from what the ResourceManager says.
     async fn end(&mut self) -> Result<Exit, Failure> {
-        self.application.sweep().await;
+        self.application.remove_staging().await;
         let report = self.application.last_report().await.unwrap_or_default();
         match report {
             Some(report) => self.reported(report)?,
             None => {
                 let event = self.unreported();
-                self.teller.take(event)?;
+                self.printer.take(event)?;
             }
         }
-        Ok(self.teller.ended().unwrap_or(Exit::Internal))
+        Ok(self.printer.ended().unwrap_or(Exit::Internal))
     }
 
     fn reported(&mut self, report: Report) -> Result<(), Failure> {
         self.tell(report.view.clone())?;
-        let facts = &mut self.teller.facts;
+        let facts = &mut self.printer.facts;
         let spent = report.ended_ms.saturating_sub(report.started_ms);
         facts.seconds = Some(spent as f64 / 1000.0);
         facts.checkpoint_dir.clone_from(&report.checkpoint_dir);
         if let Some(model) = &report.model {
             facts.model.clone_from(model);
         }
-        self.teller.take(Event::Ended {
+        self.printer.take(Event::Ended {
             state: report.state,
             exit_code: report.exit_code,
             message: report.message,

@@ -10,11 +10,11 @@ use heddle_storage::read_small;
 use heddle_yarn::{ApplicationId, ContainerId, NodeReport, NodeState};
 
 use super::Application;
+use crate::cluster::path_of;
 use crate::commands::submit::rm_web;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
-use crate::site::path_of;
 
 /// How often followed logs are looked at.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const SEAM_BYTES: usize = 4096;
 const OF_THE_NODE: [&str; 3] = ["directory.info", "launch_container.sh", "prelaunch.out"];
 
 /// What is asked for.
-pub struct Wanted {
+pub struct LogQuery {
     /// What the folder `<slot>-<incarnation>` begins with; empty for all.
     pub slot: String,
     /// Whether containers that failed come first.
@@ -39,7 +39,7 @@ pub struct Wanted {
 
 /// A container whose logs are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Source {
+struct LogSource {
     /// `trainer-0-1`, `am-1`; the container's id where its slot is not known.
     name: String,
     placement: Placement,
@@ -50,7 +50,7 @@ struct Source {
 ///
 /// # Errors
 /// The cluster does not know it or does not answer.
-pub async fn of_application(id: ApplicationId, wanted: &Wanted) -> Outcome {
+pub async fn of_application(id: ApplicationId, wanted: &LogQuery) -> CommandResult {
     let mut application = Application::find(id).await?;
     let mut printed = Printed::default();
     loop {
@@ -83,9 +83,9 @@ pub async fn of_application(id: ApplicationId, wanted: &Wanted) -> Outcome {
 /// Says where the rest may be.
 fn elsewhere(
     id: ApplicationId,
-    sources: &[Source],
-    missing: &[(&Source, String)],
-    wanted: &Wanted,
+    sources: &[LogSource],
+    missing: &[(&LogSource, String)],
+    wanted: &LogQuery,
 ) {
     if sources.is_empty() {
         eprintln!("no container of {id} is known; all that the cluster keeps:");
@@ -106,20 +106,20 @@ fn elsewhere(
 
 /// All containers that are known: of the ApplicationMaster's view or its report, and those that the
 /// ResourceManager counts, which has the nodes' web addresses.
-async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Source>, Failure> {
+async fn sources(application: &Application, wanted: &LogQuery) -> Result<Vec<LogSource>, Failure> {
     let view = match application.is_over() {
         true => application.last_report().await?.map(|report| report.view),
         false => application.view().await.ok(),
     };
-    let mut sources: BTreeMap<String, Source> = BTreeMap::new();
+    let mut sources: BTreeMap<String, LogSource> = BTreeMap::new();
     for source in view.iter().flat_map(of_view) {
         sources.insert(source.placement.container.clone(), source);
     }
-    let client = &application.site.client;
+    let client = &application.cluster.client;
     // Of a container that is over, the ResourceManager's RPC knows no node: its web server does for an
     // ApplicationMaster's, and a node that still runs is found by its name.
     let (masters, nodes) = tokio::join!(
-        rm_web::masters(&application.site, application.id()),
+        rm_web::masters(&application.cluster, application.id()),
         client.nodes(&[NodeState::Running, NodeState::Unhealthy, NodeState::Decommissioning]),
     );
     let nodes = nodes.unwrap_or_default();
@@ -127,7 +127,7 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
         for container in client.containers(attempt.id).await.unwrap_or_default() {
             let id = container.id.to_string();
             let node_http = host_of(&container.log_url).unwrap_or_default().to_owned();
-            let source = sources.entry(id.clone()).or_insert_with(|| Source {
+            let source = sources.entry(id.clone()).or_insert_with(|| LogSource {
                 name: name_of(container.id),
                 placement: Placement { container: id, ..Placement::default() },
                 failed: false,
@@ -142,7 +142,7 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
         // The ApplicationMaster's own, also when it is over.
         if let Some(container) = attempt.container {
             let id = container.to_string();
-            let source = sources.entry(id.clone()).or_insert_with(|| Source {
+            let source = sources.entry(id.clone()).or_insert_with(|| LogSource {
                 name: name_of(container),
                 placement: Placement {
                     container: id,
@@ -163,7 +163,7 @@ async fn sources(application: &Application, wanted: &Wanted) -> Result<Vec<Sourc
             source.placement.node_http = node.unwrap_or_default();
         }
     }
-    let mut sources: Vec<Source> =
+    let mut sources: Vec<LogSource> =
         sources.into_values().filter(|source| source.name.starts_with(&wanted.slot)).collect();
     sources.sort_by_key(|source| (wanted.failed_first && !source.failed, source.name.clone()));
     Ok(sources)
@@ -184,10 +184,10 @@ fn name_of(container: ContainerId) -> String {
     }
 }
 
-fn of_view(view: &JobView) -> Vec<Source> {
+fn of_view(view: &JobView) -> Vec<LogSource> {
     let running = view.slots.iter().filter_map(|slot| {
         let placement = slot.placement.clone()?;
-        Some(Source {
+        Some(LogSource {
             name: format!("{}-{}", slot.slot, slot.incarnation),
             placement,
             failed: false,
@@ -195,13 +195,13 @@ fn of_view(view: &JobView) -> Vec<Source> {
     });
     let ended = view.history.ended.iter().filter_map(|ended| {
         let placement = ended.placement.clone()?;
-        Some(Source {
+        Some(LogSource {
             name: format!("{}-{}", ended.slot, ended.incarnation),
             placement,
             failed: true,
         })
     });
-    let masters = view.history.masters.iter().map(|master| Source {
+    let masters = view.history.masters.iter().map(|master| LogSource {
         name: format!("am-{}", master.attempt),
         placement: master.placement.clone(),
         failed: false,
@@ -219,7 +219,7 @@ fn host_of(url: &str) -> Option<&str> {
 /// are none.
 async fn logs(
     application: &Application,
-    source: &Source,
+    source: &LogSource,
 ) -> Result<Vec<(String, Vec<u8>)>, String> {
     let kept = kept(application, source).await.unwrap_or_default();
     if !kept.is_empty() {
@@ -236,10 +236,10 @@ async fn logs(
 
 async fn kept(
     application: &Application,
-    source: &Source,
+    source: &LogSource,
 ) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let folder = application.reports().join("logs").join(&source.name);
-    let storage = &*application.site.storage;
+    let storage = &*application.cluster.storage;
     let mut files = Vec::new();
     // A folder that is not there keeps nothing.
     for entry in storage.list(&path_of(&folder)?).await.unwrap_or_default() {

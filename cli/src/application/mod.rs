@@ -4,12 +4,12 @@
 //! report that it left on HDFS, and what the ResourceManager knows. [`follow()`] puts them together to the same lines
 //! that a local run tells.
 
-mod changes;
 mod diagnostics;
 mod follow;
 pub mod logs;
 #[cfg(test)]
 pub mod samples;
+mod view_diff;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,15 +28,15 @@ use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState, ClientErro
 use tokio::sync::OnceCell;
 
 use crate::am_client::Am;
+use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
 use crate::commands::submit::SECRET_FILE;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::site::{Site, client_failure, path_of, storage_failure};
 use crate::waiting;
 
 pub use follow::follow;
 
-/// What commands wait for, in words. Calls to the ResourceManager tell of themselves ([`Site`]).
+/// What commands wait for, in words. Calls to the ResourceManager tell of themselves ([`ClusterContext`]).
 pub const HDFS: &str = "HDFS";
 /// For the job's secret where another way leads to the same.
 const KEY_LIMIT: Duration = Duration::from_secs(3);
@@ -45,7 +45,7 @@ const SMALL_BYTES_MAX: usize = 4 << 20;
 
 /// A word for how an application stands.
 #[must_use]
-pub fn standing(report: &ApplicationReport) -> &'static str {
+pub fn state_word(report: &ApplicationReport) -> &'static str {
     use FinalApplicationStatus as Final;
     match (report.state, report.final_status) {
         (Some(ApplicationState::Running), _) => "running",
@@ -89,7 +89,7 @@ fn over(id: ApplicationId, user: String, name: String) -> ApplicationReport {
 /// An application and where to ask about it.
 pub struct Application {
     /// Its cluster.
-    pub site: Arc<Site>,
+    pub cluster: Arc<ClusterContext>,
     /// What the ResourceManager said last.
     pub report: ApplicationReport,
     /// Its job, as long as it can be read.
@@ -105,20 +105,20 @@ impl Application {
     /// # Errors
     /// Its user's name is none.
     pub fn of(
-        site: Arc<Site>,
+        cluster: Arc<ClusterContext>,
         report: ApplicationReport,
         spec: Option<JobSpec>,
     ) -> Result<Self, Failure> {
         // Who may not look is told no user; then nothing of it can be read either.
         let user = match report.user.is_empty() {
-            true => site.user.short_name(),
+            true => cluster.user.short_name(),
             false => &report.user,
         };
         Ok(Self {
-            staging: site.staging(user, report.id)?,
-            reports: site.reports(user, report.id)?,
+            staging: cluster.staging(user, report.id)?,
+            reports: cluster.reports(user, report.id)?,
             key: OnceCell::new(),
-            site,
+            cluster,
             report,
             spec,
         })
@@ -129,7 +129,7 @@ impl Application {
     /// # Errors
     /// Exit 7 when the cluster knows none, 6 when it does not answer.
     pub async fn find(id: ApplicationId) -> Result<Self, Failure> {
-        let mut found = Self::known(Arc::new(Site::load()?), id).await?;
+        let mut found = Self::known(Arc::new(ClusterContext::load()?), id).await?;
         found.spec = waiting::on(HDFS, found.read_spec()).await;
         Ok(found)
     }
@@ -138,24 +138,27 @@ impl Application {
     ///
     /// # Errors
     /// As [`Application::find`].
-    pub async fn known(site: Arc<Site>, id: ApplicationId) -> Result<Self, Failure> {
-        let report = match site.client.report(id).await {
+    pub async fn known(cluster: Arc<ClusterContext>, id: ApplicationId) -> Result<Self, Failure> {
+        let report = match cluster.client.report(id).await {
             Ok(report) => report,
-            Err(error) => match Self::forgotten(&site, id, &error).await {
+            Err(error) => match Self::forgotten(&cluster, id, &error).await {
                 Some(report) => report,
                 None => {
                     return Err(client_failure(&format!("{id} cannot be asked about"), &error));
                 }
             },
         };
-        Self::of(site, report, None)
+        Self::of(cluster, report, None)
     }
 
     /// The job as its ApplicationMaster sees it, found without the ResourceManager: one of ours, by the address that
     /// it wrote on HDFS.
-    pub async fn view_past_resource_manager(site: Arc<Site>, id: ApplicationId) -> Option<JobView> {
-        let user = site.user.short_name().to_owned();
-        let application = Self::of(site, over(id, user, String::new()), None).ok()?;
+    pub async fn view_past_resource_manager(
+        cluster: Arc<ClusterContext>,
+        id: ApplicationId,
+    ) -> Option<JobView> {
+        let user = cluster.user.short_name().to_owned();
+        let application = Self::of(cluster, over(id, user, String::new()), None).ok()?;
         let dir = application.staging.join("am").url();
         let written = heddle_storage::read_highest(&dir, "json", SMALL_BYTES_MAX).await;
         let address: AmAddress = serde_json::from_slice(&written.ok()??).ok()?;
@@ -166,16 +169,16 @@ impl Application {
 
     /// One of ours that is over and that the ResourceManager does not remember, from the report that it left.
     async fn forgotten(
-        site: &Arc<Site>,
+        cluster: &Arc<ClusterContext>,
         id: ApplicationId,
         error: &ClientError,
     ) -> Option<ApplicationReport> {
         let ClientError::NotFound(_) = error else {
             return None;
         };
-        let user = site.user.short_name().to_owned();
+        let user = cluster.user.short_name().to_owned();
         let known = over(id, user, String::new());
-        let application = Self::of(Arc::clone(site), known, None).ok()?;
+        let application = Self::of(Arc::clone(cluster), known, None).ok()?;
         let left = application.last_report().await.ok()??;
         let started_ms = i64::try_from(left.started_ms).unwrap_or(i64::MAX);
         Some(ApplicationReport {
@@ -205,7 +208,7 @@ impl Application {
     /// Whether it is ours: others' staging and reports cannot be read.
     #[must_use]
     pub fn is_own(&self) -> bool {
-        self.report.user == self.site.user.short_name()
+        self.report.user == self.cluster.user.short_name()
     }
 
     /// Where what stays of it lies.
@@ -219,7 +222,7 @@ impl Application {
     /// # Errors
     /// As the call.
     pub async fn refresh(&mut self) -> Result<(), ClientError> {
-        self.report = self.site.client.report(self.id()).await?;
+        self.report = self.cluster.client.report(self.id()).await?;
         Ok(())
     }
 
@@ -264,7 +267,7 @@ impl Application {
 
     async fn run(&self) -> Result<RunId, Failure> {
         let place = self.staging.join("run.json");
-        let bytes = self.site.read(&place, SMALL_BYTES_MAX).await?;
+        let bytes = self.cluster.read(&place, SMALL_BYTES_MAX).await?;
         let run = bytes.and_then(|bytes| serde_json::from_slice::<RunFile>(&bytes).ok());
         let missing = || {
             let fact = format!("{place} is not there or not ours");
@@ -276,7 +279,7 @@ impl Application {
     async fn secret(&self) -> Result<Secret, Failure> {
         let id = self.id();
         let place = self.staging.join(SECRET_FILE);
-        let Some(bytes) = self.site.read(&place, SMALL_BYTES_MAX).await? else {
+        let Some(bytes) = self.cluster.read(&place, SMALL_BYTES_MAX).await? else {
             return Err(Failure::new(
                 Exit::Denied,
                 format!("the secret of {id} is not there ({place})"),
@@ -288,7 +291,7 @@ impl Application {
 
     async fn read_spec(&self) -> Option<JobSpec> {
         let place = self.reports.join("spec.json");
-        let bytes = self.site.read(&place, SMALL_BYTES_MAX).await.ok()??;
+        let bytes = self.cluster.read(&place, SMALL_BYTES_MAX).await.ok()??;
         JobSpec::from_json(&bytes).ok()
     }
 
@@ -314,7 +317,7 @@ impl Application {
     /// The file system does not answer, or the report is another user's.
     pub async fn last_report(&self) -> Result<Option<Report>, Failure> {
         let failed = |error| storage_failure("the report cannot be read", &error);
-        let storage = &*self.site.storage;
+        let storage = &*self.cluster.storage;
         let listed = waiting::on(HDFS, storage.list(&path_of(&self.reports)?)).await;
         let entries = match listed {
             Ok(entries) => entries,
@@ -340,10 +343,10 @@ impl Application {
 
     /// Removes the staging directory of an application that is over. Its ApplicationMaster does, unless it was
     /// killed or never ran.
-    pub async fn sweep(&self) {
+    pub async fn remove_staging(&self) {
         if self.is_over() && self.is_own() {
             // Not worth a word: the next look at the application tries again.
-            let _best_effort = waiting::on(HDFS, self.site.remove_dir(&self.staging)).await;
+            let _best_effort = waiting::on(HDFS, self.cluster.remove_dir(&self.staging)).await;
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use heddle_yarn::ApplicationId;
 
-use super::submit::Waiting;
+use super::submit::WaitArgs;
 use crate::am_client;
 use crate::application::{self, Application};
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -13,10 +13,10 @@ pub struct Args {
     #[arg(value_name = "APPLICATION")]
     application: ApplicationId,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitArgs,
 }
 
-pub fn attach(args: &Args, json: bool) -> Outcome {
+pub fn attach(args: &Args, json: bool) -> CommandResult {
     am_client::runtime()?.block_on(async {
         let application = Application::find(args.application).await?;
         application::follow(application, args.waiting, json).await

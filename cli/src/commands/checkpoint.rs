@@ -12,21 +12,21 @@ use heddle_storage::checkpoint::{Candidate, CheckpointDir, CheckpointError, Dept
 use heddle_storage::{Location, Reason, Storage, StorageError, chain, connect};
 use serde::Serialize;
 
-use super::{Named, PlaceArgs, RunArgs, application};
+use super::{JobRef, RunArgs, WorkDirArgs, application};
 use crate::am_client;
 use crate::application::Application;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome, not_yet};
+use crate::failure::{CommandResult, Failure, not_yet};
 use crate::output;
-use crate::runs::{self, Standing};
+use crate::runs::{self, RunState};
 use crate::waiting;
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List the checkpoints of a folder or a run
-    Ls(Where),
+    Ls(CheckpointSource),
     /// Read every byte of the checkpoints of a folder or a run and compare sums
-    Verify(Where),
+    Verify(CheckpointSource),
     /// Let a running job take a checkpoint now
     Now(RunArgs),
     /// Remove one checkpoint; the newest two complete ones stay
@@ -39,24 +39,24 @@ pub enum Command {
 
 /// A folder of checkpoints, or the run that wrote it.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Where {
+pub struct CheckpointSource {
     /// The folder (checkpoint.dir), or the id of a run or an application
     #[arg(value_name = "DIR|RUN|APPLICATION")]
     what: String,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: WorkDirArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Remove {
     #[command(flatten)]
-    dir: Where,
+    dir: CheckpointSource,
     /// The checkpoint, such as g1-c4; may also be the last part of the folder: ckpt/g1-c4
     #[arg(value_name = "CHECKPOINT")]
     cut: Option<String>,
 }
 
-pub fn checkpoint(command: Command, json: bool) -> Outcome {
+pub fn checkpoint(command: Command, json: bool) -> CommandResult {
     let runtime = am_client::runtime()?;
     match command {
         Command::Ls(dir) => runtime.block_on(list(&dir, Depth::Shallow, json)),
@@ -68,13 +68,13 @@ pub fn checkpoint(command: Command, json: bool) -> Outcome {
     }
 }
 
-async fn now(run: &RunArgs, json: bool) -> Outcome {
+async fn now(run: &RunArgs, json: bool) -> CommandResult {
     let id = match run.named()? {
-        Named::Run(run) => {
+        JobRef::Run(run) => {
             am_client::operate(&run, &Operation::Checkpoint).await?;
             run.file.run.to_string()
         }
-        Named::Application(id) => {
+        JobRef::Application(id) => {
             let application = Application::find(id).await?;
             application.operate(&Operation::Checkpoint).await?;
             id.to_string()
@@ -88,9 +88,9 @@ async fn now(run: &RunArgs, json: bool) -> Outcome {
     Ok(Exit::Ok)
 }
 
-impl Where {
+impl CheckpointSource {
     /// What was typed, and where runs are.
-    pub fn new(what: &str, place: &PlaceArgs) -> Self {
+    pub fn new(what: &str, place: &WorkDirArgs) -> Self {
         Self { what: what.to_owned(), place: place.clone() }
     }
 
@@ -204,11 +204,11 @@ struct CheckpointLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(flatten)]
-    content: Option<Content>,
+    content: Option<CheckpointContent>,
 }
 
 #[derive(Serialize)]
-struct Content {
+struct CheckpointContent {
     job: String,
     run: String,
     phase: u32,
@@ -218,7 +218,7 @@ struct Content {
     at_ms: u64,
 }
 
-async fn list(dir: &Where, depth: Depth, json: bool) -> Outcome {
+async fn list(dir: &CheckpointSource, depth: Depth, json: bool) -> CommandResult {
     let dir = dir.open().await?;
     let found = waiting::on(dir.show(dir.root()), dir.listing(depth))
         .await
@@ -266,7 +266,7 @@ fn line(dir: &CheckpointDir, candidate: &Candidate) -> CheckpointLine {
     let (error, content) = match &candidate.health {
         Health::Good(checkpoint) => {
             let manifest = &checkpoint.manifest;
-            let content = Content {
+            let content = CheckpointContent {
                 job: manifest.job.clone(),
                 run: manifest.run.to_string(),
                 phase: manifest.phase.0,
@@ -313,12 +313,12 @@ fn row(line: &CheckpointLine, depth: Depth) -> Vec<String> {
     ]
 }
 
-async fn remove(remove: &Remove, json: bool) -> Outcome {
+async fn remove(remove: &Remove, json: bool) -> CommandResult {
     let (remove, cut) = remove.meant()?;
     let place = runs::work_dir(remove.place.work_dir.as_deref())?;
     let location = remove.location().await?;
     let user = runs::all(&place).into_iter().find(|run| {
-        run.standing() == Standing::Running
+        run.state() == RunState::Running
             && run
                 .dir
                 .spec()
@@ -345,7 +345,7 @@ async fn remove(remove: &Remove, json: bool) -> Outcome {
 
 impl Remove {
     /// The folder and the checkpoint in it: two words, or one path.
-    fn meant(&self) -> Result<(Where, CutId), Failure> {
+    fn meant(&self) -> Result<(CheckpointSource, CutId), Failure> {
         if let Some(cut) = &self.cut {
             return Ok((self.dir.clone(), parse_cut(cut)?));
         }
@@ -355,7 +355,7 @@ impl Remove {
             failure.next("`heddle checkpoint rm DIR|RUN g1-c4`, or the path of one: ckpt/g1-c4")
         })?;
         let dir = if dir.is_empty() { "/" } else { dir };
-        Ok((Where::new(dir, &self.dir.place), cut))
+        Ok((CheckpointSource::new(dir, &self.dir.place), cut))
     }
 }
 

@@ -5,7 +5,7 @@ use clap_complete::Shell;
 
 use crate::cli::Cli;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -14,7 +14,7 @@ pub struct Args {
     shell: Shell,
 }
 
-pub fn completions(args: &Args) -> Outcome {
+pub fn completions(args: &Args) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "heddle", &mut script);
     output::line(String::from_utf8_lossy(&script).trim_end())?;

@@ -7,7 +7,7 @@ use heddle_protocol::spec::{Consistency, JobSpec, file::template};
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::job_file::JobArgs;
 use crate::output;
 use crate::runs;
@@ -20,7 +20,7 @@ pub enum Command {
     Template,
 }
 
-pub fn config(command: Command, json: bool) -> Outcome {
+pub fn config(command: Command, json: bool) -> CommandResult {
     match command {
         Command::Show(job) => show(&job, json),
         Command::Template => {
@@ -40,7 +40,7 @@ struct KeyView<'a> {
     resolved: Option<String>,
 }
 
-fn show(args: &JobArgs, json: bool) -> Outcome {
+fn show(args: &JobArgs, json: bool) -> CommandResult {
     // The run's uuid is drawn when it starts.
     let job = args.read("<run>")?;
     let mut rows = Vec::new();

@@ -18,7 +18,7 @@ use heddle_telemetry::logs;
 use heddle_trainer::TrainerError;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 
 #[derive(Debug, clap::Args)]
 pub struct AmArgs {
@@ -44,7 +44,7 @@ fn init_process(process: &'static str) -> Result<(), Failure> {
     Ok(())
 }
 
-pub fn am(args: &AmArgs) -> Outcome {
+pub fn am(args: &AmArgs) -> CommandResult {
     init_process("am")?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::caused(Exit::Internal, "this program's own path", &error))?;
@@ -122,7 +122,7 @@ fn address_of(host: &str, am: &AmPlace) -> Result<IpAddr, Failure> {
     })
 }
 
-pub fn pserver() -> Outcome {
+pub fn pserver() -> CommandResult {
     init_process("pserver")?;
     let environment = environment()?;
     let options = heddle_pserver::Options {
@@ -147,7 +147,7 @@ pub fn pserver() -> Outcome {
     }
 }
 
-pub fn trainer() -> Outcome {
+pub fn trainer() -> CommandResult {
     init_process("trainer")?;
     match heddle_trainer::run(environment()?) {
         Ok(()) => Ok(Exit::Ok),

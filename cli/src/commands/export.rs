@@ -8,11 +8,11 @@ use heddle_storage::Location;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, Depth, OnCorrupt};
 use heddle_trainer::export::{ExportError, export as write};
 
-use super::PlaceArgs;
-use super::checkpoint::{Where, failure, location, parse_cut, reached, unusable};
+use super::WorkDirArgs;
+use super::checkpoint::{CheckpointSource, failure, location, parse_cut, reached, unusable};
 use crate::am_client;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::waiting;
 
@@ -26,19 +26,19 @@ pub struct Args {
     out: String,
     /// A format; may be given several times [default: those of the checkpoint's job]
     #[arg(long, value_name = "FORMAT")]
-    format: Vec<Format>,
+    format: Vec<ExportFormat>,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: WorkDirArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
+enum ExportFormat {
     Safetensors,
     Text,
 }
 
-pub fn export(args: &Args, json: bool) -> Outcome {
-    let what = Where::new(&args.checkpoint, &args.place);
+pub fn export(args: &Args, json: bool) -> CommandResult {
+    let what = CheckpointSource::new(&args.checkpoint, &args.place);
     let from = match args.checkpoint.trim_end_matches('/').rsplit('/').next() {
         Some(name) if parse_cut(name).is_ok() => location(&args.checkpoint)?,
         _ => am_client::runtime()?.block_on(newest(&what))?,
@@ -47,8 +47,8 @@ pub fn export(args: &Args, json: bool) -> Outcome {
         .format
         .iter()
         .map(|format| match format {
-            Format::Safetensors => ModelFormat::Safetensors,
-            Format::Text => ModelFormat::Text,
+            ExportFormat::Safetensors => ModelFormat::Safetensors,
+            ExportFormat::Text => ModelFormat::Text,
         })
         .collect();
     let out = location(&args.out)?;
@@ -76,7 +76,7 @@ pub fn export(args: &Args, json: bool) -> Outcome {
 }
 
 /// The newest complete checkpoint of a folder or run. A damaged one is told, not passed over.
-async fn newest(what: &Where) -> Result<Location, Failure> {
+async fn newest(what: &CheckpointSource) -> Result<Location, Failure> {
     let place = what.location().await?;
     let dir: CheckpointDir = what.open().await?;
     let find = async {

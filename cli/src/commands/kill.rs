@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use heddle_protocol::control::Operation;
 use heddle_yarn::ApplicationId;
 
-use super::{Named, RunArgs};
+use super::{JobRef, RunArgs};
 use crate::am_client;
 use crate::application::Application;
+use crate::cluster::client_failure;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
-use crate::runs::{Run, Standing};
-use crate::site::client_failure;
+use crate::runs::{LocalRun, RunState};
 
 /// How long the end of an application is waited for: its ApplicationMaster stops its containers and says goodbye.
 const END_LIMIT: Duration = Duration::from_secs(20);
@@ -28,17 +28,17 @@ pub struct Args {
     checkpoint: bool,
 }
 
-pub fn kill(args: &Args, json: bool) -> Outcome {
+pub fn kill(args: &Args, json: bool) -> CommandResult {
     match args.run.named()? {
-        Named::Run(run) => of_run(&run, args, json),
-        Named::Application(id) => {
+        JobRef::Run(run) => of_run(&run, args, json),
+        JobRef::Application(id) => {
             am_client::runtime()?.block_on(of_application(id, args.checkpoint, json))
         }
     }
 }
 
 /// Through its ApplicationMaster, which tells the end and tidies up; by the ResourceManager where that does not answer.
-async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Outcome {
+async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> CommandResult {
     let mut application = Application::find(id).await?;
     let runs = !application.is_over();
     if runs {
@@ -66,7 +66,7 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Outc
             wait_for_end(&mut application, END_LIMIT).await;
         }
     }
-    application.sweep().await;
+    application.remove_staging().await;
     if json {
         output::json(&serde_json::json!({ "application": id.to_string(), "killed": runs }))?;
     } else if runs {
@@ -79,7 +79,7 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Outc
 
 async fn by_force(application: &Application) -> Result<(), Failure> {
     let id = application.id();
-    let killed = application.site.client.kill(id, "killed by heddle kill").await;
+    let killed = application.cluster.client.kill(id, "killed by heddle kill").await;
     killed.map_err(|error| client_failure(&format!("{id} cannot be killed"), &error))
 }
 
@@ -95,10 +95,10 @@ async fn wait_for_end(application: &mut Application, limit: Duration) -> bool {
     false
 }
 
-fn of_run(run: &Run, args: &Args, json: bool) -> Outcome {
+fn of_run(run: &LocalRun, args: &Args, json: bool) -> CommandResult {
     let short = run.file.run.short();
-    let standing = run.standing();
-    let done = if standing == Standing::Running {
+    let state = run.state();
+    let done = if state == RunState::Running {
         let operation = match args.checkpoint {
             true => Operation::Stop { checkpoint: true },
             false => Operation::Kill,
@@ -115,11 +115,11 @@ fn of_run(run: &Run, args: &Args, json: bool) -> Outcome {
     } else {
         eprintln!(
             "run {short} does not run: it {}",
-            match standing {
-                Standing::Died => "died",
-                Standing::Finished => "finished",
-                Standing::Failed => "failed",
-                Standing::Stopped | Standing::Running => "was stopped",
+            match state {
+                RunState::Died => "died",
+                RunState::Finished => "finished",
+                RunState::Failed => "failed",
+                RunState::Stopped | RunState::Running => "was stopped",
             }
         );
     }

@@ -5,15 +5,15 @@ use heddle_yarn::ApplicationReport;
 use heddle_yarn::client::ApplicationFilter;
 use serde::Serialize;
 
-use super::PlaceArgs;
+use super::WorkDirArgs;
 use super::submit::KIND;
 use crate::am_client;
-use crate::application::standing;
+use crate::application::state_word;
+use crate::cluster::{self, ClusterContext, client_failure};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
-use crate::runs::{self, Standing};
-use crate::site::{self, Site, client_failure};
+use crate::runs::{self, RunState};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: WorkDirArgs,
 }
 
 /// All states that a run or an application may be in.
@@ -64,7 +64,7 @@ impl Args {
 struct RunView {
     run: String,
     name: String,
-    state: Standing,
+    state: RunState,
     started_ms: u64,
     dir: String,
     message: String,
@@ -83,14 +83,14 @@ struct ApplicationLine {
     message: String,
 }
 
-pub fn list(args: &Args, json: bool) -> Outcome {
+pub fn list(args: &Args, json: bool) -> CommandResult {
     let mut rows = Vec::new();
     let mut nowhere = Vec::new();
     let mut left_out = 0;
-    if args.yarn || (!args.local && site::is_named()) {
+    if args.yarn || (!args.local && cluster::is_named()) {
         match am_client::runtime()?.block_on(applications(args.all_users)) {
             Ok(mut found) => {
-                found.retain(|report| args.wants(&report.name, standing(report)));
+                found.retain(|report| args.wants(&report.name, state_word(report)));
                 for report in &args.newest(found, &mut left_out) {
                     rows.push(of_cluster(report, json)?);
                 }
@@ -107,7 +107,7 @@ pub fn list(args: &Args, json: bool) -> Outcome {
         let work_dir = runs::work_dir(args.place.work_dir.as_deref())?;
         nowhere.push(format!("in {}", work_dir.display()));
         let mut found = runs::all(&work_dir);
-        found.retain(|run| args.wants(&run.file.name, run.standing().word()));
+        found.retain(|run| args.wants(&run.file.name, run.state().word()));
         for run in args.newest(found, &mut left_out) {
             rows.push(of_machine(&run, json)?);
         }
@@ -132,13 +132,13 @@ pub fn list(args: &Args, json: bool) -> Outcome {
 
 /// Ours, or all users', newest first.
 async fn applications(all_users: bool) -> Result<Vec<ApplicationReport>, Failure> {
-    let site = Site::load()?;
+    let cluster = ClusterContext::load()?;
     let mut filter =
         ApplicationFilter { kinds: vec![KIND.to_owned()], ..ApplicationFilter::default() };
     if !all_users {
-        filter.users.push(site.user.short_name().to_owned());
+        filter.users.push(cluster.user.short_name().to_owned());
     }
-    let mut found = site
+    let mut found = cluster
         .client
         .applications(&filter)
         .await
@@ -156,7 +156,7 @@ fn of_cluster(report: &ApplicationReport, json: bool) -> Result<Vec<String>, Fai
     let line = ApplicationLine {
         application: report.id.to_string(),
         name: report.name.clone(),
-        state: standing(report),
+        state: state_word(report),
         started_ms,
         user: report.user.clone(),
         queue: report.queue.clone(),
@@ -171,8 +171,8 @@ fn of_cluster(report: &ApplicationReport, json: bool) -> Result<Vec<String>, Fai
     Ok(vec![line.application, line.name, state, words::time(started_ms), short])
 }
 
-fn of_machine(run: &runs::Run, json: bool) -> Result<Vec<String>, Failure> {
-    let state = run.standing();
+fn of_machine(run: &runs::LocalRun, json: bool) -> Result<Vec<String>, Failure> {
+    let state = run.state();
     let message = run.outcome().map(|outcome| outcome.message).unwrap_or_default();
     if json {
         output::json(&RunView {

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::status::named_or_newest;
-use super::{PlaceArgs, application};
+use super::{WorkDirArgs, application};
 use crate::am_client;
-use crate::application::logs::{Wanted, of_application};
+use crate::application::logs::{LogQuery, of_application};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
-use crate::runs::{Run, Standing};
+use crate::runs::{LocalRun, RunState};
 
 /// How often followed files are looked at.
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
@@ -38,13 +38,13 @@ pub struct Args {
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: WorkDirArgs,
 }
 
-pub fn logs(args: &Args, json: bool) -> Outcome {
+pub fn logs(args: &Args, json: bool) -> CommandResult {
     let slot = args.named_slot.as_deref().unwrap_or(&args.slot);
     if let Some(id) = args.run.as_deref().map_or(Ok(None), application)? {
-        let wanted = Wanted {
+        let wanted = LogQuery {
             slot: slot.to_owned(),
             failed_first: args.failed_first,
             follow: args.follow,
@@ -53,10 +53,10 @@ pub fn logs(args: &Args, json: bool) -> Outcome {
         return am_client::runtime()?.block_on(of_application(id, &wanted));
     }
     let run = named_or_newest(args.run.as_deref(), &args.place)?;
-    let mut reading = Reading { json, read: BTreeMap::new(), last: None };
+    let mut reading = LogPrinter { json, read: BTreeMap::new(), last: None };
     loop {
         // Asked before the look: what is written until the end is still seen.
-        let ended = run.standing() != Standing::Running;
+        let ended = run.state() != RunState::Running;
         for file in files(&run, slot)? {
             reading.copy_new(&file)?;
         }
@@ -75,7 +75,7 @@ struct LogFile {
 }
 
 /// All log files, folder by folder, older (rotated) ones first.
-fn files(run: &Run, slot: &str) -> Result<Vec<LogFile>, Failure> {
+fn files(run: &LocalRun, slot: &str) -> Result<Vec<LogFile>, Failure> {
     let root = run.dir.logs();
     let unreadable = |error: io::Error| {
         Failure::caused(Exit::Input, format!("{} cannot be read", root.display()), &error)
@@ -112,13 +112,13 @@ fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// What was printed so far. Files are told apart by their inode, so that a rotated one is not read twice.
-struct Reading {
+struct LogPrinter {
     json: bool,
     read: BTreeMap<u64, u64>,
     last: Option<u64>,
 }
 
-impl Reading {
+impl LogPrinter {
     fn copy_new(&mut self, log: &LogFile) -> Result<(), Failure> {
         use std::os::unix::fs::MetadataExt;
         let (mut file, inode, length) = match File::open(&log.path).and_then(|file| {

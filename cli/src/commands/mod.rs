@@ -25,13 +25,13 @@ use heddle_yarn::ApplicationId;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::runs::{self, Run};
+use crate::runs::{self, LocalRun};
 
 /// A job that was started before: of this machine, or of a cluster.
 #[derive(Clone, Debug)]
-pub enum Named {
+pub enum JobRef {
     /// A run of this machine.
-    Run(Box<Run>),
+    Run(Box<LocalRun>),
     /// An application of the cluster that `HADOOP_CONF_DIR` names.
     Application(ApplicationId),
 }
@@ -57,12 +57,12 @@ pub struct RunArgs {
     #[arg(value_name = "RUN|APPLICATION")]
     pub run: String,
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub place: WorkDirArgs,
 }
 
 /// Where run directories are.
 #[derive(Clone, Debug, clap::Args)]
-pub struct PlaceArgs {
+pub struct WorkDirArgs {
     /// Folder of run directories [default: heddle in the XDG state directory]
     #[arg(long, value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
@@ -73,7 +73,7 @@ impl RunArgs {
     ///
     /// # Errors
     /// None or several runs are called so.
-    pub fn find(&self) -> Result<Run, Failure> {
+    pub fn find(&self) -> Result<LocalRun, Failure> {
         runs::find(&runs::work_dir(self.place.work_dir.as_deref())?, &self.run)
     }
 
@@ -81,10 +81,10 @@ impl RunArgs {
     ///
     /// # Errors
     /// None or several runs are called so.
-    pub fn named(&self) -> Result<Named, Failure> {
+    pub fn named(&self) -> Result<JobRef, Failure> {
         match application(&self.run)? {
-            Some(id) => Ok(Named::Application(id)),
-            None => Ok(Named::Run(Box::new(self.find()?))),
+            Some(id) => Ok(JobRef::Application(id)),
+            None => Ok(JobRef::Run(Box::new(self.find()?))),
         }
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::checkpoint::{location, reached, unusable};
 use crate::am_client;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::waiting;
 
@@ -48,7 +48,7 @@ pub struct Args {
     no_labels: bool,
 }
 
-pub fn predict(args: &Args, json: bool) -> Outcome {
+pub fn predict(args: &Args, json: bool) -> CommandResult {
     let place = location(&args.model)?;
     let target = args.output.as_deref().map(location).transpose()?;
     am_client::runtime()?.block_on(async {
@@ -127,7 +127,7 @@ fn score<W: Write>(
 
 /// The end of it as `--json` shows it.
 #[derive(Serialize)]
-struct Summary {
+struct PredictSummary {
     rows: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     log_loss: Option<f64>,
@@ -142,7 +142,7 @@ struct Summary {
 fn tell(scored: &Scored, json: bool, in_file: bool) -> Result<(), Failure> {
     let quality = scored.quality;
     let text = if json {
-        let summary = Summary {
+        let summary = PredictSummary {
             rows: scored.rows,
             log_loss: quality.map(|quality| quality.log_loss),
             auc: quality.and_then(|quality| quality.auc),

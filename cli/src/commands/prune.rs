@@ -11,11 +11,11 @@ use heddle_am::report::words;
 use heddle_protocol::spec::value::DurationMs;
 use serde::Serialize;
 
-use super::{PlaceArgs, prune_cluster};
+use super::{WorkDirArgs, prune_cluster};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
-use crate::runs::{self, Run, Standing};
+use crate::runs::{self, LocalRun, RunState};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["unfinished", "work_dir"])]
     yarn: bool,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: WorkDirArgs,
 }
 
 /// A removed run as `--json` shows it.
@@ -40,12 +40,12 @@ pub struct Args {
 struct Removed<'a> {
     run: String,
     name: &'a str,
-    state: Standing,
+    state: RunState,
     bytes: u64,
     dir: String,
 }
 
-pub fn prune(args: &Args, json: bool) -> Outcome {
+pub fn prune(args: &Args, json: bool) -> CommandResult {
     if args.yarn {
         return prune_cluster::prune(args.older_than, args.dry_run, json);
     }
@@ -53,7 +53,7 @@ pub fn prune(args: &Args, json: bool) -> Outcome {
     let before_ms = wall_ms().saturating_sub(args.older_than.0);
     let (mut count, mut bytes) = (0, 0);
     for run in runs::all(&work_dir) {
-        let state = run.standing();
+        let state = run.state();
         if run.file.started_ms >= before_ms || !may_go(state, args.unfinished) {
             continue;
         }
@@ -84,15 +84,15 @@ pub fn prune(args: &Args, json: bool) -> Outcome {
     Ok(Exit::Ok)
 }
 
-fn may_go(state: Standing, unfinished: bool) -> bool {
+fn may_go(state: RunState, unfinished: bool) -> bool {
     match state {
-        Standing::Running => false,
-        Standing::Finished => true,
-        Standing::Failed | Standing::Stopped | Standing::Died => unfinished,
+        RunState::Running => false,
+        RunState::Finished => true,
+        RunState::Failed | RunState::Stopped | RunState::Died => unfinished,
     }
 }
 
-fn remove(run: &Run) -> Result<(), Failure> {
+fn remove(run: &LocalRun) -> Result<(), Failure> {
     let dir = run.dir.path();
     fs::remove_dir_all(dir).map_err(|error| {
         Failure::caused(

@@ -16,10 +16,10 @@ use heddle_yarn::{ApplicationId, ApplicationReport};
 use super::submit::KIND;
 use crate::am_client;
 use crate::application::HDFS;
+use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
-use crate::site::{Site, client_failure, path_of, storage_failure};
 use crate::waiting;
 
 /// What lies below `~/.heddle`, by folder.
@@ -62,17 +62,17 @@ impl Folder {
 ///
 /// # Errors
 /// Exit 6 when the cluster does not answer, 5 when something may not be removed.
-pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> Outcome {
+pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> CommandResult {
     am_client::runtime()?.block_on(async {
-        let site = Site::load()?;
-        site.reach().await?;
-        let known = applications(&site).await?;
+        let cluster = ClusterContext::load()?;
+        cluster.reach().await?;
+        let known = applications(&cluster).await?;
         let before_ms = wall_ms().saturating_sub(older_than.0);
-        let root = site.home()?.join(HOME_DIR);
+        let root = cluster.home()?.join(HOME_DIR);
         let (mut removed, mut bytes, mut shared) = (0u64, 0u64, 0usize);
         for folder in Folder::ALL {
             let place = root.join(folder.name());
-            let entries = waiting::on(HDFS, list(&site, &place)).await?;
+            let entries = waiting::on(HDFS, list(&cluster, &place)).await?;
             let (old, in_use) = choose(folder, &entries, &known, before_ms);
             shared += in_use;
             for entry in old {
@@ -87,7 +87,7 @@ pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> Outcome {
                     output::line(&format!("{}  {at}", words::time(entry.modified_ms)))?;
                 }
                 if !dry_run {
-                    waiting::on(HDFS, remove(&site, &at, entry)).await?;
+                    waiting::on(HDFS, remove(&cluster, &at, entry)).await?;
                 }
                 (removed, bytes) = (removed + 1, bytes.saturating_add(entry.bytes));
             }
@@ -107,29 +107,29 @@ pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> Outcome {
     })
 }
 
-async fn applications(site: &Site) -> Result<Vec<ApplicationReport>, Failure> {
+async fn applications(cluster: &ClusterContext) -> Result<Vec<ApplicationReport>, Failure> {
     let filter = ApplicationFilter {
         kinds: vec![KIND.to_owned()],
-        users: vec![site.user.short_name().to_owned()],
+        users: vec![cluster.user.short_name().to_owned()],
         ..ApplicationFilter::default()
     };
-    let known = site.client.applications(&filter).await;
+    let known = cluster.client.applications(&filter).await;
     known.map_err(|error| client_failure("applications cannot be listed", &error))
 }
 
-async fn list(site: &Site, place: &Location) -> Result<Vec<Entry>, Failure> {
-    match site.storage.list(&path_of(place)?).await {
+async fn list(cluster: &ClusterContext, place: &Location) -> Result<Vec<Entry>, Failure> {
+    match cluster.storage.list(&path_of(place)?).await {
         Ok(entries) => Ok(entries),
         Err(error) if error.is_not_found() => Ok(Vec::new()),
         Err(error) => Err(storage_failure(&format!("{place} cannot be read"), &error)),
     }
 }
 
-async fn remove(site: &Site, at: &Location, entry: &Entry) -> Result<(), Failure> {
+async fn remove(cluster: &ClusterContext, at: &Location, entry: &Entry) -> Result<(), Failure> {
     let path = path_of(at)?;
     let removed = match entry.kind {
-        Kind::Dir => site.storage.delete_dir(&path).await,
-        Kind::File | Kind::Other => site.storage.delete_file(&path).await,
+        Kind::Dir => cluster.storage.delete_dir(&path).await,
+        Kind::File | Kind::Other => cluster.storage.delete_file(&path).await,
     };
     match removed {
         Err(error) if !error.error().is_not_found() => {

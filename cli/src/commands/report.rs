@@ -3,11 +3,11 @@
 use heddle_am::report::words;
 
 use super::status::named_or_newest;
-use super::{PlaceArgs, application};
+use super::{WorkDirArgs, application};
 use crate::am_client;
 use crate::application::Application;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -16,10 +16,10 @@ pub struct Args {
     #[arg(value_name = "RUN|APPLICATION")]
     run: Option<String>,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: WorkDirArgs,
 }
 
-pub fn report(args: &Args, json: bool) -> Outcome {
+pub fn report(args: &Args, json: bool) -> CommandResult {
     if let Some(id) = args.run.as_deref().map_or(Ok(None), application)? {
         return am_client::runtime()?.block_on(async {
             let application = Application::find(id).await?;

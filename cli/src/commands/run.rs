@@ -18,15 +18,14 @@ use uuid::Uuid;
 use super::config::effective_batch;
 use crate::am_client;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::job_file::JobArgs;
 use crate::output;
-use crate::runs::{self, Request, Run, Standing};
+use crate::runs::{self, LocalRun, RunRequest, RunState};
 
-mod earlier;
 mod follow;
 pub mod preflight;
-pub mod tell;
+mod resume;
 mod watch;
 
 #[derive(Debug, clap::Args)]
@@ -57,18 +56,18 @@ pub struct Args {
 }
 
 /// A run that is ready to start.
-struct Plan {
+struct RunPlan {
     id: RunId,
     job: Job,
     work_dir: PathBuf,
-    request: Request,
+    request: RunRequest,
     earlier: Earlier,
     input: InputPlan,
     /// What is told about it before it starts.
     notes: Vec<String>,
 }
 
-pub fn run(args: Args, json: bool) -> Outcome {
+pub fn run(args: Args, json: bool) -> CommandResult {
     let plan = plan(&args)?;
     if args.dry_run {
         return dry_run(&plan, json);
@@ -86,7 +85,7 @@ pub fn run(args: Args, json: bool) -> Outcome {
     runtime.block_on(follow::follow(&run, &plan.job.spec, !args.no_checkpoint, json))
 }
 
-fn plan(args: &Args) -> Result<Plan, Failure> {
+fn plan(args: &Args) -> Result<RunPlan, Failure> {
     let id = RunId(Uuid::new_v4());
     let mut job = args.job.read(&id.short())?;
     let given = args.work_dir.as_deref().or(job.spec.run.work_dir.as_deref());
@@ -96,22 +95,22 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
     let mut notes = Vec::new();
     if job.default_checkpoint_dir
         && !args.fresh
-        && let Some(found) = earlier::find(&work_dir, &job_file, &job.spec.name)
+        && let Some(found) = resume::find(&work_dir, &job_file, &job.spec.name)
     {
         let short = found.run.file.run.short();
         // Read again, now with the folders of the run that is continued.
         let continued = args.job.read(&found.label)?;
-        match earlier::check(&found, &continued.spec, args.resume) {
+        match resume::check(&found, &continued.spec, args.resume) {
             Ok(()) => {
                 job = continued;
-                let was = found.run.standing().word();
+                let was = found.run.state().word();
                 notes.push(format!(
                     "continues run {short}, which {was} unfinished; --fresh trains anew"
                 ));
                 label = found.label;
             }
             Err(refusal) => {
-                if !am_client::runtime()?.block_on(earlier::is_untrained(&found)) {
+                if !am_client::runtime()?.block_on(resume::is_untrained(&found)) {
                     return Err(refusal);
                 }
                 notes.push(format!(
@@ -131,11 +130,12 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
         preflight::check(&job.spec, args.overwrite)?
     };
     notes.extend(parallelism_warning(&input, workers(&job.spec)));
-    let request = Request { job_file, label, default_checkpoint_dir: job.default_checkpoint_dir };
-    Ok(Plan { id, job, work_dir, request, earlier, input, notes })
+    let request =
+        RunRequest { job_file, label, default_checkpoint_dir: job.default_checkpoint_dir };
+    Ok(RunPlan { id, job, work_dir, request, earlier, input, notes })
 }
 
-fn dry_run(plan: &Plan, json: bool) -> Outcome {
+fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
     let spec = &plan.job.spec;
     if json {
         output::json(&serde_json::json!({
@@ -211,7 +211,7 @@ pub fn data_in_words(input: &InputPlan) -> String {
 }
 
 /// Makes the run directory with all that the ApplicationMaster needs.
-fn create(args: &Args, plan: &Plan) -> Result<Run, Failure> {
+fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, Failure> {
     let path = runs::path_of(&plan.work_dir, plan.id.0);
     let unwritable = |error: &dyn std::error::Error| {
         Failure::caused(
@@ -235,15 +235,15 @@ fn create(args: &Args, plan: &Plan) -> Result<Run, Failure> {
     };
     let dir = RunDir::create(&path, &file, &plan.job.spec, &secret)
         .map_err(|error| unwritable(&error))?;
-    let run = Run { dir, file };
+    let run = LocalRun { dir, file };
     run.remember(&plan.request)?;
     Ok(run)
 }
 
 /// Whether a run could be continued: it is over and not finished.
-fn unfinished(run: &Run) -> bool {
-    match run.standing() {
-        Standing::Failed | Standing::Stopped | Standing::Died => true,
-        Standing::Running | Standing::Finished => false,
+fn unfinished(run: &LocalRun) -> bool {
+    match run.state() {
+        RunState::Failed | RunState::Stopped | RunState::Died => true,
+        RunState::Running | RunState::Finished => false,
     }
 }

@@ -2,11 +2,11 @@
 
 use heddle_protocol::control::Operation;
 
-use super::{Named, PlaceArgs, RunArgs};
+use super::{JobRef, RunArgs, WorkDirArgs};
 use crate::am_client;
 use crate::application::Application;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -19,10 +19,10 @@ pub struct Args {
     )]
     words: Vec<String>,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: WorkDirArgs,
 }
 
-pub fn scale(args: &Args, json: bool) -> Outcome {
+pub fn scale(args: &Args, json: bool) -> CommandResult {
     let (id, trainers) = meant(&args.words).ok_or_else(|| {
         Failure::new(Exit::Usage, "expected an id, the word trainers, and how many")
             .next("for example: heddle scale application_1700000000000_0001 trainers 4")
@@ -32,8 +32,8 @@ pub fn scale(args: &Args, json: bool) -> Outcome {
     let named = run.named()?;
     am_client::runtime()?.block_on(async {
         match named {
-            Named::Run(run) => am_client::operate(&run, &operation).await,
-            Named::Application(id) => Application::find(id).await?.operate(&operation).await,
+            JobRef::Run(run) => am_client::operate(&run, &operation).await,
+            JobRef::Application(id) => Application::find(id).await?.operate(&operation).await,
         }
     })?;
     if json {

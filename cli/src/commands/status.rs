@@ -9,14 +9,14 @@ use heddle_protocol::view::{JobState, JobView};
 
 use heddle_yarn::{ApplicationId, ApplicationState};
 
-use super::{PlaceArgs, RunArgs, application};
+use super::{RunArgs, WorkDirArgs, application};
 use crate::am_client;
-use crate::application::{Application, standing};
+use crate::application::{Application, state_word};
+use crate::cluster::ClusterContext;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
-use crate::runs::{self, Run, Standing};
-use crate::site::Site;
+use crate::runs::{self, LocalRun, RunState};
 use crate::waiting;
 
 /// After this silence of the ResourceManager the ApplicationMaster is asked directly.
@@ -30,23 +30,23 @@ pub struct Args {
     #[arg(value_name = "RUN|APPLICATION")]
     run: Option<String>,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: WorkDirArgs,
 }
 
-pub fn status(args: &Args, json: bool) -> Outcome {
+pub fn status(args: &Args, json: bool) -> CommandResult {
     let named = args.run.as_deref().map_or(Ok(None), application)?;
     if let Some(id) = named {
         return am_client::runtime()?.block_on(of_application(id, json));
     }
     let run = named_or_newest(args.run.as_deref(), &args.place)?;
-    let mut standing = run.standing();
-    let view = match standing {
-        Standing::Running => match am_client::runtime()?.block_on(am_client::view(&run)) {
+    let mut state = run.state();
+    let view = match state {
+        RunState::Running => match am_client::runtime()?.block_on(am_client::view(&run)) {
             Ok(view) => Some(view),
             Err(failure) => {
                 // It may have ended between the look and the question.
-                standing = run.standing();
-                if standing == Standing::Running {
+                state = run.state();
+                if state == RunState::Running {
                     return Err(failure);
                 }
                 run.last_view()
@@ -58,20 +58,20 @@ pub fn status(args: &Args, json: bool) -> Outcome {
         output::json(&serde_json::json!({
             "run": run.file.run,
             "name": run.file.name,
-            "standing": standing,
+            "standing": state,
             "outcome": run.outcome(),
             "view": view,
         }))?;
         return Ok(Exit::Ok);
     }
-    let headline = format!("{} {}  {}", run.file.name, run.file.run, standing.word());
+    let headline = format!("{} {}  {}", run.file.name, run.file.run, state.word());
     output::line(&headline)?;
     if let Some(outcome) = run.outcome() {
         for line in outcome.message.lines() {
             output::line(&format!("  {line}"))?;
         }
     }
-    if standing == Standing::Died {
+    if state == RunState::Died {
         output::line(
             "  its ApplicationMaster died without a word; running the job again continues it",
         )?;
@@ -87,13 +87,13 @@ pub fn status(args: &Args, json: bool) -> Outcome {
 ///
 /// What is known is printed at once: the ResourceManager's part first, and where that does not answer, what the
 /// ApplicationMaster says.
-async fn of_application(id: ApplicationId, json: bool) -> Outcome {
-    let site = Arc::new(Site::load()?);
-    let mut asked = pin!(Application::known(Arc::clone(&site), id));
+async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
+    let cluster = Arc::new(ClusterContext::load()?);
+    let mut asked = pin!(Application::known(Arc::clone(&cluster), id));
     let (known, direct) = match tokio::time::timeout(RM_PATIENCE, &mut asked).await {
         Ok(known) => (known, None),
         Err(_) => {
-            let direct = Application::view_past_resource_manager(Arc::clone(&site), id);
+            let direct = Application::view_past_resource_manager(Arc::clone(&cluster), id);
             let direct = tokio::time::timeout(HDFS_PATIENCE, direct).await;
             let direct = direct.ok().flatten();
             if let (Some(view), false) = (&direct, json) {
@@ -109,9 +109,9 @@ async fn of_application(id: ApplicationId, json: bool) -> Outcome {
         (Err(failure), None) => return Err(failure),
     };
     let known = &application.report;
-    let standing = standing(known);
+    let state = state_word(known);
     if !json && direct.is_none() {
-        output::line(&format!("{} {id}  {standing}", known.name))?;
+        output::line(&format!("{} {id}  {state}", known.name))?;
     }
     let shown = direct.is_some();
     let (mut left, mut view) = (None, direct);
@@ -137,7 +137,7 @@ async fn of_application(id: ApplicationId, json: bool) -> Outcome {
         output::json(&serde_json::json!({
             "application": id.to_string(),
             "name": known.name,
-            "standing": standing,
+            "standing": state,
             "user": known.user,
             "queue": known.queue,
             "tracking_url": known.tracking_url,
@@ -170,9 +170,9 @@ async fn of_application(id: ApplicationId, json: bool) -> Outcome {
 
 /// The report that a job left, if HDFS answers soon.
 async fn on_hdfs(application: &Application) -> Result<Option<Report>, Failure> {
-    application.site.reach().await?;
+    application.cluster.reach().await?;
     let read = async {
-        application.sweep().await;
+        application.remove_staging().await;
         application.last_report().await
     };
     tokio::time::timeout(HDFS_PATIENCE, read).await.unwrap_or_else(|_| {
@@ -187,7 +187,7 @@ fn without_resource_manager(
     view: &JobView,
     failure: &Failure,
     json: bool,
-) -> Outcome {
+) -> CommandResult {
     if json {
         output::json(&serde_json::json!({
             "application": id.to_string(),
@@ -263,7 +263,7 @@ fn details(view: &JobView) -> Result<(), Failure> {
 ///
 /// # Errors
 /// There is none.
-pub fn named_or_newest(named: Option<&str>, place: &PlaceArgs) -> Result<Run, Failure> {
+pub fn named_or_newest(named: Option<&str>, place: &WorkDirArgs) -> Result<LocalRun, Failure> {
     match named {
         Some(named) => RunArgs { run: named.to_owned(), place: place.clone() }.find(),
         None => {

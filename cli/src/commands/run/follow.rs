@@ -14,16 +14,16 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
-use super::tell::Teller;
 use super::watch::watch;
 use crate::am_client;
+use crate::event_printer::EventPrinter;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::job_file::short_path;
-use crate::runs::Run;
+use crate::runs::LocalRun;
 
 /// Starts the ApplicationMaster, with pipes to it and its standard error in a file.
-fn start(run: &Run) -> Result<Child, Failure> {
+fn start(run: &LocalRun) -> Result<Child, Failure> {
     let internal =
         |what: &str, error: &dyn std::error::Error| Failure::caused(Exit::Internal, what, error);
     let program = std::env::current_exe()
@@ -51,7 +51,7 @@ fn start(run: &Run) -> Result<Child, Failure> {
 ///
 /// # Errors
 /// It cannot be started, died without a word, or nobody reads the output.
-pub async fn follow(run: &Run, spec: &JobSpec, checkpoint: bool, json: bool) -> Outcome {
+pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool) -> CommandResult {
     let no_signals = |error: std::io::Error| Failure::caused(Exit::Internal, "no signals", &error);
     let mut interrupts = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let mut terminations = signal(SignalKind::terminate()).map_err(no_signals)?;
@@ -62,7 +62,7 @@ pub async fn follow(run: &Run, spec: &JobSpec, checkpoint: bool, json: bool) -> 
         return Err(Failure::new(Exit::Internal, "the ApplicationMaster has no standard output"));
     };
     let mut lines = BufReader::new(stdout).lines();
-    let mut teller = Teller::new(json, spec, run);
+    let mut printer = EventPrinter::new(json, spec, run);
     let mut stopped_by = None;
     let mut order = None;
     let mut watching = std::pin::pin!(watch(run));
@@ -71,7 +71,7 @@ pub async fn follow(run: &Run, spec: &JobSpec, checkpoint: bool, json: bool) -> 
             line = lines.next_line() => match line {
                 // A failure means that nobody reads on; the leash stops the job.
                 Ok(Some(line)) => {
-                    teller.line(&line)?;
+                    printer.line(&line)?;
                     continue;
                 }
                 Ok(None) | Err(_) => break,
@@ -100,10 +100,10 @@ pub async fn follow(run: &Run, spec: &JobSpec, checkpoint: bool, json: bool) -> 
     }
     let status = child.wait().await;
     // A line that nobody read for long did not come; the outcome was written down before.
-    if teller.ended().is_none()
+    if printer.ended().is_none()
         && let (Some(outcome), Some(view)) = (run.outcome(), run.last_view())
     {
-        teller.take(Event::Ended {
+        printer.take(Event::Ended {
             state: outcome.state,
             exit_code: outcome.exit_code,
             message: outcome.message,
@@ -111,7 +111,7 @@ pub async fn follow(run: &Run, spec: &JobSpec, checkpoint: bool, json: bool) -> 
             view: Box::new(view),
         })?;
     }
-    match (teller.ended(), stopped_by) {
+    match (printer.ended(), stopped_by) {
         (Some(ended), None) => Ok(ended),
         // The order may have come too late to matter.
         (Some(Exit::Ok), Some(_)) => Ok(Exit::Ok),
@@ -121,10 +121,10 @@ pub async fn follow(run: &Run, spec: &JobSpec, checkpoint: bool, json: bool) -> 
 }
 
 /// An order on its way; it is answered when a last checkpoint exists.
-type Order = JoinHandle<Result<(), Failure>>;
+type StopRequest = JoinHandle<Result<(), Failure>>;
 
 /// Sends the order to stop beside the loop, which goes on telling and hears a second Ctrl-C.
-fn stop_in_order(run: &Run, checkpoint: bool) -> Order {
+fn stop_in_order(run: &LocalRun, checkpoint: bool) -> StopRequest {
     let what = match checkpoint {
         true => "saving a checkpoint and stopping",
         false => "stopping",
@@ -138,7 +138,7 @@ fn stop_in_order(run: &Run, checkpoint: bool) -> Order {
 ///
 /// # Cancel safety
 /// An order that is still on its way stays.
-async fn refused(order: &mut Option<Order>) -> Failure {
+async fn refused(order: &mut Option<StopRequest>) -> Failure {
     if let Some(sent) = order {
         let answer = sent.await;
         *order = None;
@@ -154,7 +154,7 @@ async fn refused(order: &mut Option<Order>) -> Failure {
 
 /// The ApplicationMaster ended without saying how: its last words, and where more is. One that somebody killed is no fault
 /// of this program.
-fn died(run: &Run, status: Option<ExitStatus>) -> Failure {
+fn died(run: &LocalRun, status: Option<ExitStatus>) -> Failure {
     let logs = run.dir.logs().join("am");
     let text = std::fs::read_to_string(logs.join("stderr")).unwrap_or_default();
     let (exit, how) = how_it_ended(status);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::am_client;
 use crate::output;
-use crate::runs::Run;
+use crate::runs::LocalRun;
 
 /// From one question to the next.
 const ASK_EVERY: Duration = Duration::from_secs(5);
@@ -25,17 +25,17 @@ struct Silence {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum News {
+enum SilenceChange {
     Silent(Duration),
     Back,
 }
 
 impl Silence {
-    fn note(&mut self, answers: bool, now: Instant) -> Option<News> {
+    fn note(&mut self, answers: bool, now: Instant) -> Option<SilenceChange> {
         if answers {
             self.answered = true;
             self.since = None;
-            return std::mem::take(&mut self.reported).then_some(News::Back);
+            return std::mem::take(&mut self.reported).then_some(SilenceChange::Back);
         }
         if !self.answered {
             return None;
@@ -45,26 +45,26 @@ impl Silence {
             return None;
         }
         self.reported = true;
-        Some(News::Silent(since))
+        Some(SilenceChange::Silent(since))
     }
 }
 
 /// Asks again and again and reports what changes; never ends.
-pub(super) async fn watch(run: &Run) {
+pub(super) async fn watch(run: &LocalRun) {
     let mut silence = Silence::default();
     loop {
         tokio::time::sleep(ASK_EVERY).await;
         let Some(am) = run.am() else { continue };
         let answers = am_client::view(run).await.is_ok();
         match silence.note(answers, Instant::now()) {
-            Some(News::Silent(since)) => output::note(&format!(
+            Some(SilenceChange::Silent(since)) => output::note(&format!(
                 "warning: the ApplicationMaster (process {}) has not answered for {} s; it may be stopped \
                  (kill -CONT {} resumes it) or the machine overloaded. Ctrl-C twice ends the run, which can be continued",
                 am.pid,
                 since.as_secs(),
                 am.pid
             )),
-            Some(News::Back) => output::note("the ApplicationMaster answers again"),
+            Some(SilenceChange::Back) => output::note("the ApplicationMaster answers again"),
             None => {}
         }
     }
@@ -84,10 +84,10 @@ mod tests {
         assert_eq!(silence.note(true, at(101)), None);
         assert_eq!(silence.note(false, at(110)), None);
         assert_eq!(silence.note(false, at(120)), None);
-        let news = Some(News::Silent(Duration::from_secs(15)));
+        let news = Some(SilenceChange::Silent(Duration::from_secs(15)));
         assert_eq!(silence.note(false, at(125)), news);
         assert_eq!(silence.note(false, at(130)), None);
-        assert_eq!(silence.note(true, at(200)), Some(News::Back));
+        assert_eq!(silence.note(true, at(200)), Some(SilenceChange::Back));
         assert_eq!(silence.note(true, at(205)), None);
     }
 }

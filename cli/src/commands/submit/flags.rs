@@ -44,12 +44,12 @@ pub struct Args {
     #[arg(long)]
     pub detach: bool,
     #[command(flatten)]
-    pub waiting: Waiting,
+    pub waiting: WaitArgs,
 }
 
 /// How a job is waited for.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct Waiting {
+pub struct WaitArgs {
     /// What Ctrl-C does
     #[arg(long, value_enum, default_value = "kill", value_name = "WHAT")]
     pub on_interrupt: OnInterrupt,

@@ -12,9 +12,9 @@ use heddle_yarn::{
     Submission, Visibility,
 };
 
+use crate::cluster::ClusterContext;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::site::Site;
 
 /// The type that lists show and can be filtered by.
 pub const KIND: &str = "HEDDLE";
@@ -26,7 +26,7 @@ const FAILURES_VALIDITY: Duration = Duration::from_secs(3600);
 /// # Errors
 /// A value that cannot be handed to a shell, or tokens that cannot be read.
 pub fn submission(
-    site: &Site,
+    cluster: &ClusterContext,
     spec: &JobSpec,
     application: ApplicationId,
     resources: &Resources,
@@ -41,15 +41,15 @@ pub fn submission(
     for (name, value) in &spec.yarn.env {
         context = context.env(name, value).map_err(|error| unfit(&error))?;
     }
-    if !site.secured {
+    if !cluster.secured {
         // Else it would be to HDFS whom the NodeManager runs as.
-        let user = &site.user.effective;
+        let user = &cluster.user.effective;
         context = context.env("HADOOP_USER_NAME", user).map_err(|e| unfit(&e))?;
     }
     context = context
         .env_raw("HADOOP_CONF_DIR", format!("{{{{PWD}}}}/{CONF_DIR}"))
         .map_err(|error| unfit(&error))?
-        .tokens(credentials(site, secret)?);
+        .tokens(credentials(cluster, secret)?);
     for (name, file) in files {
         context = context.file(name, local_resource(file)?);
     }
@@ -76,9 +76,9 @@ pub fn submission(
 }
 
 /// The job's secret, and on a secured cluster the tokens that we were given ourselves.
-fn credentials(site: &Site, secret: &Secret) -> Result<Vec<u8>, Failure> {
-    let mut credentials = match site.secured {
-        true => Credentials::of_environment(&site.configuration).map_err(|error| {
+fn credentials(cluster: &ClusterContext, secret: &Secret) -> Result<Vec<u8>, Failure> {
+    let mut credentials = match cluster.secured {
+        true => Credentials::of_environment(&cluster.configuration).map_err(|error| {
             Failure::caused(Exit::Denied, "the tokens of this session cannot be read", &error)
         })?,
         false => Credentials::new(),

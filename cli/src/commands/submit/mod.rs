@@ -1,9 +1,9 @@
 //! `heddle submit`: trains a job on a YARN cluster and tells how it goes.
 //!
 //! Here is what is decided before: whether it can succeed at all ([`preflight`]), what it comes to ([`plan`]), what
-//! is uploaded ([`upload`], [`stage`]) and what the ResourceManager is told ([`launch`]). The job itself is the
+//! is uploaded ([`upload`], [`staging`]) and what the ResourceManager is told ([`launch`]). The job itself is the
 //! ApplicationMaster's; [`crate::application`] follows it. A refusal leaves nothing on the cluster, and what killed
-//! applications left goes by the way ([`sweep`]).
+//! applications left goes by the way ([`staging_gc`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,38 +23,38 @@ use uuid::Uuid;
 use super::run::preflight::{on_storage, outputs_take};
 use crate::am_client;
 use crate::application::{self, Application, HDFS};
+use crate::cluster::{ClusterContext, client_failure};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
-use crate::site::{Site, client_failure};
 use crate::waiting;
 
-mod earlier;
 mod elf;
 mod flags;
 mod launch;
 mod plan;
 mod preflight;
 mod program;
+mod resume;
 pub mod rm_web;
 mod shipped;
-mod stage;
-mod sweep;
+mod staging;
+mod staging_gc;
 mod token;
 mod upload;
 
-pub use flags::{Args, OnInterrupt, Waiting, duration};
+pub use flags::{Args, OnInterrupt, WaitArgs, duration};
 pub use launch::KIND;
-pub use stage::SECRET_FILE;
+pub use staging::SECRET_FILE;
 
-use plan::Plan;
+use plan::SubmitPlan;
 use upload::Uploads;
 
 /// How long a trial of the outputs may take to its end once somebody has pressed Ctrl-C.
 const TIDY_LIMIT: Duration = Duration::from_secs(10);
 
 /// The trial of the outputs, which must not be cut short.
-type Trying = JoinHandle<Result<(), Failure>>;
+type OutputTrial = JoinHandle<Result<(), Failure>>;
 
 /// Ctrl-C, or a request to end.
 async fn interrupted() -> Exit {
@@ -72,25 +72,25 @@ struct Ready {
     run: RunId,
     application: ApplicationId,
     spec: JobSpec,
-    plan: Plan,
+    plan: SubmitPlan,
     /// Whether `output.model` was left to its default.
     default_output: bool,
     /// `data.train` and `data.test` as they were given.
     given: (Vec<Location>, Vec<Location>),
 }
 
-pub fn submit(args: &Args, json: bool) -> Outcome {
+pub fn submit(args: &Args, json: bool) -> CommandResult {
     am_client::runtime()?.block_on(async {
-        let site = Arc::new(Site::load()?);
-        site.reach().await?;
+        let cluster = Arc::new(ClusterContext::load()?);
+        cluster.reach().await?;
         if let (Some(token), false) = (&args.submit_token, args.dry_run)
-            && let Some(found) = token::find(&site, &token::place(&site, token)?).await?
+            && let Some(found) = token::find(&cluster, &token::place(&cluster, token)?).await?
         {
-            return attach(site, args, found, json).await;
+            return attach(cluster, args, found, json).await;
         }
         let mut trying = None;
         let interrupted = tokio::select! {
-            ready = ready(&site, args, &mut trying) => Ok(ready?),
+            ready = ready(&cluster, args, &mut trying) => Ok(ready?),
             exit = interrupted() => Err(exit),
         };
         let ready = match (interrupted, trying) {
@@ -113,40 +113,45 @@ pub fn submit(args: &Args, json: bool) -> Outcome {
             }
         }
         let taken = match &args.submit_token {
-            Some(token) => Some(token::place(&site, token)?),
+            Some(token) => Some(token::place(&cluster, token)?),
             None => None,
         };
         if let Some(place) = &taken
-            && !token::take(&site, place, ready.application).await?
-            && let Some(found) = token::find(&site, place).await?
+            && !token::take(&cluster, place, ready.application).await?
+            && let Some(found) = token::find(&cluster, place).await?
         {
-            return attach(site, args, found, json).await;
+            return attach(cluster, args, found, json).await;
         }
-        let report = match hand_over(&site, args, &ready).await {
+        let report = match hand_over(&cluster, args, &ready).await {
             Ok(report) => report,
             Err(failure) => {
                 if let Some(place) = &taken {
-                    token::remove(&site, place).await?;
+                    token::remove(&cluster, place).await?;
                 }
                 return Err(failure);
             }
         };
         tell(args, &report, Some(ready.run), json)?;
-        let sweeping = tokio::spawn(sweep::sweep(Arc::clone(&site)));
+        let collecting = tokio::spawn(staging_gc::collect(Arc::clone(&cluster)));
         if args.detach {
-            let _best_effort = sweeping.await;
+            let _best_effort = collecting.await;
             return Ok(Exit::Ok);
         }
         // The next command names the data as it was given, not where it was uploaded to.
         let mut told = ready.spec;
         (told.data.train, told.data.test) = ready.given;
-        let application = Application::of(site, report, Some(told))?;
+        let application = Application::of(cluster, report, Some(told))?;
         application::follow(application, args.waiting, json).await
     })
 }
 
 /// Follows the application that was submitted under the same token before.
-async fn attach(site: Arc<Site>, args: &Args, report: ApplicationReport, json: bool) -> Outcome {
+async fn attach(
+    cluster: Arc<ClusterContext>,
+    args: &Args,
+    report: ApplicationReport,
+    json: bool,
+) -> CommandResult {
     if !json {
         eprintln!("{} was submitted with this token before", report.id);
     }
@@ -155,33 +160,33 @@ async fn attach(site: Arc<Site>, args: &Args, report: ApplicationReport, json: b
         return Ok(Exit::Ok);
     }
     let application = Application::find(report.id).await?;
-    drop(site);
+    drop(cluster);
     application::follow(application, args.waiting, json).await
 }
 
 /// Reads the job and checks everything that can be checked.
 async fn ready(
-    site: &Arc<Site>,
+    cluster: &Arc<ClusterContext>,
     args: &Args,
-    trying: &mut Option<Trying>,
+    trying: &mut Option<OutputTrial>,
 ) -> Result<Ready, Failure> {
-    site.has_home().await?;
+    cluster.has_home().await?;
     let run = RunId(Uuid::new_v4());
-    let outputs = site.home()?.join("heddle");
+    let outputs = cluster.home()?.join("heddle");
     let mut job_args = args.job.clone();
     let flags = args.keys.as_sets();
     job_args.set.splice(0..0, flags);
     let mut job = job_args.read_with(&run.short(), Some(outputs.clone()))?;
     let mut continued = None;
     if job.default_checkpoint_dir && !args.fresh {
-        continued = earlier::label(site, &outputs, &job.spec.name).await?;
+        continued = resume::label(cluster, &outputs, &job.spec.name).await?;
         if let Some(label) = &continued {
             // Read again, now with the folders of the run that is continued.
             job = job_args.read_with(label, Some(outputs))?;
         }
     }
     let default_output = job.default_output;
-    let mut spec = site.whole_spec(job.spec)?;
+    let mut spec = cluster.whole_spec(job.spec)?;
     preflight::outputs_are_shared(&spec)?;
     preflight::trainer_program(&mut spec)?;
     let of_program = spec.clone();
@@ -194,13 +199,13 @@ async fn ready(
     });
     let checked = async {
         tokio::try_join!(
-            preflight::cluster(site, &spec),
+            preflight::cluster(cluster, &spec),
             waiting::on("HDFS: data and outputs", on_storage(&spec, args.overwrite, false)),
-            upload::local_data(site, &mut future),
+            upload::local_data(cluster, &mut future),
             async {
                 match args.fresh {
                     true => Ok(None),
-                    false => waiting::on(HDFS, earlier::base(&spec.checkpoint.dir)).await,
+                    false => waiting::on(HDFS, resume::base(&spec.checkpoint.dir)).await,
                 }
             },
         )
@@ -217,12 +222,12 @@ async fn ready(
     }
     let (cleared, input, data, base) = checked?;
     if let Some(base) = &base {
-        earlier::may_go_on(base, &future)?;
+        resume::may_go_on(base, &future)?;
     }
     let program = program
         .await
         .map_err(|error| Failure::caused(Exit::Internal, "the program was not read", &error))??;
-    let to = site.home()?.join(HOME_DIR).join("bin").join(&program.name);
+    let to = cluster.home()?.join(HOME_DIR).join("bin").join(&program.name);
     let mut notes = cleared.notes;
     if let Some(label) = continued {
         let name = &spec.name;
@@ -242,7 +247,7 @@ async fn ready(
         application: cleared.new.id,
         default_output,
         spec: future,
-        plan: Plan {
+        plan: SubmitPlan {
             roles: cleared.roles,
             steps: cleared.steps,
             steps_told: cleared.steps_told,
@@ -257,23 +262,24 @@ async fn ready(
 
 /// Stages and submits. Whatever goes wrong, or Ctrl-C: the staging directory is removed.
 async fn hand_over(
-    site: &Arc<Site>,
+    cluster: &Arc<ClusterContext>,
     args: &Args,
     ready: &Ready,
 ) -> Result<ApplicationReport, Failure> {
-    let staging = site.staging(site.user.short_name(), ready.application)?;
+    let staging = cluster.staging(cluster.user.short_name(), ready.application)?;
     let handed = tokio::select! {
-        handed = stage_and_submit(site, args, ready, &staging) => handed,
+        handed = stage_and_submit(cluster, args, ready, &staging) => handed,
         exit = interrupted() => Err(Failure::new(exit, "not submitted")),
     };
     if let Err(failure) = &handed {
         if matches!(failure.exit, Exit::Interrupted | Exit::Terminated) {
             // It may have arrived.
-            let _dead = site.client.kill(ready.application, "interrupted while submitting").await;
+            let _dead =
+                cluster.client.kill(ready.application, "interrupted while submitting").await;
         }
-        let reports = site.reports(site.user.short_name(), ready.application)?;
+        let reports = cluster.reports(cluster.user.short_name(), ready.application)?;
         for dir in [&staging, &reports] {
-            if let Err(left) = site.remove_dir(dir).await {
+            if let Err(left) = cluster.remove_dir(dir).await {
                 eprintln!("warning: {}", left.fact);
             }
         }
@@ -282,7 +288,7 @@ async fn hand_over(
 }
 
 async fn stage_and_submit(
-    site: &Arc<Site>,
+    cluster: &Arc<ClusterContext>,
     args: &Args,
     ready: &Ready,
     staging: &Location,
@@ -303,24 +309,24 @@ async fn stage_and_submit(
         take_over: args.take_over,
         default_output: ready.default_output,
     };
-    let content = stage::Content {
+    let content = staging::StagingContent {
         application: ready.application,
         staging,
         run: &run,
         spec: &ready.spec,
         secret: &secret,
     };
-    let staged = stage::stage(site, &content, &ready.plan.uploads).await?;
+    let staged = staging::stage(cluster, &content, &ready.plan.uploads).await?;
     let submission = launch::submission(
-        site,
+        cluster,
         &ready.spec,
         ready.application,
         &ready.plan.roles[0].asked,
         &staged.am,
         &secret,
     )?;
-    let named = site.client_naming(ready.application)?;
-    let client = named.as_ref().unwrap_or(&site.client);
+    let named = cluster.client_naming(ready.application)?;
+    let client = named.as_ref().unwrap_or(&cluster.client);
     client
         .submit(&submission)
         .await

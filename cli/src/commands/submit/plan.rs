@@ -14,7 +14,7 @@ use crate::output;
 
 /// A kind of container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Role {
+pub struct RolePlan {
     /// `pservers`, `trainers` or `am`: the section of the job file that sizes it.
     pub key: &'static str,
     /// How many at first.
@@ -27,7 +27,7 @@ pub struct Role {
 
 /// The kinds of containers of a job, memory in whole MiB with the overhead on top.
 #[must_use]
-pub fn roles(spec: &JobSpec) -> [Role; 3] {
+pub fn roles(spec: &JobSpec) -> [RolePlan; 3] {
     let resources = |memory: Bytes, vcores: u32| {
         let mib = spec.container_memory(memory).0.div_ceil(1 << 20);
         Resources::new(Memory::mib(mib), VCores(vcores))
@@ -40,27 +40,27 @@ pub fn roles(spec: &JobSpec) -> [Role; 3] {
         trainer = trainer.with(name, amount);
     }
     [
-        Role { key: "am", min: 1, max: 1, asked: resources(spec.am.memory, spec.am.vcores) },
-        Role {
+        RolePlan { key: "am", min: 1, max: 1, asked: resources(spec.am.memory, spec.am.vcores) },
+        RolePlan {
             key: "pservers",
             min: pservers.count,
             max: pservers.count,
             asked: resources(pservers.memory, pservers.vcores),
         },
-        Role { key: "trainers", min: trainers.min, max: trainers.max, asked: trainer },
+        RolePlan { key: "trainers", min: trainers.min, max: trainers.max, asked: trainer },
     ]
 }
 
-/// Steps in which YARN grants.
+/// AllocationSteps in which YARN grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Steps {
+pub struct AllocationSteps {
     /// Of memory, MiB; at least 1.
     pub memory_mib: u64,
     /// Of vcores; at least 1.
     pub vcores: u32,
 }
 
-impl Steps {
+impl AllocationSteps {
     /// What a request is granted as.
     #[must_use]
     pub fn rounded(self, asked: &Resources) -> Resources {
@@ -88,11 +88,11 @@ pub struct QueueView {
 }
 
 /// All that a submission would do.
-pub struct Plan {
+pub struct SubmitPlan {
     /// The kinds of containers.
-    pub roles: [Role; 3],
+    pub roles: [RolePlan; 3],
     /// How YARN rounds.
-    pub steps: Steps,
+    pub steps: AllocationSteps,
     /// Whether the ResourceManager told its steps; else they are this machine's configuration or Hadoop's defaults.
     pub steps_told: bool,
     /// The queue.
@@ -107,11 +107,11 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
-impl Plan {
+impl SubmitPlan {
     /// Memory in MiB and vcores of all containers after rounding, at first and at most.
     #[must_use]
     pub fn totals(&self) -> [(u64, u64); 2] {
-        let total = |count: fn(&Role) -> u32| {
+        let total = |count: fn(&RolePlan) -> u32| {
             self.roles.iter().fold((0u64, 0u64), |sum, role| {
                 let one = self.steps.rounded(&role.asked);
                 let n = u64::from(count(role));
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn requests_are_rounded_up_to_the_clusters_steps() {
-        let steps = Steps { memory_mib: 1024, vcores: 1 };
+        let steps = AllocationSteps { memory_mib: 1024, vcores: 1 };
         let asked = |mib| Resources::new(Memory::mib(mib), VCores(2));
         assert_eq!(steps.rounded(&asked(300)), asked(1024));
         assert_eq!(steps.rounded(&asked(1024)), asked(1024));

@@ -10,20 +10,20 @@ use heddle_yarn::client::{NewApplication, Queue, QueueAcls, QueueState};
 use heddle_yarn::resource::ResourceError;
 use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
 
-use super::plan::{QueueView, Role, Steps, roles};
+use super::plan::{AllocationSteps, QueueView, RolePlan, roles};
 use super::rm_web;
+use crate::cluster::{ClusterContext, client_failure};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::site::{Site, client_failure};
 
 /// What the cluster says to a job.
-pub struct Cleared {
+pub struct ClusterCheck {
     /// The id that it may be submitted under.
     pub new: NewApplication,
     /// The kinds of containers.
-    pub roles: [Role; 3],
+    pub roles: [RolePlan; 3],
     /// How the cluster rounds.
-    pub steps: Steps,
+    pub steps: AllocationSteps,
     /// Whether the cluster told that.
     pub steps_told: bool,
     /// The queue.
@@ -89,8 +89,8 @@ const DEFAULT_QUEUE: &str = "default";
 ///
 /// # Errors
 /// Exit 4 when the cluster cannot grant it, 5 when the ResourceManager takes no login of ours, 6 when none answers.
-pub async fn cluster(site: &Site, spec: &JobSpec) -> Result<Cleared, Failure> {
-    let client = &site.client;
+pub async fn cluster(cluster: &ClusterContext, spec: &JobSpec) -> Result<ClusterCheck, Failure> {
+    let client = &cluster.client;
     let name = &spec.yarn.queue;
     let asked = async {
         tokio::try_join!(
@@ -101,17 +101,17 @@ pub async fn cluster(site: &Site, spec: &JobSpec) -> Result<Cleared, Failure> {
             client.nodes(&[NodeState::Running]),
         )
     };
-    let (asked, told) = tokio::join!(asked, rm_web::ask(site, name));
+    let (asked, told) = tokio::join!(asked, rm_web::ask(cluster, name));
     let (new, types, queue, acls, nodes) =
         asked.map_err(|error| client_failure("the ResourceManager does not serve", &error))?;
     let roles = roles(spec);
     let mut notes = Vec::new();
-    let queue = queue_view(name, queue, &acls, &site.user.effective, &mut notes)?;
+    let queue = queue_view(name, queue, &acls, &cluster.user.effective, &mut notes)?;
     for role in &roles {
         let note = fits(role, &types, &new.maximum, &nodes, spec)?;
         notes.extend(note.filter(|note| !notes.contains(note)));
     }
-    let steps = told.steps.unwrap_or_else(|| steps(site));
+    let steps = told.steps.unwrap_or_else(|| steps(cluster));
     let am = steps.rounded(&roles[0].asked).memory.as_mib();
     if let Some((limit, used)) = told.am_mib
         && used.saturating_add(am) > limit
@@ -125,14 +125,14 @@ pub async fn cluster(site: &Site, spec: &JobSpec) -> Result<Cleared, Failure> {
     if nodes.is_empty() {
         notes.push("no node of the cluster runs just now; the job will wait for one".to_owned());
     }
-    Ok(Cleared { new, roles, steps, steps_told: told.steps.is_some(), queue, notes })
+    Ok(ClusterCheck { new, roles, steps, steps_told: told.steps.is_some(), queue, notes })
 }
 
 /// What the job needs at once against all that the running nodes have, whoever uses it now. Only a note: nodes may be
 /// added, by a person or by an autoscaler.
 fn too_large(
-    roles: &[Role; 3],
-    steps: Steps,
+    roles: &[RolePlan; 3],
+    steps: AllocationSteps,
     nodes: &[NodeReport],
     spec: &JobSpec,
 ) -> Option<String> {
@@ -227,7 +227,7 @@ fn queue_view(
 /// Refuses what the ResourceManager would: more than any container may have, or a resource that it does not count. What
 /// no node has that runs just now is noted: a cluster that scales may start a larger one.
 fn fits(
-    role: &Role,
+    role: &RolePlan,
     types: &ResourceTypes,
     maximum: &Resources,
     nodes: &[NodeReport],
@@ -278,12 +278,12 @@ fn fits(
 }
 
 /// The cluster's steps as far as our configuration knows them; the ResourceManager does not tell.
-fn steps(site: &Site) -> Steps {
+fn steps(cluster: &ClusterContext) -> AllocationSteps {
     let number = |key: &str, default: i64| {
-        let value = site.configuration.integer(key, default).unwrap_or(default);
+        let value = cluster.configuration.integer(key, default).unwrap_or(default);
         u64::try_from(value).unwrap_or(1).max(1)
     };
-    Steps {
+    AllocationSteps {
         memory_mib: number("yarn.scheduler.minimum-allocation-mb", 1024),
         vcores: u32::try_from(number("yarn.scheduler.minimum-allocation-vcores", 1)).unwrap_or(1),
     }

@@ -15,8 +15,8 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use super::plan::Steps;
-use crate::site::Site;
+use super::plan::AllocationSteps;
+use crate::cluster::ClusterContext;
 
 /// For all questions together: the id of an application shall be there within a second.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -25,16 +25,16 @@ const BYTES_MAX: usize = 32 << 20;
 
 /// What was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct QueueAnswer {
     /// In which it grants.
-    pub steps: Option<Steps>,
+    pub steps: Option<AllocationSteps>,
     /// MiB that ApplicationMasters of the queue may use, and do.
     pub am_mib: Option<(u64, u64)>,
 }
 
 /// Asks for the queue of that name or path.
-pub async fn ask(site: &Site, queue: &str) -> Told {
-    tokio::time::timeout(LIMIT, told(site, queue)).await.unwrap_or_default()
+pub async fn ask(cluster: &ClusterContext, queue: &str) -> QueueAnswer {
+    tokio::time::timeout(LIMIT, told(cluster, queue)).await.unwrap_or_default()
 }
 
 /// For a question whose answer nothing else has.
@@ -42,14 +42,17 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The `host:port` of the NodeManagers' web servers that run, or ran, the ApplicationMasters of an application, by
 /// container id. (`RMWebServices.getAppAttempts`, `AppAttemptInfo.nodeHttpAddress`)
-pub async fn masters(site: &Site, application: ApplicationId) -> BTreeMap<String, String> {
-    let name = &site.user.effective;
+pub async fn masters(
+    cluster: &ClusterContext,
+    application: ApplicationId,
+) -> BTreeMap<String, String> {
+    let name = &cluster.user.effective;
     let user = match url::is_user(name) {
         true => format!("?user.name={name}"),
         false => String::new(),
     };
     let asked = async {
-        let addresses = site.configuration.resource_managers(RmService::Web);
+        let addresses = cluster.configuration.resource_managers(RmService::Web);
         for address in addresses.unwrap_or_default() {
             // Only where the cluster believes names is one told; it shows containers to those who may view them.
             let path = format!("/ws/v1/cluster/apps/{application}/appattempts{user}");
@@ -73,8 +76,8 @@ fn nodes_of_attempts(answer: &Value) -> BTreeMap<String, String> {
     attempts.into_iter().flatten().filter_map(node).collect()
 }
 
-async fn told(site: &Site, queue: &str) -> Told {
-    let addresses = site.configuration.resource_managers(RmService::Web);
+async fn told(cluster: &ClusterContext, queue: &str) -> QueueAnswer {
+    let addresses = cluster.configuration.resource_managers(RmService::Web);
     for address in addresses.unwrap_or_default() {
         let address = address.to_string();
         let number = async |key: &str| number(&get(&address, &format!("/conf?name={key}")).await?);
@@ -83,16 +86,16 @@ async fn told(site: &Site, queue: &str) -> Told {
             number("yarn.scheduler.minimum-allocation-vcores"),
             get(&address, "/ws/v1/cluster/scheduler"),
         );
-        let steps = memory.map(|memory_mib| Steps {
+        let steps = memory.map(|memory_mib| AllocationSteps {
             memory_mib: memory_mib.max(1),
             vcores: vcores.and_then(|n| u32::try_from(n).ok()).unwrap_or(1).max(1),
         });
         let am_mib = scheduler.as_ref().and_then(|found| am_share(found, queue));
         if steps.is_some() || am_mib.is_some() {
-            return Told { steps, am_mib };
+            return QueueAnswer { steps, am_mib };
         }
     }
-    Told::default()
+    QueueAnswer::default()
 }
 
 /// The value in the answer to `/conf?name=…`.

@@ -12,9 +12,9 @@ use heddle_yarn::{ApplicationId, ApplicationReport, ClientError};
 use sha2::{Digest, Sha256};
 
 use super::upload;
+use crate::cluster::{ClusterContext, client_failure, path_of};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::site::{Site, client_failure, path_of};
 
 /// How long another submitter may take from its file to its application.
 const APPEARS: Duration = Duration::from_secs(20);
@@ -27,25 +27,28 @@ const BYTES_MAX: usize = 1000;
 ///
 /// # Errors
 /// The user has no home.
-pub fn place(site: &Site, token: &str) -> Result<Location, Failure> {
+pub fn place(cluster: &ClusterContext, token: &str) -> Result<Location, Failure> {
     let name = hex::encode(Sha256::digest(token.as_bytes()));
-    Ok(site.home()?.join(HOME_DIR).join("tokens").join(&name))
+    Ok(cluster.home()?.join(HOME_DIR).join("tokens").join(&name))
 }
 
 /// The application that was submitted under the token, in whatever state; nothing when there is none.
 ///
 /// # Errors
 /// File system or ResourceManager do not answer.
-pub async fn find(site: &Site, place: &Location) -> Result<Option<ApplicationReport>, Failure> {
+pub async fn find(
+    cluster: &ClusterContext,
+    place: &Location,
+) -> Result<Option<ApplicationReport>, Failure> {
     let begun = Instant::now();
     loop {
-        let Some(bytes) = site.read(place, BYTES_MAX).await? else {
+        let Some(bytes) = cluster.read(place, BYTES_MAX).await? else {
             return Ok(None);
         };
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();
         // Empty or half while it is written.
         if let Ok(id) = text.parse::<ApplicationId>() {
-            match site.client.report(id).await {
+            match cluster.client.report(id).await {
                 Ok(report) => return Ok(Some(report)),
                 Err(ClientError::NotFound(_)) => {}
                 Err(error) => {
@@ -55,7 +58,7 @@ pub async fn find(site: &Site, place: &Location) -> Result<Option<ApplicationRep
         }
         if begun.elapsed() >= APPEARS {
             // Its submitter is gone, or the cluster has forgotten the application.
-            remove(site, place).await?;
+            remove(cluster, place).await?;
             return Ok(None);
         }
         tokio::time::sleep(LOOK).await;
@@ -66,11 +69,15 @@ pub async fn find(site: &Site, place: &Location) -> Result<Option<ApplicationRep
 ///
 /// # Errors
 /// The file system does not do it.
-pub async fn take(site: &Site, place: &Location, id: ApplicationId) -> Result<bool, Failure> {
-    site.make_dirs(&site.home()?, &[HOME_DIR, "tokens"]).await?;
-    match upload::put(site, id.to_string().into_bytes(), place).await {
+pub async fn take(
+    cluster: &ClusterContext,
+    place: &Location,
+    id: ApplicationId,
+) -> Result<bool, Failure> {
+    cluster.make_dirs(&cluster.home()?, &[HOME_DIR, "tokens"]).await?;
+    match upload::put(cluster, id.to_string().into_bytes(), place).await {
         Ok(_) => Ok(true),
-        Err(failure) => match site.is_file(place).await {
+        Err(failure) => match cluster.is_file(place).await {
             Ok(true) => Ok(false),
             _ => Err(failure),
         },
@@ -81,8 +88,8 @@ pub async fn take(site: &Site, place: &Location, id: ApplicationId) -> Result<bo
 ///
 /// # Errors
 /// The file system does not do it.
-pub async fn remove(site: &Site, place: &Location) -> Result<(), Failure> {
-    match site.storage.delete_file(&path_of(place)?).await {
+pub async fn remove(cluster: &ClusterContext, place: &Location) -> Result<(), Failure> {
+    match cluster.storage.delete_file(&path_of(place)?).await {
         Ok(()) => Ok(()),
         Err(error) if error.error().is_not_found() => Ok(()),
         Err(error) => {

@@ -15,9 +15,9 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 
 use super::program::{self, Program};
+use crate::cluster::{ClusterContext, path_of, storage_failure};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::site::{Site, path_of, storage_failure};
 
 /// Bytes that are read and sent at a time.
 const CHUNK: usize = 1 << 20;
@@ -95,7 +95,10 @@ impl Uploads {
 ///
 /// # Errors
 /// Exit 7 when a file cannot be read, or all together are more than `submit.upload-limit`.
-pub async fn local_data(site: &Site, spec: &mut JobSpec) -> Result<Vec<Upload>, Failure> {
+pub async fn local_data(
+    cluster: &ClusterContext,
+    spec: &mut JobSpec,
+) -> Result<Vec<Upload>, Failure> {
     let mut found: Vec<(usize, usize, Entry)> = Vec::new();
     let lists = [("data.train", &spec.data.train), ("data.test", &spec.data.test)];
     for (list, (key, places)) in lists.into_iter().enumerate() {
@@ -141,7 +144,7 @@ pub async fn local_data(site: &Site, spec: &mut JobSpec) -> Result<Vec<Upload>, 
         names.push((path, bytes, name));
     }
     let folder = hex::encode(&all.finalize()[..16]);
-    let folder = site.home()?.join(HOME_DIR).join("data").join(&folder);
+    let folder = cluster.home()?.join(HOME_DIR).join("data").join(&folder);
     let uploads: Vec<Upload> = names
         .into_iter()
         .map(|(from, bytes, name)| Upload { from, bytes, to: folder.join(&name) })
@@ -169,9 +172,12 @@ fn plain(name: &str) -> String {
 ///
 /// # Errors
 /// It cannot be read here or written there.
-pub async fn send_once(site: &Site, upload: &Upload) -> Result<(StagedFile, bool), Failure> {
+pub async fn send_once(
+    cluster: &ClusterContext,
+    upload: &Upload,
+) -> Result<(StagedFile, bool), Failure> {
     let path = path_of(&upload.to)?;
-    if let Ok(entry) = site.storage.stat(&path).await
+    if let Ok(entry) = cluster.storage.stat(&path).await
         && entry.bytes == upload.bytes
     {
         return Ok((staged(&upload.to, &entry), false));
@@ -184,63 +190,71 @@ pub async fn send_once(site: &Site, upload: &Upload) -> Result<(StagedFile, bool
     let new = path
         .sibling(&unique)
         .map_err(|error| Failure::caused(Exit::Input, upload.to.to_string(), &error))?;
-    write_file(site, &upload.from, &new).await?;
-    match site.storage.rename(&new, &path).await {
+    write_file(cluster, &upload.from, &new).await?;
+    match cluster.storage.rename(&new, &path).await {
         Ok(()) => {}
         // Another submission was faster with the same content, or a shorter one is in the way.
         Err(error) if error.error().is_exists() => {
-            let there = site.storage.stat(&path).await;
+            let there = cluster.storage.stat(&path).await;
             if there.is_ok_and(|entry| entry.bytes == upload.bytes) {
-                let _leftover = site.storage.delete_file(&new).await;
+                let _leftover = cluster.storage.delete_file(&new).await;
             } else {
-                site.storage.delete_file(&path).await.map_err(|e| failed(&e))?;
-                site.storage.rename(&new, &path).await.map_err(|e| failed(&e))?;
+                cluster.storage.delete_file(&path).await.map_err(|e| failed(&e))?;
+                cluster.storage.rename(&new, &path).await.map_err(|e| failed(&e))?;
             }
         }
         Err(error) => return Err(failed(&error)),
     }
-    Ok((stat(site, &upload.to).await?, true))
+    Ok((stat(cluster, &upload.to).await?, true))
 }
 
 /// Sends a file to a new name.
 ///
 /// # Errors
 /// It cannot be read here or written there.
-pub async fn send(site: &Site, from: &Path, to: &Location) -> Result<StagedFile, Failure> {
-    write_file(site, from, &path_of(to)?).await?;
-    stat(site, to).await
+pub async fn send(
+    cluster: &ClusterContext,
+    from: &Path,
+    to: &Location,
+) -> Result<StagedFile, Failure> {
+    write_file(cluster, from, &path_of(to)?).await?;
+    stat(cluster, to).await
 }
 
 /// Writes bytes to a new name.
 ///
 /// # Errors
 /// They cannot be written.
-pub async fn put(site: &Site, bytes: Vec<u8>, to: &Location) -> Result<StagedFile, Failure> {
+pub async fn put(
+    cluster: &ClusterContext,
+    bytes: Vec<u8>,
+    to: &Location,
+) -> Result<StagedFile, Failure> {
     let write = async {
-        let mut writer = site.storage.create(&path_of_write(to)?, Mode::FILE).await?;
+        let mut writer = cluster.storage.create(&path_of_write(to)?, Mode::FILE).await?;
         writer.write(Bytes::from(bytes)).await?;
         writer.close().await
     };
     write.await.map_err(|error: WriteError| {
         storage_failure(&format!("{to} cannot be written"), error.error())
     })?;
-    stat(site, to).await
+    stat(cluster, to).await
 }
 
 fn path_of_write(to: &Location) -> Result<StorePath, WriteError> {
     StorePath::parse(to.path()).map_err(|error| WriteError::NotDone(error.into()))
 }
 
-async fn write_file(site: &Site, from: &Path, to: &StorePath) -> Result<(), Failure> {
+async fn write_file(cluster: &ClusterContext, from: &Path, to: &StorePath) -> Result<(), Failure> {
     let unreadable = |error: std::io::Error| {
         Failure::caused(Exit::Input, format!("{} cannot be read", from.display()), &error)
     };
     let failed = |error: WriteError| {
-        let fact = format!("{} cannot be written", site.storage.show(to));
+        let fact = format!("{} cannot be written", cluster.storage.show(to));
         storage_failure(&fact, error.error())
     };
     let mut file = tokio::fs::File::open(from).await.map_err(unreadable)?;
-    let mut writer = site.storage.create(to, Mode::FILE).await.map_err(failed)?;
+    let mut writer = cluster.storage.create(to, Mode::FILE).await.map_err(failed)?;
     loop {
         let mut chunk = bytes::BytesMut::with_capacity(CHUNK);
         let count = file.read_buf(&mut chunk).await.map_err(unreadable)?;
@@ -256,8 +270,8 @@ async fn write_file(site: &Site, from: &Path, to: &StorePath) -> Result<(), Fail
 ///
 /// # Errors
 /// It is not there or cannot be seen.
-pub async fn stat(site: &Site, place: &Location) -> Result<StagedFile, Failure> {
-    let entry = site
+pub async fn stat(cluster: &ClusterContext, place: &Location) -> Result<StagedFile, Failure> {
+    let entry = cluster
         .storage
         .stat(&path_of(place)?)
         .await

@@ -7,7 +7,7 @@ use heddle_protocol::view::{Event, JobState, JobView, SlotState};
 
 /// What was told already.
 #[derive(Default)]
-pub struct Changes {
+pub struct ViewDiff {
     begun: bool,
     attempt: u32,
     phase: Option<u32>,
@@ -23,7 +23,7 @@ pub struct Changes {
     damaged: u64,
 }
 
-impl Changes {
+impl ViewDiff {
     /// The events that lead to this view, oldest first. `address` is that of the job's pages.
     pub fn to(&mut self, view: &JobView, address: &str) -> Vec<Event> {
         let mut events = Vec::new();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     /// The events without the progress that ends every look.
-    fn told(changes: &mut Changes, view: &JobView) -> Vec<String> {
+    fn told(changes: &mut ViewDiff, view: &JobView) -> Vec<String> {
         let events = changes.to(view, "http://am/");
         let word = |event: &Event| {
             let json = serde_json::to_value(event).unwrap_or_default();
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn everything_is_told_once() {
-        let (mut changes, mut view) = (Changes::default(), view());
+        let (mut changes, mut view) = (ViewDiff::default(), view());
         assert_eq!(told(&mut changes, &view), ["started"]);
         view.evaluations.push(evaluation(0));
         view.slots.push(SlotView {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_job_whose_core_has_not_spoken_has_not_started() {
-        let mut changes = Changes::default();
+        let mut changes = ViewDiff::default();
         let bare = JobView { state: JobState::Starting, ..view() };
         assert!(changes.to(&bare, "http://am/").is_empty());
         assert_eq!(told(&mut changes, &view()), ["started"]);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn losses_are_told_once_though_only_the_newest_are_kept() {
-        let (mut changes, mut view) = (Changes::default(), view());
+        let (mut changes, mut view) = (ViewDiff::default(), view());
         told(&mut changes, &view);
         let lose = |history: &mut History| {
             let lost = Event::Lost {
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_wait_for_storage_is_told_at_its_begin_and_its_end() {
-        let (mut changes, mut view) = (Changes::default(), view());
+        let (mut changes, mut view) = (ViewDiff::default(), view());
         told(&mut changes, &view);
         let mut wait = StorageWaitView {
             since_ms: 5_000,
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn another_attempt_counts_on_from_what_the_old_one_wrote_down() {
-        let (mut changes, mut view) = (Changes::default(), view());
+        let (mut changes, mut view) = (ViewDiff::default(), view());
         told(&mut changes, &view);
         let lost = |n: u64| Event::Lost {
             slot: Slot::trainer(0),

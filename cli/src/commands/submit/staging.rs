@@ -14,9 +14,9 @@ use tokio::task::JoinSet;
 
 use super::shipped;
 use super::upload::{self, Upload, Uploads};
+use crate::cluster::ClusterContext;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::site::Site;
 
 /// Name of the file with the job's secret (64 hexadecimal digits) in the staging directory: by it the same user
 /// commands the job from another shell.
@@ -26,13 +26,13 @@ pub const SECRET_FILE: &str = "secret";
 const UPLOADS_AT_ONCE: usize = 16;
 
 /// What was staged.
-pub struct Staged {
+pub struct StagedFiles {
     /// What the ApplicationMaster's container gets, by name there.
     pub am: BTreeMap<String, StagedFile>,
 }
 
 /// What the job is, besides what is uploaded.
-pub struct Content<'a> {
+pub struct StagingContent<'a> {
     /// The application.
     pub application: ApplicationId,
     /// The staging directory.
@@ -50,11 +50,11 @@ pub struct Content<'a> {
 /// # Errors
 /// What cannot be written, and why. The staging directory may hold a part; the caller removes it.
 pub async fn stage(
-    site: &Arc<Site>,
-    content: &Content<'_>,
+    cluster: &Arc<ClusterContext>,
+    content: &StagingContent<'_>,
     uploads: &Uploads,
-) -> Result<Staged, Failure> {
-    let home = site.home()?;
+) -> Result<StagedFiles, Failure> {
+    let home = cluster.home()?;
     let id = content.application.to_string();
     let own = [HOME_DIR, "staging", &id];
     let reports = [HOME_DIR, "reports", &id];
@@ -64,37 +64,37 @@ pub async fn stage(
         None => vec![HOME_DIR],
     };
     tokio::try_join!(
-        site.make_dirs(&home, &[HOME_DIR, "bin"]),
-        site.make_dirs(&home, &own),
-        site.make_dirs(&home, &reports),
-        site.make_dirs(&home, &data_dir),
+        cluster.make_dirs(&home, &[HOME_DIR, "bin"]),
+        cluster.make_dirs(&home, &own),
+        cluster.make_dirs(&home, &reports),
+        cluster.make_dirs(&home, &data_dir),
     )?;
     let staging = content.staging;
     tokio::try_join!(
-        site.make_dirs(staging, &[CONF_DIR]),
-        site.make_dirs(staging, &["files"]),
-        site.make_dirs(staging, &["am"]),
+        cluster.make_dirs(staging, &[CONF_DIR]),
+        cluster.make_dirs(staging, &["files"]),
+        cluster.make_dirs(staging, &["am"]),
     )?;
 
     let mut shared: JoinSet<Result<(String, StagedFile), Failure>> = JoinSet::new();
-    program(site, uploads, &mut shared);
-    data(site, uploads, &mut shared);
-    files(site, content, uploads, &mut shared);
-    let conf = shipped::core_site(&site.configuration).into_bytes();
-    small(site, content, &format!("{CONF_DIR}/core-site.xml"), conf, &mut shared);
+    program(cluster, uploads, &mut shared);
+    data(cluster, uploads, &mut shared);
+    files(cluster, content, uploads, &mut shared);
+    let conf = shipped::core_site(&cluster.configuration).into_bytes();
+    small(cluster, content, &format!("{CONF_DIR}/core-site.xml"), conf, &mut shared);
     let json = |what: &str, bytes: Result<Vec<u8>, serde_json::Error>| {
         bytes
             .map_err(|error| Failure::caused(Exit::Internal, format!("{what} has no form"), &error))
     };
     let run = json("run.json", serde_json::to_vec_pretty(content.run))?;
-    small(site, content, "run.json", run, &mut shared);
-    small(site, content, "spec.json", content.spec.to_json(), &mut shared);
+    small(cluster, content, "run.json", run, &mut shared);
+    small(cluster, content, "spec.json", content.spec.to_json(), &mut shared);
     let secret = content.secret.to_hex().into_bytes();
-    small(site, content, SECRET_FILE, secret, &mut shared);
+    small(cluster, content, SECRET_FILE, secret, &mut shared);
     // What was asked for stays with the report: whoever attaches later is told the same end.
-    let kept = site.reports(site.user.short_name(), content.application)?;
+    let kept = cluster.reports(cluster.user.short_name(), content.application)?;
     let (to, spec) = (kept.join("spec.json"), content.spec.to_json());
-    let of_report = Arc::clone(site);
+    let of_report = Arc::clone(cluster);
     shared.spawn(async move { Ok((String::new(), upload::put(&of_report, spec, &to).await?)) });
 
     let mut all = collect(shared).await?;
@@ -110,7 +110,7 @@ pub async fn stage(
     let resources = all.iter().filter(|(name, _)| !for_am(name));
     let file = YarnFile {
         application: id,
-        user: site.user.short_name().to_owned(),
+        user: cluster.user.short_name().to_owned(),
         staging: staging.url(),
         reports: kept.url(),
         max_attempts: yarn.max_attempts,
@@ -119,8 +119,8 @@ pub async fn stage(
     };
     let file = json(YARN_FILE, serde_json::to_vec_pretty(&file))?;
     let place = staging.join(YARN_FILE);
-    all.insert(YARN_FILE.to_owned(), upload::put(site, file, &place).await?);
-    Ok(Staged { am: all })
+    all.insert(YARN_FILE.to_owned(), upload::put(cluster, file, &place).await?);
+    Ok(StagedFiles { am: all })
 }
 
 /// The name of the folder that a place is in.
@@ -129,9 +129,9 @@ fn folder_of(place: &Location) -> String {
     path.rsplit('/').nth(1).unwrap_or_default().to_owned()
 }
 
-type Sending = JoinSet<Result<(String, StagedFile), Failure>>;
+type Uploading = JoinSet<Result<(String, StagedFile), Failure>>;
 
-async fn collect(mut sending: Sending) -> Result<BTreeMap<String, StagedFile>, Failure> {
+async fn collect(mut sending: Uploading) -> Result<BTreeMap<String, StagedFile>, Failure> {
     let mut all = BTreeMap::new();
     while let Some(sent) = sending.join_next().await {
         let (name, file) = sent.map_err(|error| {
@@ -145,42 +145,48 @@ async fn collect(mut sending: Sending) -> Result<BTreeMap<String, StagedFile>, F
     Ok(all)
 }
 
-fn program(site: &Arc<Site>, uploads: &Uploads, sending: &mut Sending) {
+fn program(cluster: &Arc<ClusterContext>, uploads: &Uploads, sending: &mut Uploading) {
     let (program, to) = &uploads.program;
     let upload = Upload { from: program.path.clone(), bytes: program.bytes, to: to.clone() };
-    let site = Arc::clone(site);
+    let cluster = Arc::clone(cluster);
     sending.spawn(async move {
-        let (mut staged, _sent) = upload::send_once(&site, &upload).await?;
+        let (mut staged, _sent) = upload::send_once(&cluster, &upload).await?;
         staged.shared = true;
         Ok((PROGRAM.to_owned(), staged))
     });
 }
 
-fn data(site: &Arc<Site>, uploads: &Uploads, sending: &mut Sending) {
+fn data(cluster: &Arc<ClusterContext>, uploads: &Uploads, sending: &mut Uploading) {
     let gate = Arc::new(Semaphore::new(UPLOADS_AT_ONCE));
     for upload in uploads.data.clone() {
-        let (site, gate) = (Arc::clone(site), Arc::clone(&gate));
+        let (cluster, gate) = (Arc::clone(cluster), Arc::clone(&gate));
         sending.spawn(async move {
             // Closed by nobody; without a permit it would merely be one more at once.
             let _permit = gate.acquire().await;
-            let (staged, _sent) = upload::send_once(&site, &upload).await?;
+            let (staged, _sent) = upload::send_once(&cluster, &upload).await?;
             Ok((String::new(), staged))
         });
     }
 }
 
 /// Local files are sent to the staging directory, those of the cluster used where they are.
-fn files(site: &Arc<Site>, content: &Content<'_>, uploads: &Uploads, sending: &mut Sending) {
+fn files(
+    cluster: &Arc<ClusterContext>,
+    content: &StagingContent<'_>,
+    uploads: &Uploads,
+    sending: &mut Uploading,
+) {
     for (name, from, _) in uploads.files.clone() {
         let to = content.staging.join("files").join(&staged_name(&name, &from));
-        let site = Arc::clone(site);
-        sending.spawn(async move { Ok((name, upload::send(&site, &from, &to).await?)) });
+        let cluster = Arc::clone(cluster);
+        sending.spawn(async move { Ok((name, upload::send(&cluster, &from, &to).await?)) });
     }
     let yarn = &content.spec.yarn;
     for file in yarn.files.iter().chain(&yarn.archives).cloned() {
         if file.from.as_local().is_none() {
-            let site = Arc::clone(site);
-            sending.spawn(async move { Ok((file.name, upload::stat(&site, &file.from).await?)) });
+            let cluster = Arc::clone(cluster);
+            sending
+                .spawn(async move { Ok((file.name, upload::stat(&cluster, &file.from).await?)) });
         }
     }
 }
@@ -196,15 +202,15 @@ fn staged_name(name: &str, from: &Path) -> String {
 }
 
 fn small(
-    site: &Arc<Site>,
-    content: &Content<'_>,
+    cluster: &Arc<ClusterContext>,
+    content: &StagingContent<'_>,
     name: &str,
     bytes: Vec<u8>,
-    sending: &mut Sending,
+    sending: &mut Uploading,
 ) {
     let to = content.staging.join(name);
-    let (site, name) = (Arc::clone(site), name.to_owned());
-    sending.spawn(async move { Ok((name, upload::put(&site, bytes, &to).await?)) });
+    let (cluster, name) = (Arc::clone(cluster), name.to_owned());
+    sending.spawn(async move { Ok((name, upload::put(&cluster, bytes, &to).await?)) });
 }
 
 #[cfg(test)]

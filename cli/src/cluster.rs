@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::waiting;
 
 /// A cluster and its user. Made within a runtime.
-pub struct Site {
+pub struct ClusterContext {
     /// What `HADOOP_CONF_DIR` says.
     pub configuration: Configuration,
     /// Calls to the ResourceManager.
@@ -51,7 +51,7 @@ pub fn set_rm_wait(wait: Duration) {
     let _set_before = RM_WAIT_GIVEN.set(wait);
 }
 
-/// Whether the environment names a cluster: by the rule of [`Site::load`], a `yarn-site.xml` is found.
+/// Whether the environment names a cluster: by the rule of [`ClusterContext::load`], a `yarn-site.xml` is found.
 #[must_use]
 pub fn is_named() -> bool {
     names_a_cluster(&Environment::of_process())
@@ -93,7 +93,7 @@ fn slow_call_text(servers: &[HostPort], wait: Duration) -> String {
     )
 }
 
-impl Site {
+impl ClusterContext {
     /// Reads the configuration; asks nobody yet.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl Site {
     /// (`hadoop.caller.context.enabled`); none where it does not.
     ///
     /// # Errors
-    /// As [`Site::load`].
+    /// As [`ClusterContext::load`].
     pub fn client_naming(&self, application: ApplicationId) -> Result<Option<Client>, Failure> {
         let enabled = self.configuration.boolean("hadoop.caller.context.enabled", false);
         if !enabled.unwrap_or(false) {
@@ -191,7 +191,7 @@ impl Site {
     /// Our own user's home.
     ///
     /// # Errors
-    /// As [`Site::home_of`].
+    /// As [`ClusterContext::home_of`].
     pub fn home(&self) -> Result<Location, Failure> {
         self.home_of(self.user.short_name())
     }
@@ -199,7 +199,7 @@ impl Site {
     /// Where everything of an application lies while it runs.
     ///
     /// # Errors
-    /// As [`Site::home_of`].
+    /// As [`ClusterContext::home_of`].
     pub fn staging(&self, user: &str, application: ApplicationId) -> Result<Location, Failure> {
         let below = self.home_of(user)?.join(HOME_DIR).join("staging");
         Ok(below.join(&application.to_string()))
@@ -208,7 +208,7 @@ impl Site {
     /// Where what stays of an application lies.
     ///
     /// # Errors
-    /// As [`Site::home_of`].
+    /// As [`ClusterContext::home_of`].
     pub fn reports(&self, user: &str, application: ApplicationId) -> Result<Location, Failure> {
         let below = self.home_of(user)?.join(HOME_DIR).join("reports");
         Ok(below.join(&application.to_string()))

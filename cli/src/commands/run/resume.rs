@@ -14,19 +14,19 @@ use super::unfinished;
 use crate::commands::checkpoint::parse_cut;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::runs::{self, Run};
+use crate::runs::{self, LocalRun};
 
 /// A run to be continued.
-pub struct Found {
+pub struct UnfinishedRun {
     /// The run.
-    pub run: Run,
+    pub run: LocalRun,
     /// What its default folders carry.
     pub label: String,
 }
 
 /// The newest unfinished run of that job file and name that has left checkpoints in default folders.
 /// Nothing when a later one has finished: what came before that is history.
-pub fn find(work_dir: &Path, job_file: &Path, name: &str) -> Option<Found> {
+pub fn find(work_dir: &Path, job_file: &Path, name: &str) -> Option<UnfinishedRun> {
     for run in runs::all(work_dir) {
         let Some(request) = run.request() else {
             continue;
@@ -45,7 +45,7 @@ pub fn find(work_dir: &Path, job_file: &Path, name: &str) -> Option<Found> {
             .and_then(|spec| spec.checkpoint.dir.as_local().map(has_checkpoint))
             .unwrap_or(false);
         if left {
-            return Some(Found { run, label: request.label });
+            return Some(UnfinishedRun { run, label: request.label });
         }
     }
     None
@@ -63,7 +63,7 @@ fn has_checkpoint(dir: &Path) -> bool {
 
 /// Whether the run has trained no step, so that nothing is lost when training starts anew. What cannot be read counts as
 /// trained.
-pub async fn is_untrained(found: &Found) -> bool {
+pub async fn is_untrained(found: &UnfinishedRun) -> bool {
     let newest = async {
         let spec = found.run.dir.spec().ok()?;
         let location = Location::parse(&spec.checkpoint.dir.url()).ok()?;
@@ -80,7 +80,7 @@ pub async fn is_untrained(found: &Found) -> bool {
 ///
 /// # Errors
 /// Exit 7 with the keys that differ.
-pub fn check(found: &Found, spec: &JobSpec, resume: bool) -> Result<(), Failure> {
+pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), Failure> {
     let short = found.run.file.run.short();
     let before = found.run.dir.spec().map_err(|error| {
         Failure::caused(

@@ -16,8 +16,8 @@ use heddle_yarn::{ApplicationId, ApplicationReport};
 use tokio::task::JoinSet;
 
 use super::launch::KIND;
+use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
 use crate::failure::Failure;
-use crate::site::{Site, client_failure, path_of, storage_failure};
 
 /// Directories that one submission removes; the next one goes on.
 const AT_ONCE: usize = 16;
@@ -25,34 +25,34 @@ const AT_ONCE: usize = 16;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Removes staging directories of applications that are over, as far as that is easily done.
-pub async fn sweep(site: Arc<Site>) {
+pub async fn collect(cluster: Arc<ClusterContext>) {
     // What fails here fails the next submission too, which then has a reason to say so.
-    let _best_effort = tokio::time::timeout(LIMIT, try_sweep(&site)).await;
+    let _best_effort = tokio::time::timeout(LIMIT, try_collect(&cluster)).await;
 }
 
-async fn try_sweep(site: &Arc<Site>) -> Result<(), Failure> {
-    let all = site.home()?.join(HOME_DIR).join("staging");
-    let entries = site
+async fn try_collect(cluster: &Arc<ClusterContext>) -> Result<(), Failure> {
+    let all = cluster.home()?.join(HOME_DIR).join("staging");
+    let entries = cluster
         .storage
         .list(&path_of(&all)?)
         .await
         .map_err(|error| storage_failure(&format!("{all} cannot be read"), &error))?;
     let filter = ApplicationFilter {
         kinds: vec![KIND.to_owned()],
-        users: vec![site.user.short_name().to_owned()],
+        users: vec![cluster.user.short_name().to_owned()],
         ..ApplicationFilter::default()
     };
-    let known = site
+    let known = cluster
         .client
         .applications(&filter)
         .await
         .map_err(|error| client_failure("applications cannot be listed", &error))?;
     let mut removing = JoinSet::new();
     for id in left(&entries, &known) {
-        let site = Arc::clone(site);
+        let cluster = Arc::clone(cluster);
         removing.spawn(async move {
-            let dir = site.staging(site.user.short_name(), id)?;
-            site.remove_dir(&dir).await
+            let dir = cluster.staging(cluster.user.short_name(), id)?;
+            cluster.remove_dir(&dir).await
         });
     }
     while let Some(removed) = removing.join_next().await {

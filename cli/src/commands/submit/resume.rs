@@ -12,17 +12,21 @@ use heddle_yarn::ApplicationState;
 use heddle_yarn::client::ApplicationFilter;
 
 use super::launch::KIND;
+use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
 use crate::commands::checkpoint;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::site::{Site, client_failure, path_of, storage_failure};
 
 /// What the default folders of the run to be continued carry; nothing where there is none.
 ///
 /// # Errors
 /// File system or ResourceManager do not answer.
-pub async fn label(site: &Site, outputs: &Location, name: &str) -> Result<Option<String>, Failure> {
-    let entries = match site.storage.list(&path_of(outputs)?).await {
+pub async fn label(
+    cluster: &ClusterContext,
+    outputs: &Location,
+    name: &str,
+) -> Result<Option<String>, Failure> {
+    let entries = match cluster.storage.list(&path_of(outputs)?).await {
         Ok(entries) => entries,
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => {
@@ -33,9 +37,9 @@ pub async fn label(site: &Site, outputs: &Location, name: &str) -> Result<Option
         return Ok(None);
     };
     let folder = outputs.join(entry.name());
-    if site.is_file(&folder.join("model").join(MODEL_FILE)).await?
+    if cluster.is_file(&folder.join("model").join(MODEL_FILE)).await?
         || base(&folder.join("checkpoints")).await?.is_none()
-        || runs(site, name).await?
+        || runs(cluster, name).await?
     {
         return Ok(None);
     }
@@ -53,7 +57,7 @@ fn newest<'e>(entries: &'e [Entry], name: &str) -> Option<(&'e Entry, &'e str)> 
 }
 
 /// Whether a job of ours of that name is on the cluster.
-async fn runs(site: &Site, name: &str) -> Result<bool, Failure> {
+async fn runs(cluster: &ClusterContext, name: &str) -> Result<bool, Failure> {
     let filter = ApplicationFilter {
         states: vec![
             ApplicationState::New,
@@ -63,11 +67,11 @@ async fn runs(site: &Site, name: &str) -> Result<bool, Failure> {
             ApplicationState::Running,
         ],
         kinds: vec![KIND.to_owned()],
-        users: vec![site.user.short_name().to_owned()],
+        users: vec![cluster.user.short_name().to_owned()],
         name: Some(name.to_owned()),
         ..ApplicationFilter::default()
     };
-    let running = site.client.applications(&filter).await;
+    let running = cluster.client.applications(&filter).await;
     let running =
         running.map_err(|error| client_failure("applications cannot be listed", &error))?;
     Ok(running.iter().any(|application| application.name == name))
@@ -77,7 +81,7 @@ async fn runs(site: &Site, name: &str) -> Result<bool, Failure> {
 ///
 /// # Errors
 /// The file system does not say, or what is there cannot be read.
-pub async fn base(dir: &Location) -> Result<Option<Base>, Failure> {
+pub async fn base(dir: &Location) -> Result<Option<ResumePoint>, Failure> {
     let fact = format!("checkpoint.dir = {dir}");
     let location = checkpoint::location(&dir.url())?;
     let storage = connect(&location).map_err(|error| storage_failure(&fact, &error))?;
@@ -91,7 +95,7 @@ pub async fn base(dir: &Location) -> Result<Option<Base>, Failure> {
     let listing = listing.map_err(|error| checkpoint::failure(&fact, &error))?;
     let sound = |candidate: Candidate| match candidate.health {
         Health::Good(checkpoint) if candidate.in_lineage => {
-            Some(Base { cut: candidate.cut, spec: checkpoint.manifest.spec.clone() })
+            Some(ResumePoint { cut: candidate.cut, spec: checkpoint.manifest.spec.clone() })
         }
         _ => None,
     };
@@ -101,7 +105,7 @@ pub async fn base(dir: &Location) -> Result<Option<Base>, Failure> {
 
 /// A checkpoint that training would go on from.
 #[derive(Clone, Debug)]
-pub struct Base {
+pub struct ResumePoint {
     /// Its name.
     pub cut: CutId,
     /// The job that it was made by, as its manifest has it.
@@ -113,7 +117,7 @@ pub struct Base {
 ///
 /// # Errors
 /// Exit 7 naming the key with both values.
-pub fn may_go_on(base: &Base, spec: &JobSpec) -> Result<(), Failure> {
+pub fn may_go_on(base: &ResumePoint, spec: &JobSpec) -> Result<(), Failure> {
     // One of another version is the ApplicationMaster's to judge.
     let Ok(before) = serde_json::from_value::<JobSpec>(base.spec.clone()) else {
         return Ok(());
@@ -155,7 +159,8 @@ mod tests {
     fn fewer_passes_than_the_run_has_are_refused() {
         let mut spec = heddle_protocol::spec::job::sample();
         spec.data.passes = 5;
-        let base = Base { cut: CutId::default(), spec: serde_json::to_value(&spec).unwrap() };
+        let base =
+            ResumePoint { cut: CutId::default(), spec: serde_json::to_value(&spec).unwrap() };
         may_go_on(&base, &spec).unwrap();
         spec.data.passes = 6;
         may_go_on(&base, &spec).unwrap();
@@ -165,7 +170,7 @@ mod tests {
         assert!(refused.fact.contains("data.passes = 4"), "{}", refused.fact);
         assert!(refused.fact.contains('5'), "{}", refused.fact);
         // Of a form that this version does not know: the ApplicationMaster judges.
-        let foreign = Base { spec: serde_json::json!({ "later": true }), ..base };
+        let foreign = ResumePoint { spec: serde_json::json!({ "later": true }), ..base };
         may_go_on(&foreign, &spec).unwrap();
     }
 

@@ -12,11 +12,11 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job_file::short_path;
 use crate::output::{self, ProgressLine};
-use crate::runs::Run;
+use crate::runs::LocalRun;
 
 /// What telling needs to know of a job besides its events.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct JobFacts {
     /// Times over the data, where no evaluation says how many it were.
     pub passes: Option<u32>,
     /// Where checkpoints are.
@@ -35,7 +35,7 @@ pub struct Facts {
     pub seconds: Option<f64>,
 }
 
-impl Facts {
+impl JobFacts {
     /// Of a job that is known.
     pub fn of(spec: &JobSpec, logs: String, status: String) -> Self {
         let data = spec.data.test.first().or(spec.data.train.first());
@@ -53,10 +53,10 @@ impl Facts {
 }
 
 /// Tells events to people (stderr) or programs (stdout, as they are), and remembers the end.
-pub struct Teller {
+pub struct EventPrinter {
     json: bool,
     /// What is known of the job.
-    pub facts: Facts,
+    pub facts: JobFacts,
     progress: ProgressLine,
     begun: Instant,
     /// Rows that were there when this run began; a continued one counts on.
@@ -71,15 +71,15 @@ pub struct Teller {
 /// From one line of progress to the next where programs read: a log of hours stays a log that people read.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
-impl Teller {
+impl EventPrinter {
     /// Of a run of this machine.
-    pub fn new(json: bool, spec: &JobSpec, run: &Run) -> Self {
+    pub fn new(json: bool, spec: &JobSpec, run: &LocalRun) -> Self {
         let status = format!("heddle status {}", run.file.run.short());
-        Self::with(json, Facts::of(spec, short_path(&run.dir.logs()), status))
+        Self::with(json, JobFacts::of(spec, short_path(&run.dir.logs()), status))
     }
 
     /// Of any job.
-    pub fn with(json: bool, facts: Facts) -> Self {
+    pub fn with(json: bool, facts: JobFacts) -> Self {
         Self {
             json,
             facts,
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn programs_get_progress_every_ten_seconds_and_all_else_at_once() {
-        let facts = Facts {
+        let facts = JobFacts {
             passes: None,
             checkpoint_dir: String::new(),
             model: String::new(),
@@ -377,7 +377,7 @@ mod tests {
             status: String::new(),
             seconds: None,
         };
-        let mut teller = Teller::with(true, facts);
+        let mut printer = EventPrinter::with(true, facts);
         let progress = Event::Progress {
             text: "pass 1 of 2".to_owned(),
             rows: 1,
@@ -390,8 +390,8 @@ mod tests {
         let (mut lines, mut warnings) = (0, 0);
         for look in 0..7200 {
             let now = begun + Duration::from_millis(500) * look;
-            lines += u32::from(teller.is_due(&progress, now));
-            warnings += u32::from(teller.is_due(&warning, now));
+            lines += u32::from(printer.is_due(&progress, now));
+            warnings += u32::from(printer.is_due(&warning, now));
         }
         assert_eq!((lines, warnings), (360, 7200));
     }
