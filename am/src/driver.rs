@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use heddle_am_core::{
-    Action, ConnectionId, ContainerId, Core, Event, Heard, Mono, Now, OperationId, Outcome, Probe,
-    RecordId,
+    Action, ConnectionId, ContainerId, Core, Event, MonotonicMs, Now, OperationId, Outcome, Probe,
+    ReceivedReports, RecordId,
 };
 use heddle_protocol::control::{Command, Down, Up, UpLine};
 use heddle_protocol::ids::{Attempt, Member};
@@ -84,7 +84,7 @@ pub struct Driver<C> {
     sessions: HashMap<ConnectionId, Session>,
     encoded: Encoded,
     /// Which reports were taken in.
-    heard: Heard,
+    heard: ReceivedReports,
     answers: HashMap<OperationId, oneshot::Sender<Result<(), String>>>,
     next_operation: u64,
     outcome: Option<Outcome>,
@@ -115,7 +115,7 @@ impl<C: Cluster> Driver<C> {
             started,
             sessions: HashMap::new(),
             encoded: Encoded::default(),
-            heard: Heard::default(),
+            heard: ReceivedReports::default(),
             answers: HashMap::new(),
             next_operation: 1,
             outcome: None,
@@ -126,7 +126,9 @@ impl<C: Cluster> Driver<C> {
     fn now(&self) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now {
-            mono: Mono(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)),
+            mono: MonotonicMs(
+                u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            ),
             wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
         }
     }

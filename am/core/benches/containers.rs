@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
 use heddle_am_core::{
-    Action, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Kept, Limits, Mono,
-    Now, Record, Recovered, StoreCall, Stored,
+    Action, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Limits, MonotonicMs,
+    Now, Record, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
     Beat, Busy, Command, Held, ShardState, TaskGrant, TaskPosition, Up,
@@ -140,7 +140,7 @@ impl Rig {
     /// Until no answer is under way.
     fn settle(&mut self) {
         while let Some(event) = self.events.pop_front() {
-            let now = Now { mono: Mono(self.now), wall_ms: self.now };
+            let now = Now { mono: MonotonicMs(self.now), wall_ms: self.now };
             let began = Instant::now();
             let actions = self.core.on(event, now);
             let took = began.elapsed();
@@ -347,14 +347,14 @@ impl Rig {
         let kept = self
             .containers
             .values()
-            .map(|container| Kept {
+            .map(|container| SurvivingContainer {
                 container: container.container.clone(),
                 node: "node".to_owned(),
             })
             .collect();
         self.core = Core::new(self.config.clone());
         let done: TaskSet = self.finished.iter().copied().collect();
-        self.on(Event::Recovered(Box::new(Recovered {
+        self.on(Event::Startup(Box::new(StartupState {
             attempt: Attempt(2),
             generation: Generation(2),
             journal: self.records.clone(),
@@ -428,7 +428,7 @@ fn file(shard: ShardId) -> ShardFile {
 }
 
 fn recovered() -> Event {
-    Event::Recovered(Box::new(Recovered {
+    Event::Startup(Box::new(StartupState {
         attempt: Attempt(1),
         generation: Generation(1),
         journal: Vec::new(),

@@ -1,9 +1,9 @@
 //! The machine: its state, the one way in, and the loop that lets it settle.
 //!
 //! ```text
-//!  Fresh ──▶ (Takeover) ──▶ Restoring ──▶ Between ──▶ Beginning ──▶ Working ──▶ Between ──▶ … ──▶ Exporting ──▶ Stopping ──▶ Over
-//!                              ▲            a pserver is lost         │
-//!                              └──────────── (Deciding) ◀─────────────┘
+//!  New ──▶ (Takeover) ──▶ Restoring ──▶ Idle ──▶ Beginning ──▶ Working ──▶ Idle ──▶ … ──▶ Exporting ──▶ Stopping ──▶ Over
+//!                            ▲            a pserver is lost      │
+//!                            └───────── (AwaitingCommit) ◀───────┘
 //! ```
 //!
 //! Events change facts; [`Core::settle`] then moves the job on as far as the facts allow. So it does not matter
@@ -21,45 +21,45 @@ use heddle_protocol::view::{self, CheckpointView, DataLocality, EvaluationView, 
 use crate::action::{
     Action, CallId, Checkpoint, ConnectionId, ContainerId, OperationId, Outcome, StoreCall,
 };
-use crate::blame::Ledger;
+use crate::checkpoint::cut::Cuts;
 use crate::config::Config;
-use crate::cut::Cuts;
-use crate::deadlines::{Deadlines, Purpose};
+use crate::context::deadlines::{Deadlines, Purpose};
+use crate::context::journal_gate::JournalGate;
 use crate::event::{Event, Stored};
-use crate::figures::Figures;
-use crate::finish::Export;
-use crate::incident::Incidents;
-use crate::joins::Joins;
-use crate::near::Near;
-use crate::outages::Outages;
-use crate::outbox::Outbox;
-use crate::phases::{PhaseState, Then};
-use crate::rollback::Restoring;
-use crate::shard_map::ShardMap;
-use crate::slots::Slots;
-use crate::stop::StopOrder;
-use crate::storage_wait::StorageWait;
-use crate::takeover::Takeover;
-use crate::time::{Mono, Now};
+use crate::fleet::data_path::Outages;
+use crate::fleet::membership::JoinBatching;
+use crate::fleet::restart_policy::FailureHistory;
+use crate::fleet::slots::Slots;
+use crate::fleet::storage_wait::StorageWait;
+use crate::stage::completion::Export;
+use crate::stage::recovery_timing::RecoveryTimings;
+use crate::stage::rollback::Restoring;
+use crate::stage::shard_map::ShardMap;
+use crate::stage::stop::StopOrder;
+use crate::stage::takeover::Takeover;
+use crate::time::{MonotonicMs, Now};
+use crate::work::data_statistics::DataStatistics;
+use crate::work::locality::LocalityIndex;
+use crate::work::phases::{NextStep, PhaseState};
 
 /// A timer that fires so much too late says that this process stood still, not that the others were silent.
 const STOOD_STILL_MS: u64 = 5_000;
 
 /// Where the job stands.
 #[derive(Clone, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum JobStage {
     /// Nothing is known yet.
-    Fresh,
+    New,
     /// Listening to the containers of an earlier attempt.
     Takeover(Takeover),
     /// A shard is lost while a commit is under way: its outcome decides what to return to.
-    Deciding { cause: String },
+    AwaitingCommit { cause: String },
     /// A damaged checkpoint was met; an older one is being looked for.
-    Searching { cause: String },
+    FindingCheckpoint { cause: String },
     /// Shards go to a common state.
     Restoring(Restoring),
     /// No work is under way. What holds the job up, if anything: a cut that not all shards have taken, too few trainers.
-    Between(Then),
+    Idle(NextStep),
     /// Pservers are told of the next phase.
     Beginning { begun: BTreeSet<Slot> },
     /// Trainers work on the phase.
@@ -74,7 +74,7 @@ pub(crate) enum Stage {
 
 /// What a store call is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CallFor {
+pub(crate) enum StoreCallPurpose {
     Stage(CutId),
     Commit,
     Search,
@@ -92,14 +92,14 @@ pub struct Core {
     pub(crate) now: Now,
     pub(crate) attempt: Attempt,
     pub(crate) generation: Generation,
-    pub(crate) out: Outbox,
+    pub(crate) out: JournalGate,
     pub(crate) deadlines: Deadlines,
     pub(crate) slots: Slots,
     pub(crate) trainers_wanted: u32,
-    pub(crate) ledger: Ledger,
+    pub(crate) failure_history: FailureHistory,
     /// Grows with each phase that ends and each checkpoint that is committed.
     pub(crate) progress: u64,
-    pub(crate) stage: Stage,
+    pub(crate) stage: JobStage,
     /// Work has been handed out at least once.
     pub(crate) started: bool,
     /// Containers of an earlier attempt may still register.
@@ -114,22 +114,22 @@ pub struct Core {
     pub(crate) base: Option<Checkpoint>,
     pub(crate) checkpoints: Vec<CheckpointView>,
     pub(crate) evaluations: Vec<(PhaseNo, EvaluationView)>,
-    pub(crate) incidents: Incidents,
-    pub(crate) calls: BTreeMap<CallId, CallFor>,
+    pub(crate) recoveries: RecoveryTimings,
+    pub(crate) calls: BTreeMap<CallId, StoreCallPurpose>,
     pub(crate) next_call: CallId,
-    pub(crate) cluster_heard: Mono,
+    pub(crate) cluster_heard: MonotonicMs,
     /// Calls that wait until this attempt surely leads.
     pub(crate) held_back: VecDeque<(CallId, StoreCall)>,
     /// What the cluster last said about containers that do not come.
     pub(crate) cluster_says: String,
     /// Nodes that will be gone soon, and when that was heard.
-    pub(crate) leaving: BTreeMap<String, Mono>,
+    pub(crate) leaving: BTreeMap<String, MonotonicMs>,
     /// Containers that the cluster said it may take.
     pub(crate) preempting: BTreeSet<ContainerId>,
-    pub(crate) joins: Joins,
+    pub(crate) join_batching: JoinBatching,
     /// Which trainers are members, as pservers were told last.
     pub(crate) members: Arc<Command>,
-    pub(crate) near: Arc<Near>,
+    pub(crate) locality: Arc<LocalityIndex>,
     /// Of the tasks that this attempt dispatched.
     pub(crate) data_locality: DataLocality,
     pub(crate) outages: Outages,
@@ -142,16 +142,16 @@ pub struct Core {
     pub(crate) steps: u64,
     /// Records computed by containers that are gone.
     pub(crate) rows_before: u64,
-    pub(crate) figures: Figures,
+    pub(crate) statistics: DataStatistics,
     pub(crate) storage_wait: StorageWait,
-    /// Figures of the run before the checkpoint that this attempt started from.
+    /// DataStatistics of the run before the checkpoint that this attempt started from.
     pub(crate) figures_before: manifest::Progress,
     pub(crate) ended: Option<Outcome>,
     pub(crate) message: String,
 }
 
 impl Core {
-    /// A job that has not heard anything yet; the first event is [`Event::Recovered`].
+    /// A job that has not heard anything yet; the first event is [`Event::Startup`].
     #[must_use]
     pub fn new(config: Config) -> Self {
         let spec = &config.spec;
@@ -170,13 +170,13 @@ impl Core {
             now: Now::default(),
             attempt: Attempt(0),
             generation: Generation(1),
-            out: Outbox::default(),
+            out: JournalGate::default(),
             deadlines: Deadlines::default(),
             slots,
             trainers_wanted,
-            ledger: Ledger::default(),
+            failure_history: FailureHistory::default(),
             progress: 0,
-            stage: Stage::Fresh,
+            stage: JobStage::New,
             started: false,
             adopting: false,
             epoch: Epoch::default(),
@@ -187,17 +187,17 @@ impl Core {
             base: None,
             checkpoints: Vec::new(),
             evaluations: Vec::new(),
-            incidents: Incidents::default(),
+            recoveries: RecoveryTimings::default(),
             calls: BTreeMap::new(),
             next_call: CallId(1),
-            cluster_heard: Mono(0),
+            cluster_heard: MonotonicMs(0),
             held_back: VecDeque::new(),
             cluster_says: String::new(),
             leaving: BTreeMap::new(),
             preempting: BTreeSet::new(),
-            joins: Joins::default(),
+            join_batching: JoinBatching::default(),
             members: Arc::new(Command::Members { trainers: Vec::new() }),
-            near: Arc::new(Near::of(&config.locality)),
+            locality: Arc::new(LocalityIndex::of(&config.locality)),
             data_locality: DataLocality::default(),
             outages: Outages::default(),
             stop_wanted: None,
@@ -205,7 +205,7 @@ impl Core {
             last_words: BTreeMap::new(),
             steps: 0,
             rows_before: 0,
-            figures: Figures::default(),
+            statistics: DataStatistics::default(),
             storage_wait: StorageWait::default(),
             figures_before: manifest::Progress::default(),
             ended: None,
@@ -217,7 +217,7 @@ impl Core {
     /// Takes in one event and says what to do, in order.
     pub fn on(&mut self, event: Event, now: Now) -> Vec<Action> {
         self.pass_time(now);
-        if matches!(self.stage, Stage::Over) {
+        if matches!(self.stage, JobStage::Over) {
             return self.out.take();
         }
         // Thousands of containers beat; a beat alone moves nothing but what may want a cut.
@@ -245,7 +245,7 @@ impl Core {
 
     /// When to call [`Core::on`] with [`Event::Timer`] if nothing else happens before.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Mono> {
+    pub fn next_deadline(&self) -> Option<MonotonicMs> {
         self.deadlines.next()
     }
 
@@ -264,14 +264,14 @@ impl Core {
 
     fn take_in(&mut self, event: Event) {
         match event {
-            Event::Recovered(recovered) => self.recovered(*recovered),
+            Event::Startup(startup) => self.recovered(*startup),
             Event::Allocated { container, slot, incarnation, node } => {
                 self.allocated(container, slot, incarnation, node);
             }
             // The registration says more; the cluster's word about the process alone changes nothing.
             Event::Started { container: _ } | Event::Timer => {}
             Event::Exited { container, exit, text } => self.exited(&container, &exit, &text),
-            Event::Vanished { container, cause } => self.vanished(&container, &cause),
+            Event::NodeUnreachable { container, cause } => self.vanished(&container, &cause),
             Event::Preempting { container, deadline_ms } => {
                 self.preempting(&container, deadline_ms)
             }
@@ -319,7 +319,7 @@ impl Core {
             Purpose::Allocation => self.allocation_timeout(),
             Purpose::Takeover => self.takeover_over(),
             Purpose::Replacement => self.replacement_late(),
-            Purpose::CutDue => self.cuts.want(crate::cut::Reason::Due),
+            Purpose::CutDue => self.cuts.want(crate::checkpoint::cut::Reason::Due),
             Purpose::CutTimeout => self.cut_timeout(),
             Purpose::Retry => self.retry(),
             Purpose::Late => self.feed(),
@@ -348,21 +348,21 @@ impl Core {
 
     fn settle_stage(&mut self) -> bool {
         match &self.stage {
-            Stage::Fresh | Stage::Searching { .. } | Stage::Over => false,
-            Stage::Deciding { .. } => self.settle_deciding(),
-            Stage::Takeover(_) => self.settle_takeover(),
-            Stage::Restoring(_) => self.settle_restoring(),
-            Stage::Between(then) => self.settle_between(*then),
-            Stage::Beginning { .. } => self.settle_beginning(),
-            Stage::Working => self.settle_working(),
-            Stage::Exporting(_) => self.settle_exporting(),
-            Stage::Stopping(_) => self.settle_stopping(),
+            JobStage::New | JobStage::FindingCheckpoint { .. } | JobStage::Over => false,
+            JobStage::AwaitingCommit { .. } => self.settle_deciding(),
+            JobStage::Takeover(_) => self.settle_takeover(),
+            JobStage::Restoring(_) => self.settle_restoring(),
+            JobStage::Idle(then) => self.settle_between(*then),
+            JobStage::Beginning { .. } => self.settle_beginning(),
+            JobStage::Working => self.settle_working(),
+            JobStage::Exporting(_) => self.settle_exporting(),
+            JobStage::Stopping(_) => self.settle_stopping(),
         }
     }
 
     fn operation(&mut self, id: OperationId, operation: &Operation) {
         let answer = match operation {
-            _ if matches!(self.stage, Stage::Stopping(_)) => match operation {
+            _ if matches!(self.stage, JobStage::Stopping(_)) => match operation {
                 Operation::Stop { .. } | Operation::Kill => {
                     self.stop_containers(0);
                     Ok("stopping at once".to_owned())
@@ -382,7 +382,7 @@ impl Core {
                 Ok(answer.to_owned())
             }
             Operation::Checkpoint if self.can_cut() => {
-                self.cuts.want(crate::cut::Reason::Ordered);
+                self.cuts.want(crate::checkpoint::cut::Reason::Ordered);
                 self.cuts.asked_by.push(id);
                 return;
             }
@@ -403,11 +403,11 @@ impl Core {
             return self.fenced(error);
         }
         match purpose {
-            CallFor::Stage(cut) => self.staged(call, cut, outcome),
-            CallFor::Commit => self.commit_answered(call, outcome),
-            CallFor::Search => self.base_found(outcome),
-            CallFor::Publish => self.published(outcome),
-            CallFor::Housekeeping => {
+            StoreCallPurpose::Stage(cut) => self.staged(call, cut, outcome),
+            StoreCallPurpose::Commit => self.commit_answered(call, outcome),
+            StoreCallPurpose::Search => self.base_found(outcome),
+            StoreCallPurpose::Publish => self.published(outcome),
+            StoreCallPurpose::Housekeeping => {
                 if let Stored::NotDone { error } | Stored::Unknown { error } = outcome {
                     self.warn(format!("old checkpoint files could not be removed: {error}"));
                 }
@@ -415,7 +415,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn store(&mut self, purpose: CallFor, call: StoreCall) -> CallId {
+    pub(crate) fn store(&mut self, purpose: StoreCallPurpose, call: StoreCall) -> CallId {
         let id = self.next_call;
         self.next_call = CallId(id.0 + 1);
         self.calls.insert(id, purpose);

@@ -12,7 +12,7 @@ use crate::record::Record;
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The first event, and only the first: what the claim, the journal and the checkpoint directory say.
-    Recovered(Box<Recovered>),
+    Startup(Box<StartupState>),
 
     /// The cluster gives a container for this ask. One for an ask that is not open is released.
     Allocated {
@@ -42,7 +42,7 @@ pub enum Event {
     },
     /// Nobody vouches for a container any more whose process does not speak: its NodeManager does not answer, or says
     /// that it is ending it. If it has spoken up meanwhile, that counts.
-    Vanished {
+    NodeUnreachable {
         /// The container.
         container: ContainerId,
         /// What its node does, to follow "trainer-1 is gone: ".
@@ -156,7 +156,7 @@ pub enum Event {
 
 /// What an ApplicationMaster finds when it starts.
 #[derive(Clone, Debug)]
-pub struct Recovered {
+pub struct StartupState {
     /// This ApplicationMaster's attempt.
     pub attempt: Attempt,
     /// The generation just claimed.
@@ -170,7 +170,7 @@ pub struct Recovered {
     /// All complete checkpoints, oldest first, for people: name and directory.
     pub checkpoints: Vec<Checkpoint>,
     /// Containers that an earlier attempt left running, as the cluster tells. Empty where children die with it.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<SurvivingContainer>,
 }
 
 /// A checkpoint that was found damaged at the start.
@@ -186,7 +186,7 @@ pub struct DamagedCheckpoint {
 
 /// A container that an earlier attempt left running.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct SurvivingContainer {
     /// The container.
     pub container: ContainerId,
     /// Host name of its node, as in [`Event::Allocated`].

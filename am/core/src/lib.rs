@@ -14,47 +14,20 @@
 //! ```
 
 mod action;
-mod blame;
-mod commit;
+mod checkpoint;
 mod compaction;
 mod config;
+mod context;
 mod core;
-mod cut;
-mod deadlines;
-mod deal;
-mod due;
 mod event;
-mod figures;
-mod finish;
-mod heard;
-mod incident;
-mod joins;
-mod lanes;
-mod lease;
-mod leaving;
-mod liveness;
-mod manifest;
-mod members;
-mod memory;
-mod near;
-mod outages;
-mod outbox;
-mod pace;
-mod phases;
-mod queue;
+mod fleet;
+mod received_reports;
 mod record;
 mod reports;
-mod rollback;
-mod scale;
-mod scores;
-mod shard_map;
-mod slots;
-mod snapshots;
-mod stop;
-mod storage_wait;
-mod takeover;
+mod stage;
 mod time;
 mod view;
+mod work;
 
 pub use action::{
     Action, CallId, Checkpoint, ConnectionId, ContainerId, OperationId, Outcome, RecordId,
@@ -63,7 +36,7 @@ pub use action::{
 pub use compaction::compact;
 pub use config::{Config, Limits, Locality};
 pub use core::Core;
-pub use event::{DamagedCheckpoint, Event, Exit, Kept, Probe, Recovered, Stored};
-pub use heard::Heard;
+pub use event::{DamagedCheckpoint, Event, Exit, Probe, StartupState, Stored, SurvivingContainer};
+pub use received_reports::ReceivedReports;
 pub use record::Record;
-pub use time::{Mono, Now};
+pub use time::{MonotonicMs, Now};

@@ -7,8 +7,8 @@ use heddle_protocol::control::{Beat, Busy, TaskGrant, Up};
 use heddle_protocol::ids::{Member, Role, Slot, TaskAttempt, TaskId};
 
 use crate::action::ConnectionId;
-use crate::core::{Core, Stage};
-use crate::phases::Work;
+use crate::core::{Core, JobStage};
+use crate::work::phases::Work;
 
 impl Core {
     /// A trainer is back and may lack tasks that it was handed: the order was lost with the connection, or it has finished
@@ -58,11 +58,11 @@ impl Core {
         };
         let slot = member.slot;
         self.alive(slot);
-        if matches!(self.stage, Stage::Stopping(_)) && !matches!(report, Up::Heartbeat(_)) {
+        if matches!(self.stage, JobStage::Stopping(_)) && !matches!(report, Up::Heartbeat(_)) {
             return;
         }
         let report = match &mut self.stage {
-            Stage::Takeover(takeover) => match takeover.keep(connection, report) {
+            JobStage::Takeover(takeover) => match takeover.keep(connection, report) {
                 Some(report) => report,
                 None => return,
             },
@@ -123,7 +123,7 @@ impl Core {
             }
             Up::Stepping { epoch } => {
                 if epoch == self.epoch {
-                    self.incidents_stepping(member);
+                    self.recoveries_stepping(member);
                 }
             }
             Up::TaskFailed { epoch, phase, task, attempt, retryable, error } => {

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Mono(pub u64);
+pub struct MonotonicMs(pub u64);
 
-impl Mono {
+impl MonotonicMs {
     /// Milliseconds from `earlier` to this; 0 if it is not earlier.
     #[must_use]
     pub fn since(self, earlier: Self) -> u64 {
@@ -21,7 +21,7 @@ impl Mono {
     }
 }
 
-impl Add<u64> for Mono {
+impl Add<u64> for MonotonicMs {
     type Output = Self;
 
     /// This many milliseconds later.
@@ -35,7 +35,7 @@ impl Add<u64> for Mono {
 pub struct Now {
     /// For deadlines and spans. Must not go back from one event to the next; one that does is taken
     /// as no time having passed.
-    pub mono: Mono,
+    pub mono: MonotonicMs,
     /// For records and reports that people read: milliseconds since 1970. Nothing is decided by it.
     pub wall_ms: u64,
 }

@@ -4,9 +4,9 @@ use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::spec::Consistency;
 use heddle_protocol::view::{History, JobState, JobView, SlotState, SlotView};
 
-use crate::core::{Core, Stage};
-use crate::phases::{Work, phase_text};
-use crate::slots::{Entry, Place};
+use crate::core::{Core, JobStage};
+use crate::fleet::slots::{SlotEntry, SlotStatus};
+use crate::work::phases::{Work, phase_text};
 
 impl Core {
     /// The job as it stands, for people.
@@ -42,10 +42,10 @@ impl Core {
             slots: self.slots.entries.iter().map(|(slot, entry)| slot_view(*slot, entry)).collect(),
             checkpoints: self.checkpoints.clone(),
             checkpoints_taken: self.cuts.committed,
-            recoveries: self.incidents.views().cloned().collect(),
-            recoveries_total: self.incidents.total(),
+            recoveries: self.recoveries.views().cloned().collect(),
+            recoveries_total: self.recoveries.total(),
             evaluations: self.evaluations.iter().map(|(_, scores)| scores.clone()).collect(),
-            bad_records: self.figures.bad_records(),
+            bad_records: self.statistics.bad_records(),
             tasks_set_aside: 0,
             data_locality: (self.data_locality.tasks() > 0).then_some(self.data_locality),
             storage_wait: self.storage_wait.view(),
@@ -61,22 +61,24 @@ impl Core {
 
     fn state(&self) -> JobState {
         match &self.stage {
-            Stage::Fresh => JobState::Starting,
-            Stage::Takeover(_) | Stage::Deciding { .. } | Stage::Searching { .. } => {
-                JobState::Recovering
-            }
-            Stage::Restoring(_) if self.started => JobState::Recovering,
-            Stage::Restoring(_) => JobState::Starting,
-            Stage::Between(_) | Stage::Beginning { .. } | Stage::Working if self.started => {
+            JobStage::New => JobState::Starting,
+            JobStage::Takeover(_)
+            | JobStage::AwaitingCommit { .. }
+            | JobStage::FindingCheckpoint { .. } => JobState::Recovering,
+            JobStage::Restoring(_) if self.started => JobState::Recovering,
+            JobStage::Restoring(_) => JobState::Starting,
+            JobStage::Idle(_) | JobStage::Beginning { .. } | JobStage::Working if self.started => {
                 JobState::Running
             }
-            Stage::Between(_) | Stage::Beginning { .. } | Stage::Working => JobState::Starting,
-            Stage::Exporting(_) => JobState::Finishing,
-            Stage::Stopping(outcome) => match outcome.state {
+            JobStage::Idle(_) | JobStage::Beginning { .. } | JobStage::Working => {
+                JobState::Starting
+            }
+            JobStage::Exporting(_) => JobState::Finishing,
+            JobStage::Stopping(outcome) => match outcome.state {
                 JobState::Finished => JobState::Finishing,
                 other => other,
             },
-            Stage::Over => self.ended.as_ref().map_or(JobState::Failed, |outcome| outcome.state),
+            JobStage::Over => self.ended.as_ref().map_or(JobState::Failed, |outcome| outcome.state),
         }
     }
 
@@ -95,7 +97,7 @@ impl Core {
         self.figures_before
             .rows
             .saturating_add(self.rows_before)
-            .saturating_add(self.figures.evaluated_rows)
+            .saturating_add(self.statistics.evaluated_rows)
             .saturating_add(now)
     }
 
@@ -104,7 +106,7 @@ impl Core {
     }
 }
 
-fn slot_view(slot: Slot, entry: &Entry) -> SlotView {
+fn slot_view(slot: Slot, entry: &SlotEntry) -> SlotView {
     let empty = |state| SlotView {
         slot,
         incarnation: entry.incarnation,
@@ -117,10 +119,10 @@ fn slot_view(slot: Slot, entry: &Entry) -> SlotView {
         placement: None,
     };
     match &entry.place {
-        Place::Empty { .. } => empty(SlotState::Empty),
-        Place::Asked => empty(SlotState::Asked),
-        Place::Starting { .. } => empty(SlotState::Starting),
-        Place::Held(holder) => SlotView {
+        SlotStatus::Empty { .. } => empty(SlotState::Empty),
+        SlotStatus::Asked => empty(SlotState::Asked),
+        SlotStatus::Starting { .. } => empty(SlotState::Starting),
+        SlotStatus::Held(holder) => SlotView {
             state: match (holder.draining, holder.suspect) {
                 (Some(_), _) => SlotState::Draining,
                 (None, true) => SlotState::Suspect,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_am_core::{Config, Core, Event, Kept, Limits, Outcome, Recovered};
+use heddle_am_core::{Config, Core, Event, Limits, Outcome, StartupState, SurvivingContainer};
 use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::Attempt;
@@ -37,7 +37,7 @@ pub(super) struct Stage<'a, C> {
     pub(super) cluster_lease_ms: Option<u64>,
     pub(super) application: Option<ApplicationView>,
     pub(super) cluster: C,
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Vec<SurvivingContainer>,
     /// The container of this ApplicationMaster, on YARN.
     pub(super) master: Option<Placement>,
     /// Where it is kept what attempts saw, on YARN.
@@ -77,7 +77,7 @@ pub(super) async fn conduct<C: Cluster>(
         let master = MasterView { attempt, placement };
         before.history.note_master(master);
     }
-    let recovered = Recovered {
+    let recovered = StartupState {
         attempt,
         generation: prepared.generation,
         journal: prepared.carried,
@@ -117,6 +117,6 @@ pub(super) async fn conduct<C: Cluster>(
     let sources = Sources { inputs: incoming, events: receiver, sender: events, stops };
     let about = About { attempt, phases: phase_count(spec), application, past: before };
     Driver::new(core, cluster, about, workers, sources, viewer)
-        .run(Event::Recovered(Box::new(recovered)))
+        .run(Event::Startup(Box::new(recovered)))
         .await
 }

@@ -18,7 +18,9 @@ use heddle_am::journal::{self, Journal};
 use heddle_am::lease::Lease;
 use heddle_am::past::Past;
 use heddle_am::store::Store;
-use heddle_am_core::{Config, ContainerId, Core, Event, Exit, Kept, Limits, Recovered};
+use heddle_am_core::{
+    Config, ContainerId, Core, Event, Exit, Limits, StartupState, SurvivingContainer,
+};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Attempt, Incarnation, Member, Slot};
@@ -128,10 +130,13 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
     let journal = Journal::open(checkpoints.clone(), claimed.generation, &carried).await?;
     let (plan_file, bytes) = PlanFile::of(&plan, dir.to_str().context("UTF-8")?)?;
     std::fs::write(&plan_file.url, bytes)?;
-    let kept: Vec<Kept> = match std::fs::read_to_string(dir.join("kept")) {
+    let kept: Vec<SurvivingContainer> = match std::fs::read_to_string(dir.join("kept")) {
         Ok(text) => text
             .lines()
-            .map(|name| Kept { container: ContainerId(name.to_owned()), node: "node".to_owned() })
+            .map(|name| SurvivingContainer {
+                container: ContainerId(name.to_owned()),
+                node: "node".to_owned(),
+            })
             .collect(),
         Err(_) => Vec::new(),
     };
@@ -186,7 +191,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
         viewer,
     );
     say("ready");
-    let recovered = Recovered {
+    let recovered = StartupState {
         attempt,
         generation: claimed.generation,
         journal: carried,
@@ -195,7 +200,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
         damaged: Vec::new(),
         kept,
     };
-    driver.run(Event::Recovered(Box::new(recovered))).await;
+    driver.run(Event::Startup(Box::new(recovered))).await;
     Ok(())
 }
 

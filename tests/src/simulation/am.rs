@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_am_core::{
-    Action, Config, ConnectionId, ContainerId, Core, Event, Heard, Kept, Mono, Now, Recovered,
+    Action, Config, ConnectionId, ContainerId, Core, Event, MonotonicMs, Now, ReceivedReports,
+    StartupState, SurvivingContainer,
 };
 use heddle_protocol::control::{Command, Down, Up, UpLine};
 use heddle_protocol::ids::{Attempt, Generation, Member};
@@ -32,7 +33,7 @@ pub struct Am {
     pub mono_offset_ms: u64,
     sessions: BTreeMap<ConnectionId, Session>,
     /// Which reports were taken in.
-    heard: Heard,
+    heard: ReceivedReports,
 }
 
 /// A control connection.
@@ -49,7 +50,7 @@ impl Am {
     pub fn start(
         config: Config,
         durable: &mut Durable,
-        kept: Vec<Kept>,
+        kept: Vec<SurvivingContainer>,
         now_ms: u64,
         looks_deep: bool,
     ) -> (Self, Vec<Action>) {
@@ -69,9 +70,9 @@ impl Am {
             wall_offset_ms: 0,
             mono_offset_ms: 0,
             sessions: BTreeMap::new(),
-            heard: Heard::default(),
+            heard: ReceivedReports::default(),
         };
-        let recovered = Recovered {
+        let recovered = StartupState {
             attempt,
             generation,
             journal: durable.journal.clone(),
@@ -80,7 +81,7 @@ impl Am {
             checkpoints: durable.checkpoints.clone(),
             kept,
         };
-        let actions = am.on(Event::Recovered(Box::new(recovered)), now_ms);
+        let actions = am.on(Event::Startup(Box::new(recovered)), now_ms);
         (am, actions)
     }
 
@@ -89,7 +90,7 @@ impl Am {
         let wall_ms = WALL_START_MS + now_ms as i64 + self.wall_offset_ms;
         self.core.on(
             event,
-            Now { mono: Mono(now_ms + self.mono_offset_ms), wall_ms: wall_ms.max(0) as u64 },
+            Now { mono: MonotonicMs(now_ms + self.mono_offset_ms), wall_ms: wall_ms.max(0) as u64 },
         )
     }
 

@@ -115,7 +115,7 @@ fn a_process_that_stood_still_does_not_lead_before_it_has_heard_the_resource_man
 
 fn vanish(job: &mut Job, member: Member) {
     let container = job.process(member).container.clone().expect("it has one");
-    job.on(Event::Vanished {
+    job.on(Event::NodeUnreachable {
         container,
         cause: "its NodeManager does not answer either".to_owned(),
     });

@@ -1,6 +1,6 @@
 //! The model, the outcome, stops and fences.
 
-use heddle_am_core::{Action, Event, Mono, Now, OperationId, Record, StoreCall, Stored};
+use heddle_am_core::{Action, Event, MonotonicMs, Now, OperationId, Record, StoreCall, Stored};
 use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::spec::{BadRecords, Consistency};
 use heddle_protocol::view::JobState;
@@ -339,7 +339,7 @@ fn without_an_output_directory_no_model_is_written() {
 #[test]
 fn a_clock_that_goes_back_is_taken_as_standing_still() {
     let mut job = Job::bsp();
-    let now = Now { mono: Mono(0), wall_ms: 0 };
+    let now = Now { mono: MonotonicMs(0), wall_ms: 0 };
     let actions: Vec<Action> = job.core.on(Event::Timer, now);
     assert!(actions.is_empty());
     assert_eq!(job.core.view().state, JobState::Running);

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Kept, Limits,
-    Mono, Now, OperationId, Outcome, Probe, Record, RecordId, Recovered, StoreCall, Stored,
+    Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Limits,
+    MonotonicMs, Now, OperationId, Outcome, Probe, Record, RecordId, StartupState, StoreCall,
+    Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
     Beat, Busy, Command, CutAt, ExportedFile, Held, LaneGrant, Operation, Phase, ShardState,
@@ -268,8 +269,8 @@ impl Job {
 
     /// An attempt begins with what is recorded and committed so far.
     pub fn recover(&mut self, attempt: u32, generation: u32, kept: Vec<ContainerId>) {
-        let on_node = |container| Kept { container, node: "node".to_owned() };
-        let recovered = Recovered {
+        let on_node = |container| SurvivingContainer { container, node: "node".to_owned() };
+        let recovered = StartupState {
             attempt: Attempt(attempt),
             generation: Generation(generation),
             journal: self.records[..self.durable].to_vec(),
@@ -278,14 +279,14 @@ impl Job {
             checkpoints: self.checkpoints.clone(),
             kept: kept.into_iter().map(on_node).collect(),
         };
-        self.on(Event::Recovered(Box::new(recovered)));
+        self.on(Event::Startup(Box::new(recovered)));
     }
 
     /// One event and all that follows from it by itself.
     pub fn on(&mut self, event: Event) {
         self.events.push_back(event);
         while let Some(event) = self.events.pop_front() {
-            let now = Now { mono: Mono(self.now), wall_ms: 1_700_000_000_000 + self.now };
+            let now = Now { mono: MonotonicMs(self.now), wall_ms: 1_700_000_000_000 + self.now };
             for action in self.core.on(event, now) {
                 self.perform(action);
             }

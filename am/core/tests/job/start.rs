@@ -1,7 +1,7 @@
 //! Asking, starting, registering, and giving up on it.
 
 use heddle_am_core::{
-    Action, ContainerId, DamagedCheckpoint, Event, Exit, Mono, Now, Probe, Recovered,
+    Action, ContainerId, DamagedCheckpoint, Event, Exit, MonotonicMs, Now, Probe, StartupState,
 };
 use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
@@ -23,7 +23,7 @@ fn a_checkpoint_that_was_found_damaged_is_reported_at_the_start() {
         dir: "/ckpt/damaged/g1-c5-0".to_owned(),
         error: "the file is missing".to_owned(),
     };
-    job.on(Event::Recovered(Box::new(Recovered {
+    job.on(Event::Startup(Box::new(StartupState {
         attempt: Attempt(1),
         generation: Generation(2),
         journal: Vec::new(),
@@ -367,7 +367,7 @@ fn nothing_follows_the_end() {
     let mut job = Job::bsp();
     job.end_phase(3);
     assert!(job.outcome.is_some());
-    let now = Now { mono: Mono(job.now + 1_000_000), wall_ms: 0 };
+    let now = Now { mono: MonotonicMs(job.now + 1_000_000), wall_ms: 0 };
     let after: Vec<Action> = job.core.on(Event::Timer, now);
     assert!(after.is_empty());
     assert_eq!(job.core.next_deadline(), None);

@@ -212,7 +212,7 @@ fn a_container_whose_node_ends_or_falls_silent_during_the_takeover_is_not_waited
         job.registers(member);
     }
     job.processes.remove(&lost);
-    job.on(Event::Vanished {
+    job.on(Event::NodeUnreachable {
         container: silent_in,
         cause: "its NodeManager does not answer either".to_owned(),
     });
@@ -229,7 +229,7 @@ fn a_container_that_nobody_vouched_for_is_welcome_when_it_comes_after_all() {
     let late = job.pserver(0);
     restart(&mut job, 2);
     let container = job.process(late).container.clone().unwrap();
-    job.on(Event::Vanished {
+    job.on(Event::NodeUnreachable {
         container,
         cause: "its NodeManager does not answer either".to_owned(),
     });

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Kept, Mono,
-    Now, OperationId, Probe, Record, RecordId, Recovered, StoreCall, Stored,
+    Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, MonotonicMs,
+    Now, OperationId, Probe, Record, RecordId, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{Beat, Command, Operation, Up};
 use heddle_protocol::ids::{
@@ -115,7 +115,7 @@ impl World {
     }
 
     fn recover(&mut self) {
-        let recovered = Recovered {
+        let recovered = StartupState {
             attempt: Attempt(self.generation),
             generation: Generation(self.generation),
             journal: self.records.clone(),
@@ -125,15 +125,18 @@ impl World {
             kept: self
                 .live
                 .keys()
-                .map(|container| Kept { container: container.clone(), node: "node".to_owned() })
+                .map(|container| SurvivingContainer {
+                    container: container.clone(),
+                    node: "node".to_owned(),
+                })
                 .collect(),
         };
-        self.on(Event::Recovered(Box::new(recovered)));
+        self.on(Event::Startup(Box::new(recovered)));
     }
 
     pub fn on(&mut self, event: Event) {
         let now = Now {
-            mono: Mono(self.now),
+            mono: MonotonicMs(self.now),
             wall_ms: (WALL_START_MS + self.now).saturating_add_signed(self.wall_offset_ms),
         };
         for action in self.core.on(event, now) {
@@ -447,7 +450,7 @@ impl World {
                 let container = self.processes.get(&member);
                 if let Some(container) = container.and_then(|process| process.container.clone()) {
                     let cause = String::from("its node is silent");
-                    self.on(Event::Vanished { container, cause });
+                    self.on(Event::NodeUnreachable { container, cause });
                 }
             }
             (Deed::Probe(answer), _) => {

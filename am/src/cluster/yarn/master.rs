@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::time::Duration;
 
-use heddle_am_core::{ContainerId, Event, Exit, Kept};
+use heddle_am_core::{ContainerId, Event, Exit, SurvivingContainer};
 use heddle_hadoop::Token;
 use heddle_storage::chain;
 use heddle_yarn::am::{Preemption, Registered};
@@ -59,7 +59,7 @@ pub struct Joined {
     /// What the ResourceManager said; none if an earlier call registered and its answer was lost.
     pub registered: Option<Registered>,
     /// Containers of earlier attempts.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<SurvivingContainer>,
     /// Resolves when the conversation is over before the job is.
     pub gone: oneshot::Receiver<Gone>,
 }
@@ -111,7 +111,7 @@ pub async fn join(
             match event {
                 Heard::Recovered(container) => {
                     book.kept(&container);
-                    kept.push(Kept {
+                    kept.push(SurvivingContainer {
                         container: ContainerId(container.id.to_string()),
                         node: container.node.host.clone(),
                     });
@@ -581,7 +581,7 @@ impl Master {
             let host = held.node.host.clone();
             self.book.is_unreachable(&host, self.now());
         }
-        self.tell(Event::Vanished {
+        self.tell(Event::NodeUnreachable {
             container: ContainerId(id.to_string()),
             cause: cause.to_owned(),
         });

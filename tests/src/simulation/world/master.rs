@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, ContainerId, Event, Exit, Kept, Outcome, Probe, Record, StoreCall, Stored,
+    Action, ContainerId, Event, Exit, Outcome, Probe, Record, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::Command;
 use heddle_protocol::ids::Member;
@@ -19,7 +19,10 @@ impl World {
     pub(super) fn start_am(&mut self) {
         let alive = self.containers.keys().filter(|n| !self.lost.contains(n));
         let kept = alive
-            .map(|n| Kept { container: ContainerId(n.to_string()), node: node_of(*n) })
+            .map(|n| SurvivingContainer {
+                container: ContainerId(n.to_string()),
+                node: node_of(*n),
+            })
             .collect();
         let looks_deep = self.chance.one_in(2);
         let config = self.job.config();

@@ -1,0 +1,100 @@
+//! Time as a table: one entry per purpose.
+
+use std::collections::BTreeMap;
+
+use crate::time::MonotonicMs;
+
+/// What a deadline is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Purpose {
+    /// Somebody may have been silent for too long, or starting for too long.
+    Liveness,
+    /// A slot's pause before it is filled again is over.
+    Reconcile,
+    /// All pservers and enough trainers should run by now.
+    Allocation,
+    /// Containers of an earlier attempt should have registered by now.
+    Takeover,
+    /// The replacement of a lost pserver should have registered by now.
+    Replacement,
+    /// A checkpoint is due.
+    CutDue,
+    /// The open cut has taken too long.
+    CutTimeout,
+    /// Work goes on without the open cut, whose directory is still not made.
+    CutStaging,
+    /// A trainer has not reached a pserver for a while.
+    Outage,
+    /// Trainers that registered meanwhile may join.
+    Join,
+    /// A store call or a load is to be tried again.
+    Retry,
+    /// A task may be late.
+    Late,
+    /// Everything should have stopped by now.
+    Stopped,
+}
+
+/// The deadlines that are set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deadlines(BTreeMap<Purpose, MonotonicMs>);
+
+impl Deadlines {
+    /// Sets or moves one.
+    pub(crate) fn set(&mut self, purpose: Purpose, at: MonotonicMs) {
+        self.0.insert(purpose, at);
+    }
+
+    /// Sets one, unless an earlier one stands.
+    pub(crate) fn at_latest(&mut self, purpose: Purpose, at: MonotonicMs) {
+        let entry = self.0.entry(purpose).or_insert(at);
+        *entry = at.min(*entry);
+    }
+
+    /// When one is due, if it is set.
+    pub(crate) fn at(&self, purpose: Purpose) -> Option<MonotonicMs> {
+        self.0.get(&purpose).copied()
+    }
+
+    /// Takes one away.
+    pub(crate) fn clear(&mut self, purpose: Purpose) {
+        self.0.remove(&purpose);
+    }
+
+    /// Takes all away.
+    pub(crate) fn clear_all(&mut self) {
+        self.0.clear();
+    }
+
+    /// The earliest.
+    pub(crate) fn next(&self) -> Option<MonotonicMs> {
+        self.0.values().min().copied()
+    }
+
+    /// Takes out one that has come, the earliest first.
+    pub(crate) fn due(&mut self, now: MonotonicMs) -> Option<Purpose> {
+        let (&purpose, _) =
+            self.0.iter().filter(|(_, at)| **at <= now).min_by_key(|(_, at)| **at)?;
+        self.0.remove(&purpose);
+        Some(purpose)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_come_once_the_earliest_first() {
+        let mut deadlines = Deadlines::default();
+        deadlines.set(Purpose::CutDue, MonotonicMs(20));
+        deadlines.set(Purpose::Liveness, MonotonicMs(10));
+        deadlines.at_latest(Purpose::Liveness, MonotonicMs(15));
+        deadlines.at_latest(Purpose::CutDue, MonotonicMs(12));
+        assert_eq!(deadlines.next(), Some(MonotonicMs(10)));
+        assert_eq!(deadlines.due(MonotonicMs(9)), None);
+        assert_eq!(deadlines.due(MonotonicMs(30)), Some(Purpose::Liveness));
+        assert_eq!(deadlines.due(MonotonicMs(30)), Some(Purpose::CutDue));
+        assert_eq!(deadlines.due(MonotonicMs(30)), None);
+    }
+}

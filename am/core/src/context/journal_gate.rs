@@ -1,0 +1,199 @@
+//! Where actions wait for the journal: the one place that orders effects.
+//!
+//! The rule: **what others can see waits until every decision recorded before it is durable.** If the
+//! ApplicationMaster dies in between, nobody has heard of a decision that its successor does not know.
+//! Waiting is first in, first out, so that the order on a connection never changes. What only the
+//! cluster or people see (asks, launches, stops, notices) and the journal itself do not wait: they
+//! decide nothing that a successor would have to know.
+//!
+//! A record that only notes what is true without it (a checkpoint that its directory shows, scores)
+//! is [no decision](Record::is_decision), and only store calls wait for it: they would fail where the
+//! journal cannot be written, and an old checkpoint goes when the newer one is recorded. So while a
+//! file system cannot be written training goes on without checkpoints, and a rollback's record, which
+//! comes later in the same journal, waits for both.
+
+use std::collections::VecDeque;
+
+use heddle_protocol::mutation::Mutation;
+
+use crate::action::{Action, RecordId};
+use crate::record::Record;
+
+/// Actions on their way out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JournalGate {
+    ready: Vec<Action>,
+    /// Messages, each with the last decision before it.
+    messages: VecDeque<(RecordId, Action)>,
+    /// Store calls, each with the last record before it.
+    calls: VecDeque<(RecordId, Action)>,
+    asked: RecordId,
+    /// The last of them that is a decision.
+    decided: RecordId,
+    durable: RecordId,
+}
+
+impl JournalGate {
+    /// Adds an action; it leaves when the decisions before it are durable, a store call when all
+    /// records before it are.
+    pub(crate) fn push(&mut self, action: Action) {
+        match wait(&action) {
+            Wait::Decisions
+                if self.durable < self.decided && !Mutation::CommandsBeforeJournal.is_on() =>
+            {
+                self.messages.push_back((self.decided, action));
+            }
+            Wait::Records if self.durable < self.asked => {
+                self.calls.push_back((self.asked, action));
+            }
+            Wait::Decisions | Wait::Records | Wait::Nothing => self.ready.push(action),
+        }
+    }
+
+    /// Asks for a record; returns its number.
+    pub(crate) fn journal(&mut self, record: Record) -> RecordId {
+        if record.is_decision() {
+            return self.decide(record);
+        }
+        self.ask(record)
+    }
+
+    /// Asks for a record that is a decision in this job, whatever it is in others.
+    pub(crate) fn decide(&mut self, record: Record) -> RecordId {
+        let id = self.ask(record);
+        self.decided = id;
+        id
+    }
+
+    fn ask(&mut self, record: Record) -> RecordId {
+        self.asked = RecordId(self.asked.0 + 1);
+        self.ready.push(Action::Journal { id: self.asked, record: Box::new(record) });
+        self.asked
+    }
+
+    /// The journal holds this record and all before it.
+    pub(crate) fn durable(&mut self, record: RecordId) {
+        // One that was never asked for must not free what waits for a later one.
+        self.durable = self.durable.max(record.min(self.asked));
+        for queue in [&mut self.messages, &mut self.calls] {
+            while queue.front().is_some_and(|(after, _)| *after <= self.durable) {
+                self.ready.extend(queue.pop_front().map(|(_, action)| action));
+            }
+        }
+    }
+
+    /// Forgets what waits and what was just decided: the journal is lost, so nobody may hear of it.
+    pub(crate) fn abandon(&mut self) {
+        self.messages.clear();
+        self.calls.clear();
+        self.ready.retain(|action| matches!(wait(action), Wait::Nothing));
+        self.durable = self.asked;
+    }
+
+    /// Whether every record asked for is durable.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.durable == self.asked
+    }
+
+    /// What may be done now.
+    pub(crate) fn take(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.ready)
+    }
+}
+
+/// What an action waits for.
+enum Wait {
+    Nothing,
+    Decisions,
+    Records,
+}
+
+/// Whether an action tells others of a decision. All variants by name, so that a new one makes its author choose.
+fn wait(action: &Action) -> Wait {
+    match action {
+        Action::Send { .. } | Action::Disconnect { .. } | Action::Finish(_) => Wait::Decisions,
+        Action::Store { .. } => Wait::Records,
+        Action::Ask { .. }
+        | Action::CancelAsk { .. }
+        | Action::Release { .. }
+        | Action::Launch { .. }
+        | Action::Stop { .. }
+        | Action::Journal { .. }
+        | Action::ProbePort { .. }
+        | Action::Notice(_)
+        | Action::Answer { .. } => Wait::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::{CallId, ConnectionId, ContainerId, Outcome, StoreCall};
+    use heddle_protocol::ids::{CutId, Generation, PhaseNo, Step};
+    use heddle_protocol::view::JobState;
+
+    fn record() -> Record {
+        let state = JobState::Finished;
+        Record::Outcome(Outcome { state, exit_code: 0, message: String::new(), model: None })
+    }
+
+    fn visible() -> Action {
+        Action::Disconnect { connection: ConnectionId(1) }
+    }
+
+    #[test]
+    fn what_others_can_see_waits_for_the_records_before_it_and_keeps_its_order() {
+        let mut outbox = JournalGate::default();
+        outbox.push(visible());
+        assert_eq!(outbox.take().len(), 1, "nothing was recorded yet, so nothing is waited for");
+        let first = outbox.journal(record());
+        outbox.push(visible());
+        let second = outbox.journal(record());
+        outbox.push(visible());
+        outbox.push(Action::Release { container: ContainerId("c".to_owned()) });
+        assert_eq!(outbox.take().len(), 3, "both records, and the release that nobody else sees");
+        outbox.durable(first);
+        assert_eq!(outbox.take().len(), 1);
+        assert!(!outbox.is_settled());
+        outbox.durable(second);
+        assert_eq!(outbox.take().len(), 1);
+        assert!(outbox.is_settled());
+    }
+
+    #[test]
+    fn a_note_holds_up_store_calls_alone_and_a_decision_after_it_waits_for_both() {
+        let note = Record::Commit {
+            cut: CutId { generation: Generation(1), number: 1 },
+            dir: String::new(),
+            phase: PhaseNo(0),
+            step: Step(0),
+            at_ms: 0,
+        };
+        let mut outbox = JournalGate::default();
+        let first = outbox.journal(note);
+        outbox.push(visible());
+        let keep = StoreCall::Retain { keep: 2, generation: Generation(1), base: CutId::default() };
+        outbox.push(Action::Store { id: CallId(1), call: Box::new(keep) });
+        assert_eq!(outbox.take().len(), 2, "the record and the message");
+        assert!(!outbox.is_settled(), "the end waits for notes too");
+        let second = outbox.journal(record());
+        outbox.push(visible());
+        outbox.durable(first);
+        let ready = outbox.take();
+        assert!(
+            matches!(ready.as_slice(), [Action::Journal { .. }, Action::Store { .. }]),
+            "{ready:?}"
+        );
+        outbox.durable(second);
+        assert_eq!(outbox.take().len(), 1);
+    }
+
+    #[test]
+    fn a_record_number_from_nowhere_frees_nothing_later() {
+        let mut outbox = JournalGate::default();
+        outbox.durable(RecordId(9));
+        outbox.journal(record());
+        outbox.push(visible());
+        assert_eq!(outbox.take().len(), 1, "the record alone");
+    }
+}

@@ -1,0 +1,498 @@
+//! ASP and evaluation: who works on which task.
+//!
+//! ```text
+//!            grant                     finished by whoever is first
+//!   todo ───────────▶ pending ───────────────────────────▶ done
+//!    ▲                   │ every holder gone, or it reported an error
+//!    └───────────────────┘  at the first step that not every shard acknowledged
+//! ```
+//!
+//! **Leases.** A trainer holds so many tasks ahead that they last for `lease_ms` at its own pace: it works on
+//! while no ApplicationMaster answers. Towards the end of a phase it gets fewer, so that nobody sits on work
+//! that others could do.
+//!
+//! **Speculative attempts.** When nothing is todo, an idle trainer is handed a task that somebody else holds: first one that
+//! waits in the longest queue, then one that is late. Shards take each part from whoever is first, so nothing counts
+//! twice; the first who finishes ends the task. A task has two holders at the most.
+//!
+//! **Late** means: computing for longer than three times what nine of ten tasks took, and than `late_ms`. Only the
+//! trainer's own computing time counts: waiting for others would make the fast ones look slow.
+//!
+//! **Failures.** A task is blamed only for errors that a trainer reports on it, never for a trainer's death:
+//! random kills that hit one task three times say nothing about it.
+
+mod durations;
+mod progress;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heddle_protocol::control::{TaskGrant, TaskPosition};
+use heddle_protocol::ids::{Generation, Member, Step, TaskAttempt, TaskId};
+
+use crate::config::Limits;
+use crate::time::MonotonicMs;
+use durations::Durations;
+pub(crate) use progress::QueueProgress;
+
+/// Attempts of a generation start above this multiple: a new ApplicationMaster cannot know how often an earlier
+/// one handed a task out, and a delayed report must not be taken for one of its own.
+const ATTEMPTS_PER_GENERATION: u32 = 10_000;
+/// Tasks that a trainer holds at the most, however short they are.
+const HELD_MAX: usize = 64;
+/// Tasks held while the pace is unknown: one in work and one ahead.
+const HELD_FIRST: usize = 2;
+
+/// One hand-out that is not over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Grant {
+    member: Member,
+    attempt: TaskAttempt,
+    /// The member's own computing time when it was first seen to be at this task.
+    begun_compute_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Task {
+    /// The first step that is not known to be acknowledged by every shard.
+    step: Step,
+    done: bool,
+    grants: Vec<Grant>,
+    attempts: u32,
+    errors: u32,
+}
+
+/// What a trainer has done in this phase.
+#[derive(Clone, Debug, Default)]
+struct TrainerPace {
+    first_grant: MonotonicMs,
+    finished: u64,
+    compute_ms: u64,
+    /// Its key in [`Queue::at_work`], if it is there.
+    at_work: Option<u64>,
+}
+
+/// The tasks of one phase.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    tasks: Vec<Task>,
+    /// The order in which tasks are handed out, and each task's place in it.
+    order: Vec<u32>,
+    places: Vec<u32>,
+    /// Places of the tasks that nobody holds and that are not done.
+    todo: BTreeSet<u32>,
+    /// By trainer, in the order of handing out.
+    held: BTreeMap<Member, Vec<TaskId>>,
+    /// By trainer: how many of the tasks near it were looked at.
+    looked: BTreeMap<Member, usize>,
+    attempts_floor: u32,
+    done: u32,
+    paces: BTreeMap<Member, TrainerPace>,
+    /// Trainers by the number of tasks that they hold, those without any left out.
+    by_load: BTreeSet<(usize, Member)>,
+    /// Trainers whose oldest task has no other holder, by their own computing time on it as of the last heartbeat.
+    at_work: BTreeSet<(u64, Member)>,
+    /// Own computing times of finished tasks.
+    durations: Durations,
+}
+
+impl Queue {
+    /// All `count` tasks todo, to be handed out in `order`.
+    pub(crate) fn new(count: u32, order: Vec<u32>, generation: Generation) -> Self {
+        let order = if order.len() == count as usize { order } else { (0..count).collect() };
+        let mut places = vec![0; count as usize];
+        for (place, task) in (0..).zip(&order) {
+            if let Some(entry) = places.get_mut(*task as usize) {
+                *entry = place;
+            }
+        }
+        Self {
+            tasks: vec![Task::default(); count as usize],
+            todo: (0..count).collect(),
+            order,
+            places,
+            held: BTreeMap::new(),
+            looked: BTreeMap::new(),
+            attempts_floor: attempts_floor(generation),
+            done: 0,
+            paces: BTreeMap::new(),
+            by_load: BTreeSet::new(),
+            at_work: BTreeSet::new(),
+            durations: Durations::default(),
+        }
+    }
+
+    /// As a new queue of the same tasks in the same order, restored.
+    pub(crate) fn begin_again(&mut self, generation: Generation, queue_progress: &QueueProgress) {
+        self.attempts_floor = attempts_floor(generation);
+        self.paces.clear();
+        self.durations = Durations::default();
+        for task in &mut self.tasks {
+            (task.attempts, task.errors) = (0, 0);
+        }
+        self.restore(queue_progress);
+    }
+
+    /// Takes over where tasks stand. No trainer holds any afterwards.
+    pub(crate) fn restore(&mut self, queue_progress: &QueueProgress) {
+        self.held.clear();
+        self.looked.clear();
+        self.by_load.clear();
+        self.at_work.clear();
+        for pace in self.paces.values_mut() {
+            pace.at_work = None;
+        }
+        for (id, task) in (0..).map(TaskId).zip(&mut self.tasks) {
+            task.grants = Vec::new();
+            task.done = queue_progress.done.contains(&id);
+            task.step = queue_progress.at.get(&id).copied().unwrap_or_default();
+        }
+        self.done = self.tasks.iter().map(|task| u32::from(task.done)).sum();
+        let is_todo = |task: &u32| self.tasks.get(*task as usize).is_some_and(|task| !task.done);
+        self.todo = (0..)
+            .zip(&self.order)
+            .filter(|(_, task)| is_todo(task))
+            .map(|(place, _)| place)
+            .collect();
+    }
+
+    /// Where every task stands.
+    pub(crate) fn positions(&self) -> QueueProgress {
+        let mut queue_progress = QueueProgress::default();
+        for (id, task) in (0..).map(TaskId).zip(&self.tasks) {
+            if task.done {
+                queue_progress.finished(id);
+            } else {
+                queue_progress.reached(id, task.step);
+            }
+        }
+        queue_progress
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.done as usize == self.tasks.len()
+    }
+
+    /// Tasks done, and all.
+    pub(crate) fn counts(&self) -> (u32, u32) {
+        (self.done, self.tasks.len() as u32)
+    }
+
+    fn task(&self, id: TaskId) -> Option<&Task> {
+        self.tasks.get(id.0 as usize)
+    }
+
+    fn held(&self, member: Member) -> &[TaskId] {
+        self.held.get(&member).map_or(&[], Vec::as_slice)
+    }
+
+    fn grant_of(&self, member: Member, id: TaskId) -> Option<&Grant> {
+        self.task(id)?.grants.iter().find(|grant| grant.member == member)
+    }
+
+    /// Whether a trainer holds a task.
+    pub(crate) fn holds(&self, member: Member) -> bool {
+        !self.held(member).is_empty()
+    }
+
+    /// Tasks that a trainer holds, in the order in which they were handed out.
+    pub(crate) fn held_by(&self, member: Member) -> Vec<TaskGrant> {
+        let grant = |id: &TaskId| {
+            let attempt = self.grant_of(member, *id)?.attempt;
+            let start = self.task(*id)?.step;
+            Some(TaskGrant { task: *id, attempt, start })
+        };
+        self.held(member).iter().filter_map(grant).collect()
+    }
+
+    /// Hands tasks to a trainer up to its lease, those that lie `near` it first. `trainers` share what is left.
+    pub(crate) fn grant(
+        &mut self,
+        member: Member,
+        trainers: usize,
+        near: &[TaskId],
+        now: MonotonicMs,
+        limits: &Limits,
+    ) -> Vec<TaskGrant> {
+        let (todo, held) = (self.todo.len(), self.held(member).len());
+        let share = todo.div_ceil(2 * trainers.max(1)).max(1);
+        // With few tasks nobody gets a second one before everybody has one.
+        let first = if todo > trainers { HELD_FIRST } else { 1 };
+        let room =
+            self.lease(member, now, limits).min(held + share).max(first).saturating_sub(held);
+        let next = self.next_for(member, room, near);
+        let mut tasks: Vec<TaskId> = next
+            .iter()
+            .filter_map(|place| self.order.get(*place as usize))
+            .map(|task| TaskId(*task))
+            .collect();
+        if held == 0 && todo == 0 {
+            tasks.extend(self.speculate(member, limits));
+        }
+        tasks.into_iter().filter_map(|task| self.hand(task, member, None, now)).collect()
+    }
+
+    /// Whether several trainers compute a task.
+    pub(crate) fn is_speculative(&self, task: TaskId) -> bool {
+        let task = self.tasks.get(task.0 as usize);
+        task.is_some_and(|task| task.grants.len() > 1)
+    }
+
+    /// Places of the next tasks to be handed to a trainer: near ones in their own order, then the first of the others.
+    fn next_for(&mut self, member: Member, room: usize, near: &[TaskId]) -> Vec<u32> {
+        let mut next = Vec::new();
+        if room > 0 && !near.is_empty() {
+            // Where it stopped looking: what was handed out before that seldom comes back, and is found below if so.
+            let from = self.looked.entry(member).or_default();
+            while next.len() < room
+                && let Some(task) = near.get(*from)
+            {
+                *from += 1;
+                if let Some(place) = self.places.get(task.0 as usize)
+                    && self.todo.contains(place)
+                {
+                    next.push(*place);
+                }
+            }
+        }
+        let missing = room - next.len();
+        let others = self.todo.iter().filter(|place| !next.contains(place));
+        let others: Vec<u32> = others.take(missing).copied().collect();
+        next.extend(others);
+        next
+    }
+
+    /// Makes a trainer a holder of a task; `attempt`: of an earlier ApplicationMaster's numbering.
+    fn hand(
+        &mut self,
+        id: TaskId,
+        member: Member,
+        attempt: Option<TaskAttempt>,
+        now: MonotonicMs,
+    ) -> Option<TaskGrant> {
+        let floor = self.attempts_floor;
+        let place = *self.places.get(id.0 as usize)?;
+        let task = self.tasks.get_mut(id.0 as usize)?;
+        task.attempts = match attempt {
+            Some(attempt) => task.attempts.max(attempt.0),
+            None => task.attempts.max(floor) + 1,
+        };
+        let attempt = attempt.unwrap_or(TaskAttempt(task.attempts));
+        task.grants.push(Grant { member, attempt, begun_compute_ms: None });
+        let start = task.step;
+        let other = task.grants.first().map(|grant| grant.member);
+        self.todo.remove(&place);
+        let held = self.held.entry(member).or_default();
+        held.push(id);
+        let load = held.len();
+        self.reload(member, load - 1, load);
+        self.paces
+            .entry(member)
+            .or_insert(TrainerPace { first_grant: now, ..TrainerPace::default() });
+        for holder in [Some(member), other].into_iter().flatten() {
+            self.index_work_of(holder);
+        }
+        Some(TaskGrant { task: id, attempt, start })
+    }
+
+    /// Takes a task from a holder; the last one leaves it todo, unless it is done.
+    fn drop_grant(&mut self, id: TaskId, member: Member) {
+        if let Some(held) = self.held.get_mut(&member) {
+            let before = held.len();
+            held.retain(|task| *task != id);
+            let after = held.len();
+            self.reload(member, before, after);
+        }
+        let place = self.places.get(id.0 as usize).copied();
+        let mut other = None;
+        if let (Some(task), Some(place)) = (self.tasks.get_mut(id.0 as usize), place) {
+            task.grants.retain(|grant| grant.member != member);
+            other = task.grants.first().map(|grant| grant.member);
+            if task.grants.is_empty() {
+                // Its room goes too: a million tasks that are done would keep 160 MB.
+                task.grants = Vec::new();
+                if !task.done {
+                    self.todo.insert(place);
+                }
+            }
+        }
+        for holder in [Some(member), other].into_iter().flatten() {
+            self.index_work_of(holder);
+        }
+    }
+
+    /// A trainer holds another number of tasks.
+    fn reload(&mut self, member: Member, before: usize, after: usize) {
+        if before != after {
+            self.by_load.remove(&(before, member));
+            if after > 0 {
+                self.by_load.insert((after, member));
+            }
+        }
+    }
+
+    /// Brings a trainer's place in [`Queue::at_work`] up to date. Only the oldest task of a trainer is ever seen to be
+    /// begun, so there is one entry per trainer.
+    fn index_work_of(&mut self, member: Member) {
+        let oldest = self.held(member).first().and_then(|id| self.task(*id));
+        let begun = oldest.and_then(|task| match task.grants.as_slice() {
+            [only] if only.member == member => only.begun_compute_ms,
+            _ => None,
+        });
+        let Some(pace) = self.paces.get_mut(&member) else {
+            return;
+        };
+        let at_work = begun.map(|begun| pace.compute_ms.saturating_sub(begun));
+        let before = std::mem::replace(&mut pace.at_work, at_work);
+        if before != at_work {
+            if let Some(ms) = before {
+                self.at_work.remove(&(ms, member));
+            }
+            if let Some(ms) = at_work {
+                self.at_work.insert((ms, member));
+            }
+        }
+    }
+
+    /// How many tasks last a trainer for `lease_ms`.
+    fn lease(&self, member: Member, now: MonotonicMs, limits: &Limits) -> usize {
+        match self.paces.get(&member) {
+            Some(pace) if pace.finished > 0 => {
+                let each_ms = (now.since(pace.first_grant) / pace.finished).max(1);
+                ((limits.lease_ms / each_ms) as usize).clamp(HELD_FIRST, HELD_MAX)
+            }
+            _ => HELD_FIRST,
+        }
+    }
+
+    /// A task of another trainer that an idle one had better work on as well. Costs logarithms of the number of
+    /// trainers, since at the end of a phase it is asked for each trainer that becomes idle.
+    fn speculate(&self, idle: Member, limits: &Limits) -> Option<TaskId> {
+        let (load, longest) = *self.by_load.last()?;
+        if load > 1 {
+            // The one handed out last is worked on last.
+            let alone = |id: &&TaskId| self.task(**id).is_some_and(|task| task.grants.len() == 1);
+            let last = self.held(longest).iter().rev().find(alone);
+            if last.is_some() {
+                return last.copied();
+            }
+        }
+        let (ms, latest) = *self.at_work.last()?;
+        let late_ms = limits.late_ms.max(self.durations.nine_of_ten_ms().saturating_mul(3));
+        (ms > late_ms && latest != idle).then(|| self.held(latest).first().copied()).flatten()
+    }
+
+    /// A trainer's own computing time so far, from its heartbeat.
+    pub(crate) fn computed(&mut self, member: Member, compute_ms: u64) {
+        if let Some(pace) = self.paces.get_mut(&member) {
+            pace.compute_ms = compute_ms;
+        }
+        // What it is at is what it has held longest; it began that no later than now.
+        let oldest = self.held(member).first().copied();
+        if let Some(task) = oldest.and_then(|id| self.tasks.get_mut(id.0 as usize))
+            && let Some(grant) = task.grants.iter_mut().find(|grant| grant.member == member)
+        {
+            grant.begun_compute_ms.get_or_insert(compute_ms);
+        }
+        self.index_work_of(member);
+    }
+
+    /// Steps that every shard has acknowledged, as a trainer reports. Those of a hand-out that is over say
+    /// nothing and are ignored.
+    pub(crate) fn progress(&mut self, member: Member, positions: &[TaskPosition]) {
+        for position in positions {
+            let current = self
+                .grant_of(member, position.task)
+                .is_some_and(|grant| grant.attempt == position.attempt);
+            if let (true, Some(task)) = (current, self.tasks.get_mut(position.task.0 as usize)) {
+                task.step = task.step.max(position.step);
+            }
+        }
+    }
+
+    /// A task's last step is acknowledged by every shard. Returns its holders, which have one task less now; none: the
+    /// hand-out is over already, nothing is finished by it.
+    pub(crate) fn finished(
+        &mut self,
+        member: Member,
+        id: TaskId,
+        attempt: TaskAttempt,
+    ) -> Option<Vec<Member>> {
+        let grant = self.grant_of(member, id).cloned();
+        let grant = grant.filter(|grant| grant.attempt == attempt)?;
+        let task = self.tasks.get_mut(id.0 as usize)?;
+        task.done = true;
+        self.done += 1;
+        let holders: Vec<Member> = task.grants.iter().map(|grant| grant.member).collect();
+        for holder in &holders {
+            self.drop_grant(id, *holder);
+        }
+        if let Some(pace) = self.paces.get_mut(&member) {
+            pace.finished += 1;
+            if let Some(begun) = grant.begun_compute_ms {
+                self.durations.add(pace.compute_ms.saturating_sub(begun));
+            }
+        }
+        Some(holders)
+    }
+
+    /// Ends a hand-out without result: todo again, unless somebody else holds it too. False: it was over already.
+    pub(crate) fn take_back(&mut self, member: Member, id: TaskId, attempt: TaskAttempt) -> bool {
+        let current = self.grant_of(member, id).is_some_and(|grant| grant.attempt == attempt);
+        if current {
+            self.drop_grant(id, member);
+        }
+        current
+    }
+
+    /// A trainer could not work on a task: back to todo. Returns how many errors the task has had; none if the
+    /// hand-out is over.
+    pub(crate) fn failed(
+        &mut self,
+        member: Member,
+        id: TaskId,
+        attempt: TaskAttempt,
+    ) -> Option<u32> {
+        if !self.take_back(member, id, attempt) {
+            return None;
+        }
+        let task = self.tasks.get_mut(id.0 as usize)?;
+        task.errors += 1;
+        Some(task.errors)
+    }
+
+    /// A trainer is gone or has handed everything back: what it held is todo again, at the first step that not
+    /// every shard acknowledged.
+    pub(crate) fn release(&mut self, member: Member) {
+        for id in self.held(member).to_vec() {
+            self.drop_grant(id, member);
+        }
+        debug_assert!(
+            self.paces.get(&member).is_none_or(|pace| pace.at_work.is_none()),
+            "a trainer without tasks is not at work"
+        );
+        self.held.remove(&member);
+        self.looked.remove(&member);
+        self.paces.remove(&member);
+    }
+
+    /// A trainer that an earlier attempt gave this task goes on with it.
+    pub(crate) fn adopt(&mut self, member: Member, position: &TaskPosition, now: MonotonicMs) {
+        let free = self.task(position.task).is_some_and(|task| !task.done && task.grants.len() < 2);
+        if free && self.grant_of(member, position.task).is_none() {
+            self.hand(position.task, member, Some(position.attempt), now);
+        }
+    }
+
+    /// Whether a look now and then is worth it, because a task may be late.
+    pub(crate) fn may_be_late(&self) -> bool {
+        !self.is_done() && self.todo.is_empty()
+    }
+}
+
+/// Attempts of a generation are above this number.
+fn attempts_floor(generation: Generation) -> u32 {
+    generation.0.saturating_sub(1).saturating_mul(ATTEMPTS_PER_GENERATION)
+}
+
+#[cfg(test)]
+mod tests;
