@@ -42,7 +42,7 @@ const CLAIM_VERSION: u32 = 1;
 
 /// What to claim a directory for.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct ClaimRequest {
     /// The run.
     pub run: RunId,
     /// Who asks.
@@ -108,12 +108,12 @@ pub enum Liveness {
 }
 
 /// Who tells whether the owner of a claim lives.
-pub trait Judge: Sync {
+pub trait LivenessCheck: Sync {
     /// Whether it does.
     fn lives(&self, owner: &Owner) -> impl Future<Output = Liveness> + Send;
 }
 
-impl<F: Fn(&Owner) -> Liveness + Sync> Judge for F {
+impl<F: Fn(&Owner) -> Liveness + Sync> LivenessCheck for F {
     async fn lives(&self, owner: &Owner) -> Liveness {
         self(owner)
     }
@@ -185,8 +185,8 @@ pub enum ClaimError {
 /// See [`ClaimError`].
 pub async fn claim(
     dir: &CheckpointDir,
-    request: &Request,
-    judge: &impl Judge,
+    request: &ClaimRequest,
+    judge: &impl LivenessCheck,
 ) -> Result<Claimed, ClaimError> {
     for _ in 0..TRIES {
         let followed = look(dir, request, judge).await?;
@@ -225,8 +225,8 @@ pub async fn claim(
 /// As [`claim`].
 pub async fn look(
     dir: &CheckpointDir,
-    request: &Request,
-    judge: &impl Judge,
+    request: &ClaimRequest,
+    judge: &impl LivenessCheck,
 ) -> Result<Followed, ClaimError> {
     let claimed = dir.claimed().await?;
     // Claims of this very process that turned out useless are no predecessors.
@@ -258,7 +258,7 @@ pub async fn look(
 /// The checkpoint to continue, by the claims up to the predecessor's.
 async fn newest(
     dir: &CheckpointDir,
-    request: &Request,
+    request: &ClaimRequest,
     followed: &Followed,
 ) -> Result<Newest, CheckpointError> {
     if followed.fresh {
@@ -285,8 +285,8 @@ pub fn same_application(one: &Owner, other: &Owner) -> bool {
 async fn may_follow(
     dir: &CheckpointDir,
     before: &ClaimRecord,
-    request: &Request,
-    judge: &impl Judge,
+    request: &ClaimRequest,
+    judge: &impl LivenessCheck,
 ) -> Result<(), ClaimError> {
     let (shown, owner, run) = (dir.show(dir.root()), before.owner.clone(), before.run);
     if let (
@@ -390,8 +390,8 @@ mod tests {
         Owner::Application { application: name.to_owned(), attempt: Attempt(attempt) }
     }
 
-    fn request(owner: Owner) -> Request {
-        Request {
+    fn request(owner: Owner) -> ClaimRequest {
+        ClaimRequest {
             run: RunId(Uuid::from_u128(1)),
             owner,
             salt: Salt(Uuid::new_v4()),
@@ -404,7 +404,7 @@ mod tests {
 
     async fn made(
         dir: &CheckpointDir,
-        request: &Request,
+        request: &ClaimRequest,
         lives: Liveness,
     ) -> Result<u32, ClaimError> {
         claim(dir, request, &|_: &Owner| lives).await.map(|claimed| claimed.generation.0)
@@ -433,7 +433,7 @@ mod tests {
             matches!(error, ClaimError::Held { .. }) && error.to_string().contains(&named),
             "{error}"
         );
-        let over = Request { take_over: true, ..request(application("application_1_1", 1)) };
+        let over = ClaimRequest { take_over: true, ..request(application("application_1_1", 1)) };
         assert_eq!(
             claim(&dir, &over, &liveness).await.expect("taken over").generation,
             Generation(2)
@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(made(&dir, &attempt(1), Liveness::Alive).await.expect("claimed"), 1);
         assert_eq!(made(&dir, &attempt(3), Liveness::Alive).await.expect("claimed"), 2);
         for late in [2, 3] {
-            let late = Request { take_over: true, ..attempt(late) };
+            let late = ClaimRequest { take_over: true, ..attempt(late) };
             let error = made(&dir, &late, Liveness::Gone).await;
             assert!(matches!(error, Err(ClaimError::Superseded { .. })), "no flag changes that");
         }

@@ -19,11 +19,11 @@ use heddle_protocol::view;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::api::{self, Input, Lines};
-use crate::cluster::{Ask, Cluster};
+use crate::api::{ApiInput, CommandStream};
+use crate::attempt_history::AttemptHistory;
+use crate::cluster::{ContainerRequest, ContainerSource};
 use crate::encoded::Encoded;
 use crate::notices;
-use crate::past::Past;
 
 /// How often people's view is renewed at the most; making it walks every slot.
 const VIEW_EVERY: Duration = Duration::from_millis(200);
@@ -33,7 +33,7 @@ const VIEW_LATEST: Duration = Duration::from_secs(1);
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The way to the tasks that write journal and store; what they answer are events.
-pub struct Workers {
+pub struct WorkerQueues {
     /// Journal records, in order.
     pub journal: mpsc::UnboundedSender<(RecordId, Box<heddle_am_core::Record>)>,
     /// Store calls, in order.
@@ -43,7 +43,7 @@ pub struct Workers {
 /// Everything the loop waits on.
 pub struct Sources {
     /// From the HTTP server.
-    pub inputs: mpsc::Receiver<Input>,
+    pub inputs: mpsc::Receiver<ApiInput>,
     /// From the cluster, the workers and the probes.
     pub events: mpsc::UnboundedReceiver<Event>,
     /// Where the latter come in.
@@ -62,12 +62,12 @@ pub struct About {
     /// What the job is to YARN, for people; none locally.
     pub application: Option<view::ApplicationView>,
     /// What earlier attempts saw.
-    pub past: Past,
+    pub past: AttemptHistory,
 }
 
-struct Session {
+struct ContainerSession {
     member: Member,
-    lines: Lines,
+    lines: CommandStream,
     registered: bool,
 }
 
@@ -76,12 +76,12 @@ pub struct Driver<C> {
     core: Core,
     cluster: C,
     about: About,
-    workers: Workers,
+    workers: WorkerQueues,
     sources: Sources,
     view: watch::Sender<Arc<view::JobView>>,
     view_at: Instant,
     started: Instant,
-    sessions: HashMap<ConnectionId, Session>,
+    sessions: HashMap<ConnectionId, ContainerSession>,
     encoded: Encoded,
     /// Which reports were taken in.
     heard: ReceivedReports,
@@ -92,13 +92,13 @@ pub struct Driver<C> {
     history: view::History,
 }
 
-impl<C: Cluster> Driver<C> {
+impl<C: ContainerSource> Driver<C> {
     /// A driver that has not begun.
     pub fn new(
         core: Core,
         cluster: C,
         about: About,
-        workers: Workers,
+        workers: WorkerQueues,
         sources: Sources,
         view: watch::Sender<Arc<view::JobView>>,
     ) -> Self {
@@ -187,17 +187,17 @@ impl<C: Cluster> Driver<C> {
         }
     }
 
-    fn input(&mut self, input: Input) {
+    fn input(&mut self, input: ApiInput) {
         match input {
-            Input::SessionOpened { connection, member, lines } => {
-                let session = Session { member, lines, registered: false };
-                self.sessions.insert(core_id(connection), session);
+            ApiInput::SessionOpened { connection, member, lines } => {
+                let session = ContainerSession { member, lines, registered: false };
+                self.sessions.insert(connection, session);
             }
-            Input::SessionLine { connection, member, line } => {
-                self.line(core_id(connection), member, *line);
+            ApiInput::SessionLine { connection, member, line } => {
+                self.line(connection, member, *line);
             }
-            Input::SessionClosed { connection, .. } => self.closed(core_id(connection)),
-            Input::Operation { operation, answer } => self.operation(operation, Some(answer)),
+            ApiInput::SessionClosed { connection, .. } => self.closed(connection),
+            ApiInput::Operation { operation, answer } => self.operation(operation, Some(answer)),
         }
     }
 
@@ -292,7 +292,7 @@ impl<C: Cluster> Driver<C> {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Ask { slot, incarnation, avoid, prefer, memory } => {
-                self.cluster.ask(Ask { slot, incarnation, avoid, prefer, memory })
+                self.cluster.ask(ContainerRequest { slot, incarnation, avoid, prefer, memory })
             }
             Action::CancelAsk { slot, incarnation } => self.cluster.cancel(slot, incarnation),
             Action::Release { container } => self.cluster.release(&container),
@@ -357,10 +357,6 @@ fn done(view: &view::JobView, phases: u32) -> f32 {
     };
     let done = (f64::from(view.phase.0) + phase) / f64::from(phases.max(1));
     done.clamp(0.0, 1.0) as f32
-}
-
-fn core_id(connection: api::ConnectionId) -> ConnectionId {
-    ConnectionId(connection.0)
 }
 
 async fn probe(endpoint: std::net::SocketAddr) -> Probe {

@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, raise};
 
 /// The variable's name.
 const TEST_HOOK: &str = "HEDDLE_TEST_HOOK";
-/// What a process ends with that was killed by signal 9.
+/// FaultAction a process ends with that was killed by signal 9.
 const KILLED: i32 = 137;
 
 /// Where in the making of a checkpoint.
@@ -33,13 +33,13 @@ pub(crate) enum Point {
 
 /// Where in the end of an application on YARN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Goodbye {
+pub(crate) enum UnregisterPoint {
     Before,
     After,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum FaultAction {
     Die,
     Stop,
 }
@@ -50,32 +50,32 @@ pub(crate) fn strike(point: Point, cut: CutId) {
 }
 
 /// To be called before and after an attempt says goodbye to YARN.
-pub(crate) fn strike_at_goodbye(goodbye: Goodbye, attempt: Attempt) {
+pub(crate) fn strike_at_goodbye(goodbye: UnregisterPoint, attempt: Attempt) {
     obey(|text| ordered_at_goodbye(text, goodbye, attempt));
 }
 
-fn obey(ordered: impl FnOnce(&str) -> Option<What>) {
+fn obey(ordered: impl FnOnce(&str) -> Option<FaultAction>) {
     let Ok(text) = std::env::var(TEST_HOOK) else {
         return;
     };
     match ordered(&text) {
-        Some(What::Die) => std::process::exit(KILLED),
-        Some(What::Stop) => {
+        Some(FaultAction::Die) => std::process::exit(KILLED),
+        Some(FaultAction::Stop) => {
             let _goes_on_when_told = raise(Signal::SIGSTOP);
         }
         None => {}
     }
 }
 
-fn what(word: &str) -> Option<What> {
+fn what(word: &str) -> Option<FaultAction> {
     match word {
-        "die" => Some(What::Die),
-        "stop" => Some(What::Stop),
+        "die" => Some(FaultAction::Die),
+        "stop" => Some(FaultAction::Stop),
         _ => None,
     }
 }
 
-fn ordered(text: &str, point: Point, cut: CutId) -> Option<What> {
+fn ordered(text: &str, point: Point, cut: CutId) -> Option<FaultAction> {
     if cut.generation != Generation(1) {
         return None;
     }
@@ -94,13 +94,17 @@ fn ordered(text: &str, point: Point, cut: CutId) -> Option<What> {
     })
 }
 
-fn ordered_at_goodbye(text: &str, goodbye: Goodbye, attempt: Attempt) -> Option<What> {
+fn ordered_at_goodbye(
+    text: &str,
+    goodbye: UnregisterPoint,
+    attempt: Attempt,
+) -> Option<FaultAction> {
     if attempt != Attempt(1) {
         return None;
     }
     let place = match goodbye {
-        Goodbye::Before => "before-goodbye",
-        Goodbye::After => "after-goodbye",
+        UnregisterPoint::Before => "before-goodbye",
+        UnregisterPoint::After => "after-goodbye",
     };
     text.split(',').find_map(|order| {
         let (word, here) = order.split_once(':')?;
@@ -116,8 +120,8 @@ mod tests {
     fn the_first_generation_obeys_at_the_point_of_the_cut() {
         let cut = |generation, number| CutId { generation: Generation(generation), number };
         let text = "pause:20,die:staged:step=3,stop:before-rename:cut=4,die:after-rename:cut=5";
-        assert_eq!(ordered(text, Point::BeforeRename, cut(1, 4)), Some(What::Stop));
-        assert_eq!(ordered(text, Point::AfterRename, cut(1, 5)), Some(What::Die));
+        assert_eq!(ordered(text, Point::BeforeRename, cut(1, 4)), Some(FaultAction::Stop));
+        assert_eq!(ordered(text, Point::AfterRename, cut(1, 5)), Some(FaultAction::Die));
         assert_eq!(ordered(text, Point::AfterRename, cut(1, 4)), None);
         assert_eq!(ordered(text, Point::BeforeDelete, cut(1, 4)), None);
         assert_eq!(ordered(text, Point::AfterRename, cut(2, 5)), None);
@@ -128,9 +132,9 @@ mod tests {
     fn the_first_attempt_obeys_at_its_goodbye() {
         let at = |text, goodbye, attempt| ordered_at_goodbye(text, goodbye, Attempt(attempt));
         let text = "pause:20,die:after-goodbye";
-        assert_eq!(at(text, Goodbye::After, 1), Some(What::Die));
-        assert_eq!(at(text, Goodbye::Before, 1), None);
-        assert_eq!(at(text, Goodbye::After, 2), None);
-        assert_eq!(at("stop:before-goodbye", Goodbye::Before, 1), Some(What::Stop));
+        assert_eq!(at(text, UnregisterPoint::After, 1), Some(FaultAction::Die));
+        assert_eq!(at(text, UnregisterPoint::Before, 1), None);
+        assert_eq!(at(text, UnregisterPoint::After, 2), None);
+        assert_eq!(at("stop:before-goodbye", UnregisterPoint::Before, 1), Some(FaultAction::Stop));
     }
 }

@@ -31,8 +31,8 @@ use heddle_storage::{
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
+use crate::delay_warning::DelayWarning;
 use crate::driver::notice;
-use crate::late::Late;
 use crate::store::exit_code_of;
 pub use segment::{Flaw, JOURNAL_VERSION, SegmentError, TooLong};
 use segment::{Kind, Link, SEGMENT_BYTES_MAX, START};
@@ -166,7 +166,7 @@ pub struct Journal {
     snapshot: u64,
     /// The records that the next snapshot holds, and those since the last one.
     records: Vec<Record>,
-    late: Late,
+    late: DelayWarning,
 }
 
 /// All records of the lineage: those of the newest journal that has any. `below` bounds the
@@ -323,7 +323,7 @@ impl Journal {
             tip: START,
             snapshot: 0,
             records: carried.to_vec(),
-            late: Late::new("the journal"),
+            late: DelayWarning::new("the journal"),
         };
         journal.write_snapshot().await?;
         Ok(journal)

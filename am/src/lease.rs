@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 /// How long this attempt surely leads. Clones are handles of the same one; the default never ends: a run on one machine
 /// has no cluster to lose touch with.
 #[derive(Clone, Debug, Default)]
-pub struct Lease(Option<Held>);
+pub struct Lease(Option<LeaseState>);
 
 #[derive(Clone, Debug)]
-struct Held {
+struct LeaseState {
     lasts: Duration,
     /// When the last question was sent that was answered.
     asked: Arc<Mutex<Instant>>,
@@ -24,7 +24,7 @@ impl Lease {
     /// One that lasts so long from each question that is answered, and from now.
     #[must_use]
     pub fn new(lasts: Duration) -> Self {
-        Self(Some(Held { lasts, asked: Arc::new(Mutex::new(Instant::now())) }))
+        Self(Some(LeaseState { lasts, asked: Arc::new(Mutex::new(Instant::now())) }))
     }
 
     /// A question that was sent at `asked` was answered.

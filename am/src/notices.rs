@@ -47,7 +47,7 @@ fn weight(event: &Event) -> Weight {
 }
 
 #[derive(Default)]
-struct Queue {
+struct LineQueue {
     lines: VecDeque<(Weight, String)>,
     /// Of the lines that may be dropped.
     bytes: usize,
@@ -58,7 +58,7 @@ struct Queue {
     gone: bool,
 }
 
-impl Queue {
+impl LineQueue {
     fn push(&mut self, weight: Weight, line: String) {
         if self.gone {
             return;
@@ -105,7 +105,7 @@ impl Queue {
 
 /// A queue and the thread that writes it.
 struct Notices {
-    queue: Mutex<Queue>,
+    queue: Mutex<LineQueue>,
     changed: Condvar,
 }
 
@@ -124,7 +124,7 @@ impl Notices {
         notices
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, LineQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,7 +149,7 @@ impl Notices {
             // The command line may be gone; the job is not.
             if let Err(error) = writeln!(out, "{line}").and_then(|()| out.flush()) {
                 tracing::debug!(%error, "standard output is not read any more");
-                *self.lock() = Queue { gone: true, ..Queue::default() };
+                *self.lock() = LineQueue { gone: true, ..LineQueue::default() };
                 self.changed.notify_all();
                 return;
             }
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn progress_lines_replace_each_other() {
-        let mut queue = Queue::default();
+        let mut queue = LineQueue::default();
         for n in 0..10_000 {
             queue.push(Weight::Progress, n.to_string());
         }
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_oldest_lines_yield_but_beginning_and_end_stay() {
-        let mut queue = Queue::default();
+        let mut queue = LineQueue::default();
         queue.push(Weight::Kept, "started".into());
         for n in 0..3000 {
             queue.push(Weight::Passing, warning(n));

@@ -2,23 +2,23 @@
 //!
 //! ```text
 //! <home>/.heddle/reports/<application id>/
-//!   report.json                   Report, for programs
+//!   report.json                   JobReport, for programs
 //!   report.txt                    the same for people; YARN's tracking URL leads here after the end
 //!   report-<attempt>.json .txt    when an earlier attempt had told another end before
 //!   logs/<slot>-<incarnation>/    last bytes of the logs of containers that failed or were killed
 //! ```
 //!
-//! [`Report::new`] is a pure function of the job's view, its outcome and what the cluster knows; [`place`]
-//! writes it, [`diagnostics`](Report::diagnostics) is what the ResourceManager gets of it, [`tracking`] where a
+//! [`JobReport::new`] is a pure function of the job's view, its outcome and what the cluster knows; [`place`]
+//! writes it, [`diagnostics`](JobReport::diagnostics) is what the ResourceManager gets of it, [`tracking`] where a
 //! browser finds it, [`logs`] fetches logs from NodeManagers. When to do what is the ApplicationMaster's.
 
 mod diagnostics;
 mod fetch;
+pub mod format;
 pub mod logs;
-pub mod place;
+pub mod paths;
 mod text;
 pub mod tracking;
-pub mod words;
 
 use std::collections::BTreeMap;
 
@@ -27,12 +27,12 @@ use heddle_protocol::ids::{Attempt, Incarnation, RunId, Slot};
 use heddle_protocol::view::{ApplicationView, JobState, JobView, Placement, SlotState};
 use serde::{Deserialize, Serialize};
 
-/// Version of [`Report`]'s form. Fields are only ever added under one version.
+/// Version of [`JobReport`]'s form. Fields are only ever added under one version.
 pub const VERSION: u32 = 1;
 
 /// A job on YARN that is over. Times of day are milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct JobReport {
     /// [`VERSION`].
     pub version: u32,
     /// Finished, failed or stopped.
@@ -63,7 +63,7 @@ pub struct Report {
     /// The last evaluation in the one line that ends a local run too: `test  log-loss 0.2118  auc 0.9729`.
     pub test: Option<String>,
     /// What was asked of the cluster.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<RequestedContainers>,
     /// Every container that this attempt knew, by slot and filling.
     pub containers: Vec<ContainerEnd>,
     /// The job as it stood: rows, evaluations, checkpoints, recoveries with their five rows.
@@ -72,7 +72,7 @@ pub struct Report {
 
 /// Containers of one kind, as asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct RequestedContainers {
     /// `am`, `pserver` or `trainer`.
     pub kind: String,
     /// How many.
@@ -105,19 +105,19 @@ pub struct ContainerEnd {
 
 /// What is not in the job's view or its outcome.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct ReportFacts {
     /// Now, milliseconds since 1970.
     pub ended_ms: u64,
     /// URL of the checkpoint directory.
     pub checkpoint_dir: String,
     /// What was asked of the cluster.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<RequestedContainers>,
 }
 
-impl Report {
+impl JobReport {
     /// A report, from the job's last view (with what the cluster adds), its outcome and the facts besides.
     #[must_use]
-    pub fn new(view: &JobView, outcome: &Outcome, facts: Facts) -> Self {
+    pub fn new(view: &JobView, outcome: &Outcome, facts: ReportFacts) -> Self {
         Self {
             version: VERSION,
             state: outcome.state,
@@ -132,7 +132,7 @@ impl Report {
             model: outcome.model.clone(),
             checkpoint_dir: facts.checkpoint_dir,
             rows_per_second: speed(view, facts.ended_ms),
-            test: view.evaluations.last().map(words::final_scores),
+            test: view.evaluations.last().map(format::final_scores),
             asked: facts.asked,
             containers: containers(view, outcome.state),
             view: view.clone(),
@@ -247,6 +247,6 @@ mod tests {
     fn the_json_form_is_read_back() {
         let report = finished();
         let json = serde_json::to_string(&report).unwrap();
-        assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+        assert_eq!(serde_json::from_str::<JobReport>(&json).unwrap(), report);
     }
 }

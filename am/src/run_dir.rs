@@ -34,7 +34,7 @@ pub struct RunFile {
     /// Directory of the job file: what a relative `trainers.command` is relative to.
     pub job_dir: PathBuf,
     /// What to do about an earlier run in the same checkpoint directory.
-    pub earlier: Earlier,
+    pub earlier: ResumeMode,
     /// Whether an existing output is replaced when the model is published.
     pub overwrite: bool,
     /// Whether a checkpoint directory owned by another living run is taken over.
@@ -47,7 +47,7 @@ pub struct RunFile {
 /// What to do about an earlier run in the same checkpoint directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Earlier {
+pub enum ResumeMode {
     /// Go on where it stopped if the spec is the same, else refuse.
     #[default]
     ContinueSame,

@@ -20,9 +20,9 @@ use heddle_storage::checkpoint::{
 use heddle_storage::{Location, Mode, Reason, Storage, StorageError, StorePath, connect};
 use tokio::sync::mpsc;
 
+use crate::delay_warning::DelayWarning;
 use crate::driver::{notice, wall_ms};
 use crate::hook::{Point, strike};
-use crate::late::Late;
 use crate::lease::Lease;
 use crate::publish::{Publication, PublishError};
 
@@ -54,7 +54,7 @@ pub async fn open_patiently(
     root: &StorePath,
 ) -> Result<CheckpointDir, CheckpointError> {
     let begun = Instant::now();
-    let mut late = Late::new("opening the checkpoint directory");
+    let mut late = DelayWarning::new("opening the checkpoint directory");
     loop {
         match CheckpointDir::open_or_create(Arc::clone(storage), root.clone()).await {
             Err(error) if error.is_retryable() && begun.elapsed() < OPEN_PATIENCE => {
@@ -97,7 +97,7 @@ impl Store {
         mut calls: mpsc::UnboundedReceiver<(CallId, Box<StoreCall>)>,
         events: mpsc::UnboundedSender<Event>,
     ) {
-        let mut late = Late::new("the next checkpoint");
+        let mut late = DelayWarning::new("the next checkpoint");
         while let Some((call, what)) = calls.recv().await {
             let outcome = self.perform(*what, &mut late).await;
             if events.send(Event::Stored { call, outcome }).is_err() {
@@ -106,7 +106,7 @@ impl Store {
         }
     }
 
-    async fn perform(&self, call: StoreCall, late: &mut Late) -> Stored {
+    async fn perform(&self, call: StoreCall, late: &mut DelayWarning) -> Stored {
         match call {
             StoreCall::Stage { cut } => match self.stage(cut, late).await {
                 Ok(path) => Stored::Staged(self.location.with_path(path).to_string()),
@@ -154,7 +154,11 @@ impl Store {
 
     /// Makes the directory of a cut, again and again while the storage cannot be written just now: the
     /// checkpoint is late then, and nothing else.
-    async fn stage(&self, cut: CutId, late: &mut Late) -> Result<StorePath, CheckpointError> {
+    async fn stage(
+        &self,
+        cut: CutId,
+        late: &mut DelayWarning,
+    ) -> Result<StorePath, CheckpointError> {
         let begun = Instant::now();
         loop {
             let result = self.dir.stage(cut, self.salt).await;

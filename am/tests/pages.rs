@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_am::api::{self, Capacity, Gate, Pages, Proxy, Shared, Viewers};
+use heddle_am::api::{self, ApiState, Capacity, PageGate, Pages, Viewers, WebProxy};
 use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::Environment;
 use heddle_protocol::handshake::{
@@ -28,7 +28,7 @@ struct Server {
     _view: watch::Sender<Arc<JobView>>,
 }
 
-async fn server(gate: Option<Arc<Gate>>) -> Server {
+async fn server(gate: Option<Arc<PageGate>>) -> Server {
     let run = RunId(uuid::Uuid::from_u128(7));
     let secret = Secret::random().unwrap();
     let listener = api::bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &[]).await.unwrap();
@@ -36,13 +36,14 @@ async fn server(gate: Option<Arc<Gate>>) -> Server {
     let (inputs, _) = mpsc::channel(1);
     let view = JobView::starting(run, "<img src=x onerror=alert(1)>", Attempt(1), 0);
     let (sender, view) = watch::channel(Arc::new(view));
-    let shared = Arc::new(Shared { run, secret: secret.clone(), inputs, pages: Pages::new(view) });
+    let shared =
+        Arc::new(ApiState { run, secret: secret.clone(), inputs, pages: Pages::new(view) });
     tokio::spawn(api::serve(listener, shared, gate, Capacity::default()));
     Server { address, run, secret, _view: sender }
 }
 
-fn proxy(host: &str) -> Proxy {
-    Proxy {
+fn proxy(host: &str) -> WebProxy {
+    WebProxy {
         hosts: vec![host.into()],
         bases: vec!["http://rm:8088/proxy/application_1_0001".into()],
     }
@@ -129,7 +130,7 @@ async fn nothing_is_behind_other_paths_and_no_verb_changes_anything() {
 
 #[tokio::test]
 async fn behind_a_proxy_others_are_sent_to_it_and_the_secret_still_opens() {
-    let server = server(Some(Gate::new(proxy("192.0.2.1"), None))).await;
+    let server = server(Some(PageGate::new(proxy("192.0.2.1"), None))).await;
     let (status, head, body) = server.ask("GET", "/api/v1/job?a=b").await;
     assert_eq!(status, 302);
     assert!(
@@ -176,7 +177,7 @@ async fn whom_the_proxy_names_must_be_among_the_viewers() {
     configuration.set("yarn.acl.enable", "true", "test");
     configuration.set("yarn.admin.acl", "root", "test");
     let viewers = Viewers::of(&configuration, "alice", "bob").unwrap();
-    let server = server(Some(Gate::new(proxy("127.0.0.1"), viewers))).await;
+    let server = server(Some(PageGate::new(proxy("127.0.0.1"), viewers))).await;
     let ask = async |path, user: &str| {
         let cookie = format!("Cookie: a=b; proxy-user={user}\r\n");
         server.ask_with("GET", path, &cookie).await.0

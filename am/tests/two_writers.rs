@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use heddle_am::claim::{Claimed, Liveness, Request, claim};
+use heddle_am::claim::{ClaimRequest, Claimed, Liveness, claim};
 use heddle_am::lease::Lease;
 use heddle_am::store::Store;
 use heddle_am_core::{CallId, Event, StoreCall, Stored};
@@ -154,7 +154,7 @@ async fn zombie(dir: CheckpointDir, pending: Vec<Manifest>) -> Vec<CutId> {
 
 /// The successor claims and takes two checkpoints.
 async fn successor(dir: CheckpointDir) -> (Claimed, Vec<CutId>) {
-    let request = Request {
+    let request = ClaimRequest {
         run: RUN,
         owner: owner(2),
         salt: SUCCESSOR,

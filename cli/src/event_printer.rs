@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use heddle_am::report::words;
+use heddle_am::report::format;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::spec::{Algorithm, BadRecords, JobSpec, Location};
 use heddle_protocol::view::{Event, JobState, JobView};
@@ -199,23 +199,23 @@ impl EventPrinter {
                 self.rows_before.get_or_insert(rows);
                 let loss =
                     training_loss.map_or_else(String::new, |loss| format!("  loss {loss:.4}"));
-                let rows = words::thousands(rows);
+                let rows = format::thousands(rows);
                 self.progress.show(&format!(
                     "{text}  {rows} rows  {} rows/s{loss}",
-                    words::rate(rows_per_second)
+                    format::rate(rows_per_second)
                 ));
             }
-            Event::Evaluated(scores) => self.say(&words::evaluation(&scores)),
-            Event::CheckpointCommitted(taken) => self.say(&words::checkpoint(&taken)),
+            Event::Evaluated(scores) => self.say(&format::evaluation(&scores)),
+            Event::CheckpointCommitted(taken) => self.say(&format::checkpoint(&taken)),
             Event::CheckpointGivenUp { cut, reason } => {
                 self.say(&format!("checkpoint {cut} given up: {reason}"));
             }
-            Event::StorageWait(wait) => self.say(&words::storage_wait(&wait)),
+            Event::StorageWait(wait) => self.say(&format::storage_wait(&wait)),
             Event::CheckpointDamaged { cut, dir, error } => {
-                let text = words::checkpoint_damaged(cut, &dir, &error);
+                let text = format::checkpoint_damaged(cut, &dir, &error);
                 self.say(&format!("warning: {text}"));
             }
-            Event::Recovered(recovery) => self.say(&words::recovery(&recovery)),
+            Event::Recovered(recovery) => self.say(&format::recovery(&recovery)),
             Event::Warning { text } => self.say(&format!("warning: {text}")),
             // Only the first counts, should there be more.
             Event::Ended { .. } if self.ended.is_some() => {}
@@ -264,13 +264,13 @@ impl EventPrinter {
     fn finished(&self, model: Option<&str>, view: &JobView) -> Result<(), Failure> {
         let local = |text: &str| short_path(text.trim_start_matches("file://").as_ref());
         if let Some(scores) = view.evaluations.last() {
-            output::line(&words::final_scores(scores))?;
+            output::line(&format::final_scores(scores))?;
         }
         let told = self.begun.elapsed().as_secs_f64();
         let seconds = self.facts.seconds.unwrap_or(told);
         // Of those computed in this run; a continued one counts on.
         let computed = view.rows.saturating_sub(self.rows_before.unwrap_or(view.rows));
-        let mut rows_text = words::thousands(view.rows);
+        let mut rows_text = format::thousands(view.rows);
         if computed > 0 {
             let rate = computed as f64 / seconds.max(0.001);
             rows_text.push_str(&format!(" in {seconds:.1} s, {rate:.0} rows/s"));
@@ -304,7 +304,7 @@ impl EventPrinter {
             ]);
         }
         if view.bad_records > 0 {
-            let mut text = words::thousands(view.bad_records);
+            let mut text = format::thousands(view.bad_records);
             if self.facts.quarantine {
                 text.push_str(&format!(
                     ", written to trainer-*/bad-records beside the logs ({})",

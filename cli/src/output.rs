@@ -1,13 +1,13 @@
 //! Data on stdout: as text for people, or one JSON object a line. Notes for people on stderr.
 //!
 //! Much of the text comes from elsewhere: names and diagnostics of other users' applications, messages of other machines,
-//! logs. All of it passes [`words::plain`] here, so that nothing in it steers the terminal.
+//! logs. All of it passes [`format::plain`] here, so that nothing in it steers the terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-use heddle_am::report::words;
+use heddle_am::report::format;
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -18,12 +18,12 @@ use crate::failure::Failure;
 /// # Errors
 /// Stdout is closed (exit 141, quietly) or cannot be written.
 pub fn line(text: &str) -> Result<(), Failure> {
-    raw(&words::plain(text))
+    raw(&format::plain(text))
 }
 
 /// Writes a note for people to stderr; what would steer a terminal is replaced.
 pub fn note(text: &str) {
-    eprintln!("{}", words::plain(text));
+    eprintln!("{}", format::plain(text));
 }
 
 /// Writes an object as a line of JSON to stdout.
@@ -56,7 +56,7 @@ pub fn log_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
 
 fn shown_bytes(bytes: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     match terminal {
-        true => Cow::Owned(words::plain(&String::from_utf8_lossy(bytes)).into_bytes()),
+        true => Cow::Owned(format::plain(&String::from_utf8_lossy(bytes)).into_bytes()),
         false => Cow::Borrowed(bytes),
     }
 }
@@ -77,15 +77,15 @@ fn raw(text: &str) -> Result<(), Failure> {
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| broken(&error))
 }
 
-/// The same JSON, with the characters that [`words::plain`] replaces written as `\u…`. Such characters stand within
+/// The same JSON, with the characters that [`format::plain`] replaces written as `\u…`. Such characters stand within
 /// strings only (RFC 8259 §7: those below U+0020 are escaped there already).
 fn ascii_controls(json: &str) -> Cow<'_, str> {
-    if !json.chars().any(words::steers) {
+    if !json.chars().any(format::steers) {
         return Cow::Borrowed(json);
     }
     let mut out = String::with_capacity(json.len() + 16);
     for c in json.chars() {
-        if words::steers(c) {
+        if format::steers(c) {
             // Writing to a string does not fail. All of them are in the Basic Multilingual Plane.
             let _ = write!(out, "\\u{:04x}", c as u32);
         } else {
@@ -111,7 +111,7 @@ pub fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell = |row: &Vec<String>, n: usize| {
         let cell = row.get(n).map_or("", String::as_str);
-        words::plain(cell).replace(['\n', '\t'], " ")
+        format::plain(cell).replace(['\n', '\t'], " ")
     };
     let mut out = String::new();
     let widths: Vec<usize> = (0..count)
@@ -146,7 +146,7 @@ impl ProgressLine {
     pub fn show(&mut self, text: &str) {
         if self.terminal {
             let columns = std::env::var("COLUMNS").ok().and_then(|n| n.parse().ok());
-            let fits: String = words::plain(text)
+            let fits: String = format::plain(text)
                 .replace(['\n', '\t'], " ")
                 .chars()
                 .take(columns.unwrap_or(80usize).max(2) - 1)
@@ -199,7 +199,7 @@ mod tests {
         let text = "a\u{1b}[2J\u{7f}\u{9b}1m\u{202e}b\n\u{e4}";
         let json = serde_json::to_string(text).expect("JSON");
         let safe = ascii_controls(&json);
-        assert!(!safe.chars().any(words::steers), "{safe:?}");
+        assert!(!safe.chars().any(format::steers), "{safe:?}");
         assert_eq!(serde_json::from_str::<String>(&safe).expect("JSON"), text);
         assert_eq!(ascii_controls("{\"a\":1}"), "{\"a\":1}");
     }

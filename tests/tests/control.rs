@@ -9,7 +9,7 @@ use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use heddle_agent::{Agent, AmPlace, Environment, Exit, Hooks};
-use heddle_am::api::{self, Capacity, Input, Pages, Shared};
+use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
 use heddle_protocol::control::{Beat, Command, Down, Up};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::Secret;
@@ -27,7 +27,7 @@ fn view(run: RunId) -> JobView {
 
 struct Server {
     address: SocketAddr,
-    inputs: mpsc::Receiver<Input>,
+    inputs: mpsc::Receiver<ApiInput>,
     dir: tempfile::TempDir,
     run: RunId,
     secret: Secret,
@@ -42,7 +42,7 @@ async fn server() -> Server {
     let address = listener.local_addr().expect("bound");
     let (inputs, receiver) = mpsc::channel(64);
     let (_keep, view) = watch::channel(Arc::new(view(run)));
-    let shared = Shared { run, secret: secret.clone(), inputs, pages: Pages::new(view) };
+    let shared = ApiState { run, secret: secret.clone(), inputs, pages: Pages::new(view) };
     tokio::spawn(api::serve(listener, Arc::new(shared), None, Capacity::default()));
     let dir = tempfile::tempdir().expect("a folder");
     let am = AmAddress { address, attempt: Attempt(1), pid: 1 };
@@ -52,7 +52,7 @@ async fn server() -> Server {
 }
 
 /// Sends a command; whether it was queued.
-fn drain(lines: &mut api::Lines) -> bool {
+fn drain(lines: &mut api::CommandStream) -> bool {
     let head = Down { attempt: Attempt(1), heard: 0, command: None };
     let command = serde_json::to_vec(&Command::Drain).expect("JSON");
     lines.send(&head, Some(command.into()))
@@ -104,14 +104,14 @@ impl Server {
     }
 
     /// What comes next besides heartbeats, which come when they like.
-    async fn next(&mut self) -> Input {
+    async fn next(&mut self) -> ApiInput {
         loop {
             let input = tokio::time::timeout(LIMIT, self.inputs.recv())
                 .await
                 .expect("in time")
                 .expect("the server lives");
             match input {
-                Input::SessionLine { line, .. } if matches!(line.report, Up::Heartbeat(_)) => {}
+                ApiInput::SessionLine { line, .. } if matches!(line.report, Up::Heartbeat(_)) => {}
                 other => return other,
             }
         }
@@ -122,31 +122,33 @@ impl Server {
 async fn a_container_registers_reports_and_is_commanded_at_once() {
     let mut server = server().await;
     let (agent, commanded, _exited) = server.agent(server.secret.clone());
-    let Input::SessionOpened { member, mut lines, .. } = server.next().await else {
+    let ApiInput::SessionOpened { member, mut lines, .. } = server.next().await else {
         panic!("a session opens first")
     };
-    let Input::SessionLine { line, .. } = server.next().await else { panic!("then a line") };
+    let ApiInput::SessionLine { line, .. } = server.next().await else { panic!("then a line") };
     assert!(matches!(line.report, Up::Register { pid: 42, .. }), "{line:?}");
     assert_eq!(member.slot, Slot::trainer(0));
     assert!(drain(&mut lines));
     let command = commanded.recv_timeout(LIMIT).expect("the command arrives");
     assert!(matches!(command, Command::Drain));
     agent.reporter().send(Up::Stepping { epoch: Epoch::default() });
-    let Input::SessionLine { line, .. } = server.next().await else { panic!("the report arrives") };
+    let ApiInput::SessionLine { line, .. } = server.next().await else {
+        panic!("the report arrives")
+    };
     assert_eq!(line.seq, 1);
 
     // The stream ends; the container comes back by itself and repeats what was not confirmed.
     lines.close();
     loop {
         match server.next().await {
-            Input::SessionClosed { .. } => {}
-            Input::SessionOpened { .. } => break,
+            ApiInput::SessionClosed { .. } => {}
+            ApiInput::SessionOpened { .. } => break,
             other => panic!("{other:?}"),
         }
     }
-    let Input::SessionLine { line, .. } = server.next().await else { panic!("registers again") };
+    let ApiInput::SessionLine { line, .. } = server.next().await else { panic!("registers again") };
     assert!(matches!(line.report, Up::Register { .. }));
-    let Input::SessionLine { line, .. } = server.next().await else { panic!("repeats") };
+    let ApiInput::SessionLine { line, .. } = server.next().await else { panic!("repeats") };
     assert_eq!(line.seq, 1);
     assert!(matches!(line.report, Up::Stepping { .. }));
 }
@@ -155,7 +157,7 @@ async fn a_container_registers_reports_and_is_commanded_at_once() {
 async fn a_master_that_reads_nothing_stops_no_timer_of_a_container() {
     let mut server = server().await;
     let (agent, commanded, _exited) = server.agent(server.secret.clone());
-    let Input::SessionOpened { mut lines, .. } = server.next().await else {
+    let ApiInput::SessionOpened { mut lines, .. } = server.next().await else {
         panic!("expected a session");
     };
     // Nothing is taken from the server's queue from here on: queues and socket buffers fill up, some 10 MB.

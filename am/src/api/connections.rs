@@ -3,12 +3,13 @@
 //! Strangers reach this port by design (pages, `/metrics`), containers and operators prove the job's secret on it. So
 //! a connection starts as unproven, in a small book of its own ([`heddle_protocol::admission`]), and moves to the
 //! large one with its proof. What a stranger can hold is bounded: connections by the small book, bytes of a request by
-//! [`HEAD_BYTES_MAX`], bytes of answers by `people::Pages`, time by [`HEAD_LIMIT`] and [`UNPROVEN_LIFE`].
+//! [`HEAD_BYTES_MAX`], bytes of answers by `public::Pages`, time by [`HEAD_LIMIT`] and [`UNPROVEN_LIFE`].
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use heddle_am_core::ConnectionId;
 use heddle_protocol::admission::{self, Admission, Room};
 use heddle_telemetry::descriptors::{self, Limit};
 use hyper::server::conn::http1;
@@ -18,7 +19,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use super::{ConnectionId, Gate, Shared, session};
+use super::{ApiState, PageGate, session};
 
 /// Connections with a proof at the most: containers of the largest job tried (10,000) and some operators.
 const PROVEN_MAX: usize = 12_000;
@@ -67,7 +68,7 @@ impl Default for Capacity {
 }
 
 /// The two books of connections.
-struct Door {
+struct ConnectionTable {
     started: Instant,
     unproven: Mutex<Admission<Arc<Notify>>>,
     /// An unproven connection has left.
@@ -75,7 +76,7 @@ struct Door {
     proven: Arc<Semaphore>,
 }
 
-impl Door {
+impl ConnectionTable {
     fn new(capacity: Capacity) -> Self {
         Self {
             started: Instant::now(),
@@ -90,7 +91,7 @@ impl Door {
     }
 
     /// Waits until there is room for a connection of this peer, closes another one for it if need be.
-    async fn enter(self: &Arc<Self>, peer: IpAddr) -> Place {
+    async fn enter(self: &Arc<Self>, peer: IpAddr) -> ConnectionPermit {
         loop {
             let wait = {
                 let mut book = self.book();
@@ -104,7 +105,7 @@ impl Door {
                     Room::Free | Room::Close(_) => {
                         let closed = Arc::new(Notify::new());
                         let number = book.enter(peer, now, Arc::clone(&closed));
-                        return Place {
+                        return ConnectionPermit {
                             door: Arc::clone(self),
                             number,
                             closed,
@@ -122,14 +123,14 @@ impl Door {
 }
 
 /// A connection's place in one of the books; dropped with it.
-pub(super) struct Place {
-    door: Arc<Door>,
+pub(super) struct ConnectionPermit {
+    door: Arc<ConnectionTable>,
     number: u64,
     closed: Arc<Notify>,
     permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Moves the connection to those with a proof; false when there is no room.
     pub(super) fn prove(&self) -> bool {
         let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,7 +152,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         if self.door.book().leave(self.number).is_some() {
             self.door.left.notify_one();
@@ -162,11 +163,11 @@ impl Drop for Place {
 /// Accepts and serves connections until the process ends.
 pub(super) async fn accept(
     listener: TcpListener,
-    shared: Arc<Shared>,
-    gate: Option<Arc<Gate>>,
+    shared: Arc<ApiState>,
+    gate: Option<Arc<PageGate>>,
     capacity: Capacity,
 ) {
-    let door = Arc::new(Door::new(capacity));
+    let door = Arc::new(ConnectionTable::new(capacity));
     let mut next = 0u64;
     loop {
         let (stream, peer) = match listener.accept().await {
@@ -190,7 +191,7 @@ async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
     state: session::ConnectionState,
-    shared: Arc<Shared>,
+    shared: Arc<ApiState>,
 ) {
     let state = Arc::new(state);
     let closed = Arc::clone(&state.place.closed);
@@ -209,7 +210,7 @@ async fn serve(
 async fn serve_requests(
     stream: TcpStream,
     state: &Arc<session::ConnectionState>,
-    shared: Arc<Shared>,
+    shared: Arc<ApiState>,
 ) -> Result<(), hyper::Error> {
     tune(&stream);
     let of_requests = Arc::clone(state);

@@ -1,6 +1,6 @@
 //! Text from outside as HTML shows it: job names, host names, causes, last words of processes.
 
-use crate::report::words::plain;
+use crate::report::format::plain;
 
 /// A text for the content of an element or a quoted attribute: all five characters that could end either are
 /// replaced, and control characters are shown as what they are, none. Nowhere else on the page may a text from

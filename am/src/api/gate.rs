@@ -29,7 +29,7 @@ const LOOK_UP_AGAIN: Duration = Duration::from_secs(5);
 
 /// YARN's proxy: who it is, and where it shows this application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proxy {
+pub struct WebProxy {
     /// Hosts from which it asks: of `yarn.web-proxy.address`, else of the ResourceManagers' web servers.
     pub hosts: Vec<String>,
     /// URLs of this application's pages there, one for each server, without a slash at the end:
@@ -38,7 +38,7 @@ pub struct Proxy {
     pub bases: Vec<String>,
 }
 
-impl Proxy {
+impl WebProxy {
     /// The proxy that a configuration names (`WebAppUtils.getProxyHostsAndPortsForAmFilter`). `path` is that of the
     /// application there, which YARN gives in `APPLICATION_WEB_PROXY_BASE`: `/proxy/application_…`. `own_host` stands
     /// for an address of `0.0.0.0`, which means the machine that reads it.
@@ -111,19 +111,19 @@ async fn is_listening(url: &str) -> bool {
 
 /// A proxy with the addresses of its hosts as the system last told them.
 #[derive(Debug)]
-pub struct Gate {
-    proxy: Proxy,
+pub struct PageGate {
+    proxy: WebProxy,
     viewers: Option<Arc<Viewers>>,
     addresses: RwLock<BTreeSet<IpAddr>>,
     /// Which of several servers of the proxy listens, and when that was found.
     listens: Mutex<Option<(usize, Instant)>>,
 }
 
-impl Gate {
+impl PageGate {
     /// A gate that lets nobody through until the proxy's hosts have been looked up, which [`super::serve`] does.
     /// Past it, pages are for `viewers`, or for everybody.
     #[must_use]
-    pub fn new(proxy: Proxy, viewers: Option<Viewers>) -> Arc<Self> {
+    pub fn new(proxy: WebProxy, viewers: Option<Viewers>) -> Arc<Self> {
         Arc::new(Self {
             proxy,
             viewers: viewers.map(Arc::new),
@@ -221,12 +221,12 @@ mod tests {
 
     use super::*;
 
-    fn proxy(pairs: &[(&str, &str)]) -> Proxy {
+    fn proxy(pairs: &[(&str, &str)]) -> WebProxy {
         let mut configuration = Configuration::with_defaults(Environment::empty());
         for (key, value) in pairs {
             configuration.set(key, *value, "test");
         }
-        Proxy::of(&configuration, "/proxy/application_1_0001", "10.0.0.7").unwrap()
+        WebProxy::of(&configuration, "/proxy/application_1_0001", "10.0.0.7").unwrap()
     }
 
     #[test]
@@ -284,11 +284,11 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_passes_before_the_hosts_have_addresses() {
-        let proxy = Proxy {
+        let proxy = WebProxy {
             hosts: vec!["127.0.0.1".into()],
             bases: vec!["http://127.0.0.1:8088/proxy/a".into()],
         };
-        let gate = Gate::new(proxy, None);
+        let gate = PageGate::new(proxy, None);
         let peer = "127.0.0.1".parse().unwrap();
         assert!(matches!(gate.way(peer, "/", None).await, Way::Redirect(_)));
         let found = gate.look_up().await;
@@ -307,8 +307,8 @@ mod tests {
         };
         let base = |server| format!("http://{server}/proxy/a");
         let proxy =
-            Proxy { hosts: vec!["10.0.0.1".into()], bases: vec![base(closed), base(listens)] };
-        let gate = Gate::new(proxy, None);
+            WebProxy { hosts: vec!["10.0.0.1".into()], bases: vec![base(closed), base(listens)] };
+        let gate = PageGate::new(proxy, None);
         let peer = "10.0.0.2".parse().unwrap();
         let expected = Way::Redirect(format!("http://{listens}/proxy/redirect/a/"));
         assert_eq!(gate.way(peer, "/", None).await, expected);

@@ -10,7 +10,7 @@ use heddle_protocol::view::{JobState, JobView};
 use heddle_telemetry::metrics::{Metric, Page};
 
 use crate::driver::wall_ms;
-use crate::report::words::{phases, word};
+use crate::report::format::{phases, word};
 
 const JOB: Metric = Metric::gauge("heddle_job_info", "Names of the job; always 1.");
 const BUILD: Metric = Metric::gauge("heddle_build_info", "Version of the program; always 1.");

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Containers and operators prove the secret before a body of theirs is read; whoever does not can change nothing.
-//! All of it is on one port. Decisions are the driver's: this module turns requests into [`Input`]s and streams of
+//! All of it is on one port. Decisions are the driver's: this module turns requests into [`ApiInput`]s and streams of
 //! lines back.
 
 mod connections;
@@ -17,13 +17,14 @@ mod escape;
 mod gate;
 mod metrics;
 mod page;
-mod people;
+mod public;
 mod session;
 mod viewers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use heddle_am_core::ConnectionId;
 use heddle_protocol::control::{Operation, UpLine};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Member, RunId};
@@ -31,18 +32,14 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, oneshot};
 
 pub use connections::Capacity;
-pub use gate::{Gate, Proxy, Way, way};
-pub use people::Pages;
-pub use session::Lines;
+pub use gate::{PageGate, Way, WebProxy, way};
+pub use public::Pages;
+pub use session::CommandStream;
 pub use viewers::Viewers;
-
-/// Names one connection of a container among all there ever were.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub u64);
 
 /// What the server hands to the driver.
 #[derive(Debug)]
-pub enum Input {
+pub enum ApiInput {
     /// A container has proved itself; lines to it go into `lines`.
     SessionOpened {
         /// The connection.
@@ -50,7 +47,7 @@ pub enum Input {
         /// Who.
         member: Member,
         /// The way to it.
-        lines: Lines,
+        lines: CommandStream,
     },
     /// A container's line.
     SessionLine {
@@ -78,23 +75,23 @@ pub enum Input {
 }
 
 /// What every connection shares.
-pub struct Shared {
+pub struct ApiState {
     /// The run.
     pub run: RunId,
     /// Its secret.
     pub secret: Secret,
     /// To the driver.
-    pub inputs: mpsc::Sender<Input>,
+    pub inputs: mpsc::Sender<ApiInput>,
     /// The job as it stands, for readers.
     pub pages: Pages,
 }
 
-/// Listens until the process ends. Pages are for everybody who reaches the port, or for YARN's proxy behind a [`Gate`].
+/// Listens until the process ends. Pages are for everybody who reaches the port, or for YARN's proxy behind a [`PageGate`].
 /// `capacity`: how many connections are kept.
 pub async fn serve(
     listener: TcpListener,
-    shared: Arc<Shared>,
-    gate: Option<Arc<Gate>>,
+    shared: Arc<ApiState>,
+    gate: Option<Arc<PageGate>>,
     capacity: Capacity,
 ) {
     if let Some(gate) = &gate {

@@ -9,7 +9,7 @@ use heddle_protocol::view::{JobState, JobView, Placement, SlotView};
 use heddle_telemetry::recovery::seconds;
 
 use super::escape::escape;
-use crate::report::words::{
+use crate::report::format::{
     data_locality, phases, rate, size, storage_wait, thousands, time, word,
 };
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use heddle_am_core::ConnectionId;
 use heddle_protocol::control::{Down, Operation, UpLine};
 use heddle_protocol::handshake::{
     Channel, HELLO_BYTES, HandshakeError, Hello, NONCE_BYTES, random_nonce,
@@ -18,9 +19,9 @@ use hyper::header::{ALLOW, HeaderValue, LOCATION};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio::sync::oneshot;
 
-use super::connections::Place;
-use super::people::{self, Reading};
-use super::{ConnectionId, Gate, Input, Shared, Way, viewers};
+use super::connections::ConnectionPermit;
+use super::public::{self, PageAnswer};
+use super::{ApiInput, ApiState, PageGate, Way, viewers};
 
 /// Commands on their way to one container. A container that reads none of so many is not reading at all.
 const LINES_IN_FLIGHT: usize = 4096;
@@ -32,15 +33,15 @@ const OPERATION_BYTES_MAX: usize = 64 * 1024;
 type Body = Either<Full<Bytes>, BodyChannel<Bytes>>;
 
 /// The way to a container.
-pub struct Lines(Option<Sender<Bytes>>);
+pub struct CommandStream(Option<Sender<Bytes>>);
 
-impl std::fmt::Debug for Lines {
+impl std::fmt::Debug for CommandStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Lines")
+        f.write_str("CommandStream")
     }
 }
 
-impl Lines {
+impl CommandStream {
     /// Queues a line; false when the container is gone or reads nothing, and the connection is to be dropped.
     ///
     /// `head`: the line without its command. `command`: that as JSON, shared with other connections.
@@ -74,8 +75,8 @@ impl Lines {
 pub(super) struct ConnectionState {
     id: ConnectionId,
     peer: IpAddr,
-    gate: Option<Arc<Gate>>,
-    pub(super) place: Place,
+    gate: Option<Arc<PageGate>>,
+    pub(super) place: ConnectionPermit,
     challenge: Mutex<Option<(Hello, [u8; NONCE_BYTES])>>,
 }
 
@@ -83,8 +84,8 @@ impl ConnectionState {
     pub(super) fn new(
         id: ConnectionId,
         peer: IpAddr,
-        gate: Option<Arc<Gate>>,
-        place: Place,
+        gate: Option<Arc<PageGate>>,
+        place: ConnectionPermit,
     ) -> Self {
         Self { id, peer, gate, place, challenge: Mutex::new(None) }
     }
@@ -101,7 +102,7 @@ impl ConnectionState {
 
 pub(super) async fn answer(
     request: Request<Incoming>,
-    shared: Arc<Shared>,
+    shared: Arc<ApiState>,
     state: Arc<ConnectionState>,
 ) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
@@ -120,7 +121,7 @@ pub(super) async fn answer(
 fn text(status: StatusCode, message: &str) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::from(format!("{message}\n"))));
     *response.status_mut() = status;
-    people::headers(response.headers_mut(), "text/plain; charset=utf-8");
+    public::headers(response.headers_mut(), "text/plain; charset=utf-8");
     response
 }
 
@@ -135,7 +136,7 @@ fn not_allowed(methods: &'static str) -> Response<Body> {
 async fn pages(
     request: &Request<Incoming>,
     path: &str,
-    shared: &Shared,
+    shared: &ApiState,
     state: &ConnectionState,
 ) -> Response<Body> {
     let asked = request.uri().path_and_query().map_or(path, |asked| asked.as_str());
@@ -166,18 +167,22 @@ async fn pages(
 }
 
 /// The job as JSON for whoever proved the secret, wherever it asks from.
-fn status(request: &Request<Incoming>, shared: &Shared, state: &ConnectionState) -> Response<Body> {
+fn status(
+    request: &Request<Incoming>,
+    shared: &ApiState,
+    state: &ConnectionState,
+) -> Response<Body> {
     match proved(request, shared, state) {
         Ok(Hello { member: None, .. }) => reading(shared.pages.read("/api/v1/job")),
-        Ok(_) => unproven(&Unproven::Secret),
+        Ok(_) => unproven(&ProofError::Secret),
         Err(why) => unproven(&why),
     }
 }
 
-fn reading(reading: Reading) -> Response<Body> {
+fn reading(reading: PageAnswer) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::from(reading.body)));
     *response.status_mut() = reading.status;
-    people::headers(response.headers_mut(), reading.kind);
+    public::headers(response.headers_mut(), reading.kind);
     response
 }
 
@@ -187,7 +192,11 @@ fn hex_header<const N: usize>(headers: &HeaderMap, name: &str) -> Option<[u8; N]
     Some(bytes)
 }
 
-fn hello(request: &Request<Incoming>, shared: &Shared, state: &ConnectionState) -> Response<Body> {
+fn hello(
+    request: &Request<Incoming>,
+    shared: &ApiState,
+    state: &ConnectionState,
+) -> Response<Body> {
     let Some(bytes) =
         hex_header::<HELLO_BYTES>(request.headers(), heddle_protocol::handshake::HEADER_HELLO)
     else {
@@ -216,22 +225,22 @@ fn channel(hello: &Hello) -> Channel {
 
 /// Why a request with a proof is not served.
 #[derive(Debug)]
-enum Unproven {
+enum ProofError {
     Secret,
     /// As many connections of the job as this process can hold. The peer tries again.
     NoRoom,
 }
 
-impl From<HandshakeError> for Unproven {
+impl From<HandshakeError> for ProofError {
     fn from(_: HandshakeError) -> Self {
         Self::Secret
     }
 }
 
-fn unproven(why: &Unproven) -> Response<Body> {
+fn unproven(why: &ProofError) -> Response<Body> {
     match why {
-        Unproven::Secret => text(StatusCode::UNAUTHORIZED, "the job's secret was not proved"),
-        Unproven::NoRoom => text(
+        ProofError::Secret => text(StatusCode::UNAUTHORIZED, "the job's secret was not proved"),
+        ProofError::NoRoom => text(
             StatusCode::SERVICE_UNAVAILABLE,
             "no room for one more connection: too few open files",
         ),
@@ -241,34 +250,38 @@ fn unproven(why: &Unproven) -> Response<Body> {
 /// Checks the proof of the request's head before anything of its body is read.
 fn proved(
     request: &Request<Incoming>,
-    shared: &Shared,
+    shared: &ApiState,
     state: &ConnectionState,
-) -> Result<Hello, Unproven> {
+) -> Result<Hello, ProofError> {
     let (hello, nonce) = state.take().ok_or(HandshakeError::Proof)?;
     let proof: [u8; 32] = hex_header(request.headers(), heddle_protocol::handshake::HEADER_PROOF)
         .ok_or(HandshakeError::Proof)?;
     hello.check_client(&shared.secret, channel(&hello), &nonce, &proof)?;
     match state.place.prove() {
         true => Ok(hello),
-        false => Err(Unproven::NoRoom),
+        false => Err(ProofError::NoRoom),
     }
 }
 
 async fn session(
     request: Request<Incoming>,
-    shared: &Arc<Shared>,
+    shared: &Arc<ApiState>,
     state: &ConnectionState,
 ) -> Response<Body> {
     let member = match proved(&request, shared, state) {
         Ok(Hello { member: Some(member), .. }) => member,
-        Err(why @ Unproven::NoRoom) => return unproven(&why),
-        Ok(_) | Err(Unproven::Secret) => {
+        Err(why @ ProofError::NoRoom) => return unproven(&why),
+        Ok(_) | Err(ProofError::Secret) => {
             tracing::warn!("a control connection did not prove the job's secret");
-            return unproven(&Unproven::Secret);
+            return unproven(&ProofError::Secret);
         }
     };
     let (sender, body) = BodyChannel::new(LINES_IN_FLIGHT);
-    let opened = Input::SessionOpened { connection: state.id, member, lines: Lines(Some(sender)) };
+    let opened = ApiInput::SessionOpened {
+        connection: state.id,
+        member,
+        lines: CommandStream(Some(sender)),
+    };
     if shared.inputs.send(opened).await.is_err() {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the ApplicationMaster is ending");
     }
@@ -280,7 +293,7 @@ async fn read_lines(
     mut body: Incoming,
     connection: ConnectionId,
     member: Member,
-    shared: Arc<Shared>,
+    shared: Arc<ApiState>,
 ) {
     let mut buffer = LineBuffer::default();
     let ended = 'reading: loop {
@@ -298,7 +311,7 @@ async fn read_lines(
         while let Some(line) = buffer.next_line() {
             match serde_json::from_slice::<UpLine>(&line) {
                 Ok(line) => {
-                    let input = Input::SessionLine { connection, member, line: Box::new(line) };
+                    let input = ApiInput::SessionLine { connection, member, line: Box::new(line) };
                     if shared.inputs.send(input).await.is_err() {
                         return;
                     }
@@ -308,17 +321,17 @@ async fn read_lines(
         }
     };
     tracing::debug!(%member, ended, "control connection ended");
-    let _ending = shared.inputs.send(Input::SessionClosed { connection, member }).await;
+    let _ending = shared.inputs.send(ApiInput::SessionClosed { connection, member }).await;
 }
 
 async fn operator(
     request: Request<Incoming>,
-    shared: &Shared,
+    shared: &ApiState,
     state: &ConnectionState,
 ) -> Response<Body> {
     match proved(&request, shared, state) {
         Ok(Hello { member: None, .. }) => {}
-        Ok(_) => return unproven(&Unproven::Secret),
+        Ok(_) => return unproven(&ProofError::Secret),
         Err(why) => return unproven(&why),
     }
     let body = match Limited::new(request.into_body(), OPERATION_BYTES_MAX).collect().await {
@@ -332,7 +345,7 @@ async fn operator(
         }
     };
     let (answer, answered) = oneshot::channel();
-    if shared.inputs.send(Input::Operation { operation, answer }).await.is_err() {
+    if shared.inputs.send(ApiInput::Operation { operation, answer }).await.is_err() {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the ApplicationMaster is ending");
     }
     match answered.await {

@@ -23,7 +23,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use super::{Ask, Cluster, Events};
+use super::{ContainerRequest, ContainerSource, Events};
 
 /// How local containers are started.
 #[derive(Clone, Debug)]
@@ -44,10 +44,10 @@ pub struct LocalLaunch {
 const LAST_WORDS_BYTES: u64 = 4096;
 
 /// The process of a container while it may be signalled.
-type Alive = Arc<Mutex<Place>>;
+type Alive = Arc<Mutex<ProcessState>>;
 
 #[derive(Default)]
-struct Place {
+struct ProcessState {
     pid: Option<Pid>,
     /// A signal that came before the process was there: it is sent as soon as it is.
     early: Option<Signal>,
@@ -57,12 +57,12 @@ struct Place {
 pub struct LocalCluster {
     launch: LocalLaunch,
     events: Events,
-    launcher: mpsc::Sender<Order>,
+    launcher: mpsc::Sender<LaunchOrder>,
     alive: BTreeMap<ContainerId, Alive>,
     node: String,
 }
 
-struct Order {
+struct LaunchOrder {
     container: ContainerId,
     command: Command,
     /// The file with its standard error.
@@ -76,7 +76,7 @@ impl LocalCluster {
     /// # Errors
     /// When the system gives no thread.
     pub fn start(launch: LocalLaunch, events: Events) -> std::io::Result<Self> {
-        let (launcher, orders) = mpsc::channel::<Order>();
+        let (launcher, orders) = mpsc::channel::<LaunchOrder>();
         let reports = events.clone();
         std::thread::Builder::new().name("launcher".into()).spawn(move || {
             for order in orders {
@@ -141,9 +141,9 @@ impl LocalCluster {
     }
 }
 
-impl Cluster for LocalCluster {
-    fn ask(&mut self, ask: Ask) {
-        let Ask { slot, incarnation, .. } = ask;
+impl ContainerSource for LocalCluster {
+    fn ask(&mut self, ask: ContainerRequest) {
+        let ContainerRequest { slot, incarnation, .. } = ask;
         let container = ContainerId(format!("{slot}-{incarnation}"));
         self.send(Event::Allocated { container, slot, incarnation, node: self.node.clone() });
     }
@@ -167,7 +167,7 @@ impl Cluster for LocalCluster {
         };
         let alive = Alive::default();
         self.alive.insert(container.clone(), Arc::clone(&alive));
-        let order = Order {
+        let order = LaunchOrder {
             container: container.clone(),
             command,
             stderr: self.logs(member).join("stderr"),
@@ -204,8 +204,8 @@ fn signal(alive: &Alive, signal: Signal) {
     }
 }
 
-fn launch_one(order: Order, events: &Events) {
-    let Order { container, mut command, stderr, alive } = order;
+fn launch_one(order: LaunchOrder, events: &Events) {
+    let LaunchOrder { container, mut command, stderr, alive } = order;
     let parent = nix::unistd::getpid();
     command.process_group(0);
     let prepare = move || {

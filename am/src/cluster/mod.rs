@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 /// A container that is wanted.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct ContainerRequest {
     /// The place.
     pub slot: Slot,
     /// The filling it is for.
@@ -28,16 +28,16 @@ pub struct Ask {
 }
 
 /// A source of containers. Calls return at once; what comes of them arrives as events.
-pub trait Cluster {
+pub trait ContainerSource {
     /// Get a container. Answered by `Allocated`.
-    fn ask(&mut self, ask: Ask);
+    fn ask(&mut self, ask: ContainerRequest);
     /// The ask is not wanted any more.
     fn cancel(&mut self, slot: Slot, incarnation: Incarnation);
     /// Give a container back unused.
     fn release(&mut self, container: &ContainerId);
     /// Start the member's process in the container. Answered by `Started` or `Exited`.
     fn launch(&mut self, container: &ContainerId, member: Member);
-    /// Ask the container's process to end, kill it after `grace_ms`. Answered by `Exited`.
+    /// Asks the container's process to end, kill it after `grace_ms`. Answered by `Exited`.
     fn stop(&mut self, container: &ContainerId, grace_ms: u64);
 
     /// A container has said which one it is and who runs in it.

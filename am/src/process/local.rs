@@ -17,9 +17,9 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::bind;
-use super::conduct::{Stage, conduct};
 use super::prepare::{Prepared, prepare};
-use super::refusal::Refusal;
+use super::run_job::{JobContext, run_job};
+use super::start_failure::StartFailure;
 use crate::claim;
 use crate::cluster::local::{LocalCluster, LocalLaunch};
 use crate::driver::notice;
@@ -40,7 +40,7 @@ pub(super) async fn lead(dir: &RunDir, program: &Path) -> (Outcome, JobView) {
     }
 }
 
-fn refused(dir: &RunDir, refusal: Refusal) -> (Outcome, JobView) {
+fn refused(dir: &RunDir, refusal: StartFailure) -> (Outcome, JobView) {
     tracing::error!(
         exit_code = refusal.exit_code,
         message = refusal.message,
@@ -77,12 +77,12 @@ fn empty_view(file: Option<&RunFile>, message: String) -> JobView {
     }
 }
 
-async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView), Refusal> {
+async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView), StartFailure> {
     let file = dir.run_file()?;
     let spec = dir.spec()?;
     let secret = dir.secret()?;
     let owner = claim::local_owner().map_err(|error| {
-        Refusal::new(10, format!("the system does not tell who this process is: {error}"))
+        StartFailure::new(10, format!("the system does not tell who this process is: {error}"))
     })?;
     let (listener, address) = bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &spec).await?;
     reach_myself(address).await?;
@@ -92,9 +92,11 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
     let (events, receiver) = mpsc::unbounded_channel();
     let (stops, stopped) = mpsc::unbounded_channel();
     let cluster = LocalCluster::start(local_launch(dir, &file, &spec, program), events.clone())
-        .map_err(|error| Refusal::new(10, format!("no thread to start containers: {error}")))?;
+        .map_err(|error| {
+            StartFailure::new(10, format!("no thread to start containers: {error}"))
+        })?;
     watch_for_stops(stops);
-    let stage = Stage {
+    let context = JobContext {
         file: &file,
         spec: &spec,
         secret,
@@ -112,19 +114,19 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
         events: (events, receiver),
         stops: stopped,
     };
-    Ok(conduct(prepared, stage).await)
+    Ok(run_job(prepared, context).await)
 }
 
 /// Containers of a local run reach the ApplicationMaster over loopback, which a machine may lack (`unshare -n`, some
 /// sandboxes): each would try for minutes.
-async fn reach_myself(address: SocketAddr) -> Result<(), Refusal> {
+async fn reach_myself(address: SocketAddr) -> Result<(), StartFailure> {
     let tried = tokio::time::timeout(REACH_LIMIT, TcpStream::connect(address)).await;
     let cause = match tried {
         Ok(Ok(_stream)) => return Ok(()),
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {} s", REACH_LIMIT.as_secs()),
     };
-    Err(Refusal::new(
+    Err(StartFailure::new(
         7,
         format!(
             "this machine does not reach itself at {address}: {cause}; a local run needs the loopback interface (ip link set lo up)"
@@ -139,7 +141,7 @@ async fn prepare_patiently(
     spec: &JobSpec,
     owner: &Owner,
     run_dir: &str,
-) -> Result<Prepared, Refusal> {
+) -> Result<Prepared, StartFailure> {
     let begun = Instant::now();
     loop {
         let announce = std::future::ready(Ok(()));

@@ -1,15 +1,15 @@
 //! The process of an ApplicationMaster: what it is given, what it prepares, how it ends.
 //!
 //! `local` leads a run on one machine from its run directory, `yarn` an application from its container; both
-//! prepare alike (`prepare`) and conduct alike (`conduct`), with another cluster. Whatever goes wrong before the
-//! job begins ends it with one sentence and the exit code of the command line (`refusal`).
+//! prepare alike (`prepare`) and conduct alike (`run_job`), with another cluster. Whatever goes wrong before the
+//! job begins ends it with one sentence and the exit code of the command line (`start_failure`).
 
-mod conduct;
 mod local;
 mod prepare;
 #[cfg(test)]
 mod prepare_tests;
-mod refusal;
+mod run_job;
+mod start_failure;
 mod yarn;
 
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use crate::api;
 use crate::notices;
 use crate::run_dir::RunDir;
-use refusal::Refusal;
+use start_failure::StartFailure;
 
 /// How long the command line may take to read the last events; it finds the end in `outcome.json` otherwise.
 const LAST_WORDS: Duration = Duration::from_secs(10);
@@ -63,21 +63,21 @@ pub fn run_on_yarn() -> std::io::Result<u8> {
 }
 
 /// Whether this process can hold a connection of every container.
-fn check_files(spec: &JobSpec, limit: Limit) -> Result<(), Refusal> {
+fn check_files(spec: &JobSpec, limit: Limit) -> Result<(), StartFailure> {
     let containers = u64::from(spec.pservers.count) + u64::from(spec.trainers.max);
     let what = format!("the ApplicationMaster of {containers} containers");
-    limit.check(&what, containers).map_err(|error| Refusal::new(7, error.to_string()))
+    limit.check(&what, containers).map_err(|error| StartFailure::new(7, error.to_string()))
 }
 
 /// The control port, on one of the job's ports.
-async fn bind(host: IpAddr, spec: &JobSpec) -> Result<(TcpListener, SocketAddr), Refusal> {
+async fn bind(host: IpAddr, spec: &JobSpec) -> Result<(TcpListener, SocketAddr), StartFailure> {
     check_files(spec, Limit::now())?;
     let ports: Vec<u16> = spec.network.ports.map_or_else(Vec::new, |range| range.ports().collect());
     let listener = api::bind(host, &ports).await.map_err(|error| {
-        Refusal::new(7, format!("network.ports: none can be listened on: {error}"))
+        StartFailure::new(7, format!("network.ports: none can be listened on: {error}"))
     })?;
-    let address = listener
-        .local_addr()
-        .map_err(|error| Refusal::new(10, format!("the listening port has no address: {error}")))?;
+    let address = listener.local_addr().map_err(|error| {
+        StartFailure::new(10, format!("the listening port has no address: {error}"))
+    })?;
     Ok((listener, address))
 }

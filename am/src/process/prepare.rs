@@ -4,7 +4,7 @@
 //! checkpoint directory → what is there to follow, input plan: may this spec go on? → claim → the same again → journal
 //! ```
 //!
-//! Whatever goes wrong on the way is a [`Refusal`]; nothing is started before all of it holds. A claim ends the reign of
+//! Whatever goes wrong on the way is a [`StartFailure`]; nothing is started before all of it holds. A claim ends the reign of
 //! whoever holds the directory, so it is made by a job only that may go on as far as could be seen without it. What it
 //! holds then is looked at again: the owner before was at work until that moment.
 
@@ -23,14 +23,14 @@ use heddle_storage::checkpoint::{
 use heddle_storage::{Location, connect};
 use uuid::Uuid;
 
-use super::refusal::Refusal;
-use crate::claim::{self, Judge};
+use super::start_failure::StartFailure;
+use crate::claim::{self, LivenessCheck};
 use crate::driver::{notice, wall_ms};
 use crate::input;
 use crate::journal::{self, Journal};
 use crate::lease::Lease;
 use crate::plan_file;
-use crate::run_dir::{Earlier, RunFile};
+use crate::run_dir::{ResumeMode, RunFile};
 use crate::store::{Store, open_patiently};
 
 /// Exit code of what is wrong with the job file, the data or the paths.
@@ -72,26 +72,26 @@ pub(super) async fn prepare(
     file: &RunFile,
     spec: &JobSpec,
     owner: Owner,
-    judge: &impl Judge,
+    judge: &impl LivenessCheck,
     lease: Lease,
     run_dir: &str,
-    announce: impl Future<Output = Result<(), Refusal>>,
-) -> Result<Prepared, Refusal> {
+    announce: impl Future<Output = Result<(), StartFailure>>,
+) -> Result<Prepared, StartFailure> {
     let on_a_cluster = matches!(owner, Owner::Application { .. });
     let place = spec.checkpoint.dir.url();
     let location = Location::parse(&place)
-        .map_err(|error| Refusal::new(7, format!("checkpoint.dir = {place}: {error}")))?;
+        .map_err(|error| StartFailure::new(7, format!("checkpoint.dir = {place}: {error}")))?;
     let storage =
-        connect(&location).map_err(|error| Refusal::from(CheckpointError::from(error)))?;
+        connect(&location).map_err(|error| StartFailure::from(CheckpointError::from(error)))?;
     let checkpoints = open_patiently(&storage, location.path()).await?;
     let salt = Salt(Uuid::new_v4());
-    let mut request = claim::Request {
+    let mut request = claim::ClaimRequest {
         run: file.run,
         owner: owner.clone(),
         salt,
         at_ms: wall_ms(),
         take_over: file.take_over,
-        fresh: file.earlier == Earlier::Fresh,
+        fresh: file.earlier == ResumeMode::Fresh,
         on_corrupt: match spec.checkpoint.on_corrupt {
             spec::OnCorrupt::Previous => heddle_storage::checkpoint::OnCorrupt::Previous,
             spec::OnCorrupt::Fail => heddle_storage::checkpoint::OnCorrupt::Fail,
@@ -100,7 +100,7 @@ pub(super) async fn prepare(
     let (followed, found) =
         tokio::join!(claim::look(&checkpoints, &request, judge), input::plan(spec),);
     let (followed, found) = (followed?, found?);
-    let mut asked = Asked { file, earlier: file.earlier, spec, owner: &owner, found: &found };
+    let mut asked = Resumption { file, earlier: file.earlier, spec, owner: &owner, found: &found };
     if let Some(before) = &followed.predecessor
         // What an earlier attempt was allowed this one is too.
         && !claim::same_application(&before.owner, &owner)
@@ -122,7 +122,7 @@ pub(super) async fn prepare(
                     ),
                 });
                 request.fresh = true;
-                asked.earlier = Earlier::Fresh;
+                asked.earlier = ResumeMode::Fresh;
                 asked.of(&checkpoints, next, None).await?;
             }
             Err(refusal) => return Err(refusal),
@@ -130,7 +130,7 @@ pub(super) async fn prepare(
     }
     let claimed = claim::claim(&checkpoints, &request, judge).await?;
     tracing::info!(generation = %claimed.generation, "checkpoint directory is ours");
-    let Standing { carried, plan, ended } =
+    let Continuation { carried, plan, ended } =
         asked.of(&checkpoints, claimed.generation, claimed.base.as_ref()).await?;
     if let Some(Outcome { model, .. }) =
         ended.as_ref().filter(|ended| ended.state == JobState::Finished)
@@ -192,10 +192,10 @@ pub(super) async fn prepare(
 }
 
 /// What asks to go on.
-struct Asked<'a> {
+struct Resumption<'a> {
     file: &'a RunFile,
     /// What is to become of an earlier run: as the command line says, or anew where that one is worth nothing.
-    earlier: Earlier,
+    earlier: ResumeMode,
     spec: &'a JobSpec,
     owner: &'a Owner,
     /// The input as it is now.
@@ -203,22 +203,22 @@ struct Asked<'a> {
 }
 
 /// Where it would go on.
-struct Standing {
+struct Continuation {
     carried: Vec<Record>,
     plan: InputPlan,
     ended: Option<Outcome>,
 }
 
-impl Asked<'_> {
+impl Resumption<'_> {
     /// Where the job stands for a claim of this generation that continues `base`.
     async fn of(
         &self,
         dir: &CheckpointDir,
         generation: Generation,
         base: Option<&Checkpoint>,
-    ) -> Result<Standing, Refusal> {
-        let mut history = History::read(dir, generation, self.owner).await?;
-        if self.earlier == Earlier::Fresh && !history.is_ours {
+    ) -> Result<Continuation, StartFailure> {
+        let mut history = RecordHistory::read(dir, generation, self.owner).await?;
+        if self.earlier == ResumeMode::Fresh && !history.is_ours {
             history.records.clear();
         }
         let base = base.map(|base| &base.manifest);
@@ -239,11 +239,11 @@ impl Asked<'_> {
             Some(base) => unchanged(base.plan.clone(), self.found)?,
             None => self.found.clone(),
         };
-        Ok(Standing { carried, plan, ended })
+        Ok(Continuation { carried, plan, ended })
     }
 }
 
-impl Asked<'_> {
+impl Resumption<'_> {
     /// Whether the model of a run that is finished lies where this job's is to be.
     async fn model_is_there(&self, outcome: &Outcome) -> bool {
         let Some(model) = &outcome.model else {
@@ -265,19 +265,19 @@ impl Asked<'_> {
 }
 
 /// The records of the lineage, and whose they are.
-struct History {
+struct RecordHistory {
     records: Vec<Record>,
     /// The last of them are of an earlier attempt of this application.
     is_ours: bool,
 }
 
-impl History {
+impl RecordHistory {
     /// Those that a claim of this generation goes on from.
     async fn read(
         dir: &CheckpointDir,
         generation: Generation,
         owner: &Owner,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, StartFailure> {
         let records = journal::read(dir, generation).await?;
         let last = records.iter().rev().find_map(|record| match record {
             Record::Claim { generation, .. } => Some(*generation),
@@ -311,17 +311,17 @@ pub(super) fn is_transient(state: JobState, exit_code: u8) -> bool {
 /// Whether this spec may go on from what is there; the records to carry over if so, and how the run ended if nothing is
 /// left to train.
 fn may_continue(
-    earlier: Earlier,
+    earlier: ResumeMode,
     spec: &JobSpec,
     base: Option<&Manifest>,
     history: Vec<Record>,
-) -> Result<(Vec<Record>, Option<Outcome>), Refusal> {
+) -> Result<(Vec<Record>, Option<Outcome>), StartFailure> {
     let mut longer = false;
     if let Some(base) = base
         && base.spec_digest != spec.digest().0
     {
         let before: JobSpec = serde_json::from_value(base.spec.clone()).map_err(|error| {
-            Refusal::new(
+            StartFailure::new(
                 8,
                 format!("checkpoint {}: its job spec is not readable: {error}", base.cut),
             )
@@ -334,7 +334,7 @@ fn may_continue(
             })
             .collect();
         if let Some(never) = differences.iter().find(|difference| !difference.allowed_on_resume) {
-            return Err(Refusal::new(
+            return Err(StartFailure::new(
                 7,
                 format!(
                     "checkpoint.dir holds a run of another spec ({}); {} cannot change under a run: use --fresh to train anew, or another checkpoint.dir",
@@ -343,8 +343,8 @@ fn may_continue(
                 ),
             ));
         }
-        if !differences.is_empty() && earlier != Earlier::Resume {
-            return Err(Refusal::new(
+        if !differences.is_empty() && earlier != ResumeMode::Resume {
+            return Err(StartFailure::new(
                 7,
                 format!(
                     "checkpoint.dir holds a run of another spec ({}): use --resume to go on with the new values, or --fresh to train anew",
@@ -366,7 +366,7 @@ fn may_continue(
 }
 
 /// The plan of the checkpoint, if the files are still what they were.
-fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, Refusal> {
+fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, StartFailure> {
     let (before, now) = (&planned.files, &found.files);
     let same = before.len() == now.len()
         && before.iter().zip(now).all(|(a, b)| a.url == b.url && a.bytes == b.bytes);
@@ -378,7 +378,7 @@ fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, Refusal
         .find(|file| !now.iter().any(|other| other.url == file.url && other.bytes == file.bytes))
         .or_else(|| now.iter().find(|file| !before.iter().any(|other| other.url == file.url)));
     let which = changed.map_or("a file", |file| file.url.as_str());
-    Err(Refusal::new(
+    Err(StartFailure::new(
         7,
         format!(
             "data.train, data.test: {which} is not what it was when the checkpoint was made (added, removed or of another length): \
@@ -393,7 +393,7 @@ async fn set_aside(
     dir: &CheckpointDir,
     own: Generation,
     damaged: Vec<DamagedCheckpoint>,
-) -> Result<Vec<heddle_am_core::DamagedCheckpoint>, Refusal> {
+) -> Result<Vec<heddle_am_core::DamagedCheckpoint>, StartFailure> {
     let mut moved = Vec::new();
     for DamagedCheckpoint { cut, error } in damaged {
         dir.check_highest(own).await?;
@@ -418,7 +418,7 @@ async fn set_aside(
 async fn known(
     dir: &CheckpointDir,
     store: &Store,
-) -> Result<Vec<heddle_am_core::Checkpoint>, Refusal> {
+) -> Result<Vec<heddle_am_core::Checkpoint>, StartFailure> {
     let mut found = Vec::new();
     for candidate in dir.listing(Depth::Shallow).await? {
         if let (true, Health::Good(checkpoint)) = (candidate.in_lineage, candidate.health) {

@@ -13,10 +13,10 @@ use heddle_storage::shard_file::{Header, Section, ShardWriter, Values};
 use uuid::Uuid;
 
 use super::prepare::{Prepared, prepare};
-use super::refusal::Refusal;
+use super::start_failure::StartFailure;
 use crate::claim::{Liveness, local_owner};
 use crate::lease::Lease;
-use crate::run_dir::{Earlier, RunFile};
+use crate::run_dir::{ResumeMode, RunFile};
 
 fn spec(dir: &Path, sets: &[&str]) -> JobSpec {
     let text = format!(
@@ -40,18 +40,18 @@ fn spec(dir: &Path, sets: &[&str]) -> JobSpec {
 }
 
 /// Asks to go on beside an owner that lives, with `--take-over`.
-async fn asks(spec: &JobSpec) -> Result<Prepared, Refusal> {
+async fn asks(spec: &JobSpec) -> Result<Prepared, StartFailure> {
     asks_beside(spec, Liveness::Alive).await
 }
 
 /// Asks to go on after an owner that lives, is taken over then, or is gone.
-async fn asks_beside(spec: &JobSpec, before: Liveness) -> Result<Prepared, Refusal> {
+async fn asks_beside(spec: &JobSpec, before: Liveness) -> Result<Prepared, StartFailure> {
     let file = RunFile {
         run: RunId(Uuid::from_u128(1)),
         name: spec.name.clone(),
         started_ms: 0,
         job_dir: "/".into(),
-        earlier: Earlier::ContinueSame,
+        earlier: ResumeMode::ContinueSame,
         overwrite: false,
         take_over: before == Liveness::Alive,
         default_output: false,

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Both branches take their time side by side, since neither needs the other. How it ends decides what the
-//! ResourceManager hears (`ending`): a job that is over or refused is unregistered, one that something unreachable
+//! ResourceManager hears (`unregister`): a job that is over or refused is unregistered, one that something unreachable
 //! stopped is left to the next attempt, and an attempt that another one has replaced says nothing at all.
 
-mod ending;
-mod given;
-mod judge;
+mod inputs;
+mod owner_liveness;
+mod unregister;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,19 +28,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::bind;
-use super::conduct::{Stage, conduct};
 use super::prepare::prepare;
-use super::refusal::Refusal;
-use crate::api::{Gate, Proxy, Viewers};
+use super::run_job::{JobContext, run_job};
+use super::start_failure::StartFailure;
+use crate::api::{PageGate, Viewers, WebProxy};
 use crate::claim::same_application;
 use crate::cluster::Events;
 use crate::cluster::yarn::{Gone, JoinError, Joined, Joining, Sizes, YarnLaunch, join};
 use crate::lease::Lease;
 use crate::node_address;
 use crate::run_dir::RunDir;
-use ending::{Ending, Fenced};
-use given::{Files, Given};
-use judge::YarnJudge;
+use inputs::{ContainerInputs, SubmittedFiles};
+use owner_liveness::YarnOwners;
+use unregister::{Fenced, Unregistration};
 
 /// Nothing is committed while the ResourceManager has not been heard for so long: the rule of MapReduce
 /// (`yarn.app.mapreduce.am.job.committer.commit-window`).
@@ -53,43 +53,43 @@ const TERMINATED: i32 = 143;
 /// Leads the application of this container to its end; returns the process's exit code.
 pub(super) async fn lead(dir: &RunDir) -> u8 {
     end_on_sigterm();
-    let given = match Given::read() {
-        Ok(given) => given,
+    let inputs = match ContainerInputs::read() {
+        Ok(inputs) => inputs,
         Err(refusal) => return said(&refusal),
     };
     tracing::info!(
-        attempt = %given.environment.attempt(),
-        since_submit_ms = given.since_submit_ms(),
+        attempt = %inputs.environment.attempt(),
+        since_submit_ms = inputs.since_submit_ms(),
         "ApplicationMaster started"
     );
-    match Files::read(dir, &given) {
-        Ok(files) => lead_with(&given, &files).await,
+    match SubmittedFiles::read(dir, &inputs) {
+        Ok(files) => lead_with(&inputs, &files).await,
         // The ResourceManager must hear of it: another attempt would find the same files.
-        Err(refusal) => give_back(&given, &refusal).await,
+        Err(refusal) => give_back(&inputs, &refusal).await,
     }
 }
 
 /// The last line of the container's standard error, which NodeManagers add to the diagnostics.
-fn said(refusal: &Refusal) -> u8 {
+fn said(refusal: &StartFailure) -> u8 {
     tracing::error!(exit_code = refusal.exit_code, message = refusal.message, "the attempt ends");
     eprintln!("heddle: {}", refusal.message);
     refusal.exit_code
 }
 
-async fn lead_with(given: &Given, files: &Files) -> u8 {
-    let (listening, gate) = match (listen(given, files).await, gate(given, files)) {
+async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> u8 {
+    let (listening, gate) = match (listen(inputs, files).await, gate(inputs, files)) {
         (Ok(listening), Ok(gate)) => (listening, gate),
-        (Err(refusal), _) | (_, Err(refusal)) => return give_back(given, &refusal).await,
+        (Err(refusal), _) | (_, Err(refusal)) => return give_back(inputs, &refusal).await,
     };
     let (events, receiver) = mpsc::unbounded_channel();
     let owner = Owner::Application {
         application: files.yarn.application.clone(),
-        attempt: given.attempt(),
+        attempt: inputs.attempt(),
     };
-    let judge = YarnJudge::new(&given.cluster, given.environment.attempt().application);
+    let judge = YarnOwners::new(&inputs.cluster, inputs.environment.attempt().application);
     let lease = Lease::new(Duration::from_millis(LEASE_MS));
     let (joined, prepared) = tokio::join!(
-        joined(given, files, &listening.1, lease.clone(), events.clone()),
+        joined(inputs, files, &listening.1, lease.clone(), events.clone()),
         prepare(
             &files.run,
             &files.spec,
@@ -108,9 +108,9 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         .registered
         .as_ref()
         .map_or_else(String::new, |Registered { queue, .. }| queue.clone());
-    let ending = Ending::new(given, files, joined.cluster.clone(), queue);
+    let ending = Unregistration::new(inputs, files, joined.cluster.clone(), queue);
     let prepared = match (too_much, prepared) {
-        (Some(error), _) => Err(Refusal::new(4, not_granted(&error))),
+        (Some(error), _) => Err(StartFailure::new(4, not_granted(&error))),
         (None, prepared) => prepared,
     };
     let prepared = match prepared {
@@ -122,39 +122,39 @@ async fn lead_with(given: &Given, files: &Files) -> u8 {
         return ending.ended(outcome, None, Fenced::Not).await;
     }
     tracing::info!(
-        since_submit_ms = given.since_submit_ms(),
+        since_submit_ms = inputs.since_submit_ms(),
         kept = joined.kept.len(),
         "the job begins"
     );
     let Joined { cluster, kept, mut gone, .. } = joined;
     // Orders to stop come by the control API alone; nobody holds the other end.
     let (_stops, stopped) = mpsc::unbounded_channel();
-    let stage = Stage {
+    let context = JobContext {
         file: &files.run,
         spec: &files.spec,
         secret: files.secret.clone(),
-        attempt: given.attempt(),
+        attempt: inputs.attempt(),
         listener: listening.0,
         gate: Some(gate),
-        address: given.tracking_url(&listening.1),
-        limits: limits(given, files),
+        address: inputs.tracking_url(&listening.1),
+        limits: limits(inputs, files),
         cluster_lease_ms: Some(LEASE_MS),
         application: Some(ending.application.clone()),
         cluster,
         kept,
-        master: Some(given.placement()),
+        master: Some(inputs.placement()),
         past: files.past(),
         events: (events, receiver),
         stops: stopped,
     };
     let dir = prepared.store.dir.clone();
-    let job = conduct(prepared, stage);
+    let job = run_job(prepared, context);
     tokio::pin!(job);
     let (outcome, view) = tokio::select! {
         ended = &mut job => ended,
         lost = &mut gone => match lost {
             // Containers train on, and the next attempt takes them over.
-            Ok(Gone::Silent(reason)) => return said(&Refusal::new(6, reason)),
+            Ok(Gone::Silent(reason)) => return said(&StartFailure::new(6, reason)),
             // The core has heard of it and ends by itself.
             Ok(Gone::Fenced(_)) | Err(_) => {
                 let (outcome, view) = job.await;
@@ -187,14 +187,17 @@ async fn fenced_by(dir: &CheckpointDir, owner: &Owner) -> Fenced {
     }
 }
 
-async fn listen(given: &Given, files: &Files) -> Result<(TcpListener, AmAddress), Refusal> {
-    let name = given.environment.node_host.clone();
+async fn listen(
+    inputs: &ContainerInputs,
+    files: &SubmittedFiles,
+) -> Result<(TcpListener, AmAddress), StartFailure> {
+    let name = inputs.environment.node_host.clone();
     let servers: Vec<String> =
-        given.cluster.resource_managers().iter().map(ToString::to_string).collect();
+        inputs.cluster.resource_managers().iter().map(ToString::to_string).collect();
     let no_address = |error: String| {
-        Refusal::new(
+        StartFailure::new(
             6,
-            format!("NM_HOST = {} has no address: {error}", given.environment.node_host),
+            format!("NM_HOST = {} has no address: {error}", inputs.environment.node_host),
         )
     };
     // The resolver blocks.
@@ -203,50 +206,51 @@ async fn listen(given: &Given, files: &Files) -> Result<(TcpListener, AmAddress)
         .map_err(|error| no_address(error.to_string()))?
         .map_err(|error| no_address(error.to_string()))?;
     let (listener, address) = bind(host, &files.spec).await?;
-    let address = AmAddress { address, attempt: given.attempt(), pid: std::process::id() };
+    let address = AmAddress { address, attempt: inputs.attempt(), pid: std::process::id() };
     Ok((listener, address))
 }
 
 /// Pages are behind YARN's proxy, and for those whom the cluster lets look.
-fn gate(given: &Given, files: &Files) -> Result<Arc<Gate>, Refusal> {
+fn gate(inputs: &ContainerInputs, files: &SubmittedFiles) -> Result<Arc<PageGate>, StartFailure> {
     let unfit = |error: &dyn std::error::Error| {
-        Refusal::new(7, format!("the configuration: {}", chain(error)))
+        StartFailure::new(7, format!("the configuration: {}", chain(error)))
     };
-    let Given { environment, configuration, .. } = given;
+    let ContainerInputs { environment, configuration, .. } = inputs;
     let base = environment.web_proxy_base.clone();
     let base = base.unwrap_or_else(|| format!("/proxy/{}", files.yarn.application));
-    let proxy = Proxy::of(configuration, &base, &environment.node_host).map_err(|e| unfit(&e))?;
+    let proxy =
+        WebProxy::of(configuration, &base, &environment.node_host).map_err(|e| unfit(&e))?;
     let view_acl = &files.spec.yarn.view_acl;
     let viewers = Viewers::of(configuration, &files.yarn.user, view_acl).map_err(|e| unfit(&e))?;
-    Ok(Gate::new(proxy, viewers))
+    Ok(PageGate::new(proxy, viewers))
 }
 
 async fn joined(
-    given: &Given,
-    files: &Files,
+    inputs: &ContainerInputs,
+    files: &SubmittedFiles,
     address: &AmAddress,
     lease: Lease,
     events: Events,
-) -> Result<(Joined, Option<JoinError>), Refusal> {
+) -> Result<(Joined, Option<JoinError>), StartFailure> {
     let joining = Joining {
-        cluster: given.cluster.clone(),
-        token: given.token.clone(),
+        cluster: inputs.cluster.clone(),
+        token: inputs.token.clone(),
         place: Place {
-            host: given.environment.node_host.clone(),
+            host: inputs.environment.node_host.clone(),
             port: address.address.port(),
-            tracking_url: given.tracking_url(address),
+            tracking_url: inputs.tracking_url(address),
         },
-        again: given.attempt().0 > 1,
+        again: inputs.attempt().0 > 1,
         sizes: Sizes::of(&files.spec),
-        launch: launch(given, files, address),
-        silence_max: given.expiry(),
+        launch: launch(inputs, files, address),
+        silence_max: inputs.expiry(),
         lease,
     };
     let joined = join(joining, events).await.map_err(|error| match &error {
-        JoinError::Am(am) if am.is_fenced() => Refusal::fenced(chain(&error)),
-        _ => Refusal::new(6, chain(&error)),
+        JoinError::Am(am) if am.is_fenced() => StartFailure::fenced(chain(&error)),
+        _ => StartFailure::new(6, chain(&error)),
     })?;
-    tracing::info!(since_submit_ms = given.since_submit_ms(), "registered");
+    tracing::info!(since_submit_ms = inputs.since_submit_ms(), "registered");
     Ok(joined)
 }
 
@@ -261,7 +265,7 @@ fn not_granted(error: &JoinError) -> String {
     )
 }
 
-fn launch(given: &Given, files: &Files, address: &AmAddress) -> YarnLaunch {
+fn launch(inputs: &ContainerInputs, files: &SubmittedFiles, address: &AmAddress) -> YarnLaunch {
     YarnLaunch {
         run: files.run.run,
         am: address.clone(),
@@ -271,12 +275,12 @@ fn launch(given: &Given, files: &Files, address: &AmAddress) -> YarnLaunch {
         env: files.yarn.env.clone(),
         data_threads: files.spec.pservers.vcores,
         ports: files.spec.network.ports.map(|ports| ports.to_string()),
-        credentials: given.for_containers(),
+        credentials: inputs.for_containers(),
     }
 }
 
-fn limits(given: &Given, files: &Files) -> Limits {
-    let expiry_ms = u64::try_from(given.expiry().as_millis()).unwrap_or(u64::MAX);
+fn limits(inputs: &ContainerInputs, files: &SubmittedFiles) -> Limits {
+    let expiry_ms = u64::try_from(inputs.expiry().as_millis()).unwrap_or(u64::MAX);
     let orphan_ms =
         files.spec.run.orphan_timeout.map_or(expiry_ms.saturating_add(START_MS), |time| time.0);
     Limits {
@@ -288,10 +292,10 @@ fn limits(given: &Given, files: &Files) -> Limits {
 }
 
 /// Ends an application that cannot begin: registers only to unregister.
-async fn give_back(given: &Given, refusal: &Refusal) -> u8 {
+async fn give_back(inputs: &ContainerInputs, refusal: &StartFailure) -> u8 {
     said(refusal);
-    let mut am = heddle_yarn::ApplicationMaster::new(&given.cluster, given.token.clone());
-    let place = Place { host: given.environment.node_host.clone(), ..Place::default() };
+    let mut am = heddle_yarn::ApplicationMaster::new(&inputs.cluster, inputs.token.clone());
+    let place = Place { host: inputs.environment.node_host.clone(), ..Place::default() };
     let ended = match am.register(place).await {
         Ok(_) => {
             let diagnostics =
@@ -321,16 +325,16 @@ fn end_on_sigterm() {
 }
 
 /// The view of a job that did not come to begin, or had ended before.
-fn bare_view(given: &Given, files: &Files, outcome: &Outcome) -> JobView {
+fn bare_view(inputs: &ContainerInputs, files: &SubmittedFiles, outcome: &Outcome) -> JobView {
     JobView {
         state: outcome.state,
         message: outcome.message.clone(),
-        ..JobView::starting(files.run.run, &files.run.name, given.attempt(), files.run.started_ms)
+        ..JobView::starting(files.run.run, &files.run.name, inputs.attempt(), files.run.started_ms)
     }
 }
 
 /// How a refusal ends a job.
-fn outcome(refusal: &Refusal) -> Outcome {
+fn outcome(refusal: &StartFailure) -> Outcome {
     Outcome {
         state: JobState::Failed,
         exit_code: refusal.exit_code,

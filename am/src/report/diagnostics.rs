@@ -3,7 +3,7 @@
 
 use heddle_protocol::view::JobState;
 
-use super::{Report, words};
+use super::{JobReport, format};
 
 /// Of all of it, bytes. The ResourceManager keeps 64 KiB by default (`yarn.app.attempt.diagnostics.limit.kc`),
 /// which all attempts of the application share.
@@ -11,7 +11,7 @@ pub const BYTES_MAX: usize = 8 * 1024;
 /// Of the first line, bytes: what `yarn application -status` and the list of applications still show well.
 const FIRST_LINE_BYTES_MAX: usize = 1024;
 
-impl Report {
+impl JobReport {
     /// The diagnostics for the ResourceManager: fact, cause and next step on the first line, the rest of the message
     /// below. `report_url` is where the report is; empty when it could not be written.
     #[must_use]
@@ -21,7 +21,7 @@ impl Report {
         let mut first = match (self.state, fact) {
             (JobState::Finished, "") => "Heddle: finished".to_owned(),
             (_, "") => {
-                format!("Heddle: {} with exit code {}", words::word(&self.state), self.exit_code)
+                format!("Heddle: {} with exit code {}", format::word(&self.state), self.exit_code)
             }
             (_, fact) => format!("Heddle: {} (exit code {})", fact.trim(), self.exit_code),
         };
@@ -39,11 +39,11 @@ impl Report {
         };
         // The fact may be cut, the next step not.
         let room = FIRST_LINE_BYTES_MAX.saturating_sub(next.len());
-        let mut text = cut(&words::plain(&first).replace('\t', " "), room).to_owned();
-        text.push_str(&words::plain(&next).replace(['\n', '\t'], " "));
+        let mut text = cut(&format::plain(&first).replace('\t', " "), room).to_owned();
+        text.push_str(&format::plain(&next).replace(['\n', '\t'], " "));
         for line in lines {
             text.push('\n');
-            text.push_str(&words::plain(line));
+            text.push_str(&format::plain(line));
         }
         cut(&text, BYTES_MAX).to_owned()
     }

@@ -44,17 +44,17 @@ pub(super) enum Keep {
 
 /// An answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpAnswer {
     pub(super) status: u16,
     pub(super) body: Bytes,
 }
 
 /// Asks once; redirections are not followed.
-pub(super) async fn get(url: &str, keep: Keep, limit: Duration) -> Result<Answer, FetchError> {
+pub(super) async fn get(url: &str, keep: Keep, limit: Duration) -> Result<HttpAnswer, FetchError> {
     tokio::time::timeout(limit, exchange(url, keep)).await.map_err(|_| FetchError::Late(limit))?
 }
 
-async fn exchange(url: &str, keep: Keep) -> Result<Answer, FetchError> {
+async fn exchange(url: &str, keep: Keep) -> Result<HttpAnswer, FetchError> {
     let not_ours = || FetchError::Url(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| not_ours())?;
     let authority = uri.authority().ok_or_else(not_ours)?;
@@ -78,7 +78,7 @@ async fn exchange(url: &str, keep: Keep) -> Result<Answer, FetchError> {
     let body = body(answer.into_body(), keep).await;
     // The connection is for this exchange alone.
     driver.abort();
-    Ok(Answer { status, body: body? })
+    Ok(HttpAnswer { status, body: body? })
 }
 
 async fn body(mut body: hyper::body::Incoming, keep: Keep) -> Result<Bytes, FetchError> {

@@ -17,7 +17,7 @@ use heddle_protocol::url;
 use heddle_storage::{Mode, Storage, StorePath, chain, make_dirs, publish_small};
 
 use super::fetch::{self, FetchError, Keep};
-use super::{ContainerEnd, Report};
+use super::{ContainerEnd, JobReport};
 
 /// What is kept of each file, bytes.
 pub const TAIL_BYTES_MAX: usize = 1 << 20;
@@ -31,7 +31,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 const LISTING_BYTES_MAX: usize = 1 << 20;
 /// What a NodeManager writes around a tail: its own head, foot and nothing else.
 const FRAME_BYTES_MAX: usize = 8 * 1024;
-/// Asked for where the NodeManager names no files.
+/// RequestedContainers for where the NodeManager names no files.
 const USUAL: [&str; 2] = ["stderr", "stdout"];
 
 /// Logs of one container that were kept, or why not.
@@ -41,7 +41,7 @@ pub struct Kept {
     pub end: ContainerEnd,
     /// Names and lengths of the files kept.
     pub files: Vec<(String, usize)>,
-    /// What could not be had, in words; empty when all was.
+    /// What could not be had, in format; empty when all was.
     pub problem: String,
 }
 
@@ -51,7 +51,7 @@ pub struct Kept {
 pub async fn keep(
     storage: &dyn Storage,
     dir: &StorePath,
-    report: &Report,
+    report: &JobReport,
     user: &str,
     limit: Duration,
 ) -> Vec<Kept> {

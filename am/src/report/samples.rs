@@ -8,7 +8,7 @@ use heddle_protocol::view::{
     SlotView,
 };
 
-use super::{Asked, Facts, Report};
+use super::{JobReport, ReportFacts, RequestedContainers};
 
 pub(crate) fn placement(n: u32) -> Placement {
     Placement {
@@ -119,30 +119,30 @@ pub(crate) fn view() -> JobView {
 }
 
 /// The end of [`view`]'s job.
-pub(crate) fn finished() -> Report {
+pub(crate) fn finished() -> JobReport {
     let outcome = Outcome {
         state: JobState::Finished,
         exit_code: 0,
         message: String::new(),
         model: Some("hdfs://nn/user/alice/model".into()),
     };
-    let facts = Facts {
+    let facts = ReportFacts {
         ended_ms: 1_700_000_025_000,
         checkpoint_dir: "hdfs://nn/user/alice/ckpt".into(),
-        asked: vec![Asked {
+        asked: vec![RequestedContainers {
             kind: "pserver".into(),
             containers: 1,
             memory_mib: 512,
             vcores: 1,
-            ..Asked::default()
+            ..RequestedContainers::default()
         }],
     };
-    Report::new(&view(), &outcome, facts)
+    JobReport::new(&view(), &outcome, facts)
 }
 
 /// The same job, failed with these words.
-pub(crate) fn failed(exit_code: u8, message: &str) -> Report {
-    Report {
+pub(crate) fn failed(exit_code: u8, message: &str) -> JobReport {
+    JobReport {
         state: JobState::Failed,
         exit_code,
         message: message.into(),

@@ -5,18 +5,18 @@ use std::fmt;
 use heddle_protocol::view::JobState;
 use heddle_telemetry::recovery::seconds;
 
-use super::{Asked, ContainerEnd, Report, words};
+use super::{ContainerEnd, JobReport, RequestedContainers, format};
 
-impl fmt::Display for Report {
+impl fmt::Display for JobReport {
     /// Lines of plain text. What comes from outside has lost its control characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (view, history) = (&self.view, &self.view.history);
-        let plain = |text: &str| words::plain(text);
+        let plain = |text: &str| format::plain(text);
         writeln!(
             f,
             "{} {} (exit code {})",
             one_line(&self.name),
-            words::word(&self.state),
+            format::word(&self.state),
             self.exit_code
         )?;
         for line in self.message.lines() {
@@ -43,28 +43,28 @@ impl fmt::Display for Report {
                 ),
             )?;
         }
-        row(f, "started", words::time(self.started_ms))?;
+        row(f, "started", format::time(self.started_ms))?;
         row(
             f,
             "ended",
             format_args!(
                 "{}, after {}",
-                words::time(self.ended_ms),
+                format::time(self.ended_ms),
                 seconds(self.ended_ms.saturating_sub(self.started_ms))
             ),
         )?;
         let speed = self
             .rows_per_second
-            .map_or_else(String::new, |speed| format!(", {} rows/s", words::rate(speed)));
-        row(f, "rows", format_args!("{}{speed}", words::thousands(view.rows)))?;
+            .map_or_else(String::new, |speed| format!(", {} rows/s", format::rate(speed)));
+        row(f, "rows", format_args!("{}{speed}", format::thousands(view.rows)))?;
         if view.bad_records > 0 {
-            row(f, "bad records", words::thousands(view.bad_records))?;
+            row(f, "bad records", format::thousands(view.bad_records))?;
         }
         if view.tasks_set_aside > 0 {
             row(f, "tasks set aside", view.tasks_set_aside)?;
         }
         if let Some(locality) = view.data_locality {
-            row(f, "data locality", words::data_locality(locality))?;
+            row(f, "data locality", format::data_locality(locality))?;
         }
         let newest = view.checkpoints.last().map_or_else(String::new, |newest| {
             format!(", newest {} in {}", newest.cut, one_line(&newest.dir))
@@ -86,27 +86,27 @@ impl fmt::Display for Report {
         for asked in &self.asked {
             row(f, "asked for", asked)?;
         }
-        section(f, "Evaluations", &view.evaluations, words::evaluation)?;
-        section(f, "Recoveries", &view.recoveries, |recovery| plain(&words::recovery(recovery)))?;
+        section(f, "Evaluations", &view.evaluations, format::evaluation)?;
+        section(f, "Recoveries", &view.recoveries, |recovery| plain(&format::recovery(recovery)))?;
         let earlier = view.recoveries_total.saturating_sub(view.recoveries.len() as u64);
         if earlier > 0 {
             writeln!(f, "  and {earlier} earlier ones")?;
         }
         section(f, "Checkpoints", &view.checkpoints, |taken| {
-            format!("{}  {}", words::time(taken.at_ms), words::checkpoint(taken))
+            format!("{}  {}", format::time(taken.at_ms), format::checkpoint(taken))
         })?;
         section(f, "Checkpoints given up", &history.checkpoints_late, |late| {
-            format!("{}  {}  {}", words::time(late.at_ms), late.cut, plain(&late.reason))
+            format!("{}  {}  {}", format::time(late.at_ms), late.cut, plain(&late.reason))
         })?;
         section(f, "Waits for storage", &history.storage_waits, |wait| {
-            plain(&words::storage_wait(wait))
+            plain(&format::storage_wait(wait))
         })?;
         if let Some(wait) = &view.storage_wait {
-            section(f, "Waiting for storage", [wait], |wait| plain(&words::storage_wait(wait)))?;
+            section(f, "Waiting for storage", [wait], |wait| plain(&format::storage_wait(wait)))?;
         }
         section(f, "Checkpoints damaged", &history.checkpoints_damaged, |damaged| {
-            let text = words::checkpoint_damaged(damaged.cut, &damaged.dir, &damaged.error);
-            format!("{}  {}", words::time(damaged.at_ms), plain(&text))
+            let text = format::checkpoint_damaged(damaged.cut, &damaged.dir, &damaged.error);
+            format!("{}  {}", format::time(damaged.at_ms), plain(&text))
         })?;
         section(f, "Containers", &self.containers, ToString::to_string)?;
         let untold = history.ended_total.saturating_sub(history.ended.len() as u64);
@@ -117,7 +117,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for RequestedContainers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -142,9 +142,9 @@ impl fmt::Display for ContainerEnd {
         if let Some(at) = &self.placement {
             write!(f, "  {}  {}", one_line(&at.container), one_line(&at.node))?;
         }
-        write!(f, "  {}", words::plain(&self.end))?;
+        write!(f, "  {}", format::plain(&self.end))?;
         match self.at_ms {
-            Some(at_ms) => write!(f, "  ({})", words::time(at_ms)),
+            Some(at_ms) => write!(f, "  ({})", format::time(at_ms)),
             None => Ok(()),
         }
     }
@@ -152,7 +152,7 @@ impl fmt::Display for ContainerEnd {
 
 /// A name from outside on one line.
 fn one_line(text: &str) -> String {
-    words::plain(text).replace(['\n', '\t'], " ")
+    format::plain(text).replace(['\n', '\t'], " ")
 }
 
 fn row(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {

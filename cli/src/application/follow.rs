@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use heddle_am::report::Report;
+use heddle_am::report::JobReport;
 use heddle_protocol::control::Operation;
 use heddle_protocol::ids::{Attempt, RunId};
 use heddle_protocol::view::{Event, JobState, JobView, SlotState, SlotView};
@@ -324,7 +324,7 @@ impl Follower {
         Ok(self.printer.ended().unwrap_or(Exit::Internal))
     }
 
-    fn reported(&mut self, report: Report) -> Result<(), Failure> {
+    fn reported(&mut self, report: JobReport) -> Result<(), Failure> {
         self.tell(report.view.clone())?;
         let facts = &mut self.printer.facts;
         let spent = report.ended_ms.saturating_sub(report.started_ms);

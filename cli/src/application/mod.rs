@@ -14,7 +14,7 @@ mod view_diff;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_am::report::{Report, place};
+use heddle_am::report::{JobReport, paths};
 use heddle_am::run_dir::RunFile;
 use heddle_protocol::control::Operation;
 use heddle_protocol::environment::AmAddress;
@@ -315,7 +315,7 @@ impl Application {
     ///
     /// # Errors
     /// The file system does not answer, or the report is another user's.
-    pub async fn last_report(&self) -> Result<Option<Report>, Failure> {
+    pub async fn last_report(&self) -> Result<Option<JobReport>, Failure> {
         let failed = |error| storage_failure("the report cannot be read", &error);
         let storage = &*self.cluster.storage;
         let listed = waiting::on(HDFS, storage.list(&path_of(&self.reports)?)).await;
@@ -333,7 +333,7 @@ impl Application {
         names.sort();
         names.insert(0, path_of(&self.reports.join("report.json"))?);
         for path in names.iter().rev() {
-            let read = waiting::on(HDFS, place::read(storage, path)).await;
+            let read = waiting::on(HDFS, paths::read(storage, path)).await;
             if let Some(report) = read.map_err(failed)? {
                 return Ok(Some(report));
             }

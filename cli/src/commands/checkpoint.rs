@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Subcommand;
-use heddle_am::report::words;
+use heddle_am::report::format;
 use heddle_am::store::exit_code_of;
 use heddle_protocol::control::Operation;
 use heddle_protocol::ids::{CutId, Generation};
@@ -307,8 +307,8 @@ fn row(line: &CheckpointLine, depth: Depth) -> Vec<String> {
         content.phase.to_string(),
         content.step.to_string(),
         content.shards.to_string(),
-        words::size(content.bytes),
-        words::time(content.at_ms),
+        format::size(content.bytes),
+        format::time(content.at_ms),
         state,
     ]
 }

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use heddle_am::driver::wall_ms;
-use heddle_am::report::words;
+use heddle_am::report::format;
 use heddle_protocol::spec::ModelFormat;
 use heddle_storage::Location;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, Depth, OnCorrupt};
@@ -68,7 +68,7 @@ pub fn export(args: &Args, json: bool) -> CommandResult {
                 "{}/{}  {}",
                 args.out.trim_end_matches('/'),
                 file.name,
-                words::size(file.bytes)
+                format::size(file.bytes)
             ))?;
         }
     }

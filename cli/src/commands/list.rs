@@ -1,6 +1,6 @@
 //! `heddle list`: the runs of this machine and the applications of the cluster, newest first.
 
-use heddle_am::report::words;
+use heddle_am::report::format;
 use heddle_yarn::ApplicationReport;
 use heddle_yarn::client::ApplicationFilter;
 use serde::Serialize;
@@ -168,7 +168,7 @@ fn of_cluster(report: &ApplicationReport, json: bool) -> Result<Vec<String>, Fai
     }
     let short: String = line.message.chars().take(100).collect();
     let state = line.state.to_owned();
-    Ok(vec![line.application, line.name, state, words::time(started_ms), short])
+    Ok(vec![line.application, line.name, state, format::time(started_ms), short])
 }
 
 fn of_machine(run: &runs::LocalRun, json: bool) -> Result<Vec<String>, Failure> {
@@ -188,7 +188,7 @@ fn of_machine(run: &runs::LocalRun, json: bool) -> Result<Vec<String>, Failure> 
         run.file.run.short(),
         run.file.name.clone(),
         state.word().to_owned(),
-        words::time(run.file.started_ms),
+        format::time(run.file.started_ms),
         message.lines().next().unwrap_or_default().to_owned(),
     ])
 }

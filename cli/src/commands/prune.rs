@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use heddle_am::driver::wall_ms;
-use heddle_am::report::words;
+use heddle_am::report::format;
 use heddle_protocol::spec::value::DurationMs;
 use serde::Serialize;
 
@@ -79,7 +79,7 @@ pub fn prune(args: &Args, json: bool) -> CommandResult {
     if !json {
         let what = if args.dry_run { "would be removed" } else { "removed" };
         let runs = if count == 1 { "run" } else { "runs" };
-        eprintln!("{count} {runs}, {}, {what}", words::size(bytes));
+        eprintln!("{count} {runs}, {}, {what}", format::size(bytes));
     }
     Ok(Exit::Ok)
 }

@@ -6,7 +6,7 @@
 //! no application of the user runs or waits. Checkpoints and models are never touched.
 
 use heddle_am::driver::wall_ms;
-use heddle_am::report::words;
+use heddle_am::report::format;
 use heddle_am::staging::HOME_DIR;
 use heddle_protocol::spec::{DurationMs, Location};
 use heddle_storage::{Entry, Kind};
@@ -84,7 +84,7 @@ pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> CommandResult
                         "removed": !dry_run,
                     }))?;
                 } else {
-                    output::line(&format!("{}  {at}", words::time(entry.modified_ms)))?;
+                    output::line(&format!("{}  {at}", format::time(entry.modified_ms)))?;
                 }
                 if !dry_run {
                     waiting::on(HDFS, remove(&cluster, &at, entry)).await?;
@@ -99,7 +99,7 @@ pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> CommandResult
         }
         let size = match bytes {
             0 => String::new(),
-            bytes => format!(" ({} of programs)", words::size(bytes)),
+            bytes => format!(" ({} of programs)", format::size(bytes)),
         };
         let verb = if dry_run { "would be removed" } else { "removed" };
         eprintln!("{removed} entries {verb}{size}");

@@ -1,6 +1,6 @@
 //! `heddle report`: the report of a job that is over, as its end wrote it.
 
-use heddle_am::report::words;
+use heddle_am::report::format;
 
 use super::status::named_or_newest;
 use super::{WorkDirArgs, application};
@@ -58,16 +58,16 @@ pub fn report(args: &Args, json: bool) -> CommandResult {
     output::line(&format!(
         "{} {} (exit code {})",
         run.file.name,
-        words::word(&outcome.state),
+        format::word(&outcome.state),
         outcome.exit_code
     ))?;
     for line in outcome.message.lines() {
-        output::line(&format!("  {}", words::plain(line)))?;
+        output::line(&format!("  {}", format::plain(line)))?;
     }
     let mut rows = vec![
         row("run", run.file.run.to_string()),
-        row("started", words::time(view.started_ms)),
-        row("rows", words::thousands(view.rows)),
+        row("started", format::time(view.started_ms)),
+        row("rows", format::thousands(view.rows)),
         row(
             "checkpoints",
             format!(
@@ -82,13 +82,13 @@ pub fn report(args: &Args, json: bool) -> CommandResult {
     rows.push(row("logs", run.dir.logs().display().to_string()));
     output::line(&output::columns(&rows))?;
     for evaluation in &view.evaluations {
-        output::line(&words::evaluation(evaluation))?;
+        output::line(&format::evaluation(evaluation))?;
     }
     for recovery in &view.recoveries {
-        output::line(&words::plain(&words::recovery(recovery)))?;
+        output::line(&format::plain(&format::recovery(recovery)))?;
     }
     for wait in &view.history.storage_waits {
-        output::line(&words::plain(&words::storage_wait(wait)))?;
+        output::line(&format::plain(&format::storage_wait(wait)))?;
     }
     Ok(Exit::Ok)
 }

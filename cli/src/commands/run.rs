@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 
 use heddle_am::driver::wall_ms;
-use heddle_am::report::words;
-use heddle_am::run_dir::{Earlier, RunDir, RunFile};
+use heddle_am::report::format;
+use heddle_am::run_dir::{ResumeMode, RunDir, RunFile};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
@@ -61,7 +61,7 @@ struct RunPlan {
     job: Job,
     work_dir: PathBuf,
     request: RunRequest,
-    earlier: Earlier,
+    earlier: ResumeMode,
     input: InputPlan,
     /// What is told about it before it starts.
     notes: Vec<String>,
@@ -120,9 +120,9 @@ fn plan(args: &Args) -> Result<RunPlan, Failure> {
         }
     }
     let earlier = match (args.fresh, args.resume) {
-        (true, _) => Earlier::Fresh,
-        (false, true) => Earlier::Resume,
-        (false, false) => Earlier::ContinueSame,
+        (true, _) => ResumeMode::Fresh,
+        (false, true) => ResumeMode::Resume,
+        (false, false) => ResumeMode::ContinueSame,
     };
     let input = if args.dry_run {
         preflight::look(&job.spec, args.overwrite)?
@@ -161,7 +161,7 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
     let tables: Vec<String> = spec
         .tables()
         .iter()
-        .map(|table| format!("{} [{} × {}]", table.name, words::thousands(table.rows), table.cols))
+        .map(|table| format!("{} [{} × {}]", table.name, format::thousands(table.rows), table.cols))
         .collect();
     let rows = [
         ("job", spec.name.clone()),
@@ -172,7 +172,7 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
                 pservers.count,
                 trainers.min,
                 trainers.max,
-                words::size(memory)
+                format::size(memory)
             ),
         ),
         ("tables", format!("{} in {} shards", tables.join(", "), pservers.shards)),
@@ -189,7 +189,7 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
 
 /// Files, bytes and tasks in words.
 pub fn data_in_words(input: &InputPlan) -> String {
-    let bytes = words::size(input.train_bytes());
+    let bytes = format::size(input.train_bytes());
     let files = |training: bool| {
         let mut files: Vec<u32> = input.tasks(training).iter().map(|task| task.file).collect();
         files.dedup();

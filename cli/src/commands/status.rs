@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_am::report::{Report, words};
+use heddle_am::report::{JobReport, format};
 use heddle_protocol::view::{JobState, JobView};
 
 use heddle_yarn::{ApplicationId, ApplicationState};
@@ -169,7 +169,7 @@ async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
 }
 
 /// The report that a job left, if HDFS answers soon.
-async fn on_hdfs(application: &Application) -> Result<Option<Report>, Failure> {
+async fn on_hdfs(application: &Application) -> Result<Option<JobReport>, Failure> {
     application.cluster.reach().await?;
     let read = async {
         application.remove_staging().await;
@@ -209,18 +209,18 @@ fn details(view: &JobView) -> Result<(), Failure> {
         let mut line = format!(
             "{}  {} rows  {} rows/s",
             view.phase_text,
-            words::thousands(view.rows),
-            words::rate(view.rows_per_second)
+            format::thousands(view.rows),
+            format::rate(view.rows_per_second)
         );
         if let Some(loss) = view.training_loss {
             line.push_str(&format!("  loss {loss:.4}"));
         }
         output::line(&line)?;
         if let Some(locality) = view.data_locality {
-            output::line(&words::data_locality(locality))?;
+            output::line(&format::data_locality(locality))?;
         }
         if let Some(wait) = &view.storage_wait {
-            output::line(&words::storage_wait(wait))?;
+            output::line(&format::storage_wait(wait))?;
         }
         if !view.message.is_empty() {
             output::line(&view.message)?;
@@ -231,23 +231,23 @@ fn details(view: &JobView) -> Result<(), Failure> {
         for slot in &view.slots {
             rows.push(vec![
                 slot.slot.to_string(),
-                words::word(&slot.state),
+                format::word(&slot.state),
                 slot.host.clone(),
                 slot.pid.to_string(),
-                words::rate(slot.per_second),
-                words::size(slot.rss_bytes),
+                format::rate(slot.per_second),
+                format::size(slot.rss_bytes),
             ]);
         }
         output::line(&output::columns(&rows))?;
     }
     for evaluation in &view.evaluations {
-        output::line(&words::evaluation(evaluation))?;
+        output::line(&format::evaluation(evaluation))?;
     }
     for recovery in &view.recoveries {
-        output::line(&words::recovery(recovery))?;
+        output::line(&format::recovery(recovery))?;
     }
     for damaged in &view.history.checkpoints_damaged {
-        let text = words::checkpoint_damaged(damaged.cut, &damaged.dir, &damaged.error);
+        let text = format::checkpoint_damaged(damaged.cut, &damaged.dir, &damaged.error);
         output::line(&text)?;
     }
     if let Some(last) = view.checkpoints.last() {

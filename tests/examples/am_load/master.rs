@@ -10,13 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use heddle_am::api::{self, Capacity, Pages, Shared};
+use heddle_am::api::{self, ApiState, Capacity, Pages};
+use heddle_am::attempt_history::AttemptHistory;
 use heddle_am::claim::{self, Liveness};
-use heddle_am::cluster::{Ask, Cluster, Events};
-use heddle_am::driver::{About, Driver, Sources, Workers};
+use heddle_am::cluster::{ContainerRequest, ContainerSource, Events};
+use heddle_am::driver::{About, Driver, Sources, WorkerQueues};
 use heddle_am::journal::{self, Journal};
 use heddle_am::lease::Lease;
-use heddle_am::past::Past;
 use heddle_am::store::Store;
 use heddle_am_core::{
     Config, ContainerId, Core, Event, Exit, Limits, StartupState, SurvivingContainer,
@@ -61,8 +61,8 @@ fn container(slot: Slot, incarnation: Incarnation) -> ContainerId {
     ContainerId(format!("container_{slot}_{}", incarnation.0))
 }
 
-impl Cluster for Granting {
-    fn ask(&mut self, ask: Ask) {
+impl ContainerSource for Granting {
+    fn ask(&mut self, ask: ContainerRequest) {
         say(&format!("ask {}", ask.slot));
         self.tell(Event::Allocated {
             container: container(ask.slot, ask.incarnation),
@@ -115,7 +115,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
     let storage = Arc::new(LocalStorage);
     let checkpoints = CheckpointDir::open_or_create(storage, location.path().clone()).await?;
     let salt = Salt(uuid::Uuid::new_v4());
-    let request = claim::Request {
+    let request = claim::ClaimRequest {
         run: RUN,
         owner: Owner::Application { application: "application_1_1".to_owned(), attempt },
         salt,
@@ -178,15 +178,20 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
     let base = claimed.base.map(|base| store.checkpoint(base));
     tokio::spawn(journal.run(journaled, events.clone()));
     tokio::spawn(store.run(called, events.clone()));
-    let shared = Shared { run: RUN, secret, inputs, pages: Pages::new(view) };
+    let shared = ApiState { run: RUN, secret, inputs, pages: Pages::new(view) };
     let capacity = Capacity::within(Limit::now());
     tokio::spawn(api::serve(listener, Arc::new(shared), None, capacity));
     let (_stops, stopped) = mpsc::unbounded_channel();
     let driver = Driver::new(
         core,
         cluster,
-        About { attempt, phases: phase_count(&spec), application: None, past: Past::default() },
-        Workers { journal: records, store: calls },
+        About {
+            attempt,
+            phases: phase_count(&spec),
+            application: None,
+            past: AttemptHistory::default(),
+        },
+        WorkerQueues { journal: records, store: calls },
         Sources { inputs: incoming, events: receiver, sender: events, stops: stopped },
         viewer,
     );

@@ -1,15 +1,15 @@
 //! Containers from YARN.
 //!
-//! One task holds the conversation with the ResourceManager (`master`) and gives the core's orders to it in
-//! turn; calls to NodeManagers are tasks of their own (`hands`). What is decided about grants and ends is in
-//! `book` and `exit`, without sockets.
+//! One task holds the conversation with the ResourceManager (`rm_session`) and gives the core's orders to it in
+//! turn; calls to NodeManagers are tasks of their own (`node_calls`). What is decided about grants and ends is in
+//! `containers` and `exit`, without sockets.
 
-mod book;
+mod containers;
 mod exit;
-mod hands;
+mod heartbeat_interval;
 mod launch;
-mod master;
-mod pace;
+mod node_calls;
+mod rm_session;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,19 +20,19 @@ use heddle_protocol::view::Placement;
 use heddle_yarn::{AmError, FinalStatus};
 use tokio::sync::{mpsc, oneshot};
 
-pub use book::Sizes;
+pub use containers::Sizes;
 pub use launch::{LaunchError, YarnLaunch};
-pub use master::{Gone, JoinError, Joined, Joining, join};
+pub use rm_session::{Gone, JoinError, Joined, Joining, join};
 
-use super::{Ask, Cluster};
+use super::{ContainerRequest, ContainerSource};
 
 /// Containers whose place is remembered after their end, for people: 200 bytes each.
 const PLACES_MAX: usize = 20_000;
 
 /// An order of the driver.
 #[derive(Debug)]
-enum Order {
-    Ask(Ask),
+enum ClusterOrder {
+    Ask(ContainerRequest),
     Cancel(Slot, Incarnation),
     Release(heddle_yarn::ContainerId),
     Launch(heddle_yarn::ContainerId, Member),
@@ -76,12 +76,12 @@ impl Places {
 /// The driver's side. Clones give orders to the same task.
 #[derive(Clone, Debug)]
 pub struct YarnCluster {
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::UnboundedSender<ClusterOrder>,
     places: Places,
 }
 
 impl YarnCluster {
-    fn order(&self, order: Order) {
+    fn order(&self, order: ClusterOrder) {
         // The task ends only when the ResourceManager has let go of this attempt, which is told elsewhere.
         let _ended = self.orders.send(order);
     }
@@ -90,7 +90,7 @@ impl YarnCluster {
     fn about(
         &self,
         container: &ContainerId,
-        order: impl FnOnce(heddle_yarn::ContainerId) -> Order,
+        order: impl FnOnce(heddle_yarn::ContainerId) -> ClusterOrder,
     ) {
         if let Ok(id) = container.0.parse() {
             self.order(order(id));
@@ -108,42 +108,42 @@ impl YarnCluster {
         tracking_url: String,
     ) -> Result<(), AmError> {
         let (reply, answer) = oneshot::channel();
-        self.order(Order::Finish(Finish { status, diagnostics, tracking_url, reply }));
+        self.order(ClusterOrder::Finish(Finish { status, diagnostics, tracking_url, reply }));
         answer.await.unwrap_or(Err(AmError::Shutdown))
     }
 }
 
-impl Cluster for YarnCluster {
-    fn ask(&mut self, ask: Ask) {
-        self.order(Order::Ask(ask));
+impl ContainerSource for YarnCluster {
+    fn ask(&mut self, ask: ContainerRequest) {
+        self.order(ClusterOrder::Ask(ask));
     }
 
     fn cancel(&mut self, slot: Slot, incarnation: Incarnation) {
-        self.order(Order::Cancel(slot, incarnation));
+        self.order(ClusterOrder::Cancel(slot, incarnation));
     }
 
     fn release(&mut self, container: &ContainerId) {
-        self.about(container, Order::Release);
+        self.about(container, ClusterOrder::Release);
     }
 
     fn launch(&mut self, container: &ContainerId, member: Member) {
-        self.about(container, |id| Order::Launch(id, member));
+        self.about(container, |id| ClusterOrder::Launch(id, member));
     }
 
     fn stop(&mut self, container: &ContainerId, grace_ms: u64) {
-        self.about(container, |id| Order::Stop(id, grace_ms));
+        self.about(container, |id| ClusterOrder::Stop(id, grace_ms));
     }
 
     fn known(&mut self, container: &ContainerId, member: Member) {
-        self.about(container, |id| Order::Known(id, member));
+        self.about(container, |id| ClusterOrder::Known(id, member));
     }
 
     fn look(&mut self, member: Member) {
-        self.order(Order::Look(member));
+        self.order(ClusterOrder::Look(member));
     }
 
     fn progress(&mut self, done: f32) {
-        self.order(Order::Progress(done));
+        self.order(ClusterOrder::Progress(done));
     }
 
     fn placement(&self, member: Member) -> Option<Placement> {

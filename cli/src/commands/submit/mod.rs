@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_am::driver::wall_ms;
-use heddle_am::run_dir::{Earlier, RunFile};
+use heddle_am::run_dir::{ResumeMode, RunFile};
 use heddle_am::staging::HOME_DIR;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
@@ -301,9 +301,9 @@ async fn stage_and_submit(
         started_ms: wall_ms(),
         job_dir: ".".into(),
         earlier: match (args.fresh, args.resume) {
-            (true, _) => Earlier::Fresh,
-            (false, true) => Earlier::Resume,
-            (false, false) => Earlier::ContinueSame,
+            (true, _) => ResumeMode::Fresh,
+            (false, true) => ResumeMode::Resume,
+            (false, false) => ResumeMode::ContinueSame,
         },
         overwrite: args.overwrite,
         take_over: args.take_over,

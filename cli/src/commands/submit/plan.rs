@@ -1,6 +1,6 @@
 //! What a submission comes to, in numbers: containers, what YARN rounds them up to, what is uploaded.
 
-use heddle_am::report::words;
+use heddle_am::report::format;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::{Bytes, JobSpec};
 use heddle_yarn::{Amount, Memory, Resources, VCores};
@@ -203,7 +203,7 @@ impl SubmitPlan {
         }
         let [first, most] = self.totals();
         let total = |(memory, vcores): (u64, u64)| {
-            format!("{}, {vcores} vcores", words::size(memory.saturating_mul(1 << 20)))
+            format!("{}, {vcores} vcores", format::size(memory.saturating_mul(1 << 20)))
         };
         let in_all = match first == most {
             true => total(most),
@@ -211,7 +211,7 @@ impl SubmitPlan {
         };
         rows.push(row("in all", in_all));
         let free = self.queue.free_mib.map_or_else(String::new, |mib| {
-            format!("{} free, ", words::size(mib.saturating_mul(1 << 20)))
+            format!("{} free, ", format::size(mib.saturating_mul(1 << 20)))
         });
         rows.push(row(
             "queue",

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use heddle_am::report::words;
+use heddle_am::report::format;
 use heddle_protocol::spec::JobSpec;
 use heddle_yarn::client::{NewApplication, Queue, QueueAcls, QueueState};
 use heddle_yarn::resource::ResourceError;
@@ -150,8 +150,8 @@ fn too_large(
         format!(
             "the job cannot begin on this cluster: it needs {} at once, and all running nodes together have {}; it would wait for \
              yarn.allocation-timeout = {} and end with exit code 4. Lower pservers.count, trainers.min or their memory",
-            words::size(needs_mib.saturating_mul(1 << 20)),
-            words::size(has_mib.saturating_mul(1 << 20)),
+            format::size(needs_mib.saturating_mul(1 << 20)),
+            format::size(has_mib.saturating_mul(1 << 20)),
             spec.yarn.allocation_timeout
         )
     })
@@ -273,7 +273,7 @@ fn fits(
         "{key}: no node that runs just now has {asked}; the largest of {} has {} for containers, so the job waits for a \
          larger one (yarn.allocation-timeout), or lower {key}.memory or what {key}.resources asks for",
         labelled.len(),
-        words::size(most.unwrap_or(0) << 20)
+        format::size(most.unwrap_or(0) << 20)
     )))
 }
 

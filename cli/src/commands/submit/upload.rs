@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use heddle_am::report::words;
+use heddle_am::report::format;
 use heddle_am::staging::{HOME_DIR, StagedFile};
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::{Entry, LocalStorage, Mode, StorePath, WriteError, find_files};
@@ -63,13 +63,13 @@ impl Uploads {
     #[must_use]
     pub fn rows(&self) -> Vec<Vec<String>> {
         let (program, to) = &self.program;
-        let size = words::size(program.bytes);
+        let size = format::size(program.bytes);
         let mut rows = vec![vec!["program".to_owned(), format!("{size} as {to}")]];
         if !self.data.is_empty() {
             rows.push(vec!["uploads".to_owned(), self.data_in_words()]);
         }
         for (name, from, bytes) in &self.files {
-            let text = format!("{} ({}) as {name}", from.display(), words::size(*bytes));
+            let text = format!("{} ({}) as {name}", from.display(), format::size(*bytes));
             rows.push(vec!["uploads".to_owned(), text]);
         }
         rows
@@ -87,7 +87,7 @@ impl Uploads {
             1 => "1 local data file".to_owned(),
             n => format!("{n} local data files"),
         };
-        format!("{files} ({}) to {to}", words::size(bytes))
+        format!("{files} ({}) to {to}", format::size(bytes))
     }
 }
 
@@ -121,7 +121,7 @@ pub async fn local_data(
             Exit::Input,
             format!(
                 "data.train, data.test: {} of local data, more than submit.upload-limit = {limit}",
-                words::size(total)
+                format::size(total)
             ),
         )
         .next("copy the data to HDFS (hdfs dfs -put) and name it by hdfs:///…, or raise submit.upload-limit"));

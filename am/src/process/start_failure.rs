@@ -12,7 +12,7 @@ pub(super) use crate::store::exit_code_of as code_of;
 
 /// Why a run did not start: the sentence for people and the exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct StartFailure {
     /// Of the command line.
     pub(super) exit_code: u8,
     /// Fact, cause, next step.
@@ -21,7 +21,7 @@ pub(super) struct Refusal {
     pub(super) is_fenced: bool,
 }
 
-impl Refusal {
+impl StartFailure {
     pub(super) fn new(exit_code: u8, message: impl Into<String>) -> Self {
         Self { exit_code, message: message.into(), is_fenced: false }
     }
@@ -31,13 +31,13 @@ impl Refusal {
     }
 }
 
-impl From<RunDirError> for Refusal {
+impl From<RunDirError> for StartFailure {
     fn from(error: RunDirError) -> Self {
         Self::new(7, chain(&error))
     }
 }
 
-impl From<InputError> for Refusal {
+impl From<InputError> for StartFailure {
     fn from(error: InputError) -> Self {
         let code = match &error {
             InputError::Storage { source, .. } => code_of(source),
@@ -47,7 +47,7 @@ impl From<InputError> for Refusal {
     }
 }
 
-impl From<WritePlanError> for Refusal {
+impl From<WritePlanError> for StartFailure {
     fn from(error: WritePlanError) -> Self {
         let code = match &error {
             WritePlanError::Storage(source) => code_of(source),
@@ -58,7 +58,7 @@ impl From<WritePlanError> for Refusal {
     }
 }
 
-impl From<CheckpointError> for Refusal {
+impl From<CheckpointError> for StartFailure {
     fn from(error: CheckpointError) -> Self {
         let code = match &error {
             CheckpointError::Storage(source) => code_of(source),
@@ -73,7 +73,7 @@ impl From<CheckpointError> for Refusal {
     }
 }
 
-impl From<ClaimError> for Refusal {
+impl From<ClaimError> for StartFailure {
     fn from(error: ClaimError) -> Self {
         match error {
             ClaimError::Checkpoint(error) => error.into(),
@@ -84,7 +84,7 @@ impl From<ClaimError> for Refusal {
     }
 }
 
-impl From<JournalError> for Refusal {
+impl From<JournalError> for StartFailure {
     fn from(error: JournalError) -> Self {
         Self { is_fenced: error.is_fenced(), ..Self::new(error.exit_code(), chain(&error)) }
     }

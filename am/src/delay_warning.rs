@@ -12,14 +12,14 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// One thing that may be late.
 #[derive(Debug)]
-pub struct Late {
+pub struct DelayWarning {
     /// What, as the subject of a sentence: "the journal".
     what: &'static str,
     since: Option<Instant>,
     told: Option<Instant>,
 }
 
-impl Late {
+impl DelayWarning {
     /// Nothing is late yet.
     #[must_use]
     pub fn new(what: &'static str) -> Self {
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn people_hear_of_it_after_some_seconds_then_once_a_minute_then_of_its_end() {
         let begin = Instant::now();
-        let mut late = Late::new("the journal");
+        let mut late = DelayWarning::new("the journal");
         let mut told = Vec::new();
         for second in 0..150 {
             let now = begin + Duration::from_secs(second);
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn a_hiccup_is_not_told_at_all() {
         let begin = Instant::now();
-        let mut late = Late::new("a checkpoint");
+        let mut late = DelayWarning::new("a checkpoint");
         assert_eq!(late.failed(begin, "x"), None);
         assert_eq!(late.over(begin + Duration::from_secs(2)), None);
         // The next one counts from its own beginning.

@@ -5,14 +5,14 @@ use heddle_storage::{
     read_small,
 };
 
-use super::Report;
+use super::JobReport;
 
 /// Of a report that is read back, bytes. The view of ten thousand slots takes some MB.
 const READ_BYTES_MAX: usize = 64 << 20;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
+pub enum WriteReportError {
     /// The storage refused or did not answer.
     #[error("the report cannot be written")]
     Storage(#[from] StorageError),
@@ -23,7 +23,7 @@ pub enum PlaceError {
 
 /// The two files of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct ReportFiles {
     /// For programs.
     pub json: StorePath,
     /// For people.
@@ -39,12 +39,12 @@ pub struct Written {
 pub async fn write(
     storage: &dyn Storage,
     dir: &StorePath,
-    report: &Report,
-) -> Result<Written, PlaceError> {
+    report: &JobReport,
+) -> Result<ReportFiles, WriteReportError> {
     make_dirs(storage, dir, Mode::DIR).await?;
     let own = format!("report-{:06}", report.attempt.0);
     for name in ["report", own.as_str()] {
-        let files = Written {
+        let files = ReportFiles {
             json: dir.join(&format!("{name}.json")).map_err(StorageError::from)?,
             text: dir.join(&format!("{name}.txt")).map_err(StorageError::from)?,
         };
@@ -77,7 +77,10 @@ pub async fn write(
 ///
 /// # Errors
 /// What the storage says.
-pub async fn read(storage: &dyn Storage, json: &StorePath) -> Result<Option<Report>, StorageError> {
+pub async fn read(
+    storage: &dyn Storage,
+    json: &StorePath,
+) -> Result<Option<JobReport>, StorageError> {
     match read_small(storage, json, READ_BYTES_MAX).await {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(error) if error.is_not_found() => Ok(None),
@@ -132,7 +135,7 @@ mod tests {
         let (_keep, dir) = place();
         let first = write(&LocalStorage, &dir, &finished()).await.unwrap();
         std::fs::remove_file(first.text.as_str()).unwrap();
-        let again = Report { attempt: Attempt(2), ended_ms: 1_800_000_000_000, ..finished() };
+        let again = JobReport { attempt: Attempt(2), ended_ms: 1_800_000_000_000, ..finished() };
         assert_eq!(write(&LocalStorage, &dir, &again).await.unwrap(), first);
         assert_eq!(read(&LocalStorage, &first.json).await.unwrap(), Some(finished()));
         assert_eq!(std::fs::read_to_string(first.text.as_str()).unwrap(), finished().to_string());
@@ -142,7 +145,7 @@ mod tests {
     async fn another_end_gets_a_name_of_its_own_and_replaces_nothing() {
         let (_keep, dir) = place();
         let first = write(&LocalStorage, &dir, &failed(6, "HDFS is away")).await.unwrap();
-        let second = Report { attempt: Attempt(2), ..finished() };
+        let second = JobReport { attempt: Attempt(2), ..finished() };
         let written = write(&LocalStorage, &dir, &second).await.unwrap();
         assert_eq!(written.text.name(), "report-000002.txt");
         let kept = read(&LocalStorage, &first.json).await.unwrap().unwrap();

@@ -69,14 +69,14 @@ pub(super) enum Done {
 
 /// See the module.
 #[derive(Clone)]
-pub(super) struct Hands {
+pub(super) struct NodeCalls {
     nodes: NodeManagers,
     launch: Arc<YarnLaunch>,
     permits: Arc<Semaphore>,
     done: mpsc::UnboundedSender<Done>,
 }
 
-impl Hands {
+impl NodeCalls {
     pub(super) fn new(
         nodes: NodeManagers,
         launch: YarnLaunch,
@@ -92,12 +92,12 @@ impl Hands {
 
     /// Starts a member's process in a container.
     pub(super) fn start(&self, container: Container, member: Member) {
-        let hands = self.clone();
+        let calls = self.clone();
         tokio::spawn(async move {
-            let _permit = hands.permits.acquire().await;
-            let done = hands.started(&container, member).await;
+            let _permit = calls.permits.acquire().await;
+            let done = calls.started(&container, member).await;
             // The loop outlives its hands except while the process ends.
-            let _ending = hands.done.send(done);
+            let _ending = calls.done.send(done);
         });
     }
 
@@ -142,11 +142,11 @@ impl Hands {
 
     /// Ends a container: SIGTERM, and 250 ms later SIGKILL.
     pub(super) fn stop(&self, node: NodeId, id: ContainerId) {
-        let hands = self.clone();
+        let calls = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = hands.nodes.stop(&node, id).await {
+            if let Err(error) = calls.nodes.stop(&node, id).await {
                 tracing::info!(container = %id, %node, error = chain(&error), "not stopped by its node");
-                let _ending = hands.done.send(Done::NotStopped(id));
+                let _ending = calls.done.send(Done::NotStopped(id));
             }
         });
     }
@@ -165,7 +165,7 @@ impl Hands {
     }
 
     fn look_at(&self, node: NodeId, id: ContainerId, waits: Vec<Duration>) {
-        let hands = self.clone();
+        let calls = self.clone();
         tokio::spawn(async move {
             let mut looks = Looks::default();
             for wait in waits {
@@ -175,11 +175,11 @@ impl Hands {
                     if looks.silent > 0 && is_refused(&node).await {
                         return None;
                     }
-                    Some(hands.nodes.status(&node, id).await)
+                    Some(calls.nodes.status(&node, id).await)
                 };
                 let answer = tokio::time::timeout(LOOK_LIMIT, answer).await;
                 if let Some(done) = looks.saw(id, answer.ok().flatten()) {
-                    let _ending = hands.done.send(done);
+                    let _ending = calls.done.send(done);
                     return;
                 }
                 if looks.over {
@@ -187,7 +187,7 @@ impl Hands {
                 }
             }
             if let Some(done) = looks.end(id) {
-                let _ending = hands.done.send(done);
+                let _ending = calls.done.send(done);
             }
         });
     }

@@ -4,21 +4,21 @@ use heddle_storage::chain;
 use heddle_storage::checkpoint::Owner;
 use heddle_yarn::{ApplicationId, Client, ClientError, Cluster};
 
-use crate::claim::{self, Judge, Liveness};
+use crate::claim::{self, Liveness, LivenessCheck};
 
 /// Asks the ResourceManager.
-pub(super) struct YarnJudge {
+pub(super) struct YarnOwners {
     client: Client,
     own: ApplicationId,
 }
 
-impl YarnJudge {
+impl YarnOwners {
     pub(super) fn new(cluster: &Cluster, own: ApplicationId) -> Self {
         Self { client: Client::new(cluster), own }
     }
 }
 
-impl Judge for YarnJudge {
+impl LivenessCheck for YarnOwners {
     /// An application lives until the ResourceManager calls it ended, whatever became of its nodes. One that it does not
     /// know is gone if it would know it: with the same start time in their ids, it has been forgotten among
     /// thousands since. Another start time may mean another cluster that shares the file system.

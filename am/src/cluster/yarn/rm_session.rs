@@ -19,11 +19,11 @@ use heddle_yarn::{
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::book::{Book, Sizes, Verdict};
+use super::containers::{ContainerRegistry, GrantVerdict, Sizes};
 use super::exit::exit_of;
-use super::hands::{Done, Hands};
 use super::launch::YarnLaunch;
-use super::{Finish, Order, Places, YarnCluster, pace};
+use super::node_calls::{Done, NodeCalls};
+use super::{ClusterOrder, Finish, Places, YarnCluster, heartbeat_interval};
 use crate::cluster::Events;
 use crate::lease::Lease;
 
@@ -102,7 +102,7 @@ pub async fn join(
     let registered =
         persistently(silence_max, "registration", async || am.register(place.clone()).await)
             .await?;
-    let mut book = Book::new(sizes.clone());
+    let mut containers = ContainerRegistry::new(sizes.clone());
     let mut kept = Vec::new();
     let mut early = Vec::new();
     if again {
@@ -110,7 +110,7 @@ pub async fn join(
         for event in persistently(silence_max, "first heartbeat", first).await? {
             match event {
                 Heard::Recovered(container) => {
-                    book.kept(&container);
+                    containers.kept(&container);
                     kept.push(SurvivingContainer {
                         container: ContainerId(container.id.to_string()),
                         node: container.node.host.clone(),
@@ -130,10 +130,10 @@ pub async fn join(
     let (done, finished) = mpsc::unbounded_channel();
     let (lost, gone) = oneshot::channel();
     let places = Places::default();
-    let master = Master {
-        hands: Hands::new(NodeManagers::new(&cluster, am.node_tokens()), launch, done.clone()),
+    let session = RmSession {
+        calls: NodeCalls::new(NodeManagers::new(&cluster, am.node_tokens()), launch, done.clone()),
         yarn: cluster.clone(),
-        book,
+        containers,
         events,
         places: places.clone(),
         started: Instant::now(),
@@ -147,7 +147,7 @@ pub async fn join(
         silence_max,
         lease,
     };
-    tokio::spawn(master.run(am, early, incoming, finished, lost));
+    tokio::spawn(session.run(am, early, incoming, finished, lost));
     let joined = Joined { cluster: YarnCluster { orders, places }, registered, kept, gone };
     Ok((joined, too_much))
 }
@@ -171,10 +171,10 @@ async fn persistently<T>(
     }
 }
 
-struct Master {
-    hands: Hands,
+struct RmSession {
+    calls: NodeCalls,
     yarn: Cluster,
-    book: Book,
+    containers: ContainerRegistry,
     events: Events,
     places: Places,
     started: Instant,
@@ -193,12 +193,12 @@ struct Master {
     lease: Lease,
 }
 
-impl Master {
+impl RmSession {
     async fn run(
         mut self,
         mut am: ApplicationMaster,
         early: Vec<Heard>,
-        mut orders: mpsc::UnboundedReceiver<Order>,
+        mut orders: mpsc::UnboundedReceiver<ClusterOrder>,
         mut finished: mpsc::UnboundedReceiver<Done>,
         lost: oneshot::Sender<Gone>,
     ) {
@@ -211,7 +211,7 @@ impl Master {
         loop {
             for order in std::mem::take(&mut waiting) {
                 match order {
-                    Order::Finish(finish) => return self.finish(am, finish).await,
+                    ClusterOrder::Finish(finish) => return self.finish(am, finish).await,
                     order => self.order(&mut am, order),
                 }
             }
@@ -272,25 +272,25 @@ impl Master {
             return last + FAILED_PAUSE;
         }
         if am.has_news() {
-            return last + pace::LEAST;
+            return last + heartbeat_interval::LEAST;
         }
-        if !self.book.awaits() {
+        if !self.containers.awaits() {
             self.awaited = None;
         } else if self.awaited.is_none() {
             self.awaited = Some(Instant::now());
         }
-        last + pace::interval(self.awaited.map(|since| since.elapsed()))
+        last + heartbeat_interval::interval(self.awaited.map(|since| since.elapsed()))
     }
 
     /// One heartbeat. Orders that do not need the ResourceManager are carried out meanwhile, the others wait.
     async fn beat(
         &mut self,
         am: &mut ApplicationMaster,
-        orders: &mut mpsc::UnboundedReceiver<Order>,
-        waiting: &mut Vec<Order>,
+        orders: &mut mpsc::UnboundedReceiver<ClusterOrder>,
+        waiting: &mut Vec<ClusterOrder>,
     ) -> Result<Vec<Heard>, AmError> {
         let nodes = self.nodes(am);
-        am.exclude(self.book.exclusions(nodes, self.now()));
+        am.exclude(self.containers.exclusions(nodes, self.now()));
         let mut call = pin!(am.allocate(self.progress));
         loop {
             tokio::select! {
@@ -306,14 +306,14 @@ impl Master {
             return;
         }
         self.kept_are_seen = true;
-        for (id, node) in self.book.unnamed() {
-            self.hands.look_at_kept(node, id);
+        for (id, node) in self.containers.unnamed() {
+            self.calls.look_at_kept(node, id);
         }
     }
 
     /// Gives back what the ResourceManager reported late and what nobody came from.
     fn give_late_back(&mut self, am: &mut ApplicationMaster) {
-        for id in self.book.late_and_unnamed(self.now()) {
+        for id in self.containers.late_and_unnamed(self.now()) {
             tracing::warn!(container = %id, "kept by an earlier attempt, and has not registered: given back");
             self.release(am, id);
         }
@@ -367,56 +367,56 @@ impl Master {
     }
 
     /// Carries out an order that is a node's business; gives others back.
-    fn order_to_a_node(&mut self, order: Order) -> Option<Order> {
+    fn order_to_a_node(&mut self, order: ClusterOrder) -> Option<ClusterOrder> {
         match order {
-            Order::Launch(id, member) => match self.book.take_grant(id) {
-                Some(grant) => self.hands.start(grant, member),
+            ClusterOrder::Launch(id, member) => match self.containers.take_grant(id) {
+                Some(grant) => self.calls.start(grant, member),
                 None => tracing::debug!(container = %id, "ended before it was started"),
             },
-            Order::Stop(id, grace_ms) => {
-                if self.book.held(id).is_some() {
-                    self.book.ending(id);
+            ClusterOrder::Stop(id, grace_ms) => {
+                if self.containers.held(id).is_some() {
+                    self.containers.ending(id);
                     let at = Instant::now() + Duration::from_millis(grace_ms);
                     self.stops.insert((at, id));
                     self.stop_due();
                 }
             }
-            Order::Look(member) => {
-                if let Some((id, held)) = self.book.of_member(member) {
-                    self.hands.look(held.node.clone(), id);
+            ClusterOrder::Look(member) => {
+                if let Some((id, held)) = self.containers.of_member(member) {
+                    self.calls.look(held.node.clone(), id);
                 }
             }
-            Order::Known(id, member) => {
-                self.book.known(id, member);
+            ClusterOrder::Known(id, member) => {
+                self.containers.known(id, member);
                 self.place(id);
             }
-            Order::Progress(progress) => self.progress = progress,
+            ClusterOrder::Progress(progress) => self.progress = progress,
             other => return Some(other),
         }
         None
     }
 
-    fn order(&mut self, am: &mut ApplicationMaster, order: Order) {
+    fn order(&mut self, am: &mut ApplicationMaster, order: ClusterOrder) {
         match self.order_to_a_node(order) {
             None => {}
-            Some(Order::Ask(ask)) => {
+            Some(ClusterOrder::Ask(ask)) => {
                 self.ask_for_racks(&ask.prefer);
-                let (id, ask) = self.book.ask(ask);
+                let (id, ask) = self.containers.ask(ask);
                 am.want(id, ask, 1);
             }
-            Some(Order::Cancel(slot, incarnation)) => {
-                if let Some(id) = self.book.cancel(slot, incarnation) {
+            Some(ClusterOrder::Cancel(slot, incarnation)) => {
+                if let Some(id) = self.containers.cancel(slot, incarnation) {
                     am.forget(id);
                 }
             }
-            Some(Order::Release(id)) => self.release(am, id),
+            Some(ClusterOrder::Release(id)) => self.release(am, id),
             // `run` takes it itself; the others are done above.
             Some(_) => {}
         }
     }
 
     fn release(&mut self, am: &mut ApplicationMaster, id: heddle_yarn::ContainerId) {
-        self.book.ending(id);
+        self.containers.ending(id);
         if !am.release(id) {
             tracing::debug!(container = %id, "released before");
         }
@@ -430,8 +430,8 @@ impl Master {
                 return;
             }
             self.stops.pop_first();
-            if let Some(held) = self.book.held(id) {
-                self.hands.stop(held.node.clone(), id);
+            if let Some(held) = self.containers.held(id) {
+                self.calls.stop(held.node.clone(), id);
             }
         }
     }
@@ -463,19 +463,19 @@ impl Master {
     fn done(&mut self, am: &mut ApplicationMaster, done: Done) {
         match done {
             Done::Started(id) => {
-                if let Some(held) = self.book.held(id) {
+                if let Some(held) = self.containers.held(id) {
                     let host = held.node.host.clone();
-                    self.book.is_back(&host);
+                    self.containers.is_back(&host);
                     self.tell(Event::Started { container: ContainerId(id.to_string()) });
                 }
             }
             Done::NotStarted { id, exit, unreachable } => {
-                let Some(held) = self.book.ended(id) else {
+                let Some(held) = self.containers.ended(id) else {
                     return;
                 };
                 tracing::warn!(container = %id, node = %held.node, ?exit, "not started");
                 if unreachable {
-                    self.book.is_unreachable(&held.node.host, self.now());
+                    self.containers.is_unreachable(&held.node.host, self.now());
                 }
                 am.release(id);
                 self.exited(id, exit, String::new());
@@ -483,7 +483,7 @@ impl Master {
             Done::NotStopped(id) => self.release(am, id),
             Done::Ended(status) => self.ended(&status),
             Done::Vanished { id, cause, unreachable } => self.vanished(id, cause, unreachable),
-            Done::Racks(racks) => self.book.set_racks(racks),
+            Done::Racks(racks) => self.containers.set_racks(racks),
         }
     }
 
@@ -494,7 +494,7 @@ impl Master {
             Heard::Recovered(container) => {
                 // Told late by a ResourceManager that was restarted meanwhile. Whoever runs there registers by itself.
                 tracing::info!(container = %container.id, node = %container.node, "kept by an earlier attempt");
-                self.book.kept_late(&container, self.now());
+                self.containers.kept_late(&container, self.now());
             }
             Heard::Node(report) => self.node(&report),
             Heard::Preemption(preemption) => self.preempting(&preemption),
@@ -524,8 +524,8 @@ impl Master {
     ) {
         let (id, node) = (container.id, container.node.clone());
         let nodes = self.nodes(am);
-        match self.book.granted(ask, container, nodes, self.now()) {
-            Verdict::Take { member, crowded } => {
+        match self.containers.granted(ask, container, nodes, self.now()) {
+            GrantVerdict::Take { member, crowded } => {
                 // Its end must not ask for another one: that is the core's to say, with another incarnation.
                 am.forget(ask);
                 self.place(id);
@@ -545,24 +545,24 @@ impl Master {
                     node: node.host,
                 });
             }
-            Verdict::Return => {
+            GrantVerdict::Return => {
                 tracing::info!(container = %id, %node, "given back for another node");
                 am.release(id);
             }
-            Verdict::Unwanted => {
+            GrantVerdict::Unwanted => {
                 am.release(id);
             }
         }
     }
 
     fn place(&self, id: heddle_yarn::ContainerId) {
-        if let Some((member, placement)) = self.book.placement(id) {
+        if let Some((member, placement)) = self.containers.placement(id) {
             self.places.put(member, placement);
         }
     }
 
     fn ended(&mut self, status: &ContainerStatus) {
-        let Some(held) = self.book.ended(status.id) else {
+        let Some(held) = self.containers.ended(status.id) else {
             return;
         };
         let (exit, text) = exit_of(status);
@@ -572,14 +572,14 @@ impl Master {
     }
 
     fn vanished(&mut self, id: heddle_yarn::ContainerId, cause: &str, unreachable: bool) {
-        let Some(held) = self.book.held(id) else {
+        let Some(held) = self.containers.held(id) else {
             return;
         };
         let member = held.member.map(|member| member.to_string());
         tracing::warn!(container = %id, node = %held.node, member, cause, "container not vouched for");
         if unreachable {
             let host = held.node.host.clone();
-            self.book.is_unreachable(&host, self.now());
+            self.containers.is_unreachable(&host, self.now());
         }
         self.tell(Event::NodeUnreachable {
             container: ContainerId(id.to_string()),
@@ -599,7 +599,9 @@ impl Master {
             Some(NodeState::Unhealthy | NodeState::Decommissioning) => {
                 self.tell(Event::NodeLeaving { node: report.id.host.clone() });
             }
-            Some(NodeState::Running | NodeState::Rebooted) => self.book.is_back(&report.id.host),
+            Some(NodeState::Running | NodeState::Rebooted) => {
+                self.containers.is_back(&report.id.host)
+            }
             _ => {}
         }
     }
@@ -609,7 +611,7 @@ impl Master {
     fn preempting(&self, preemption: &Preemption) {
         let named = preemption.strict.iter().chain(&preemption.negotiable);
         for id in named.collect::<BTreeSet<_>>() {
-            if self.book.held(*id).is_some() {
+            if self.containers.held(*id).is_some() {
                 self.tell(Event::Preempting {
                     container: ContainerId(id.to_string()),
                     deadline_ms: None,

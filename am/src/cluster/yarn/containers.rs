@@ -21,7 +21,7 @@ use heddle_yarn::{
     Amount, AskId, Container, ContainerId, Memory, NodeId, Placement, Priority, Resources, VCores,
 };
 
-use crate::cluster::Ask;
+use crate::cluster::ContainerRequest;
 
 /// How often a grant of one ask is given back for its place.
 const RETURNS_MAX: u32 = 8;
@@ -116,7 +116,7 @@ fn mib(bytes: Bytes) -> Memory {
 
 /// An ask that has no container yet.
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenAsk {
     slot: Slot,
     incarnation: Incarnation,
     avoid: Vec<String>,
@@ -129,7 +129,7 @@ struct Open {
 
 /// A container that is ours.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldContainer {
     /// Whom it is for; none for one of an earlier attempt that has not said.
     pub(super) member: Option<Member>,
     /// Its node.
@@ -144,7 +144,7 @@ pub(super) struct Held {
 
 /// What to do with a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum GrantVerdict {
     /// It is for this filling of this slot. `crowded`: two pservers share a node from now on.
     Take { member: Member, crowded: bool },
     /// Give it back; its ask stays open.
@@ -155,11 +155,11 @@ pub(super) enum Verdict {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct ContainerRegistry {
     sizes: Sizes,
     next_ask: i64,
-    open: BTreeMap<AskId, Open>,
-    held: BTreeMap<ContainerId, Held>,
+    open: BTreeMap<AskId, OpenAsk>,
+    held: BTreeMap<ContainerId, HeldContainer>,
     /// What the last container of a slot was asked for with, and what it was given: at least that, rounded up.
     given: BTreeMap<Slot, (Option<Bytes>, Memory)>,
     /// The core's latest word on nodes to avoid.
@@ -173,7 +173,7 @@ pub(super) struct Book {
     late: BTreeSet<(Duration, ContainerId)>,
 }
 
-impl Book {
+impl ContainerRegistry {
     pub(super) fn new(sizes: Sizes) -> Self {
         Self {
             sizes,
@@ -195,8 +195,8 @@ impl Book {
     }
 
     /// Notes an ask and says it in YARN's terms.
-    pub(super) fn ask(&mut self, ask: Ask) -> (AskId, heddle_yarn::Ask) {
-        let Ask { slot, incarnation, avoid, prefer, memory } = ask;
+    pub(super) fn ask(&mut self, ask: ContainerRequest) -> (AskId, heddle_yarn::Ask) {
+        let ContainerRequest { slot, incarnation, avoid, prefer, memory } = ask;
         self.next_ask += 1;
         let id = AskId(self.next_ask);
         self.avoid = avoid.iter().cloned().collect();
@@ -226,7 +226,8 @@ impl Book {
             label: self.sizes.label.clone(),
             ..heddle_yarn::Ask::default()
         };
-        self.open.insert(id, Open { slot, incarnation, avoid, memory, returned: None, returns: 0 });
+        self.open
+            .insert(id, OpenAsk { slot, incarnation, avoid, memory, returned: None, returns: 0 });
         (id, wanted)
     }
 
@@ -246,10 +247,10 @@ impl Book {
         container: Container,
         nodes: usize,
         now: Duration,
-    ) -> Verdict {
+    ) -> GrantVerdict {
         let pserver_hosts = pserver_hosts(&self.held);
         let Some(open) = self.open.get_mut(&ask) else {
-            return Verdict::Unwanted;
+            return GrantVerdict::Unwanted;
         };
         let host = container.node.host.as_str();
         let crowded = open.slot.role == Role::Pserver && pserver_hosts.contains(host);
@@ -260,14 +261,14 @@ impl Book {
         if (crowded && room || avoided) && patient {
             open.returns += 1;
             open.returned = Some(first);
-            return Verdict::Return;
+            return GrantVerdict::Return;
         }
         let member = Member { slot: open.slot, incarnation: open.incarnation };
         self.given.insert(open.slot, (open.memory, container.resources.memory));
         self.open.remove(&ask);
         self.held.insert(
             container.id,
-            Held {
+            HeldContainer {
                 member: Some(member),
                 node: container.node.clone(),
                 node_http: container.node_http_address.clone(),
@@ -275,13 +276,13 @@ impl Book {
                 ending: false,
             },
         );
-        Verdict::Take { member, crowded }
+        GrantVerdict::Take { member, crowded }
     }
 
     /// Notes a container that an earlier attempt left.
     pub(super) fn kept(&mut self, container: &Container) {
         let member = self.named_early.remove(&container.id);
-        self.held.entry(container.id).or_insert_with(|| Held {
+        self.held.entry(container.id).or_insert_with(|| HeldContainer {
             member,
             node: container.node.clone(),
             node_http: container.node_http_address.clone(),
@@ -332,7 +333,7 @@ impl Book {
     }
 
     /// A container of ours.
-    pub(super) fn held(&self, id: ContainerId) -> Option<&Held> {
+    pub(super) fn held(&self, id: ContainerId) -> Option<&HeldContainer> {
         self.held.get(&id)
     }
 
@@ -342,7 +343,7 @@ impl Book {
     }
 
     /// The container of a member.
-    pub(super) fn of_member(&self, member: Member) -> Option<(ContainerId, &Held)> {
+    pub(super) fn of_member(&self, member: Member) -> Option<(ContainerId, &HeldContainer)> {
         self.held.iter().find(|(_, held)| held.member == Some(member)).map(|(id, held)| (*id, held))
     }
 
@@ -354,7 +355,7 @@ impl Book {
     }
 
     /// A container has ended. None: it was not ours, or was told before.
-    pub(super) fn ended(&mut self, id: ContainerId) -> Option<Held> {
+    pub(super) fn ended(&mut self, id: ContainerId) -> Option<HeldContainer> {
         self.named_early.remove(&id);
         self.held.remove(&id)
     }
@@ -396,8 +397,8 @@ impl Book {
 }
 
 /// Distinct hosts that have a pserver which is not being ended.
-fn pserver_hosts(held: &BTreeMap<ContainerId, Held>) -> BTreeSet<&str> {
-    let is_pserver = |held: &&Held| {
+fn pserver_hosts(held: &BTreeMap<ContainerId, HeldContainer>) -> BTreeSet<&str> {
+    let is_pserver = |held: &&HeldContainer| {
         let role = held.member.map(|member| member.slot.role);
         !held.ending && role == Some(Role::Pserver)
     };
@@ -405,5 +406,5 @@ fn pserver_hosts(held: &BTreeMap<ContainerId, Held>) -> BTreeSet<&str> {
 }
 
 #[cfg(test)]
-#[path = "book_tests.rs"]
+#[path = "containers_tests.rs"]
 mod tests;

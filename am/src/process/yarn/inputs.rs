@@ -1,4 +1,4 @@
-//! What the container of an ApplicationMaster is given: by YARN, by the submission.
+//! What the container of an ApplicationMaster is inputs: by YARN, by the submission.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use heddle_storage::Mode;
 use heddle_storage::{Location, StorageError, chain, connect, make_dirs, publish_small};
 use heddle_yarn::{AmEnvironment, Cluster, ClusterError, Limits, rpc_options};
 
+use crate::attempt_history;
 use crate::driver::wall_ms;
-use crate::past;
-use crate::process::refusal::{Refusal, code_of};
+use crate::process::start_failure::{StartFailure, code_of};
 use crate::run_dir::{RunDir, RunFile};
 use crate::staging::{SECRET_ALIAS, YARN_FILE, YarnFile};
 
@@ -30,7 +30,7 @@ const EXPIRY: &str = "yarn.am.liveness-monitor.expiry-interval-ms";
 const EXPIRY_DEFAULT_MS: i64 = 600_000;
 
 /// What YARN gives.
-pub(super) struct Given {
+pub(super) struct ContainerInputs {
     pub(super) environment: AmEnvironment,
     pub(super) configuration: Configuration,
     pub(super) cluster: Cluster,
@@ -39,11 +39,11 @@ pub(super) struct Given {
     credentials: Credentials,
 }
 
-impl Given {
+impl ContainerInputs {
     /// Reads variables, configuration and credentials.
-    pub(super) fn read() -> Result<Self, Refusal> {
+    pub(super) fn read() -> Result<Self, StartFailure> {
         let internal = |what: &str, error: &dyn std::error::Error| {
-            Refusal::new(10, format!("{what}: {}", chain(error)))
+            StartFailure::new(10, format!("{what}: {}", chain(error)))
         };
         let variables = Environment::of_process();
         let environment = AmEnvironment::of(&variables)
@@ -54,18 +54,16 @@ impl Given {
             .trimmed("hadoop.security.authentication")
             .map_err(|error| internal("the configuration", &error))?
             .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
-        let user =
-            User::resolve(&variables, secured).map_err(|error| Refusal::new(5, chain(&error)))?;
+        let user = User::resolve(&variables, secured)
+            .map_err(|error| StartFailure::new(5, chain(&error)))?;
         let cluster = cluster(&configuration, user, &environment)
             .map_err(|error| internal("the configuration", &error))?;
         let credentials = Credentials::read_file(&environment.token_file).map_err(|error| {
-            Refusal::new(5, format!("the container's credentials: {}", chain(&error)))
+            StartFailure::new(5, format!("the container's credentials: {}", chain(&error)))
         })?;
-        let token = credentials
-            .of_kind(AM_TOKEN)
-            .next()
-            .cloned()
-            .ok_or_else(|| Refusal::new(5, "the container's credentials hold no AMRM token"))?;
+        let token = credentials.of_kind(AM_TOKEN).next().cloned().ok_or_else(|| {
+            StartFailure::new(5, "the container's credentials hold no AMRM token")
+        })?;
         Ok(Self { environment, configuration, cluster, token, credentials })
     }
 
@@ -132,25 +130,25 @@ fn expiry(configuration: &Configuration) -> Duration {
 }
 
 /// What the submission gives.
-pub(super) struct Files {
+pub(super) struct SubmittedFiles {
     pub(super) run: RunFile,
     pub(super) spec: JobSpec,
     pub(super) yarn: YarnFile,
     pub(super) secret: Secret,
 }
 
-impl Files {
+impl SubmittedFiles {
     /// Reads the files of the work directory.
-    pub(super) fn read(dir: &RunDir, given: &Given) -> Result<Self, Refusal> {
-        let secret = given
+    pub(super) fn read(dir: &RunDir, inputs: &ContainerInputs) -> Result<Self, StartFailure> {
+        let secret = inputs
             .credentials
             .secret(SECRET_ALIAS)
             .and_then(|hex| std::str::from_utf8(hex).ok())
             .ok_or_else(|| {
-                Refusal::new(5, format!("the container's credentials hold no {SECRET_ALIAS}"))
+                StartFailure::new(5, format!("the container's credentials hold no {SECRET_ALIAS}"))
             })?;
         let secret = Secret::from_hex(secret)
-            .map_err(|error| Refusal::new(5, format!("{SECRET_ALIAS}: {}", chain(&error))))?;
+            .map_err(|error| StartFailure::new(5, format!("{SECRET_ALIAS}: {}", chain(&error))))?;
         Ok(Self { run: dir.run_file()?, spec: dir.spec()?, yarn: dir.read(YARN_FILE)?, secret })
     }
 
@@ -160,29 +158,32 @@ impl Files {
     }
 
     /// Where attempts keep what they saw, for the next one; nothing where that place has no storage.
-    pub(super) fn past(&self) -> Option<past::Place> {
+    pub(super) fn past(&self) -> Option<attempt_history::HistoryDir> {
         let dir = format!("{}/past", self.yarn.staging.trim_end_matches('/'));
         let location = Location::parse(&dir).ok()?;
-        Some(past::Place { storage: connect(&location).ok()?, dir: location.path().clone() })
+        Some(attempt_history::HistoryDir {
+            storage: connect(&location).ok()?,
+            dir: location.path().clone(),
+        })
     }
 
     /// Writes where this attempt is, for containers that look for it and for the command line.
-    pub(super) async fn write_address(&self, address: &AmAddress) -> Result<(), Refusal> {
+    pub(super) async fn write_address(&self, address: &AmAddress) -> Result<(), StartFailure> {
         let failed = |error: &StorageError| {
-            Refusal::new(
+            StartFailure::new(
                 code_of(error),
                 format!("the ApplicationMaster's address: {}", chain(error)),
             )
         };
         let url = self.am_dir();
         let location = Location::parse(&url)
-            .map_err(|error| Refusal::new(10, format!("staging = {url}: {error}")))?;
+            .map_err(|error| StartFailure::new(10, format!("staging = {url}: {error}")))?;
         let storage = connect(&location).map_err(|error| failed(&error))?;
         let name = format!("{:06}.json", address.attempt.0);
         let path = location
             .path()
             .join(&name)
-            .map_err(|error| Refusal::new(10, format!("{url}/{name}: {error}")))?;
+            .map_err(|error| StartFailure::new(10, format!("{url}/{name}: {error}")))?;
         let json = serde_json::to_vec(address).expect("plain fields are JSON");
         let mut written = publish_small(&*storage, &path, json.clone().into()).await;
         if written.as_ref().is_err_and(|error| error.error().is_not_found()) {

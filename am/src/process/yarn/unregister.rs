@@ -20,14 +20,14 @@ use heddle_storage::{Location, Storage, StorePath, chain, connect};
 use heddle_yarn::client::ApplicationFilter;
 use heddle_yarn::{ApplicationReport, ApplicationState, Client, FinalStatus};
 
-use super::given::{Files, Given};
+use super::inputs::{ContainerInputs, SubmittedFiles};
 use super::{bare_view, outcome};
 use crate::cluster::yarn::YarnCluster;
 use crate::driver::{log, wall_ms};
-use crate::hook::{Goodbye, strike_at_goodbye};
+use crate::hook::{UnregisterPoint, strike_at_goodbye};
 use crate::process::prepare::is_transient;
-use crate::process::refusal::Refusal;
-use crate::report::{Asked, Facts, Report, logs, place, tracking};
+use crate::process::start_failure::StartFailure;
+use crate::report::{JobReport, ReportFacts, RequestedContainers, logs, paths, tracking};
 
 /// For the logs of all containers that failed.
 const LOGS_LIMIT: Duration = Duration::from_secs(10);
@@ -53,17 +53,17 @@ pub(super) enum Fenced {
 }
 
 /// What the end needs.
-pub(super) struct Ending<'a> {
-    given: &'a Given,
-    files: &'a Files,
+pub(super) struct Unregistration<'a> {
+    inputs: &'a ContainerInputs,
+    files: &'a SubmittedFiles,
     cluster: YarnCluster,
     pub(super) application: ApplicationView,
 }
 
-impl<'a> Ending<'a> {
+impl<'a> Unregistration<'a> {
     pub(super) fn new(
-        given: &'a Given,
-        files: &'a Files,
+        inputs: &'a ContainerInputs,
+        files: &'a SubmittedFiles,
         cluster: YarnCluster,
         queue: String,
     ) -> Self {
@@ -72,11 +72,11 @@ impl<'a> Ending<'a> {
             user: files.yarn.user.clone(),
             queue,
         };
-        Self { given, files, cluster, application }
+        Self { inputs, files, cluster, application }
     }
 
     /// Ends an application whose job did not begin.
-    pub(super) async fn refused(&self, refusal: Refusal) -> u8 {
+    pub(super) async fn refused(&self, refusal: StartFailure) -> u8 {
         super::said(&refusal);
         let outcome = outcome(&refusal);
         let fenced = match refusal.is_fenced {
@@ -113,7 +113,7 @@ impl<'a> Ending<'a> {
             tracing::warn!(outcome.message, "another attempt leads; nothing is said in its name");
             return outcome.exit_code;
         }
-        let attempt = self.given.attempt().0;
+        let attempt = self.inputs.attempt().0;
         if is_transient(outcome.state, outcome.exit_code) && attempt < self.files.yarn.max_attempts
         {
             tracing::warn!(attempt, outcome.message, "left to the next attempt");
@@ -124,24 +124,24 @@ impl<'a> Ending<'a> {
             outcome.message.push_str(&self.who_holds_the_queue().await);
         }
         let view = self.view(view, &outcome);
-        let facts = Facts {
+        let facts = ReportFacts {
             ended_ms: wall_ms(),
             checkpoint_dir: self.files.spec.checkpoint.dir.url(),
             asked: self.asked(),
         };
-        let report = Report::new(&view, &outcome, facts);
+        let report = JobReport::new(&view, &outcome, facts);
         let (report, url, tracking) = self.report(report).await;
         let status = match outcome.state {
             JobState::Finished => FinalStatus::Succeeded,
             JobState::Stopped => FinalStatus::Killed,
             _ => FinalStatus::Failed,
         };
-        strike_at_goodbye(Goodbye::Before, self.given.attempt());
+        strike_at_goodbye(UnregisterPoint::Before, self.inputs.attempt());
         let said = self.cluster.finish(status, report.diagnostics(&url), tracking).await;
         match said {
             Ok(()) => {
                 tracing::info!(?status, "unregistered");
-                strike_at_goodbye(Goodbye::After, self.given.attempt());
+                strike_at_goodbye(UnregisterPoint::After, self.inputs.attempt());
                 self.clear().await;
             }
             // The next attempt finds the outcome in the journal.
@@ -153,7 +153,7 @@ impl<'a> Ending<'a> {
     /// Lines for a job that got too little: who has how much of its queue. Empty when nobody else has, or nobody tells.
     async fn who_holds_the_queue(&self) -> String {
         let queue = &self.application.queue;
-        let client = Client::new(&self.given.cluster);
+        let client = Client::new(&self.inputs.cluster);
         let filter = ApplicationFilter {
             states: vec![ApplicationState::Running],
             // ResourceManagers differ in whether they compare paths or names.
@@ -177,21 +177,21 @@ impl<'a> Ending<'a> {
     fn view(&self, view: Option<JobView>, outcome: &Outcome) -> JobView {
         JobView {
             application: Some(self.application.clone()),
-            ..view.unwrap_or_else(|| bare_view(self.given, self.files, outcome))
+            ..view.unwrap_or_else(|| bare_view(self.inputs, self.files, outcome))
         }
     }
 
     /// Writes the report and keeps the logs of what failed; returns the report that counts, where it is and where a
     /// browser finds it.
-    async fn report(&self, report: Report) -> (Report, String, String) {
+    async fn report(&self, report: JobReport) -> (JobReport, String, String) {
         // YARN shows this directory as the container's logs, and a browser shows those as text.
         let mut page = None;
-        if let Some(dir) = self.given.environment.log_dirs.first() {
+        if let Some(dir) = self.inputs.environment.log_dirs.first() {
             match tokio::fs::write(dir.join("report.txt"), report.to_string()).await {
                 Ok(()) => {
-                    let placement = self.given.placement();
+                    let placement = self.inputs.placement();
                     let user = &self.files.yarn.user;
-                    page = tracking::log_page(&self.given.configuration, &placement, user);
+                    page = tracking::log_page(&self.inputs.configuration, &placement, user);
                 }
                 Err(error) => {
                     tracing::warn!(error = chain(&error), "no report among the logs");
@@ -207,10 +207,10 @@ impl<'a> Ending<'a> {
             tracing::info!(slot = %one.end.slot, one.problem, "logs not kept");
         }
         let writing = async {
-            let written = place::write(&*storage, location.path(), &report).await?;
+            let written = paths::write(&*storage, location.path(), &report).await?;
             // One that an earlier attempt left counts: it has seen what it tells.
-            let told = place::read(&*storage, &written.json).await?;
-            Ok::<_, place::PlaceError>((written, told))
+            let told = paths::read(&*storage, &written.json).await?;
+            Ok::<_, paths::WriteReportError>((written, told))
         };
         let (text, report) = match tokio::time::timeout(STORE_LIMIT, writing).await {
             Ok(Ok((written, told))) => {
@@ -227,7 +227,7 @@ impl<'a> Ending<'a> {
         };
         let tracking = match page {
             Some(page) => page,
-            None => tracking::find(&self.given.configuration, &text, user).await,
+            None => tracking::find(&self.inputs.configuration, &text, user).await,
         };
         tracing::info!(report = text, tracking, "report written");
         (report, text, tracking)
@@ -271,9 +271,9 @@ impl<'a> Ending<'a> {
         }
     }
 
-    fn asked(&self) -> Vec<Asked> {
+    fn asked(&self) -> Vec<RequestedContainers> {
         let spec = &self.files.spec;
-        let one = |kind: &str, containers: u32, memory: Bytes, vcores: u32| Asked {
+        let one = |kind: &str, containers: u32, memory: Bytes, vcores: u32| RequestedContainers {
             kind: kind.to_owned(),
             containers,
             memory_mib: spec.container_memory(memory).0.div_ceil(1 << 20),
@@ -285,7 +285,7 @@ impl<'a> Ending<'a> {
         vec![
             one("am", 1, spec.am.memory, spec.am.vcores),
             one("pserver", pservers.count, pservers.memory, pservers.vcores),
-            Asked {
+            RequestedContainers {
                 other: trainers.resources.iter().map(named).collect(),
                 ..one("trainer", trainers.max, trainers.memory, trainers.vcores)
             },

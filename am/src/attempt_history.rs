@@ -26,7 +26,7 @@ const READ_BYTES_MAX: usize = 16 << 20;
 
 /// What is kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Past {
+pub struct AttemptHistory {
     /// Recoveries that were over, oldest first; the newest [`RECOVERIES_MAX`].
     pub recoveries: Vec<RecoveryView>,
     /// How many there were.
@@ -38,7 +38,7 @@ pub struct Past {
     pub history: History,
 }
 
-impl Past {
+impl AttemptHistory {
     /// What a job has behind it.
     #[must_use]
     pub fn of(view: &JobView) -> Self {
@@ -68,30 +68,30 @@ impl Past {
 
 /// Where it is kept.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct HistoryDir {
     /// The storage of the staging directory.
     pub storage: Arc<dyn Storage>,
     /// A directory of its own there, made when it is missing.
     pub dir: StorePath,
 }
 
-impl Place {
+impl HistoryDir {
     /// What the newest attempt that wrote anything has left; nothing where that cannot be read soon.
-    pub async fn read(&self) -> Past {
+    pub async fn read(&self) -> AttemptHistory {
         match tokio::time::timeout(READ_LIMIT, self.newest()).await {
             Ok(Ok(past)) => past.unwrap_or_default(),
             Ok(Err(error)) => {
                 tracing::warn!(error = chain(&error), "what earlier attempts saw is not known");
-                Past::default()
+                AttemptHistory::default()
             }
             Err(_) => {
                 tracing::warn!("what earlier attempts saw is not known: no answer in time");
-                Past::default()
+                AttemptHistory::default()
             }
         }
     }
 
-    async fn newest(&self) -> Result<Option<Past>, StorageError> {
+    async fn newest(&self) -> Result<Option<AttemptHistory>, StorageError> {
         let mut files = match self.storage.list(&self.dir).await {
             Ok(entries) => entries,
             Err(error) if error.is_not_found() => return Ok(None),
@@ -126,10 +126,10 @@ impl Place {
         mut view: watch::Receiver<Arc<JobView>>,
     ) {
         // Not the view of now: what it has may be news that is written nowhere yet.
-        let mut written = Past::default();
+        let mut written = AttemptHistory::default();
         let (mut number, mut before) = (0u64, None);
         while view.changed().await.is_ok() {
-            let now = Past::of(&view.borrow_and_update().clone());
+            let now = AttemptHistory::of(&view.borrow_and_update().clone());
             if now != written {
                 number += 1;
                 match self.write(attempt, number, &now).await {
@@ -153,7 +153,7 @@ impl Place {
         &self,
         attempt: Attempt,
         number: u64,
-        past: &Past,
+        past: &AttemptHistory,
     ) -> Result<StorePath, StorageError> {
         let name = format!("{:06}-{number:08}.json", attempt.0);
         let path = self.dir.join(&name)?;
@@ -179,8 +179,8 @@ mod tests {
     use super::*;
     use crate::report::samples;
 
-    fn place(dir: &tempfile::TempDir) -> Place {
-        Place {
+    fn place(dir: &tempfile::TempDir) -> HistoryDir {
+        HistoryDir {
             storage: Arc::new(LocalStorage),
             dir: StorePath::parse(dir.path().to_str().unwrap()).unwrap().join("past").unwrap(),
         }
@@ -190,11 +190,11 @@ mod tests {
     async fn the_next_attempt_counts_on_from_what_the_last_one_left() {
         let dir = tempfile::tempdir().unwrap();
         let place = place(&dir);
-        assert_eq!(place.read().await, Past::default());
+        assert_eq!(place.read().await, AttemptHistory::default());
         let view = samples::view();
-        let past = Past::of(&view);
+        let past = AttemptHistory::of(&view);
         assert_eq!(past.history.ended_total, 1);
-        place.write(Attempt(9), 1, &Past::default()).await.unwrap();
+        place.write(Attempt(9), 1, &AttemptHistory::default()).await.unwrap();
         place.write(Attempt(10), 2, &past).await.unwrap();
         assert_eq!(place.read().await, past);
         // A torn or foreign file is passed over.
@@ -218,18 +218,18 @@ mod tests {
             view.recoveries_total = count as u64;
             view
         };
-        let past = Past::of(&view(RECOVERIES_MAX, 1));
+        let past = AttemptHistory::of(&view(RECOVERIES_MAX, 1));
         let mut next = view(3, 2);
         past.precede(&mut next);
         assert_eq!(next.recoveries.len(), RECOVERIES_MAX);
         assert_eq!(next.recoveries_total, RECOVERIES_MAX as u64 + 3);
         let epochs: Vec<u32> = next.recoveries.iter().map(|it| it.epoch_before.count).collect();
         assert_eq!(epochs[RECOVERIES_MAX - 4..], [1, 2, 2, 2]);
-        let again = Past::of(&next);
+        let again = AttemptHistory::of(&next);
         assert_eq!(again.recoveries_total, RECOVERIES_MAX as u64 + 3);
         // One under way is counted by the attempt that sees its end.
         next.recoveries[RECOVERIES_MAX - 1].done = false;
-        let again = Past::of(&next);
+        let again = AttemptHistory::of(&next);
         assert_eq!(again.recoveries_total, RECOVERIES_MAX as u64 + 2);
     }
 

@@ -13,24 +13,24 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use super::prepare::Prepared;
-use crate::api::{self, Capacity, Gate, Pages, Shared};
-use crate::cluster::Cluster;
-use crate::driver::{About, Driver, Sources, Workers};
-use crate::past;
+use crate::api::{self, ApiState, Capacity, PageGate, Pages};
+use crate::attempt_history;
+use crate::cluster::ContainerSource;
+use crate::driver::{About, Driver, Sources, WorkerQueues};
 use crate::run_dir::RunFile;
 
 /// Inputs on their way to the driver. Containers that report faster than it takes them in are held up by TCP.
 const INPUTS_IN_FLIGHT: usize = 4096;
 
 /// Who leads, where and by which rules.
-pub(super) struct Stage<'a, C> {
+pub(super) struct JobContext<'a, C> {
     pub(super) file: &'a RunFile,
     pub(super) spec: &'a JobSpec,
     pub(super) secret: Secret,
     pub(super) attempt: Attempt,
     pub(super) listener: TcpListener,
     /// Whom the pages are for; everybody who reaches them without.
-    pub(super) gate: Option<Arc<Gate>>,
+    pub(super) gate: Option<Arc<PageGate>>,
     /// Where people find the job.
     pub(super) address: String,
     pub(super) limits: Limits,
@@ -41,17 +41,17 @@ pub(super) struct Stage<'a, C> {
     /// The container of this ApplicationMaster, on YARN.
     pub(super) master: Option<Placement>,
     /// Where it is kept what attempts saw, on YARN.
-    pub(super) past: Option<past::Place>,
+    pub(super) past: Option<attempt_history::HistoryDir>,
     pub(super) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
     pub(super) stops: mpsc::UnboundedReceiver<Operation>,
 }
 
 /// Leads the job to its end.
-pub(super) async fn conduct<C: Cluster>(
+pub(super) async fn run_job<C: ContainerSource>(
     prepared: Prepared,
-    stage: Stage<'_, C>,
+    context: JobContext<'_, C>,
 ) -> (Outcome, JobView) {
-    let Stage {
+    let JobContext {
         file,
         spec,
         secret,
@@ -68,10 +68,10 @@ pub(super) async fn conduct<C: Cluster>(
         past,
         events: (events, receiver),
         stops,
-    } = stage;
+    } = context;
     let mut before = match &past {
         Some(place) if attempt.0 > 1 => place.read().await,
-        _ => past::Past::default(),
+        _ => attempt_history::AttemptHistory::default(),
     };
     if let Some(placement) = master {
         let master = MasterView { attempt, placement };
@@ -110,10 +110,10 @@ pub(super) async fn conduct<C: Cluster>(
     }
     tokio::spawn(prepared.journal.run(journaled, events.clone()));
     tokio::spawn(prepared.store.run(called, events.clone()));
-    let shared = Shared { run: file.run, secret, inputs, pages: Pages::new(view) };
+    let shared = ApiState { run: file.run, secret, inputs, pages: Pages::new(view) };
     let capacity = Capacity::within(Limit::now());
     tokio::spawn(api::serve(listener, Arc::new(shared), gate, capacity));
-    let workers = Workers { journal: records, store: calls };
+    let workers = WorkerQueues { journal: records, store: calls };
     let sources = Sources { inputs: incoming, events: receiver, sender: events, stops };
     let about = About { attempt, phases: phase_count(spec), application, past: before };
     Driver::new(core, cluster, about, workers, sources, viewer)

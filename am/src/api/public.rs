@@ -33,13 +33,13 @@ const HELD_BYTES_MAX: usize = 32 << 20;
 
 /// An answer for a reader.
 #[derive(Clone)]
-pub(super) struct Reading {
+pub(super) struct PageAnswer {
     pub(super) status: StatusCode,
     pub(super) kind: &'static str,
     pub(super) body: Bytes,
 }
 
-impl Reading {
+impl PageAnswer {
     fn text(status: StatusCode, body: String) -> Self {
         Self { status, kind: "text/plain; charset=utf-8", body: body.into() }
     }
@@ -48,15 +48,15 @@ impl Reading {
 /// The job for readers: answers from the latest view, kept for a while.
 pub struct Pages {
     view: watch::Receiver<Arc<JobView>>,
-    kept: Mutex<BTreeMap<&'static str, Kept>>,
+    kept: Mutex<BTreeMap<&'static str, CachedAnswer>>,
     held: Arc<AtomicUsize>,
 }
 
-struct Kept {
+struct CachedAnswer {
     of: Arc<JobView>,
     at: Instant,
     cost: Duration,
-    reading: Reading,
+    reading: PageAnswer,
 }
 
 /// A rendered body that is counted while it is in memory.
@@ -85,9 +85,9 @@ impl Pages {
     }
 
     /// The answer to GET of this path; the query is nobody's business.
-    pub(super) fn read(&self, path: &str) -> Reading {
+    pub(super) fn read(&self, path: &str) -> PageAnswer {
         let Some(path) = PATHS.iter().find(|known| **known == path).copied() else {
-            return Reading::text(StatusCode::NOT_FOUND, "no such page\n".to_owned());
+            return PageAnswer::text(StatusCode::NOT_FOUND, "no such page\n".to_owned());
         };
         let view = Arc::clone(&self.view.borrow());
         let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +102,7 @@ impl Pages {
                 return kept.reading.clone();
             }
         } else if self.held.load(Ordering::Relaxed) >= HELD_BYTES_MAX {
-            return Reading::text(
+            return PageAnswer::text(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too many readers take their answers slowly; ask again later\n".to_owned(),
             );
@@ -111,8 +111,8 @@ impl Pages {
         let (status, kind, body) = render(path, &view);
         self.held.fetch_add(body.len(), Ordering::Relaxed);
         let held = Arc::clone(&self.held);
-        let reading = Reading { status, kind, body: Bytes::from_owner(Counted { body, held }) };
-        let kept = Kept { of: view, at, cost: at.elapsed(), reading: reading.clone() };
+        let reading = PageAnswer { status, kind, body: Bytes::from_owner(Counted { body, held }) };
+        let kept = CachedAnswer { of: view, at, cost: at.elapsed(), reading: reading.clone() };
         all.insert(path, kept);
         reading
     }

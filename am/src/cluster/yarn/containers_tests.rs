@@ -1,0 +1,249 @@
+//! The bookkeeping: grants, spreading, sizes, exclusions.
+
+use super::*;
+use heddle_protocol::spec::job::sample;
+use heddle_yarn::{ExecutionType, ids::ApplicationAttemptId};
+
+const NOW: Duration = Duration::from_secs(100);
+
+fn attempt() -> ApplicationAttemptId {
+    "appattempt_1_0001_000001".parse().expect("an id")
+}
+
+fn container(number: i64, host: &str, ask: AskId) -> Container {
+    Container {
+        id: ContainerId { attempt: attempt(), id: number },
+        node: NodeId { host: host.to_owned(), port: 8041 },
+        node_http_address: format!("{host}:8042"),
+        resources: Resources::default(),
+        priority: Priority(1),
+        ask: Some(ask),
+        execution_type: ExecutionType::Guaranteed,
+        version: 0,
+        token: heddle_hadoop::Token::new(Vec::new(), Vec::new(), "ContainerToken", "n:1"),
+    }
+}
+
+fn wanted(slot: Slot, incarnation: u32) -> ContainerRequest {
+    ContainerRequest {
+        slot,
+        incarnation: Incarnation(incarnation),
+        avoid: Vec::new(),
+        prefer: Vec::new(),
+        memory: None,
+    }
+}
+
+fn registry() -> ContainerRegistry {
+    ContainerRegistry::new(Sizes::of(&sample()))
+}
+
+fn take(registry: &mut ContainerRegistry, slot: Slot, number: i64, host: &str) -> GrantVerdict {
+    let (ask, _) = registry.ask(wanted(slot, 1));
+    registry.granted(ask, container(number, host, ask), 3, NOW)
+}
+
+#[test]
+fn an_ask_is_answered_once_and_by_its_own_id() {
+    let mut registry = registry();
+    let (first, _) = registry.ask(wanted(Slot::trainer(0), 1));
+    let (second, _) = registry.ask(wanted(Slot::trainer(1), 4));
+    let member = Member { slot: Slot::trainer(1), incarnation: Incarnation(4) };
+    let crowded = false;
+    assert_eq!(
+        registry.granted(second, container(2, "n1", second), 3, NOW),
+        GrantVerdict::Take { member, crowded }
+    );
+    assert_eq!(
+        registry.granted(second, container(3, "n2", second), 3, NOW),
+        GrantVerdict::Unwanted
+    );
+    assert_eq!(registry.cancel(Slot::trainer(0), Incarnation(1)), Some(first));
+    assert_eq!(registry.granted(first, container(4, "n2", first), 3, NOW), GrantVerdict::Unwanted);
+    assert_eq!(registry.of_member(member).map(|(id, _)| id.id), Some(2));
+}
+
+#[test]
+fn pservers_are_spread_while_a_node_without_one_is_left() {
+    let mut registry = registry();
+    assert!(matches!(
+        take(&mut registry, Slot::pserver(0), 2, "n1"),
+        GrantVerdict::Take { crowded: false, .. }
+    ));
+    let (ask, _) = registry.ask(wanted(Slot::pserver(1), 1));
+    assert_eq!(registry.granted(ask, container(3, "n1", ask), 3, NOW), GrantVerdict::Return);
+    assert!(matches!(
+        registry.granted(ask, container(4, "n2", ask), 3, NOW),
+        GrantVerdict::Take { crowded: false, .. }
+    ));
+    // A trainer may be anywhere.
+    assert!(matches!(
+        take(&mut registry, Slot::trainer(0), 5, "n1"),
+        GrantVerdict::Take { crowded: false, .. }
+    ));
+    // Of two nodes both have one.
+    let (ask, _) = registry.ask(wanted(Slot::pserver(2), 1));
+    assert!(matches!(
+        registry.granted(ask, container(6, "n1", ask), 2, NOW),
+        GrantVerdict::Take { crowded: true, .. }
+    ));
+}
+
+#[test]
+fn spreading_ends_after_some_tries_or_some_time() {
+    let mut registry = registry();
+    take(&mut registry, Slot::pserver(0), 2, "n1");
+    let (ask, _) = registry.ask(wanted(Slot::pserver(1), 1));
+    for number in 0..i64::from(RETURNS_MAX) {
+        let grant = container(10 + number, "n1", ask);
+        assert_eq!(registry.granted(ask, grant, 3, NOW), GrantVerdict::Return);
+    }
+    let grant = container(30, "n1", ask);
+    assert!(matches!(
+        registry.granted(ask, grant, 3, NOW),
+        GrantVerdict::Take { crowded: true, .. }
+    ));
+    let (ask, _) = registry.ask(wanted(Slot::pserver(2), 1));
+    // Time counts from the first return: before that the cluster may have had nothing to give.
+    let grant = container(31, "n1", ask);
+    let late = NOW + 10 * RETURNS_FOR;
+    assert_eq!(registry.granted(ask, grant, 3, late), GrantVerdict::Return);
+    let grant = container(32, "n1", ask);
+    assert!(matches!(
+        registry.granted(ask, grant, 3, late + RETURNS_FOR),
+        GrantVerdict::Take { crowded: true, .. }
+    ));
+}
+
+#[test]
+fn a_pserver_that_is_being_ended_does_not_keep_its_node() {
+    let mut registry = registry();
+    take(&mut registry, Slot::pserver(0), 2, "n1");
+    registry.ending(container(2, "n1", AskId(1)).id);
+    assert!(registry.awaits());
+    assert!(matches!(
+        take(&mut registry, Slot::pserver(0), 3, "n1"),
+        GrantVerdict::Take { crowded: false, .. }
+    ));
+}
+
+#[test]
+fn an_end_is_told_once() {
+    let mut registry = registry();
+    take(&mut registry, Slot::trainer(0), 2, "n1");
+    let id = container(2, "n1", AskId(1)).id;
+    assert!(registry.ended(id).is_some());
+    assert!(registry.ended(id).is_none());
+}
+
+#[test]
+fn what_is_asked_for_has_the_overhead_and_the_label() {
+    let mut spec = sample();
+    spec.yarn.node_label = Some("gpu".into());
+    spec.trainers.resources.insert("yarn.io/gpu".into(), 1);
+    let mut registry = ContainerRegistry::new(Sizes::of(&spec));
+    let (_, ask) = registry.ask(wanted(Slot::trainer(0), 1));
+    // 256 MiB and a tenth, whole MiB.
+    assert_eq!(ask.resources.memory, Memory::mib(282));
+    assert_eq!(ask.resources.others["yarn.io/gpu"], Amount::count(1));
+    assert_eq!(ask.label.as_deref(), Some("gpu"));
+    let again = ContainerRequest { memory: Some(Bytes::mib(512)), ..wanted(Slot::pserver(0), 1) };
+    let (_, ask) = registry.ask(again);
+    assert_eq!(ask.resources.memory, Memory::mib(564));
+    assert!(ask.resources.others.is_empty());
+}
+
+#[test]
+fn more_memory_is_more_than_what_the_cluster_gave_before() {
+    let mut registry = registry();
+    let slot = Slot::pserver(0);
+    let (first, _) = registry.ask(wanted(slot, 1));
+    // 282 MiB were asked for, and rounded up to the scheduler's unit.
+    let mut given = container(1, "a", first);
+    given.resources.memory = Memory::mib(1024);
+    assert!(matches!(registry.granted(first, given, 3, NOW), GrantVerdict::Take { .. }));
+    let more = |incarnation| ContainerRequest {
+        memory: Some(Bytes::mib(384)),
+        ..wanted(slot, incarnation)
+    };
+    let (second, ask) = registry.ask(more(2));
+    assert_eq!(ask.resources.memory, Memory::mib(1025), "the next unit");
+    let mut given = container(2, "b", second);
+    given.resources.memory = Memory::mib(2048);
+    assert!(matches!(registry.granted(second, given, 3, NOW), GrantVerdict::Take { .. }));
+    let (_, ask) = registry.ask(more(3));
+    assert_eq!(ask.resources.memory, Memory::mib(423), "lost for another reason");
+}
+
+#[test]
+fn what_nothing_begins_without_is_asked_for_first() {
+    let sizes = Sizes::of(&sample());
+    let order: Vec<_> = [Slot::pserver(1), Slot::trainer(0), Slot::trainer(1)]
+        .map(|slot| sizes.priority(slot))
+        .into();
+    assert_eq!(order, [Priority(1), Priority(2), Priority(3)]);
+}
+
+#[test]
+fn data_is_asked_for_by_host_and_rack_and_another_will_do() {
+    let mut registry = registry();
+    registry.set_racks(BTreeMap::from([("n1".into(), "/r1".into())]));
+    let ask =
+        ContainerRequest { prefer: vec!["n1".into(), "n2".into()], ..wanted(Slot::trainer(0), 1) };
+    let (_, ask) = registry.ask(ask);
+    let Placement::Near { nodes, relax, .. } = ask.placement else { panic!("near the data") };
+    let racks: Vec<_> = nodes.iter().map(|node| node.rack.as_str()).collect();
+    assert_eq!((racks, relax), (vec!["/r1", DEFAULT_RACK], true));
+}
+
+#[test]
+fn at_most_a_third_of_the_nodes_is_excluded_and_not_for_ever() {
+    let mut registry = registry();
+    registry.is_unreachable("n9", NOW);
+    let ask =
+        ContainerRequest { avoid: vec!["n1".into(), "n2".into()], ..wanted(Slot::trainer(0), 1) };
+    registry.ask(ask);
+    let excluded = |registry: &mut ContainerRegistry, nodes, now| {
+        registry.exclusions(nodes, now).into_iter().collect::<Vec<_>>()
+    };
+    assert!(excluded(&mut registry, 2, NOW).is_empty());
+    assert_eq!(excluded(&mut registry, 3, NOW), ["n9"]);
+    assert_eq!(excluded(&mut registry, 9, NOW), ["n1", "n2", "n9"]);
+    assert_eq!(excluded(&mut registry, 9, NOW + UNREACHABLE_FOR), ["n1", "n2"]);
+}
+
+#[test]
+fn what_an_earlier_attempt_left_is_unnamed_until_it_says_who_it_is() {
+    let mut registry = registry();
+    let left = container(7, "n1", AskId(1));
+    registry.kept(&left);
+    assert_eq!(
+        take(&mut registry, Slot::trainer(1), 8, "n2"),
+        GrantVerdict::Take {
+            member: Member { slot: Slot::trainer(1), incarnation: Incarnation(1) },
+            crowded: false,
+        }
+    );
+    assert_eq!(registry.unnamed(), [(left.id, left.node.clone())]);
+    let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
+    registry.known(left.id, member);
+    assert!(registry.unnamed().is_empty());
+}
+
+#[test]
+fn late_container_is_given_back_unless_it_registers() {
+    let mut registry = registry();
+    let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
+    let of = |number| container(number, "n1", AskId(1));
+    // 2 registers before it is reported, 3 afterwards, 4 ends, 5 does nothing.
+    registry.known(of(2).id, member);
+    for number in 2..=5 {
+        registry.kept_late(&of(number), NOW);
+    }
+    assert_eq!(registry.of_member(member).map(|(id, _)| id), Some(of(2).id));
+    registry.known(of(3).id, member);
+    registry.ended(of(4).id);
+    assert!(registry.late_and_unnamed(NOW + LATE_MAX / 2).is_empty());
+    assert_eq!(registry.late_and_unnamed(NOW + LATE_MAX), [of(5).id]);
+    assert!(registry.late_and_unnamed(NOW + 2 * LATE_MAX).is_empty(), "once");
+}
