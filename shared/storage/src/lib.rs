@@ -8,6 +8,8 @@
 //!
 //! Deadlines, retries and when to do what are the caller's: the ApplicationMaster and the pservers.
 
+#![forbid(unsafe_code)]
+
 pub mod checkpoint;
 mod digest;
 #[cfg(any(test, feature = "double"))]

@@ -1,23 +1,22 @@
-//! MD5 on a thread of its own, taken as the bytes go by.
+//! MD5 of streams, computed on a thread of its own while the bytes are written or read.
 //!
-//! On the stream's own thread it would add its time to the stream's; beside it the slower of the two counts. Streams of
-//! a process share a thread, which takes them together: that is faster than each by itself (see `md5`). A file is
-//! never read again just to sum it: what is read back may differ from what was written, and then the sum would vouch
-//! for the damage.
+//! On the stream's own thread the digest would add its time to the stream's; on another thread only the slower of the two
+//! counts. The streams of a process share a thread, which sums several of them at once (`heddle-md5-lanes`). A file is
+//! never read back to compute its digest: the bytes read may differ from those written, and the digest would then match
+//! the damage.
 
-mod md5;
 mod worker;
 
 use std::io;
 use std::sync::Arc;
 
-use ::md5::Digest as _;
 use bytes::Bytes;
 use crossbeam::channel::Sender;
+use heddle_md5_lanes::Md5Stream;
 use heddle_protocol::manifest::Md5;
+use md5::Digest as _;
 use tokio::sync::{Semaphore, oneshot};
 
-use md5::Sum;
 use worker::{Id, Message};
 
 /// Pieces of a stream on their way to the summing thread. With pieces of at most [`PIECE_BYTES`], 8 MiB: enough
@@ -28,7 +27,7 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// The sum of a few bytes in memory.
 pub(crate) fn sum_of(bytes: &[u8]) -> Md5 {
-    Md5(::md5::Md5::digest(bytes).into())
+    Md5(md5::Md5::digest(bytes).into())
 }
 
 /// Bytes that are summed on the spot before the thread is asked: less than handing them over costs.
@@ -44,7 +43,7 @@ pub(crate) struct Digester {
 enum State {
     /// So far there were few bytes.
     Inline {
-        sum: Sum,
+        sum: Md5Stream,
         left: usize,
     },
     Thread(Handed),
@@ -60,7 +59,7 @@ struct Handed {
 
 impl Digester {
     pub(crate) fn new() -> Self {
-        let state = State::Inline { sum: Sum::new(), left: INLINE_BYTES };
+        let state = State::Inline { sum: Md5Stream::new(), left: INLINE_BYTES };
         Self { state }
     }
 
@@ -97,7 +96,7 @@ impl Digester {
     /// When the thread is gone.
     pub(crate) async fn finish(self) -> io::Result<Md5> {
         let handed = match self.state {
-            State::Inline { sum, .. } => return Ok(sum.finish()),
+            State::Inline { sum, .. } => return Ok(Md5(sum.finish())),
             State::Thread(handed) => handed,
         };
         let (to, sum) = oneshot::channel();

@@ -7,10 +7,9 @@ use std::{io, thread};
 
 use bytes::Bytes;
 use crossbeam::channel::{Receiver, Sender, unbounded};
+use heddle_md5_lanes::{BLOCK_BYTES, Block, LANES_MAX, Md5Stream, update_together};
 use heddle_protocol::manifest::Md5;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-
-use super::md5::{BLOCK, LANES_MAX, Sum, update_all};
 
 /// Blocks of each stream that are summed before the next look at what has come: 64 KiB, some 100 µs.
 const BLOCKS_AT_ONCE: usize = 1024;
@@ -24,7 +23,7 @@ pub(super) type Id = u64;
 
 /// What a stream tells its thread.
 pub(super) enum Message {
-    Begin(Id, Sum),
+    Begin(Id, Md5Stream),
     /// The permit goes back when the bytes are summed; so the stream's bytes that wait here are bounded.
     Piece(Id, Bytes, OwnedSemaphorePermit),
     Finish(Id, oneshot::Sender<Md5>),
@@ -36,7 +35,7 @@ pub(super) enum Message {
 ///
 /// # Errors
 /// The system gives no thread.
-pub(super) fn begin(sum: Sum) -> io::Result<(Id, Sender<Message>)> {
+pub(super) fn begin(sum: Md5Stream) -> io::Result<(Id, Sender<Message>)> {
     static THREADS: Mutex<Vec<Sender<Message>>> = Mutex::new(Vec::new());
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +68,7 @@ fn run(messages: &Receiver<Message>) {
 }
 
 struct Stream {
-    sum: Sum,
+    sum: Md5Stream,
     pieces: VecDeque<(Bytes, OwnedSemaphorePermit)>,
     finish: Option<oneshot::Sender<Md5>>,
 }
@@ -112,7 +111,7 @@ impl Streams {
             && let Some(finish) = stream.finish
         {
             // Who does not wait for it any more needs none.
-            let _nobody = finish.send(stream.sum.finish());
+            let _nobody = finish.send(Md5(stream.sum.finish()));
         }
     }
 
@@ -127,7 +126,7 @@ impl Streams {
             return false;
         };
         self.last = *last;
-        let mut sums: Vec<(&mut Sum, &[[u8; BLOCK]])> = Vec::with_capacity(LANES_MAX);
+        let mut sums: Vec<(&mut Md5Stream, &[Block])> = Vec::with_capacity(LANES_MAX);
         for (id, stream) in &mut self.all {
             if ids.contains(id)
                 && let Some((bytes, _)) = stream.pieces.front()
@@ -140,10 +139,10 @@ impl Streams {
         for (_, left) in &mut sums {
             *left = &left[..blocks];
         }
-        update_all(&mut sums);
+        update_together(&mut sums);
         for id in ids {
             if let Some((bytes, _)) = self.all.get_mut(&id).and_then(|it| it.pieces.front_mut()) {
-                *bytes = bytes.slice(blocks * BLOCK..);
+                *bytes = bytes.slice(blocks * BLOCK_BYTES..);
             }
         }
         true
@@ -156,11 +155,11 @@ impl Streams {
             return false;
         };
         while let Some((bytes, _)) = stream.pieces.front_mut() {
-            let begun = stream.sum.rest();
-            if begun == 0 && bytes.len() >= BLOCK {
+            let begun = stream.sum.buffered();
+            if begun == 0 && bytes.len() >= BLOCK_BYTES {
                 return true;
             }
-            let end = bytes.split_to(bytes.len().min(BLOCK - begun));
+            let end = bytes.split_to(bytes.len().min(BLOCK_BYTES - begun));
             stream.sum.update(&end);
             if bytes.is_empty() {
                 stream.pieces.pop_front();
