@@ -14,6 +14,7 @@ use heddle_am_core::{
     ReceivedReports, RecordId,
 };
 use heddle_protocol::control::{Command, Down, Up, UpLine};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, Member};
 use heddle_protocol::view;
 use tokio::net::TcpStream;
@@ -153,7 +154,7 @@ impl<C: ContainerSource> Driver<C> {
         let view = self.view();
         let outcome = self.outcome.take().unwrap_or_else(|| Outcome {
             state: view::JobState::Failed,
-            exit_code: 10,
+            exit_code: ExitCode::Internal,
             message: "the job ended without an outcome".into(),
             model: None,
         });
@@ -382,7 +383,7 @@ pub fn log(event: &view::Event) {
             tracing::error!(%cut, dir, error, "checkpoint_damaged");
         }
         view::Event::Ended { state, exit_code, message, .. } => {
-            tracing::info!(?state, exit_code, message, "ended");
+            tracing::info!(?state, %exit_code, message, "ended");
         }
         other => tracing::info!(event = ?other, "happened"),
     }

@@ -14,6 +14,9 @@
 //! dropped: nobody was told that it is durable.
 
 mod segment;
+
+use heddle_protocol::exit_code::ExitCode;
+
 #[cfg(test)]
 mod tests;
 
@@ -133,12 +136,12 @@ impl JournalError {
     }
 
     /// The exit code of a run that cannot go on because of it.
-    pub fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> ExitCode {
         match self {
-            error if error.is_fenced() => 9,
+            error if error.is_fenced() => ExitCode::Fenced,
             Self::Checkpoint(CheckpointError::Storage(error)) => exit_code_of(error),
-            Self::Unknown { .. } => 6,
-            _ => 8,
+            Self::Unknown { .. } => ExitCode::Unreachable,
+            _ => ExitCode::Checkpoint,
         }
     }
 

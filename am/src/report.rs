@@ -23,6 +23,7 @@ pub mod tracking;
 use std::collections::BTreeMap;
 
 use heddle_am_core::Outcome;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, Incarnation, RunId, Slot};
 use heddle_protocol::view::{ApplicationView, JobState, JobView, Placement, SlotState};
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,7 @@ pub struct JobReport {
     /// Finished, failed or stopped.
     pub state: JobState,
     /// Exit code of the command line.
-    pub exit_code: u8,
+    pub exit_code: ExitCode,
     /// Fact, cause, next step; empty when all is well.
     pub message: String,
     /// The job's name.

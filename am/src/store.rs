@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use heddle_am_core::{CallId, Checkpoint, DamagedCheckpoint, Event, StoreCall, Stored};
 use heddle_protocol::control::ExportedFile;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Generation, RunId};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::model::{FORMAT_VERSION, ModelFile, staging_prefix};
@@ -33,14 +34,13 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(120);
 /// From one try to the next.
 const STAGE_AGAIN: Duration = Duration::from_secs(2);
 
-/// The exit code of a run that cannot go on because of a storage: 5 refused (also for want of room: full, quota),
-/// 6 unreachable, 7 another place is needed.
+/// The exit code of a run that fails because of a storage error.
 #[must_use]
-pub fn exit_code_of(error: &StorageError) -> u8 {
+pub fn exit_code_of(error: &StorageError) -> ExitCode {
     match &error.reason {
-        _ if error.is_refused() => 5,
-        Reason::Unavailable => 6,
-        _ => 7,
+        _ if error.is_refused() => ExitCode::Denied,
+        Reason::Unavailable => ExitCode::Unreachable,
+        _ => ExitCode::Input,
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use heddle_protocol::control::Operation;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::{
     Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES, Secret,
 };
@@ -18,7 +19,6 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::runs::LocalRun;
 use crate::waiting;
@@ -58,7 +58,7 @@ impl Am {
     /// The job as it sees it, as anybody may read it; where its pages are behind YARN's proxy, through that.
     ///
     /// # Errors
-    /// Exit 6 when it does not answer.
+    /// Exit code 6 when it does not answer.
     pub async fn view(&self) -> Result<JobView, Failure> {
         let exchange = async {
             let mut sender = self.connect().await?;
@@ -77,7 +77,7 @@ impl Am {
     /// The same for whoever has the job's secret, past any proxy.
     ///
     /// # Errors
-    /// Exit 6 when it does not answer, 5 when the secret is not its own.
+    /// Exit code 6 when it does not answer, 5 when the secret is not its own.
     pub async fn view_with(&self, run: RunId, secret: &Secret) -> Result<JobView, Failure> {
         let exchange = async {
             let mut sender = self.connect().await?;
@@ -94,7 +94,7 @@ impl Am {
     /// Tells it what to do; returns when it is done.
     ///
     /// # Errors
-    /// Exit 6 when it does not answer, 5 when the secret is not its own, 1 when it refuses.
+    /// Exit code 6 when it does not answer, 5 when the secret is not its own, 1 when it refuses.
     pub async fn operate(
         &self,
         run: RunId,
@@ -147,25 +147,28 @@ impl Am {
         exchange: impl Future<Output = Result<T, ExchangeError>>,
     ) -> Result<T, Failure> {
         let who = &self.who;
-        let unreachable =
-            |why: &str| Failure::new(Exit::Unreachable, format!("{who} {why}")).next(&self.next);
+        let unreachable = |why: &str| {
+            Failure::new(ExitCode::Unreachable, format!("{who} {why}")).next(&self.next)
+        };
         let exchange = tokio::time::timeout(limit, exchange);
         match waiting::on(who, exchange).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(ExchangeError::Elsewhere(url))) => Err(unreachable(&format!("is behind {url}"))),
             Ok(Err(ExchangeError::NoAddress)) => Err(unreachable("has not begun to listen")),
             Ok(Err(ExchangeError::Refused(StatusCode::UNAUTHORIZED, text))) => {
-                Err(Failure::new(Exit::Denied, format!("{who}: {text}")))
+                Err(Failure::new(ExitCode::Denied, format!("{who}: {text}")))
             }
             Ok(Err(ExchangeError::Refused(StatusCode::CONFLICT, text))) => {
-                Err(Failure::new(Exit::JobFailed, format!("{who} refuses: {text}")))
+                Err(Failure::new(ExitCode::JobFailed, format!("{who} refuses: {text}")))
             }
             Ok(Err(ExchangeError::Refused(status, text))) => {
                 Err(unreachable(&format!("answered {status}: {text}")))
             }
-            Ok(Err(ExchangeError::Other(error))) => {
-                Err(Failure::caused(Exit::Unreachable, format!("{who} does not answer"), &*error))
-            }
+            Ok(Err(ExchangeError::Other(error))) => Err(Failure::caused(
+                ExitCode::Unreachable,
+                format!("{who} does not answer"),
+                &*error,
+            )),
             Err(_) => Err(unreachable(&format!("gives no answer within {} s", limit.as_secs()))),
         }
     }
@@ -174,7 +177,7 @@ impl Am {
 /// The job as the ApplicationMaster of a run of this machine sees it.
 ///
 /// # Errors
-/// Exit 6 when it does not answer.
+/// Exit code 6 when it does not answer.
 pub async fn view(run: &LocalRun) -> Result<JobView, Failure> {
     Am::of_run(run).view().await
 }
@@ -182,10 +185,10 @@ pub async fn view(run: &LocalRun) -> Result<JobView, Failure> {
 /// Tells the ApplicationMaster of a run of this machine what to do; returns when it is done.
 ///
 /// # Errors
-/// Exit 6 when it does not answer, 5 when the secret is not its own, 1 when it refuses.
+/// Exit code 6 when it does not answer, 5 when the secret is not its own, 1 when it refuses.
 pub async fn operate(run: &LocalRun, operation: &Operation) -> Result<(), Failure> {
     let secret = run.dir.secret().map_err(|error| {
-        Failure::caused(Exit::Denied, "the run's secret cannot be read", &error)
+        Failure::caused(ExitCode::Denied, "the run's secret cannot be read", &error)
     })?;
     Am::of_run(run).operate(run.file.run, &secret, operation).await
 }
@@ -260,7 +263,7 @@ async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<Strin
 fn view_of(body: &[u8]) -> Result<JobView, Failure> {
     serde_json::from_slice(body).map_err(|error| {
         Failure::caused(
-            Exit::Unreachable,
+            ExitCode::Unreachable,
             "the ApplicationMaster's answer is no view of a job",
             &error,
         )
@@ -288,7 +291,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::caused(Exit::Internal, "no event queue", &error))
+        .map_err(|error| Failure::caused(ExitCode::Internal, "no event queue", &error))
 }
 
 #[cfg(test)]

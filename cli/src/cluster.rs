@@ -10,6 +10,7 @@ use heddle_hadoop::rpc::RpcError;
 use heddle_hadoop::rpc::error::AuthError;
 use heddle_hadoop::sasl::{DigestError, SaslError};
 use heddle_hadoop::{Configuration, HostPort, User};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::{Kind, Mode, Reason, Storage, StorageError, StorePath, WriteError, connect};
 use heddle_yarn::{
@@ -17,7 +18,6 @@ use heddle_yarn::{
 };
 
 use crate::application::HDFS;
-use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::waiting;
 
@@ -97,10 +97,10 @@ impl ClusterContext {
     /// Reads the configuration; asks nobody yet.
     ///
     /// # Errors
-    /// Exit 7 when it cannot be read or names no cluster, 5 when there is no user.
+    /// Exit code 7 when it cannot be read or names no cluster, 5 when there is no user.
     pub fn load() -> Result<Self, Failure> {
         let wrong = |error: &dyn std::error::Error| {
-            Failure::caused(Exit::Input, "Hadoop's configuration does not name a cluster", error).next(
+            Failure::caused(ExitCode::Input, "Hadoop's configuration does not name a cluster", error).next(
                 "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml of the cluster",
             )
         };
@@ -110,7 +110,7 @@ impl ClusterContext {
         let secured = text("hadoop.security.authentication")?
             .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
         let user = User::resolve(&environment, secured)
-            .map_err(|error| Failure::caused(Exit::Denied, "nobody to submit as", &error))?;
+            .map_err(|error| Failure::caused(ExitCode::Denied, "nobody to submit as", &error))?;
         let default = text("fs.defaultFS")?.unwrap_or_default();
         let authority = default
             .strip_prefix("hdfs://")
@@ -119,7 +119,7 @@ impl ClusterContext {
             .to_owned();
         if authority.is_empty() {
             let fact = format!("fs.defaultFS is {default:?}, which is no HDFS");
-            return Err(Failure::new(Exit::Input, fact).next(
+            return Err(Failure::new(ExitCode::Input, fact).next(
                 "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml of the cluster",
             ));
         }
@@ -154,7 +154,11 @@ impl ClusterContext {
         let context = format!("heddle_{application}");
         let cluster = cluster_of(&self.configuration, &self.user, &context);
         let cluster = cluster.map_err(|error| {
-            Failure::caused(Exit::Input, "Hadoop's configuration does not name a cluster", &error)
+            Failure::caused(
+                ExitCode::Input,
+                "Hadoop's configuration does not name a cluster",
+                &error,
+            )
         })?;
         Ok(Some(Client::new(&cluster)))
     }
@@ -163,7 +167,7 @@ impl ClusterContext {
     fn place(&self, path: &str) -> Result<Location, Failure> {
         format!("hdfs://{}{path}", self.authority)
             .parse()
-            .map_err(|error| Failure::caused(Exit::Input, format!("no place {path:?}"), &error))
+            .map_err(|error| Failure::caused(ExitCode::Input, format!("no place {path:?}"), &error))
     }
 
     /// The same place with the file system's name, where it was left to `fs.defaultFS`.
@@ -183,7 +187,7 @@ impl ClusterContext {
     /// The name is none that stands in a path.
     pub fn home_of(&self, user: &str) -> Result<Location, Failure> {
         if user.is_empty() || user.contains(['/', '\0']) || user == ".." {
-            return Err(Failure::new(Exit::Denied, format!("no user {user:?}")));
+            return Err(Failure::new(ExitCode::Denied, format!("no user {user:?}")));
         }
         self.place(&format!("{}/{user}", self.homes.trim_end_matches('/')))
     }
@@ -232,7 +236,7 @@ impl ClusterContext {
     /// Makes directories that only their owner enters, from `home` down. The home itself is an administrator's to make.
     ///
     /// # Errors
-    /// Exit 5 when that is not allowed, 6 when the file system does not answer.
+    /// Exit code 5 when that is not allowed, 6 when the file system does not answer.
     pub async fn make_dirs(&self, home: &Location, below: &[&str]) -> Result<Location, Failure> {
         let mut at = home.clone();
         for name in below {
@@ -261,7 +265,7 @@ impl ClusterContext {
     /// Whether a NameNode listens, within seconds: calls themselves wait for one that restarts.
     ///
     /// # Errors
-    /// Exit 6 when none does.
+    /// Exit code 6 when none does.
     pub async fn reach(&self) -> Result<(), Failure> {
         let reached = waiting::on(HDFS, self.storage.reach()).await;
         reached.map_err(|error| {
@@ -317,7 +321,7 @@ impl ClusterContext {
     /// Looks whether the user has a home directory, where the files of each submission lie.
     ///
     /// # Errors
-    /// Exit 5 when it is missing. What else is wrong is said where it is used.
+    /// Exit code 5 when it is missing. What else is wrong is said where it is used.
     pub async fn has_home(&self) -> Result<(), Failure> {
         let home = self.home()?;
         match self.is_missing(&home).await {
@@ -337,7 +341,7 @@ impl ClusterContext {
 }
 
 fn no_home(home: &Location) -> Failure {
-    Failure::new(Exit::Denied, format!("your home directory {home} does not exist")).next(format!(
+    Failure::new(ExitCode::Denied, format!("your home directory {home} does not exist")).next(format!(
         "ask an administrator of the cluster to make it: hdfs dfs -mkdir {0}, then hdfs dfs -chown you {0}",
         home.path()
     ))
@@ -349,16 +353,16 @@ fn no_home(home: &Location) -> Failure {
 /// Longer than any storage takes.
 pub fn path_of(place: &Location) -> Result<StorePath, Failure> {
     StorePath::parse(place.path())
-        .map_err(|error| Failure::caused(Exit::Input, place.to_string(), &error))
+        .map_err(|error| Failure::caused(ExitCode::Input, place.to_string(), &error))
 }
 
 /// What a storage's failure comes to.
 #[must_use]
 pub fn storage_failure(fact: &str, error: &StorageError) -> Failure {
     let exit = match &error.reason {
-        _ if error.is_refused() => Exit::Denied,
-        Reason::Unavailable => Exit::Unreachable,
-        _ => Exit::Input,
+        _ if error.is_refused() => ExitCode::Denied,
+        Reason::Unavailable => ExitCode::Unreachable,
+        _ => ExitCode::Input,
     };
     Failure::caused(exit, fact, error)
 }
@@ -367,22 +371,22 @@ pub fn storage_failure(fact: &str, error: &StorageError) -> Failure {
 #[must_use]
 pub fn client_failure(fact: &str, error: &ClientError) -> Failure {
     match error {
-        ClientError::NotFound(_) => Failure::caused(Exit::Input, fact, error)
+        ClientError::NotFound(_) => Failure::caused(ExitCode::Input, fact, error)
             .next("`heddle list --yarn` shows the applications that the cluster remembers"),
-        ClientError::Denied(_) => Failure::caused(Exit::Denied, fact, error),
+        ClientError::Denied(_) => Failure::caused(ExitCode::Denied, fact, error),
         ClientError::Auth(source) => {
-            Failure::caused(Exit::Denied, fact, error).next(after_no_login(source))
+            Failure::caused(ExitCode::Denied, fact, error).next(after_no_login(source))
         }
         ClientError::Refused { diagnostics, .. } => {
-            let mut failure = Failure::new(Exit::Refused, fact);
+            let mut failure = Failure::new(ExitCode::Refused, fact);
             failure.causes = diagnostics.lines().map(str::to_owned).collect();
             failure
         }
         ClientError::Waited { .. } | ClientError::Unreachable(_) => {
-            Failure::caused(Exit::Unreachable, fact, error)
+            Failure::caused(ExitCode::Unreachable, fact, error)
                 .next("is HADOOP_CONF_DIR that of the cluster, and is the ResourceManager up?")
         }
-        _ => Failure::caused(Exit::Unreachable, fact, error),
+        _ => Failure::caused(ExitCode::Unreachable, fact, error),
     }
 }
 
@@ -455,7 +459,7 @@ mod tests {
             (refused("AuthorizationException", "not authorized"), "hadoop-policy.xml"),
         ] {
             let failure = auth(source);
-            assert_eq!(failure.exit, Exit::Denied, "{failure:?}");
+            assert_eq!(failure.exit, ExitCode::Denied, "{failure:?}");
             assert!(format!("{failure:?}").contains(next), "{next}: {failure:?}");
         }
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use heddle_am::report::format;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::spec::{Algorithm, BadRecords, JobSpec, Location};
 use heddle_protocol::view::{Event, JobState, JobView};
 
-use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job_file::short_path;
 use crate::output::{self, ProgressLine};
@@ -65,7 +65,7 @@ pub struct EventPrinter {
     lost: BTreeSet<Slot>,
     /// When progress was last written as JSON.
     progress_at: Option<Instant>,
-    ended: Option<Exit>,
+    ended: Option<ExitCode>,
 }
 
 /// From one line of progress to the next where programs read: a log of hours stays a log that people read.
@@ -93,7 +93,7 @@ impl EventPrinter {
     }
 
     /// How it ended, once the last event has come.
-    pub fn ended(&self) -> Option<Exit> {
+    pub fn ended(&self) -> Option<ExitCode> {
         self.ended
     }
 
@@ -109,7 +109,7 @@ impl EventPrinter {
             }
             output::json_line(line)?;
             if let Some(Event::Ended { exit_code, .. }) = event {
-                self.ended = Some(Exit::from_code(exit_code));
+                self.ended = Some(exit_code);
             }
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl EventPrinter {
         }
         output::json(&event)?;
         if let Event::Ended { exit_code, .. } = event {
-            self.ended = Some(Exit::from_code(exit_code));
+            self.ended = Some(exit_code);
         }
         Ok(())
     }
@@ -221,7 +221,7 @@ impl EventPrinter {
             Event::Ended { .. } if self.ended.is_some() => {}
             Event::Ended { state, exit_code, message, model, view } => {
                 self.progress.clear();
-                self.ended = Some(Exit::from_code(exit_code));
+                self.ended = Some(exit_code);
                 self.end(state, exit_code, &message, model.as_deref(), &view)?;
             }
         }
@@ -231,7 +231,7 @@ impl EventPrinter {
     fn end(
         &mut self,
         state: JobState,
-        exit_code: u8,
+        exit_code: ExitCode,
         message: &str,
         model: Option<&str>,
         view: &JobView,
@@ -246,13 +246,12 @@ impl EventPrinter {
                 Ok(())
             }
             _ => {
-                let exit = Exit::from_code(exit_code);
                 let mut lines = message.lines();
-                let fact = lines.next().unwrap_or(match exit {
-                    Exit::Killed => "the run was stopped",
+                let fact = lines.next().unwrap_or(match exit_code {
+                    ExitCode::Killed => "the run was stopped",
                     _ => "the run ended",
                 });
-                let mut failure = Failure::new(exit, fact);
+                let mut failure = Failure::new(exit_code, fact);
                 failure.causes = lines.map(str::to_owned).collect();
                 failure.next(format!("logs: {}", self.facts.logs)).print(false);
                 Ok(())

@@ -3,14 +3,15 @@
 use std::error::Error;
 use std::fmt::Display;
 
-use crate::exit::Exit;
+use heddle_protocol::exit_code::ExitCode;
+
 use crate::output;
 
 /// A command that did not do what it was asked to.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// Its class.
-    pub exit: Exit,
+    pub exit: ExitCode,
     /// What did not work. May have several lines, each complete in itself.
     pub fact: String,
     /// Why, outermost first.
@@ -20,16 +21,16 @@ pub struct Failure {
 }
 
 /// What a command returns.
-pub type CommandResult = Result<Exit, Failure>;
+pub type CommandResult = Result<ExitCode, Failure>;
 
 impl Failure {
     /// A fact that needs no cause.
-    pub fn new(exit: Exit, fact: impl Display) -> Self {
+    pub fn new(exit: ExitCode, fact: impl Display) -> Self {
         Self { exit, fact: fact.to_string(), causes: Vec::new(), next: String::new() }
     }
 
     /// A fact and the whole chain of its cause.
-    pub fn caused(exit: Exit, fact: impl Display, cause: &dyn Error) -> Self {
+    pub fn caused(exit: ExitCode, fact: impl Display, cause: &dyn Error) -> Self {
         let mut failure = Self::new(exit, fact);
         let mut at = Some(cause);
         while let Some(error) = at {
@@ -48,7 +49,7 @@ impl Failure {
 
     /// Tells it on stderr; as one JSON object where JSON was asked for.
     pub fn print(&self, json: bool) {
-        if self.exit == Exit::PipeClosed {
+        if self.exit == ExitCode::PipeClosed {
             // Whoever left wants to hear nothing more.
             return;
         }
@@ -57,7 +58,7 @@ impl Failure {
                 "error": self.fact,
                 "causes": self.causes,
                 "next": self.next,
-                "exit_code": self.exit as u8,
+                "exit_code": self.exit,
             });
             output::json_note(&object);
             return;
@@ -76,5 +77,5 @@ impl Failure {
 
 /// A command whose function is not there yet.
 pub fn not_yet(command: &str) -> Failure {
-    Failure::new(Exit::Usage, format!("heddle {command}: not available yet"))
+    Failure::new(ExitCode::Usage, format!("heddle {command}: not available yet"))
 }

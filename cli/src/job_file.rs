@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Location;
 use heddle_protocol::spec::file::{Context, Job, read};
 
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// A job file and its overrides.
@@ -40,14 +40,14 @@ impl JobArgs {
 
     fn unreadable(&self, error: &std::io::Error) -> Failure {
         let fact = format!("the job file {} cannot be read", self.file.display());
-        Failure::caused(Exit::Input, fact, error)
+        Failure::caused(ExitCode::Input, fact, error)
             .next("`heddle config template > job.toml` writes one to start from")
     }
 
     /// Reads and checks the job. Default output folders carry `run_label`.
     ///
     /// # Errors
-    /// Exit 7 with every fault, each with its place.
+    /// Exit code 7 with every fault, each with its place.
     pub fn read(&self, run_label: &str) -> Result<Job, Failure> {
         self.read_with(run_label, None)
     }
@@ -55,13 +55,13 @@ impl JobArgs {
     /// The same with default output folders below `outputs`, where they are not to be on this machine.
     ///
     /// # Errors
-    /// Exit 7 with every fault, each with its place.
+    /// Exit code 7 with every fault, each with its place.
     pub fn read_with(&self, run_label: &str, outputs: Option<Location>) -> Result<Job, Failure> {
         let text = std::fs::read(&self.file).map_err(|error| self.unreadable(&error))?;
         let shown = self.file.display().to_string();
         let text = String::from_utf8(text).map_err(|error| {
             let line = 1 + text_lines(error.as_bytes(), error.utf8_error().valid_up_to());
-            Failure::new(Exit::Input, format!("{shown}:{line}: not valid UTF-8"))
+            Failure::new(ExitCode::Input, format!("{shown}:{line}: not valid UTF-8"))
         })?;
         let context = Context {
             file: shown,
@@ -72,7 +72,7 @@ impl JobArgs {
             run_label: run_label.to_owned(),
         };
         read(&text, &context).map_err(|problems| {
-            Failure::new(Exit::Input, problems)
+            Failure::new(ExitCode::Input, problems)
                 .next("`heddle config template` prints every key with its meaning")
         })
     }
@@ -88,7 +88,7 @@ fn text_lines(bytes: &[u8], end: usize) -> usize {
 /// It was removed.
 pub fn working_dir() -> Result<PathBuf, Failure> {
     std::env::current_dir()
-        .map_err(|error| Failure::caused(Exit::Input, "the working directory is gone", &error))
+        .map_err(|error| Failure::caused(ExitCode::Input, "the working directory is gone", &error))
 }
 
 /// A path for people: relative to the working directory where it lies below it.

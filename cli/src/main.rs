@@ -6,26 +6,24 @@ mod cli;
 mod cluster;
 mod commands;
 mod event_printer;
-mod exit;
 mod failure;
 mod job_file;
 mod output;
 mod runs;
 mod waiting;
 
-use std::process::ExitCode;
-
 use clap::Parser;
+use heddle_protocol::exit_code::ExitCode;
 
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; clap knows where each text goes.
             let _closed = error.print();
             return match error.use_stderr() {
-                true => exit::Exit::Usage.into(),
-                false => exit::Exit::Ok.into(),
+                true => ExitCode::Usage.into(),
+                false => ExitCode::Ok.into(),
             };
         }
     };

@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
 use heddle_am::report::format;
+use heddle_protocol::exit_code::ExitCode;
 use serde::Serialize;
 
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// Writes a line of data to stdout, or several; what would steer a terminal is replaced.
@@ -31,8 +31,9 @@ pub fn note(text: &str) {
 /// # Errors
 /// As [`line()`].
 pub fn json(object: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(object)
-        .map_err(|error| Failure::caused(Exit::Internal, "the output has no JSON form", &error))?;
+    let text = serde_json::to_string(object).map_err(|error| {
+        Failure::caused(ExitCode::Internal, "the output has no JSON form", &error)
+    })?;
     json_line(&text)
 }
 
@@ -99,9 +100,9 @@ fn ascii_controls(json: &str) -> Cow<'_, str> {
 pub fn broken(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => {
-            Failure::new(Exit::PipeClosed, "the reader of the output is gone")
+            Failure::new(ExitCode::PipeClosed, "the reader of the output is gone")
         }
-        _ => Failure::caused(Exit::Denied, "the output cannot be written", error),
+        _ => Failure::caused(ExitCode::Denied, "the output cannot be written", error),
     }
 }
 

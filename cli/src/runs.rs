@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use heddle_am::run_dir::{RunDir, RunFile};
 use heddle_am_core::Outcome as JobOutcome;
 use heddle_protocol::environment::AmAddress;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::view::{JobState, JobView};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// File of a run directory in which the command line remembers what it was asked for.
@@ -33,7 +33,7 @@ pub struct RunRequest {
 pub fn work_dir(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(given) = given {
         return std::path::absolute(given)
-            .map_err(|error| Failure::caused(Exit::Input, "--work-dir is no path", &error));
+            .map_err(|error| Failure::caused(ExitCode::Input, "--work-dir is no path", &error));
     }
     let absolute =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -42,7 +42,7 @@ pub fn work_dir(given: Option<&Path>) -> Result<PathBuf, Failure> {
         (Some(state), _) => Ok(state.join("heddle")),
         (None, Some(home)) => Ok(home.join(".local/state/heddle")),
         (None, None) => Err(Failure::new(
-            Exit::Input,
+            ExitCode::Input,
             "neither XDG_STATE_HOME nor HOME is set, so there is no place for run directories",
         )
         .next("give one with --work-dir")),
@@ -151,7 +151,7 @@ impl LocalRun {
     /// The run directory cannot be written.
     pub fn remember(&self, request: &RunRequest) -> Result<(), Failure> {
         self.dir.write(REQUEST_FILE, request).map_err(|error| {
-            Failure::caused(Exit::Denied, "the run directory cannot be written", &error)
+            Failure::caused(ExitCode::Denied, "the run directory cannot be written", &error)
         })
     }
 }
@@ -191,11 +191,11 @@ pub fn find(work_dir: &Path, id: &str) -> Result<LocalRun, Failure> {
     match (found.pop(), found.len()) {
         (Some(run), 0) => Ok(run),
         (None, _) => {
-            Err(Failure::new(Exit::Input, format!("no run {id:?} in {}", work_dir.display()))
+            Err(Failure::new(ExitCode::Input, format!("no run {id:?} in {}", work_dir.display()))
                 .next("`heddle list` shows all runs"))
         }
         (Some(_), more) => {
-            Err(Failure::new(Exit::Usage, format!("{} runs begin with {id:?}", more + 1))
+            Err(Failure::new(ExitCode::Usage, format!("{} runs begin with {id:?}", more + 1))
                 .next("give more digits; `heddle list` shows all runs"))
         }
     }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, ExportedFile};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::spec::Bytes;
@@ -147,7 +148,7 @@ pub struct Outcome {
     /// Finished, failed or stopped.
     pub state: view::JobState,
     /// Exit code of the command line.
-    pub exit_code: u8,
+    pub exit_code: ExitCode,
     /// Fact, cause, next step; empty when all is well.
     pub message: String,
     /// URL of the model's directory, when published.

@@ -48,6 +48,7 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::exit_code::ExitCode;
     use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
     use heddle_protocol::view::{EvaluationView, JobState};
     use proptest::prelude::*;
@@ -97,7 +98,7 @@ mod tests {
             (1u32..9).prop_map(|trainers| Record::Scaled { trainers, at_ms: 0 }),
             Just(Record::Outcome(Outcome {
                 state: JobState::Stopped,
-                exit_code: 3,
+                exit_code: ExitCode::Killed,
                 message: String::new(),
                 model: None,
             })),

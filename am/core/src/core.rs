@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, Operation, Up, Welcome};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Role, Slot, TaskId};
 use heddle_protocol::manifest;
 use heddle_protocol::view::{self, CheckpointView, DataLocality, EvaluationView, JobState};
@@ -303,7 +304,7 @@ impl Core {
             Event::ClusterHeard => self.cluster_heard = self.now.mono,
             Event::ClusterSays { text } => self.cluster_says = text,
             Event::Rejected { reason } => {
-                self.fail(4, format!("the cluster refused the job: {reason}"))
+                self.fail(ExitCode::Refused, format!("the cluster refused the job: {reason}"))
             }
             Event::Operation { id, operation } => self.operation(id, &operation),
         }
@@ -372,7 +373,13 @@ impl Core {
                 }
             },
             Operation::Kill => {
-                self.end(self.stopped(3, "killed by an operator; run it again to continue"), 0);
+                self.end(
+                    self.stopped(
+                        ExitCode::Killed,
+                        "killed by an operator; run it again to continue",
+                    ),
+                    0,
+                );
                 Ok("killed".to_owned())
             }
             Operation::Stop { checkpoint } => {
@@ -451,12 +458,12 @@ impl Core {
         self.slots.holders(role).map(|holder| holder.member.slot).collect()
     }
 
-    pub(crate) fn stopped(&self, exit_code: u8, message: &str) -> Outcome {
+    pub(crate) fn stopped(&self, exit_code: ExitCode, message: &str) -> Outcome {
         Outcome { state: JobState::Stopped, exit_code, message: message.to_owned(), model: None }
     }
 
     /// Ends the job with an error.
-    pub(crate) fn fail(&mut self, exit_code: u8, message: String) {
+    pub(crate) fn fail(&mut self, exit_code: ExitCode, message: String) {
         let outcome = Outcome { state: JobState::Failed, exit_code, message, model: None };
         self.end(outcome, self.config.limits.grace_ms);
     }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use heddle_protocol::control::{Busy, Held, Operation, Up};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
 
 use crate::action::{CallId, Checkpoint, ConnectionId, ContainerId, OperationId, RecordId};
@@ -113,7 +114,7 @@ pub enum Event {
         /// Whether another ApplicationMaster has taken the directory over.
         fenced: bool,
         /// The exit code of such a failure: 5 where it was refused, 6 where it could not be reached.
-        exit_code: u8,
+        exit_code: ExitCode,
     },
     /// A store call is over.
     Stored {

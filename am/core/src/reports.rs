@@ -4,6 +4,7 @@
 //! something that is over says nothing and is dropped without a word.
 
 use heddle_protocol::control::{Beat, Busy, TaskGrant, Up};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role, Slot, TaskAttempt, TaskId};
 
 use crate::action::ConnectionId;
@@ -203,17 +204,23 @@ impl Core {
         error: &str,
     ) {
         if !retryable {
-            return self.fail(7, error.to_owned());
+            return self.fail(ExitCode::Input, error.to_owned());
         }
         let errors = match &mut self.phase.work {
             Work::Queue(queue) => queue.failed(member, task, attempt),
             // Its trainer has tried for minutes, and a lane's tasks cannot go to another: without this one
             // every lane would wait for ever.
-            Work::Lanes(_) => return self.fail(6, format!("task {task} cannot be read: {error}")),
+            Work::Lanes(_) => {
+                return self
+                    .fail(ExitCode::Unreachable, format!("task {task} cannot be read: {error}"));
+            }
         };
         let Some(errors) = errors else { return };
         if errors >= self.config.limits.task_errors {
-            return self.fail(6, format!("task {task} failed {errors} times, last: {error}"));
+            return self.fail(
+                ExitCode::Unreachable,
+                format!("task {task} failed {errors} times, last: {error}"),
+            );
         }
         self.warn(format!("task {task} failed on {}: {error}", member.slot));
         self.feed();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use heddle_am_core::{Limits, Outcome};
 use heddle_protocol::control::Operation;
 use heddle_protocol::environment::{AM_FILE, AmAddress, DATA_THREADS, PORTS, RUN, SECRET_FILE};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, RunId};
 use heddle_protocol::spec::JobSpec;
 use heddle_protocol::view::{self, JobState, JobView};
@@ -42,7 +43,7 @@ pub(super) async fn lead(dir: &RunDir, program: &Path) -> (Outcome, JobView) {
 
 fn refused(dir: &RunDir, refusal: StartFailure) -> (Outcome, JobView) {
     tracing::error!(
-        exit_code = refusal.exit_code,
+        exit_code = %refusal.exit_code,
         message = refusal.message,
         "the run did not start"
     );
@@ -82,7 +83,10 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
     let spec = dir.spec()?;
     let secret = dir.secret()?;
     let owner = claim::local_owner().map_err(|error| {
-        StartFailure::new(10, format!("the system does not tell who this process is: {error}"))
+        StartFailure::new(
+            ExitCode::Internal,
+            format!("the system does not tell who this process is: {error}"),
+        )
     })?;
     let (listener, address) = bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &spec).await?;
     reach_myself(address).await?;
@@ -93,7 +97,7 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
     let (stops, stopped) = mpsc::unbounded_channel();
     let cluster = LocalCluster::start(local_launch(dir, &file, &spec, program), events.clone())
         .map_err(|error| {
-            StartFailure::new(10, format!("no thread to start containers: {error}"))
+            StartFailure::new(ExitCode::Internal, format!("no thread to start containers: {error}"))
         })?;
     watch_for_stops(stops);
     let context = JobContext {
@@ -127,7 +131,7 @@ async fn reach_myself(address: SocketAddr) -> Result<(), StartFailure> {
         Err(_) => format!("no answer within {} s", REACH_LIMIT.as_secs()),
     };
     Err(StartFailure::new(
-        7,
+        ExitCode::Input,
         format!(
             "this machine does not reach itself at {address}: {cause}; a local run needs the loopback interface (ip link set lo up)"
         ),
@@ -150,7 +154,7 @@ async fn prepare_patiently(
         match prepare(file, spec, owner, judge, lease, run_dir, announce).await {
             // One that takes over was superseded itself if it meets a new owner.
             Err(refusal)
-                if refusal.exit_code == 9
+                if refusal.exit_code == ExitCode::Fenced
                     && !file.take_over
                     && begun.elapsed() < OWNER_PATIENCE =>
             {

@@ -16,6 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::JobSpec;
 use heddle_storage::chain;
 use heddle_telemetry::descriptors::Limit;
@@ -33,7 +34,7 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// When the system gives no runtime.
-pub fn run(run_dir: &Path, program: &Path) -> std::io::Result<u8> {
+pub fn run(run_dir: &Path, program: &Path) -> std::io::Result<ExitCode> {
     let dir = RunDir::open(run_dir);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (outcome, view) = runtime.block_on(local::lead(&dir, program));
@@ -55,7 +56,7 @@ pub fn run(run_dir: &Path, program: &Path) -> std::io::Result<u8> {
 ///
 /// # Errors
 /// When the system gives no runtime.
-pub fn run_on_yarn() -> std::io::Result<u8> {
+pub fn run_on_yarn() -> std::io::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(yarn::lead(&RunDir::open(".")));
     runtime.shutdown_background();
@@ -66,7 +67,9 @@ pub fn run_on_yarn() -> std::io::Result<u8> {
 fn check_files(spec: &JobSpec, limit: Limit) -> Result<(), StartFailure> {
     let containers = u64::from(spec.pservers.count) + u64::from(spec.trainers.max);
     let what = format!("the ApplicationMaster of {containers} containers");
-    limit.check(&what, containers).map_err(|error| StartFailure::new(7, error.to_string()))
+    limit
+        .check(&what, containers)
+        .map_err(|error| StartFailure::new(ExitCode::Input, error.to_string()))
 }
 
 /// The control port, on one of the job's ports.
@@ -74,10 +77,13 @@ async fn bind(host: IpAddr, spec: &JobSpec) -> Result<(TcpListener, SocketAddr),
     check_files(spec, Limit::now())?;
     let ports: Vec<u16> = spec.network.ports.map_or_else(Vec::new, |range| range.ports().collect());
     let listener = api::bind(host, &ports).await.map_err(|error| {
-        StartFailure::new(7, format!("network.ports: none can be listened on: {error}"))
+        StartFailure::new(
+            ExitCode::Input,
+            format!("network.ports: none can be listened on: {error}"),
+        )
     })?;
     let address = listener.local_addr().map_err(|error| {
-        StartFailure::new(10, format!("the listening port has no address: {error}"))
+        StartFailure::new(ExitCode::Internal, format!("the listening port has no address: {error}"))
     })?;
     Ok((listener, address))
 }

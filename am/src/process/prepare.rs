@@ -11,6 +11,7 @@
 use std::time::{Duration, Instant};
 
 use heddle_am_core::{Locality, Outcome, Record};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
 use heddle_protocol::model::MODEL_FILE;
@@ -32,9 +33,6 @@ use crate::lease::Lease;
 use crate::plan_file;
 use crate::run_dir::{ResumeMode, RunFile};
 use crate::store::{Store, open_patiently};
-
-/// Exit code of what is wrong with the job file, the data or the paths.
-const EXIT_INPUT: u8 = 7;
 
 /// To be near the data is a wish: the job begins without knowing where that is.
 const LOCALITY_LIMIT: Duration = Duration::from_secs(3);
@@ -79,8 +77,9 @@ pub(super) async fn prepare(
 ) -> Result<Prepared, StartFailure> {
     let on_a_cluster = matches!(owner, Owner::Application { .. });
     let place = spec.checkpoint.dir.url();
-    let location = Location::parse(&place)
-        .map_err(|error| StartFailure::new(7, format!("checkpoint.dir = {place}: {error}")))?;
+    let location = Location::parse(&place).map_err(|error| {
+        StartFailure::new(ExitCode::Input, format!("checkpoint.dir = {place}: {error}"))
+    })?;
     let storage =
         connect(&location).map_err(|error| StartFailure::from(CheckpointError::from(error)))?;
     let checkpoints = open_patiently(&storage, location.path()).await?;
@@ -111,7 +110,7 @@ pub(super) async fn prepare(
             Ok(_) => {}
             // A predecessor that is taken over may still be training.
             Err(refusal)
-                if refusal.exit_code == EXIT_INPUT
+                if refusal.exit_code == ExitCode::Input
                     && !file.take_over
                     && base.is_some_and(|base| base.manifest.is_untrained()) =>
             {
@@ -304,8 +303,8 @@ impl RecordHistory {
 }
 
 /// Whether another attempt may do better: what failed is that something could not be reached.
-pub(super) fn is_transient(state: JobState, exit_code: u8) -> bool {
-    state == JobState::Failed && exit_code == 6
+pub(super) fn is_transient(state: JobState, exit_code: ExitCode) -> bool {
+    state == JobState::Failed && exit_code == ExitCode::Unreachable
 }
 
 /// Whether this spec may go on from what is there; the records to carry over if so, and how the run ended if nothing is
@@ -322,7 +321,7 @@ fn may_continue(
     {
         let before: JobSpec = serde_json::from_value(base.spec.clone()).map_err(|error| {
             StartFailure::new(
-                8,
+                ExitCode::Checkpoint,
                 format!("checkpoint {}: its job spec is not readable: {error}", base.cut),
             )
         })?;
@@ -335,7 +334,7 @@ fn may_continue(
             .collect();
         if let Some(never) = differences.iter().find(|difference| !difference.allowed_on_resume) {
             return Err(StartFailure::new(
-                7,
+                ExitCode::Input,
                 format!(
                     "checkpoint.dir holds a run of another spec ({}); {} cannot change under a run: use --fresh to train anew, or another checkpoint.dir",
                     told.join(", "),
@@ -345,7 +344,7 @@ fn may_continue(
         }
         if !differences.is_empty() && earlier != ResumeMode::Resume {
             return Err(StartFailure::new(
-                7,
+                ExitCode::Input,
                 format!(
                     "checkpoint.dir holds a run of another spec ({}): use --resume to go on with the new values, or --fresh to train anew",
                     told.join(", ")
@@ -379,7 +378,7 @@ fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, StartFa
         .or_else(|| now.iter().find(|file| !before.iter().any(|other| other.url == file.url)));
     let which = changed.map_or("a file", |file| file.url.as_str());
     Err(StartFailure::new(
-        7,
+        ExitCode::Input,
         format!(
             "data.train, data.test: {which} is not what it was when the checkpoint was made (added, removed or of another length): \
              restore it, or use --fresh to train anew"

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
 use heddle_protocol::manifest::{FORMAT_VERSION, Manifest, Progress, Salt, Work};
 use heddle_protocol::spec::JobSpec;
@@ -120,7 +121,10 @@ async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
 
 async fn refused(spec: &JobSpec, dir: &CheckpointDir, because: &str) {
     let Err(refusal) = asks(spec).await else { panic!("allowed, not refused for {because}") };
-    assert!(refusal.exit_code == 7 && refusal.message.contains(because), "{refusal:?}");
+    assert!(
+        refusal.exit_code == ExitCode::Input && refusal.message.contains(because),
+        "{refusal:?}"
+    );
     let claimed = dir.claimed().await.expect("listed");
     assert_eq!(claimed, [Generation(1)], "the owner is fenced for {because}");
 }

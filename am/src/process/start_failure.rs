@@ -1,5 +1,6 @@
 //! Why a job did not start: one sentence and an exit code.
 
+use heddle_protocol::exit_code::ExitCode;
 use heddle_storage::chain;
 use heddle_storage::checkpoint::CheckpointError;
 
@@ -14,7 +15,7 @@ pub(super) use crate::store::exit_code_of as code_of;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StartFailure {
     /// Of the command line.
-    pub(super) exit_code: u8,
+    pub(super) exit_code: ExitCode,
     /// Fact, cause, next step.
     pub(super) message: String,
     /// Another attempt of the same application leads: nothing may be said in its name.
@@ -22,18 +23,18 @@ pub(super) struct StartFailure {
 }
 
 impl StartFailure {
-    pub(super) fn new(exit_code: u8, message: impl Into<String>) -> Self {
+    pub(super) fn new(exit_code: ExitCode, message: impl Into<String>) -> Self {
         Self { exit_code, message: message.into(), is_fenced: false }
     }
 
     pub(super) fn fenced(message: impl Into<String>) -> Self {
-        Self { is_fenced: true, ..Self::new(9, message) }
+        Self { is_fenced: true, ..Self::new(ExitCode::Fenced, message) }
     }
 }
 
 impl From<RunDirError> for StartFailure {
     fn from(error: RunDirError) -> Self {
-        Self::new(7, chain(&error))
+        Self::new(ExitCode::Input, chain(&error))
     }
 }
 
@@ -41,7 +42,9 @@ impl From<InputError> for StartFailure {
     fn from(error: InputError) -> Self {
         let code = match &error {
             InputError::Storage { source, .. } => code_of(source),
-            InputError::Location { .. } | InputError::Empty { .. } | InputError::TooMany(_) => 7,
+            InputError::Location { .. } | InputError::Empty { .. } | InputError::TooMany(_) => {
+                ExitCode::Input
+            }
         };
         Self::new(code, chain(&error))
     }
@@ -51,8 +54,8 @@ impl From<WritePlanError> for StartFailure {
     fn from(error: WritePlanError) -> Self {
         let code = match &error {
             WritePlanError::Storage(source) => code_of(source),
-            WritePlanError::Plan(_) => 7,
-            WritePlanError::Location(_) | WritePlanError::Path(_) => 10,
+            WritePlanError::Plan(_) => ExitCode::Input,
+            WritePlanError::Location(_) | WritePlanError::Path(_) => ExitCode::Internal,
         };
         Self::new(code, chain(&error))
     }
@@ -62,9 +65,9 @@ impl From<CheckpointError> for StartFailure {
     fn from(error: CheckpointError) -> Self {
         let code = match &error {
             CheckpointError::Storage(source) => code_of(source),
-            CheckpointError::Foreign { .. } | CheckpointError::NotOurs { .. } => 7,
-            error if error.is_fenced() => 9,
-            _ => 8,
+            CheckpointError::Foreign { .. } | CheckpointError::NotOurs { .. } => ExitCode::Input,
+            error if error.is_fenced() => ExitCode::Fenced,
+            _ => ExitCode::Checkpoint,
         };
         Self {
             is_fenced: error.is_fenced(),
@@ -78,8 +81,8 @@ impl From<ClaimError> for StartFailure {
         match error {
             ClaimError::Checkpoint(error) => error.into(),
             error @ ClaimError::Superseded { .. } => Self::fenced(chain(&error)),
-            error @ ClaimError::NoAnswer { .. } => Self::new(6, chain(&error)),
-            error => Self::new(9, chain(&error)),
+            error @ ClaimError::NoAnswer { .. } => Self::new(ExitCode::Unreachable, chain(&error)),
+            error => Self::new(ExitCode::Fenced, chain(&error)),
         }
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use heddle_am_core::{Limits, Outcome};
 use heddle_protocol::environment::AmAddress;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::view::{JobState, JobView};
 use heddle_storage::chain;
 use heddle_storage::checkpoint::{CheckpointDir, Owner};
@@ -47,11 +48,9 @@ use unregister::{Fenced, Unregistration};
 const LEASE_MS: u64 = 10_000;
 /// After the expiry the next attempt has to start and to write where it is.
 const START_MS: u64 = 60_000;
-/// What a shell makes of SIGTERM.
-const TERMINATED: i32 = 143;
 
 /// Leads the application of this container to its end; returns the process's exit code.
-pub(super) async fn lead(dir: &RunDir) -> u8 {
+pub(super) async fn lead(dir: &RunDir) -> ExitCode {
     end_on_sigterm();
     let inputs = match ContainerInputs::read() {
         Ok(inputs) => inputs,
@@ -70,13 +69,13 @@ pub(super) async fn lead(dir: &RunDir) -> u8 {
 }
 
 /// The last line of the container's standard error, which NodeManagers add to the diagnostics.
-fn said(refusal: &StartFailure) -> u8 {
+fn said(refusal: &StartFailure) -> ExitCode {
     tracing::error!(exit_code = refusal.exit_code, message = refusal.message, "the attempt ends");
     eprintln!("heddle: {}", refusal.message);
     refusal.exit_code
 }
 
-async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> u8 {
+async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> ExitCode {
     let (listening, gate) = match (listen(inputs, files).await, gate(inputs, files)) {
         (Ok(listening), Ok(gate)) => (listening, gate),
         (Err(refusal), _) | (_, Err(refusal)) => return give_back(inputs, &refusal).await,
@@ -110,7 +109,7 @@ async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> u8 {
         .map_or_else(String::new, |Registered { queue, .. }| queue.clone());
     let ending = Unregistration::new(inputs, files, joined.cluster.clone(), queue);
     let prepared = match (too_much, prepared) {
-        (Some(error), _) => Err(StartFailure::new(4, not_granted(&error))),
+        (Some(error), _) => Err(StartFailure::new(ExitCode::Refused, not_granted(&error))),
         (None, prepared) => prepared,
     };
     let prepared = match prepared {
@@ -154,7 +153,7 @@ async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> u8 {
         ended = &mut job => ended,
         lost = &mut gone => match lost {
             // Containers train on, and the next attempt takes them over.
-            Ok(Gone::Silent(reason)) => return said(&StartFailure::new(6, reason)),
+            Ok(Gone::Silent(reason)) => return said(&StartFailure::new(ExitCode::Unreachable, reason)),
             // The core has heard of it and ends by itself.
             Ok(Gone::Fenced(_)) | Err(_) => {
                 let (outcome, view) = job.await;
@@ -163,7 +162,7 @@ async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> u8 {
         },
     };
     let fenced = match outcome.exit_code {
-        9 => fenced_by(&dir, &owner).await,
+        ExitCode::Fenced => fenced_by(&dir, &owner).await,
         _ => Fenced::Not,
     };
     ending.ended(outcome, Some(view), fenced).await
@@ -196,7 +195,7 @@ async fn listen(
         inputs.cluster.resource_managers().iter().map(ToString::to_string).collect();
     let no_address = |error: String| {
         StartFailure::new(
-            6,
+            ExitCode::Unreachable,
             format!("NM_HOST = {} has no address: {error}", inputs.environment.node_host),
         )
     };
@@ -213,7 +212,7 @@ async fn listen(
 /// Pages are behind YARN's proxy, and for those whom the cluster lets look.
 fn gate(inputs: &ContainerInputs, files: &SubmittedFiles) -> Result<Arc<PageGate>, StartFailure> {
     let unfit = |error: &dyn std::error::Error| {
-        StartFailure::new(7, format!("the configuration: {}", chain(error)))
+        StartFailure::new(ExitCode::Input, format!("the configuration: {}", chain(error)))
     };
     let ContainerInputs { environment, configuration, .. } = inputs;
     let base = environment.web_proxy_base.clone();
@@ -248,7 +247,7 @@ async fn joined(
     };
     let joined = join(joining, events).await.map_err(|error| match &error {
         JoinError::Am(am) if am.is_fenced() => StartFailure::fenced(chain(&error)),
-        _ => StartFailure::new(6, chain(&error)),
+        _ => StartFailure::new(ExitCode::Unreachable, chain(&error)),
     })?;
     tracing::info!(since_submit_ms = inputs.since_submit_ms(), "registered");
     Ok(joined)
@@ -292,7 +291,7 @@ fn limits(inputs: &ContainerInputs, files: &SubmittedFiles) -> Limits {
 }
 
 /// Ends an application that cannot begin: registers only to unregister.
-async fn give_back(inputs: &ContainerInputs, refusal: &StartFailure) -> u8 {
+async fn give_back(inputs: &ContainerInputs, refusal: &StartFailure) -> ExitCode {
     said(refusal);
     let mut am = heddle_yarn::ApplicationMaster::new(&inputs.cluster, inputs.token.clone());
     let place = Place { host: inputs.environment.node_host.clone(), ..Place::default() };
@@ -319,7 +318,7 @@ fn end_on_sigterm() {
     tokio::spawn(async move {
         if terminate.recv().await.is_some() {
             tracing::info!("ended by SIGTERM; containers go on if the application does");
-            std::process::exit(TERMINATED);
+            std::process::exit(i32::from(ExitCode::Terminated.code()));
         }
     });
 }

@@ -1,6 +1,7 @@
 //! What the ResourceManager is told of the end: at most 8 KiB, whose first line says all by itself, because many
 //! pages and commands show no more.
 
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::view::JobState;
 
 use super::{JobReport, format};
@@ -53,14 +54,22 @@ impl JobReport {
         let application =
             self.application.as_ref().map_or("APPLICATION", |application| application.id.as_str());
         match self.exit_code {
-            0 => "nothing is to be done".to_owned(),
-            3 => "submit the job again to continue from its newest checkpoint".to_owned(),
-            4 => "ask for less, another queue, or a longer yarn.allocation-timeout".to_owned(),
-            5 => "check the permissions of the user on the paths named".to_owned(),
-            6 => "submit the job again when the service named answers".to_owned(),
-            7 => "correct the job file or the paths named".to_owned(),
-            8 => "look at it with `heddle checkpoint verify`".to_owned(),
-            9 => "another run or attempt owns the checkpoint directory: let it end".to_owned(),
+            ExitCode::Ok => "nothing is to be done".to_owned(),
+            ExitCode::Killed => {
+                "submit the job again to continue from its newest checkpoint".to_owned()
+            }
+            ExitCode::Refused => {
+                "ask for less, another queue, or a longer yarn.allocation-timeout".to_owned()
+            }
+            ExitCode::Denied => "check the permissions of the user on the paths named".to_owned(),
+            ExitCode::Unreachable => {
+                "submit the job again when the service named answers".to_owned()
+            }
+            ExitCode::Input => "correct the job file or the paths named".to_owned(),
+            ExitCode::Checkpoint => "look at it with `heddle checkpoint verify`".to_owned(),
+            ExitCode::Fenced => {
+                "another run or attempt owns the checkpoint directory: let it end".to_owned()
+            }
             _ => format!("see `heddle logs --failed-first {application}`"),
         }
     }
@@ -84,8 +93,11 @@ mod tests {
 
     #[test]
     fn the_first_line_says_fact_and_next_step() {
-        let told = failed(1, "trainer-0 exits again and again\nlast words: no such file")
-            .diagnostics("http://nn:9870/r");
+        let told = failed(
+            ExitCode::JobFailed,
+            "trainer-0 exits again and again\nlast words: no such file",
+        )
+        .diagnostics("http://nn:9870/r");
         assert_eq!(
             told,
             "Heddle: trainer-0 exits again and again (exit code 1); see `heddle logs --failed-first \
@@ -96,14 +108,16 @@ mod tests {
             "Heddle: finished: test  log-loss 0.2118  auc 0.9729; model in hdfs://nn/user/alice/model"
         );
         assert!(
-            failed(3, "").diagnostics("").starts_with("Heddle: failed with exit code 3; submit")
+            failed(ExitCode::Killed, "")
+                .diagnostics("")
+                .starts_with("Heddle: failed with exit code 3; submit")
         );
     }
 
     proptest! {
         #[test]
         fn it_fits_whatever_is_told(message in "\\PC{0,3}(ü|\n|\u{1b}|x|漢){0,9000}", url in "[a-z/]{0,200}") {
-            let told = failed(1, &message).diagnostics(&url);
+            let told = failed(ExitCode::JobFailed, &message).diagnostics(&url);
             prop_assert!(told.len() <= BYTES_MAX);
             let first = told.lines().next().unwrap_or_default();
             prop_assert!(first.len() <= FIRST_LINE_BYTES_MAX);

@@ -105,6 +105,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     use std::os::unix::fs::PermissionsExt;
 
+    use heddle_protocol::exit_code::ExitCode;
     use heddle_protocol::ids::Attempt;
     use heddle_storage::LocalStorage;
 
@@ -144,12 +145,14 @@ mod tests {
     #[tokio::test]
     async fn another_end_gets_a_name_of_its_own_and_replaces_nothing() {
         let (_keep, dir) = place();
-        let first = write(&LocalStorage, &dir, &failed(6, "HDFS is away")).await.unwrap();
+        let first = write(&LocalStorage, &dir, &failed(ExitCode::Unreachable, "HDFS is away"))
+            .await
+            .unwrap();
         let second = JobReport { attempt: Attempt(2), ..finished() };
         let written = write(&LocalStorage, &dir, &second).await.unwrap();
         assert_eq!(written.text.name(), "report-000002.txt");
         let kept = read(&LocalStorage, &first.json).await.unwrap().unwrap();
-        assert_eq!(kept.exit_code, 6);
+        assert_eq!(kept.exit_code, ExitCode::Unreachable);
         assert_eq!(write(&LocalStorage, &dir, &second).await.unwrap(), written);
     }
 }

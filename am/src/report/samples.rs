@@ -1,6 +1,7 @@
 //! A small job's end, for the tests of this module.
 
 use heddle_am_core::Outcome;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
 use heddle_protocol::view::{
     ApplicationView, CheckpointView, DamagedCheckpointView, EndedView, EvaluationView,
@@ -122,7 +123,7 @@ pub(crate) fn view() -> JobView {
 pub(crate) fn finished() -> JobReport {
     let outcome = Outcome {
         state: JobState::Finished,
-        exit_code: 0,
+        exit_code: ExitCode::Ok,
         message: String::new(),
         model: Some("hdfs://nn/user/alice/model".into()),
     };
@@ -141,7 +142,7 @@ pub(crate) fn finished() -> JobReport {
 }
 
 /// The same job, failed with these words.
-pub(crate) fn failed(exit_code: u8, message: &str) -> JobReport {
+pub(crate) fn failed(exit_code: ExitCode, message: &str) -> JobReport {
     JobReport {
         state: JobState::Failed,
         exit_code,

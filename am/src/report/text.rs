@@ -179,6 +179,8 @@ fn section<'a, T: 'a>(
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::exit_code::ExitCode;
+
     use super::super::samples::{failed, finished};
 
     #[test]
@@ -204,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_name_with_line_ends_forges_no_line() {
-        let mut report = failed(1, "a fact\nits cause\u{1b}[31m");
+        let mut report = failed(ExitCode::JobFailed, "a fact\nits cause\u{1b}[31m");
         report.name = "x\nmodel           hdfs://evil".into();
         let text = report.to_string();
         assert!(text.starts_with("x model "), "{text}");

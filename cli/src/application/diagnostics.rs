@@ -1,11 +1,11 @@
 //! What the ResourceManager's diagnostics say, which are text for people: theirs, a NodeManager's, or our own.
 
-use crate::exit::Exit;
+use heddle_protocol::exit_code::ExitCode;
 
 /// The exit code in diagnostics: as our ApplicationMaster says it, `(exit code 7)`, or as a NodeManager tells that of
 /// its process, `exited with  exitCode: 7`.
 #[must_use]
-pub fn exit_told(diagnostics: &str) -> Option<Exit> {
+pub fn exit_told(diagnostics: &str) -> Option<ExitCode> {
     let after = |mark: &str| {
         let (_, rest) = diagnostics.rsplit_once(mark)?;
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -13,7 +13,13 @@ pub fn exit_told(diagnostics: &str) -> Option<Exit> {
     };
     let code = after("(exit code ").or_else(|| after("exitCode: "))?;
     // Signals and YARN's own numbers say nothing of ours.
-    matches!(code, 1..=10 | 130).then(|| Exit::from_code(code))
+    match code {
+        2 => Some(ExitCode::Internal),
+        1..=10 => Some(ExitCode::from(code)),
+        // An ApplicationMaster of an older version, whose job an operator stopped.
+        130 => Some(ExitCode::Killed),
+        _ => None,
+    }
 }
 
 /// The ResourceManager's diagnostics without the time of day at their front, `[Sat Nov 21 …] `.
@@ -45,11 +51,11 @@ mod tests {
     #[test]
     fn the_exit_code_is_found_in_what_the_cluster_keeps() {
         let ours = "Heddle: data.train: no file (exit code 7); see …";
-        assert_eq!(exit_told(ours), Some(Exit::Input));
+        assert_eq!(exit_told(ours), Some(ExitCode::Input));
         let node = "AM Container for appattempt_1 exited with  exitCode: 9\nFailing this attempt";
-        assert_eq!(exit_told(node), Some(Exit::Fenced));
+        assert_eq!(exit_told(node), Some(ExitCode::Fenced));
         let ordered = "stopped by an operator (exit code 130)";
-        assert_eq!(exit_told(ordered), Some(Exit::Killed));
+        assert_eq!(exit_told(ordered), Some(ExitCode::Killed));
         assert_eq!(exit_told("exited with  exitCode: 137"), None);
         assert_eq!(exit_told("timed out"), None);
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use heddle_am::report::JobReport;
 use heddle_protocol::control::Operation;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, RunId};
 use heddle_protocol::view::{Event, JobState, JobView, SlotState, SlotView};
 use heddle_yarn::client::FinalApplicationStatus;
@@ -17,7 +18,6 @@ use super::view_diff::ViewDiff;
 use crate::cluster::client_failure;
 use crate::commands::submit::{OnInterrupt, WaitArgs};
 use crate::event_printer::{EventPrinter, JobFacts};
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 
 /// Pauses between looks: short while it starts and ends, so that nothing waits for us, longer while it trains.
@@ -52,7 +52,7 @@ fn missing_containers(view: &JobView) -> Option<String> {
 
 /// Why waiting ended before the application did.
 enum WaitEnd {
-    Signalled(Exit),
+    Signalled(ExitCode),
     Timeout,
 }
 
@@ -61,7 +61,8 @@ enum WaitEnd {
 /// # Errors
 /// The cluster forgets it, or nobody reads the output.
 pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> CommandResult {
-    let no_signals = |error: std::io::Error| Failure::caused(Exit::Internal, "no signals", &error);
+    let no_signals =
+        |error: std::io::Error| Failure::caused(ExitCode::Internal, "no signals", &error);
     let mut signals = Signals {
         interrupts: signal(SignalKind::interrupt()).map_err(no_signals)?,
         terminations: signal(SignalKind::terminate()).map_err(no_signals)?,
@@ -105,7 +106,7 @@ pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> 
         let signalled = match stop {
             WaitEnd::Timeout => {
                 follower.printer.say(&format!("{id} runs on; `heddle attach {id}` follows it"));
-                return Ok(Exit::WaitedLong);
+                return Ok(ExitCode::WaitedLong);
             }
             WaitEnd::Signalled(exit) => exit,
         };
@@ -123,7 +124,7 @@ pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> 
     let ended = follower.end().await?;
     Ok(match (ended, stopped_by) {
         // The order may have come too late to matter.
-        (Exit::Ok, _) => Exit::Ok,
+        (ExitCode::Ok, _) => ExitCode::Ok,
         (_, Some(signalled)) => signalled,
         (ended, None) => ended,
     })
@@ -135,10 +136,10 @@ struct Signals {
 }
 
 impl Signals {
-    async fn next(&mut self) -> Exit {
+    async fn next(&mut self) -> ExitCode {
         tokio::select! {
-            _ = self.interrupts.recv() => Exit::Interrupted,
-            _ = self.terminations.recv() => Exit::Terminated,
+            _ = self.interrupts.recv() => ExitCode::Interrupted,
+            _ = self.terminations.recv() => ExitCode::Terminated,
         }
     }
 }
@@ -205,7 +206,7 @@ impl Follower {
             Err(ClientError::NotFound(_)) if self.view.is_some() => {
                 let id = self.application.id();
                 return Err(Failure::new(
-                    Exit::Unreachable,
+                    ExitCode::Unreachable,
                     format!(
                         "the ResourceManager has forgotten {id}: it was restarted without recovery"
                     ),
@@ -286,7 +287,7 @@ impl Follower {
             _ = signals.next() => return self.kill("killed by its submitter").await,
         };
         if let Err(failure) = ordered {
-            if failure.exit == Exit::JobFailed {
+            if failure.exit == ExitCode::JobFailed {
                 // It answers, so it ends by itself: without a new checkpoint.
                 self.printer.say(&failure.fact);
                 return Ok(());
@@ -311,7 +312,7 @@ impl Follower {
     }
 
     /// Tells the end, from the report or else from what the ResourceManager says.
-    async fn end(&mut self) -> Result<Exit, Failure> {
+    async fn end(&mut self) -> Result<ExitCode, Failure> {
         self.application.remove_staging().await;
         let report = self.application.last_report().await.unwrap_or_default();
         match report {
@@ -321,7 +322,7 @@ impl Follower {
                 self.printer.take(event)?;
             }
         }
-        Ok(self.printer.ended().unwrap_or(Exit::Internal))
+        Ok(self.printer.ended().unwrap_or(ExitCode::Internal))
     }
 
     fn reported(&mut self, report: JobReport) -> Result<(), Failure> {
@@ -346,12 +347,12 @@ impl Follower {
     fn unreported(&mut self) -> Event {
         let report = &self.application.report;
         let (state, exit) = match (report.state, report.final_status) {
-            (_, FinalApplicationStatus::Succeeded) => (JobState::Finished, Exit::Ok),
+            (_, FinalApplicationStatus::Succeeded) => (JobState::Finished, ExitCode::Ok),
             (Some(ApplicationState::Killed), _) | (_, FinalApplicationStatus::Killed) => {
-                (JobState::Stopped, Exit::Killed)
+                (JobState::Stopped, ExitCode::Killed)
             }
             _ => {
-                let told = exit_told(&report.diagnostics).unwrap_or(Exit::JobFailed);
+                let told = exit_told(&report.diagnostics).unwrap_or(ExitCode::JobFailed);
                 (JobState::Failed, told)
             }
         };
@@ -368,7 +369,7 @@ impl Follower {
             JobView::starting(RunId(Uuid::nil()), &report.name, Attempt(1), started_ms)
         });
         let view = JobView { state, message: message.clone(), ..view };
-        Event::Ended { state, exit_code: exit as u8, message, model: None, view: Box::new(view) }
+        Event::Ended { state, exit_code: exit, message, model: None, view: Box::new(view) }
     }
 }
 

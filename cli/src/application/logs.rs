@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heddle_am::report::logs::{TAIL_BYTES_MAX, tails};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::view::{JobView, Placement};
 use heddle_storage::read_small;
 use heddle_yarn::{ApplicationId, ContainerId, NodeReport, NodeState};
@@ -12,7 +13,6 @@ use heddle_yarn::{ApplicationId, ContainerId, NodeReport, NodeState};
 use super::Application;
 use crate::cluster::path_of;
 use crate::commands::submit::rm_web;
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 
@@ -73,7 +73,7 @@ pub async fn of_application(id: ApplicationId, wanted: &LogQuery) -> CommandResu
         }
         if ended || !wanted.follow {
             elsewhere(id, &sources, &missing, wanted);
-            return Ok(Exit::Ok);
+            return Ok(ExitCode::Ok);
         }
         tokio::time::sleep(FOLLOW_EVERY).await;
         let _same_as_before = application.refresh().await;

@@ -6,6 +6,9 @@
 
 mod diagnostics;
 mod follow;
+
+use heddle_protocol::exit_code::ExitCode;
+
 pub mod logs;
 #[cfg(test)]
 pub mod samples;
@@ -30,7 +33,6 @@ use tokio::sync::OnceCell;
 use crate::am_client::Am;
 use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
 use crate::commands::submit::SECRET_FILE;
-use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::waiting;
 
@@ -127,7 +129,7 @@ impl Application {
     /// The one with that id.
     ///
     /// # Errors
-    /// Exit 7 when the cluster knows none, 6 when it does not answer.
+    /// Exit code 7 when the cluster knows none, 6 when it does not answer.
     pub async fn find(id: ApplicationId) -> Result<Self, Failure> {
         let mut found = Self::known(Arc::new(ClusterContext::load()?), id).await?;
         found.spec = waiting::on(HDFS, found.read_spec()).await;
@@ -254,7 +256,7 @@ impl Application {
     /// Tells its ApplicationMaster what to do; returns when it is done.
     ///
     /// # Errors
-    /// Exit 5 when the secret is not ours to read, 6 when it does not answer, 1 when it refuses.
+    /// Exit code 5 when the secret is not ours to read, 6 when it does not answer, 1 when it refuses.
     pub async fn operate(&self, operation: &Operation) -> Result<(), Failure> {
         let (run, secret) = self.key().await?;
         self.am().await.operate(*run, secret, operation).await
@@ -271,7 +273,7 @@ impl Application {
         let run = bytes.and_then(|bytes| serde_json::from_slice::<RunFile>(&bytes).ok());
         let missing = || {
             let fact = format!("{place} is not there or not ours");
-            Failure::new(Exit::Denied, fact)
+            Failure::new(ExitCode::Denied, fact)
         };
         Ok(run.ok_or_else(missing)?.run)
     }
@@ -281,12 +283,12 @@ impl Application {
         let place = self.staging.join(SECRET_FILE);
         let Some(bytes) = self.cluster.read(&place, SMALL_BYTES_MAX).await? else {
             return Err(Failure::new(
-                Exit::Denied,
+                ExitCode::Denied,
                 format!("the secret of {id} is not there ({place})"),
             ));
         };
         Secret::from_hex(&String::from_utf8_lossy(&bytes))
-            .map_err(|error| Failure::caused(Exit::Denied, place.to_string(), &error))
+            .map_err(|error| Failure::caused(ExitCode::Denied, place.to_string(), &error))
     }
 
     async fn read_spec(&self) -> Option<JobSpec> {
@@ -298,7 +300,7 @@ impl Application {
     /// The job as its ApplicationMaster sees it.
     ///
     /// # Errors
-    /// Exit 6 when none answers.
+    /// Exit code 6 when none answers.
     pub async fn view(&self) -> Result<JobView, Failure> {
         let am = self.am().await;
         if !am.addresses.is_empty()

@@ -7,6 +7,7 @@ use clap::Subcommand;
 use heddle_am::report::format;
 use heddle_am::store::exit_code_of;
 use heddle_protocol::control::Operation;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_storage::checkpoint::{Candidate, CheckpointDir, CheckpointError, Depth, Health};
 use heddle_storage::{Location, Reason, Storage, StorageError, chain, connect};
@@ -15,7 +16,6 @@ use serde::Serialize;
 use super::{JobRef, RunArgs, WorkDirArgs, application};
 use crate::am_client;
 use crate::application::Application;
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure, not_yet};
 use crate::output;
 use crate::runs::{self, RunState};
@@ -85,7 +85,7 @@ async fn now(run: &RunArgs, json: bool) -> CommandResult {
     } else {
         eprintln!("{id} has taken a checkpoint");
     }
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 impl CheckpointSource {
@@ -104,7 +104,7 @@ impl CheckpointSource {
         {
             let spec = Application::find(id).await?.spec;
             let spec = spec.ok_or_else(|| {
-                Failure::new(Exit::Input, format!("{id}: its job cannot be read any more"))
+                Failure::new(ExitCode::Input, format!("{id}: its job cannot be read any more"))
                     .next("name the folder, checkpoint.dir of its job file")
             })?;
             return location(&spec.checkpoint.dir.url());
@@ -115,7 +115,7 @@ impl CheckpointSource {
             false => {
                 let run = runs::find(&runs::work_dir(self.place.work_dir.as_deref())?, &self.what)?;
                 let spec = run.dir.spec().map_err(|error| {
-                    Failure::caused(Exit::Input, "the run's job cannot be read", &error)
+                    Failure::caused(ExitCode::Input, "the run's job cannot be read", &error)
                 })?;
                 spec.checkpoint.dir.url()
             }
@@ -139,7 +139,7 @@ impl CheckpointSource {
 /// The storage of a place, if anybody is there: a person who waits hears within seconds that nobody is.
 ///
 /// # Errors
-/// Exit 6 when nobody is; 5 or 7 when the configuration leads nowhere.
+/// Exit code 6 when nobody is; 5 or 7 when the configuration leads nowhere.
 pub async fn reached(location: &Location) -> Result<Arc<dyn Storage>, Failure> {
     let found = async {
         let storage = connect(location)?;
@@ -153,7 +153,7 @@ pub async fn reached(location: &Location) -> Result<Arc<dyn Storage>, Failure> {
 
 /// A storage that does not do what it should: exit code and next step by its reason.
 pub fn unusable(fact: &str, error: &StorageError) -> Failure {
-    let failure = Failure::caused(Exit::from_code(exit_code_of(error)), fact, error);
+    let failure = Failure::caused(exit_code_of(error), fact, error);
     match &error.reason {
         Reason::Denied => {
             failure.next("HADOOP_USER_NAME says who you are to a cluster without security")
@@ -167,17 +167,19 @@ pub fn unusable(fact: &str, error: &StorageError) -> Failure {
 /// A location from the command line: a path is relative to the working directory.
 ///
 /// # Errors
-/// Exit 7 when it is none.
+/// Exit code 7 when it is none.
 pub fn location(text: &str) -> Result<Location, Failure> {
     let absolute = match text.contains("://") {
         true => text.to_owned(),
         false => std::path::absolute(PathBuf::from(text))
-            .map_err(|error| Failure::caused(Exit::Input, format!("{text:?} is no path"), &error))?
+            .map_err(|error| {
+                Failure::caused(ExitCode::Input, format!("{text:?} is no path"), &error)
+            })?
             .to_string_lossy()
             .into_owned(),
     };
     Location::parse(&absolute)
-        .map_err(|error| Failure::caused(Exit::Input, format!("{text:?} is no place"), &error))
+        .map_err(|error| Failure::caused(ExitCode::Input, format!("{text:?} is no place"), &error))
 }
 
 /// The exit code of what went wrong with checkpoints.
@@ -187,9 +189,9 @@ pub fn failure(fact: &str, error: &CheckpointError) -> Failure {
         CheckpointError::Foreign { .. }
         | CheckpointError::NotOurs { .. }
         | CheckpointError::Unknown { .. }
-        | CheckpointError::Kept { .. } => Exit::Input,
-        error if error.is_fenced() => Exit::Fenced,
-        _ => Exit::Checkpoint,
+        | CheckpointError::Kept { .. } => ExitCode::Input,
+        error if error.is_fenced() => ExitCode::Fenced,
+        _ => ExitCode::Checkpoint,
     };
     Failure::caused(exit, fact, error)
 }
@@ -249,14 +251,14 @@ async fn list(dir: &CheckpointSource, depth: Depth, json: bool) -> CommandResult
         }
     }
     match (damaged, unread) {
-        (0, 0) => Ok(Exit::Ok),
+        (0, 0) => Ok(ExitCode::Ok),
         // Nothing is proven against them: the same command may find them whole later.
         (0, unread) => Err(Failure::new(
-            Exit::Unreachable,
+            ExitCode::Unreachable,
             format!("{unread} of {} checkpoints cannot be read just now", found.len()),
         )),
         (damaged, unread) => Err(Failure::new(
-            Exit::Checkpoint,
+            ExitCode::Checkpoint,
             format!("{} of {} checkpoints cannot be used", damaged + unread, found.len()),
         )),
     }
@@ -326,7 +328,7 @@ async fn remove(remove: &Remove, json: bool) -> CommandResult {
     });
     if let Some(run) = user {
         return Err(Failure::new(
-            Exit::Fenced,
+            ExitCode::Fenced,
             format!("run {} is working in that folder", run.file.run.short()),
         )
         .next("it removes old checkpoints by itself, see checkpoint.keep"));
@@ -340,7 +342,7 @@ async fn remove(remove: &Remove, json: bool) -> CommandResult {
     } else {
         eprintln!("removed {cut}");
     }
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 impl Remove {
@@ -370,7 +372,7 @@ pub fn parse_cut(text: &str) -> Result<CutId, Failure> {
     match numbers {
         Some((generation, number)) => Ok(CutId { generation: Generation(generation), number }),
         None => Err(Failure::new(
-            Exit::Usage,
+            ExitCode::Usage,
             format!("{text:?} is no checkpoint's name; expected one such as g1-c4"),
         )),
     }

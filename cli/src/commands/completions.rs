@@ -2,9 +2,9 @@
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use heddle_protocol::exit_code::ExitCode;
 
 use crate::cli::Cli;
-use crate::exit::Exit;
 use crate::failure::CommandResult;
 use crate::output;
 
@@ -18,5 +18,5 @@ pub fn completions(args: &Args) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "heddle", &mut script);
     output::line(String::from_utf8_lossy(&script).trim_end())?;
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }

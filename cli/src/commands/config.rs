@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use clap::Subcommand;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{Consistency, JobSpec, file::template};
 use serde::Serialize;
 
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::job_file::JobArgs;
 use crate::output;
@@ -25,7 +25,7 @@ pub fn config(command: Command, json: bool) -> CommandResult {
         Command::Show(job) => show(&job, json),
         Command::Template => {
             output::line(template().trim_end())?;
-            Ok(Exit::Ok)
+            Ok(ExitCode::Ok)
         }
     }
 }
@@ -69,12 +69,12 @@ fn show(args: &JobArgs, json: bool) -> CommandResult {
             "effective_batch": job.spec.training.effective_batch(),
             "digest": job.spec.digest(),
         }))?;
-        return Ok(Exit::Ok);
+        return Ok(ExitCode::Ok);
     }
     output::line(&output::columns(&rows))?;
     output::line("")?;
     output::line(&effective_batch(&job.spec))?;
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 /// How many rows make one update, in words.

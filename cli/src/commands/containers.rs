@@ -11,13 +11,13 @@ use heddle_am::node_address;
 use heddle_am::staging::SECRET_ALIAS;
 use heddle_hadoop::token::Credentials;
 use heddle_protocol::environment::{AM_DIR, BIND_HOST, DATA_THREADS, PORTS};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::spec::PortRange;
 use heddle_telemetry::descriptors::Limit;
 use heddle_telemetry::logs;
 use heddle_trainer::TrainerError;
 
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ fn init_process(process: &'static str) -> Result<(), Failure> {
         stderr: "error",
         ..logs::Setup::default()
     };
-    logs::init(&setup).map_err(|error| Failure::caused(Exit::Internal, "no log", &error))?;
+    logs::init(&setup).map_err(|error| Failure::caused(ExitCode::Internal, "no log", &error))?;
     Limit::raise();
     Ok(())
 }
@@ -47,13 +47,13 @@ fn init_process(process: &'static str) -> Result<(), Failure> {
 pub fn am(args: &AmArgs) -> CommandResult {
     init_process("am")?;
     let program = std::env::current_exe()
-        .map_err(|error| Failure::caused(Exit::Internal, "this program's own path", &error))?;
+        .map_err(|error| Failure::caused(ExitCode::Internal, "this program's own path", &error))?;
     let ended = match &args.run_dir {
         Some(run_dir) => heddle_am::process::run(run_dir, &program),
         None => heddle_am::process::run_on_yarn(),
     };
-    let code = ended.map_err(|error| Failure::caused(Exit::Internal, "no runtime", &error))?;
-    std::process::exit(i32::from(code))
+    let code = ended.map_err(|error| Failure::caused(ExitCode::Internal, "no runtime", &error))?;
+    std::process::exit(i32::from(code.code()))
 }
 
 /// A variable that parses, or what holds without it.
@@ -62,7 +62,7 @@ fn variable<T: std::str::FromStr>(name: &'static str, absent: T) -> Result<T, Fa
         Err(_) => Ok(absent),
         Ok(value) if value.is_empty() => Ok(absent),
         Ok(value) => value.parse().map_err(|_| {
-            Failure::new(Exit::Internal, format!("environment variable {name} is {value:?}"))
+            Failure::new(ExitCode::Internal, format!("environment variable {name} is {value:?}"))
         }),
     }
 }
@@ -74,7 +74,7 @@ fn environment() -> Result<Environment, Failure> {
     let read = if std::env::var_os(AM_DIR).is_some() {
         let file = std::env::var_os(TOKEN_FILE).ok_or_else(|| {
             Failure::new(
-                Exit::Usage,
+                ExitCode::Usage,
                 format!("environment variable {TOKEN_FILE} is not set: this command is started by a NodeManager, not by hand"),
             )
         })?;
@@ -83,17 +83,18 @@ fn environment() -> Result<Environment, Failure> {
         Environment::from_process()
     };
     read.map_err(|error| {
-        Failure::caused(Exit::Usage, "a container without its environment", &error)
+        Failure::caused(ExitCode::Usage, "a container without its environment", &error)
     })
 }
 
 /// The job's secret among a container's credentials. No message has any of it.
 fn secret_of_credentials(file: &Path) -> Result<Secret, Failure> {
-    let credentials = Credentials::read_file(file)
-        .map_err(|error| Failure::caused(Exit::Denied, "the container's credentials", &error))?;
+    let credentials = Credentials::read_file(file).map_err(|error| {
+        Failure::caused(ExitCode::Denied, "the container's credentials", &error)
+    })?;
     let missing = || {
         Failure::new(
-            Exit::Denied,
+            ExitCode::Denied,
             format!("{}: no secret {SECRET_ALIAS} of 64 hexadecimal digits", file.display()),
         )
     };
@@ -114,7 +115,7 @@ fn address_of(host: &str, am: &AmPlace) -> Result<IpAddr, Failure> {
     };
     node_address::of_node(host, &servers).map_err(|error| {
         Failure::caused(
-            Exit::Input,
+            ExitCode::Input,
             format!("{BIND_HOST}, else NM_HOST, is {host}, which has no address on this node"),
             &error,
         )
@@ -131,7 +132,7 @@ pub fn pserver() -> CommandResult {
         ports: match variable(PORTS, String::new())?.as_str() {
             "" => None,
             text => Some(text.parse::<PortRange>().map_err(|error| {
-                Failure::caused(Exit::Internal, format!("environment variable {PORTS}"), &error)
+                Failure::caused(ExitCode::Internal, format!("environment variable {PORTS}"), &error)
             })?),
         },
     };
@@ -142,7 +143,7 @@ pub fn pserver() -> CommandResult {
         }
         Err(error) => {
             tracing::error!(%error, "pserver cannot run");
-            Err(Failure::caused(Exit::Internal, "the pserver cannot run", &error))
+            Err(Failure::caused(ExitCode::Internal, "the pserver cannot run", &error))
         }
     }
 }
@@ -150,13 +151,13 @@ pub fn pserver() -> CommandResult {
 pub fn trainer() -> CommandResult {
     init_process("trainer")?;
     match heddle_trainer::run(environment()?) {
-        Ok(()) => Ok(Exit::Ok),
+        Ok(()) => Ok(ExitCode::Ok),
         Err(error @ TrainerError::Environment(_)) => {
-            Err(Failure::caused(Exit::Usage, "a container without its environment", &error))
+            Err(Failure::caused(ExitCode::Usage, "a container without its environment", &error))
         }
         Err(error) => {
             tracing::error!(%error, "trainer cannot run");
-            Err(Failure::caused(Exit::Internal, "the trainer cannot run", &error))
+            Err(Failure::caused(ExitCode::Internal, "the trainer cannot run", &error))
         }
     }
 }

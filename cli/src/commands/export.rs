@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use heddle_am::driver::wall_ms;
 use heddle_am::report::format;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::ModelFormat;
 use heddle_storage::Location;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, Depth, OnCorrupt};
@@ -11,7 +12,6 @@ use heddle_trainer::export::{ExportError, export as write};
 use super::WorkDirArgs;
 use super::checkpoint::{CheckpointSource, failure, location, parse_cut, reached, unusable};
 use crate::am_client;
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::waiting;
@@ -72,7 +72,7 @@ pub fn export(args: &Args, json: bool) -> CommandResult {
             ))?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 /// The newest complete checkpoint of a folder or run. A damaged one is told, not passed over.
@@ -86,7 +86,7 @@ async fn newest(what: &CheckpointSource) -> Result<Location, Failure> {
     };
     match waiting::on(&place, find).await {
         Ok(Some(checkpoint)) => Ok(place.with_path(checkpoint.dir)),
-        Ok(None) => Err(Failure::new(Exit::Input, format!("no checkpoints in {place}"))),
+        Ok(None) => Err(Failure::new(ExitCode::Input, format!("no checkpoints in {place}"))),
         Err(error) => Err(failure("the newest checkpoint cannot be used", &error)
             .next("name another one by its folder; `heddle checkpoint ls` lists them")),
     }
@@ -99,10 +99,10 @@ fn refused(error: &ExportError) -> Failure {
             return unusable(FACT, error);
         }
         ExportError::Checkpoint(_) | ExportError::Spec(_) | ExportError::Rows { .. } => {
-            Exit::Checkpoint
+            ExitCode::Checkpoint
         }
-        ExportError::Runtime(_) | ExportError::Standard(_) => Exit::Internal,
-        _ => Exit::Input,
+        ExportError::Runtime(_) | ExportError::Standard(_) => ExitCode::Internal,
+        _ => ExitCode::Input,
     };
     Failure::caused(exit, FACT, error)
 }

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use heddle_protocol::control::Operation;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_yarn::ApplicationId;
 
 use super::{JobRef, RunArgs};
 use crate::am_client;
 use crate::application::Application;
 use crate::cluster::client_failure;
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::runs::{LocalRun, RunState};
@@ -74,7 +74,7 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Comm
     } else {
         eprintln!("{id} does not run: it is over");
     }
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 async fn by_force(application: &Application) -> Result<(), Failure> {
@@ -123,5 +123,5 @@ fn of_run(run: &LocalRun, args: &Args, json: bool) -> CommandResult {
             }
         );
     }
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }

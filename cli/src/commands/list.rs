@@ -1,6 +1,7 @@
 //! `heddle list`: the runs of this machine and the applications of the cluster, newest first.
 
 use heddle_am::report::format;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_yarn::ApplicationReport;
 use heddle_yarn::client::ApplicationFilter;
 use serde::Serialize;
@@ -10,7 +11,6 @@ use super::submit::KIND;
 use crate::am_client;
 use crate::application::state_word;
 use crate::cluster::{self, ClusterContext, client_failure};
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::runs::{self, RunState};
@@ -118,16 +118,16 @@ pub fn list(args: &Args, json: bool) -> CommandResult {
         );
     }
     if json {
-        return Ok(Exit::Ok);
+        return Ok(ExitCode::Ok);
     }
     if rows.is_empty() {
         eprintln!("no runs {}", nowhere.join(" or "));
-        return Ok(Exit::Ok);
+        return Ok(ExitCode::Ok);
     }
     let head = ["run", "name", "state", "started", ""];
     rows.insert(0, head.map(str::to_owned).to_vec());
     output::line(&output::columns(&rows))?;
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 /// Ours, or all users', newest first.

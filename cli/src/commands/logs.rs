@@ -6,11 +6,12 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use heddle_protocol::exit_code::ExitCode;
+
 use super::status::named_or_newest;
 use super::{WorkDirArgs, application};
 use crate::am_client;
 use crate::application::logs::{LogQuery, of_application};
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::runs::{LocalRun, RunState};
@@ -61,7 +62,7 @@ pub fn logs(args: &Args, json: bool) -> CommandResult {
             reading.copy_new(&file)?;
         }
         if ended || !args.follow {
-            return Ok(Exit::Ok);
+            return Ok(ExitCode::Ok);
         }
         std::thread::sleep(FOLLOW_EVERY);
     }
@@ -78,7 +79,7 @@ struct LogFile {
 fn files(run: &LocalRun, slot: &str) -> Result<Vec<LogFile>, Failure> {
     let root = run.dir.logs();
     let unreadable = |error: io::Error| {
-        Failure::caused(Exit::Input, format!("{} cannot be read", root.display()), &error)
+        Failure::caused(ExitCode::Input, format!("{} cannot be read", root.display()), &error)
     };
     let mut found = Vec::new();
     for folder in sorted(&root).map_err(unreadable)? {
@@ -134,7 +135,7 @@ impl LogPrinter {
             return Ok(());
         }
         let unreadable = |error: io::Error| {
-            Failure::caused(Exit::Input, format!("{} cannot be read", log.name), &error)
+            Failure::caused(ExitCode::Input, format!("{} cannot be read", log.name), &error)
         };
         file.seek(SeekFrom::Start(from)).map_err(unreadable)?;
         if !self.json && self.last != Some(inode) {

@@ -21,9 +21,9 @@ pub mod submit;
 
 use std::path::PathBuf;
 
+use heddle_protocol::exit_code::ExitCode;
 use heddle_yarn::ApplicationId;
 
-use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::runs::{self, LocalRun};
 
@@ -39,13 +39,13 @@ pub enum JobRef {
 /// The application that a text names, if it is no run's digits.
 ///
 /// # Errors
-/// Exit 2 when it begins like an application's id and is none.
+/// Exit code 2 when it begins like an application's id and is none.
 pub fn application(text: &str) -> Result<Option<ApplicationId>, Failure> {
     if !text.starts_with("application_") {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error| {
-        Failure::caused(Exit::Usage, format!("{text:?} is no application's id"), &error)
+        Failure::caused(ExitCode::Usage, format!("{text:?} is no application's id"), &error)
             .next("`heddle list --yarn` shows all applications")
     })
 }

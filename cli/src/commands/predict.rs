@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use heddle_protocol::exit_code::ExitCode;
 use heddle_storage::Location;
 use heddle_trainer::predict::{
     LinearModel, ModelError, PredictError, Quality, Scored, predict_files, predict_stream,
@@ -11,7 +12,6 @@ use serde::Serialize;
 
 use super::checkpoint::{location, reached, unusable};
 use crate::am_client;
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::waiting;
@@ -63,7 +63,7 @@ pub fn predict(args: &Args, json: bool) -> CommandResult {
         let fact = format!("{} is no model to score with", args.model);
         match &error {
             ModelError::Storage(error) if !error.is_not_found() => unusable(&fact, error),
-            error => Failure::caused(Exit::Input, fact, error),
+            error => Failure::caused(ExitCode::Input, fact, error),
         }
     })?;
     let scored = match &target {
@@ -79,7 +79,7 @@ pub fn predict(args: &Args, json: bool) -> CommandResult {
         }
     };
     tell(&scored, json, target.is_some())?;
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 /// Scores all data into `out`, and gives that back.
@@ -119,7 +119,7 @@ fn score<W: Write>(
                 PredictError::Storage(error) | PredictError::Read(ReadError::Storage(error)) => {
                     unusable(FACT, error)
                 }
-                error => Failure::caused(Exit::Input, FACT, error),
+                error => Failure::caused(ExitCode::Input, FACT, error),
             })
         }
     }
@@ -149,7 +149,7 @@ fn tell(scored: &Scored, json: bool, in_file: bool) -> Result<(), Failure> {
             accuracy: quality.map(|quality| quality.accuracy),
         };
         serde_json::to_string(&summary)
-            .map_err(|error| Failure::caused(Exit::Internal, "figures are not JSON", &error))?
+            .map_err(|error| Failure::caused(ExitCode::Internal, "figures are not JSON", &error))?
     } else {
         let mut text = format!("rows {}", scored.rows);
         if let Some(Quality { log_loss, auc, accuracy }) = quality {

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use heddle_am::driver::wall_ms;
 use heddle_am::report::format;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::value::DurationMs;
 use serde::Serialize;
 
 use super::{WorkDirArgs, prune_cluster};
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::runs::{self, LocalRun, RunState};
@@ -81,7 +81,7 @@ pub fn prune(args: &Args, json: bool) -> CommandResult {
         let runs = if count == 1 { "run" } else { "runs" };
         eprintln!("{count} {runs}, {}, {what}", format::size(bytes));
     }
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 fn may_go(state: RunState, unfinished: bool) -> bool {
@@ -96,7 +96,7 @@ fn remove(run: &LocalRun) -> Result<(), Failure> {
     let dir = run.dir.path();
     fs::remove_dir_all(dir).map_err(|error| {
         Failure::caused(
-            Exit::Denied,
+            ExitCode::Denied,
             format!("the run directory {} cannot be removed", dir.display()),
             &error,
         )

@@ -8,6 +8,7 @@
 use heddle_am::driver::wall_ms;
 use heddle_am::report::format;
 use heddle_am::staging::HOME_DIR;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{DurationMs, Location};
 use heddle_storage::{Entry, Kind};
 use heddle_yarn::client::ApplicationFilter;
@@ -17,7 +18,6 @@ use super::submit::KIND;
 use crate::am_client;
 use crate::application::HDFS;
 use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::waiting;
@@ -61,7 +61,7 @@ impl Folder {
 /// Removes what was last changed longer ago than `older_than`, or only lists it.
 ///
 /// # Errors
-/// Exit 6 when the cluster does not answer, 5 when something may not be removed.
+/// Exit code 6 when the cluster does not answer, 5 when something may not be removed.
 pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> CommandResult {
     am_client::runtime()?.block_on(async {
         let cluster = ClusterContext::load()?;
@@ -103,7 +103,7 @@ pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> CommandResult
         };
         let verb = if dry_run { "would be removed" } else { "removed" };
         eprintln!("{removed} entries {verb}{size}");
-        Ok(Exit::Ok)
+        Ok(ExitCode::Ok)
     })
 }
 

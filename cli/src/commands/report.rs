@@ -1,12 +1,12 @@
 //! `heddle report`: the report of a job that is over, as its end wrote it.
 
 use heddle_am::report::format;
+use heddle_protocol::exit_code::ExitCode;
 
 use super::status::named_or_newest;
 use super::{WorkDirArgs, application};
 use crate::am_client;
 use crate::application::Application;
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 
@@ -24,7 +24,7 @@ pub fn report(args: &Args, json: bool) -> CommandResult {
         return am_client::runtime()?.block_on(async {
             let application = Application::find(id).await?;
             let Some(report) = application.last_report().await? else {
-                let failure = Failure::new(Exit::Input, format!("{id} has left no report"));
+                let failure = Failure::new(ExitCode::Input, format!("{id} has left no report"));
                 return Err(match application.is_over() {
                     true => failure.next(format!(
                         "`heddle status {id}` and `heddle logs {id}` show what is known"
@@ -36,13 +36,13 @@ pub fn report(args: &Args, json: bool) -> CommandResult {
                 true => output::json(&report)?,
                 false => output::line(report.to_string().trim_end())?,
             }
-            Ok(Exit::Ok)
+            Ok(ExitCode::Ok)
         });
     }
     let run = named_or_newest(args.run.as_deref(), &args.place)?;
     let (Some(outcome), Some(view)) = (run.outcome(), run.last_view()) else {
         let short = run.file.run.short();
-        return Err(Failure::new(Exit::Input, format!("run {short} has left no report"))
+        return Err(Failure::new(ExitCode::Input, format!("run {short} has left no report"))
             .next(format!("`heddle status {short}` shows how it stands")));
     };
     if json {
@@ -52,7 +52,7 @@ pub fn report(args: &Args, json: bool) -> CommandResult {
             "outcome": outcome,
             "view": view,
         }))?;
-        return Ok(Exit::Ok);
+        return Ok(ExitCode::Ok);
     }
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     output::line(&format!(
@@ -90,5 +90,5 @@ pub fn report(args: &Args, json: bool) -> CommandResult {
     for wait in &view.history.storage_waits {
         output::line(&format::plain(&format::storage_wait(wait)))?;
     }
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }

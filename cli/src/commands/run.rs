@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use heddle_am::driver::wall_ms;
 use heddle_am::report::format;
 use heddle_am::run_dir::{ResumeMode, RunDir, RunFile};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
@@ -17,7 +18,6 @@ use uuid::Uuid;
 
 use super::config::effective_batch;
 use crate::am_client;
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::job_file::JobArgs;
 use crate::output;
@@ -81,7 +81,7 @@ pub fn run(args: Args, json: bool) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::caused(Exit::Internal, "no event queue", &error))?;
+        .map_err(|error| Failure::caused(ExitCode::Internal, "no event queue", &error))?;
     runtime.block_on(follow::follow(&run, &plan.job.spec, !args.no_checkpoint, json))
 }
 
@@ -148,7 +148,7 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
             "test_tasks": plan.input.test.len(),
             "spec": spec,
         }))?;
-        return Ok(Exit::Ok);
+        return Ok(ExitCode::Ok);
     }
     for note in &plan.notes {
         output::line(note)?;
@@ -184,7 +184,7 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
     ];
     let rows: Vec<_> = rows.map(|(name, value)| vec![name.to_owned(), value]).into();
     output::line(&output::columns(&rows))?;
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 /// Files, bytes and tasks in words.
@@ -215,14 +215,14 @@ fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, Failure> {
     let path = runs::path_of(&plan.work_dir, plan.id.0);
     let unwritable = |error: &dyn std::error::Error| {
         Failure::caused(
-            Exit::Input,
+            ExitCode::Input,
             format!("the run directory {} cannot be made", path.display()),
             error,
         )
         .next("give another place with --work-dir")
     };
     let secret = Secret::random()
-        .map_err(|error| Failure::caused(Exit::Internal, "no secret for the job", &error))?;
+        .map_err(|error| Failure::caused(ExitCode::Internal, "no secret for the job", &error))?;
     let file = RunFile {
         run: plan.id,
         name: plan.job.spec.name.clone(),

@@ -1,11 +1,11 @@
 //! `heddle scale`: changes the number of trainers of a job that runs.
 
 use heddle_protocol::control::Operation;
+use heddle_protocol::exit_code::ExitCode;
 
 use super::{JobRef, RunArgs, WorkDirArgs};
 use crate::am_client;
 use crate::application::Application;
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 
@@ -24,7 +24,7 @@ pub struct Args {
 
 pub fn scale(args: &Args, json: bool) -> CommandResult {
     let (id, trainers) = meant(&args.words).ok_or_else(|| {
-        Failure::new(Exit::Usage, "expected an id, the word trainers, and how many")
+        Failure::new(ExitCode::Usage, "expected an id, the word trainers, and how many")
             .next("for example: heddle scale application_1700000000000_0001 trainers 4")
     })?;
     let operation = Operation::Scale { trainers };
@@ -42,7 +42,7 @@ pub fn scale(args: &Args, json: bool) -> CommandResult {
         let plural = if trainers == 1 { "" } else { "s" };
         eprintln!("{id}: {trainers} trainer{plural} from now on");
     }
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 /// `ID trainers N` as one says it, and `trainers N ID` as one thinks it.

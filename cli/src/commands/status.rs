@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_am::report::{JobReport, format};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::view::{JobState, JobView};
 
 use heddle_yarn::{ApplicationId, ApplicationState};
@@ -13,7 +14,6 @@ use super::{RunArgs, WorkDirArgs, application};
 use crate::am_client;
 use crate::application::{Application, state_word};
 use crate::cluster::ClusterContext;
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::runs::{self, LocalRun, RunState};
@@ -62,7 +62,7 @@ pub fn status(args: &Args, json: bool) -> CommandResult {
             "outcome": run.outcome(),
             "view": view,
         }))?;
-        return Ok(Exit::Ok);
+        return Ok(ExitCode::Ok);
     }
     let headline = format!("{} {}  {}", run.file.name, run.file.run, state.word());
     output::line(&headline)?;
@@ -80,7 +80,7 @@ pub fn status(args: &Args, json: bool) -> CommandResult {
         details(&view)?;
     }
     output::line(&format!("logs  {}", run.dir.logs().display()))?;
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 /// From its ApplicationMaster, else from the report that it left, else from what the ResourceManager knows.
@@ -147,7 +147,7 @@ async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
             "reports": application.reports().to_string(),
             "view": view,
         }))?;
-        return Ok(Exit::Ok);
+        return Ok(ExitCode::Ok);
     }
     let message = left.as_ref().map_or(words, |report| &report.message);
     for line in message.lines() {
@@ -165,7 +165,7 @@ async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
         rows.push(vec!["report".to_owned(), application.reports().to_string()]);
     }
     output::line(&output::columns(&rows))?;
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 /// The report that a job left, if HDFS answers soon.
@@ -177,7 +177,7 @@ async fn on_hdfs(application: &Application) -> Result<Option<JobReport>, Failure
     };
     tokio::time::timeout(HDFS_PATIENCE, read).await.unwrap_or_else(|_| {
         let seconds = HDFS_PATIENCE.as_secs();
-        Err(Failure::new(Exit::Unreachable, format!("HDFS gave no answer within {seconds} s")))
+        Err(Failure::new(ExitCode::Unreachable, format!("HDFS gave no answer within {seconds} s")))
     })
 }
 
@@ -201,7 +201,7 @@ fn without_resource_manager(
         failure.fact,
         failure.causes.join(": ")
     );
-    Ok(Exit::Ok)
+    Ok(ExitCode::Ok)
 }
 
 fn details(view: &JobView) -> Result<(), Failure> {
@@ -269,7 +269,7 @@ pub fn named_or_newest(named: Option<&str>, place: &WorkDirArgs) -> Result<Local
         None => {
             let work_dir = runs::work_dir(place.work_dir.as_deref())?;
             runs::all(&work_dir).into_iter().next().ok_or_else(|| {
-                Failure::new(Exit::Input, format!("no runs in {}", work_dir.display()))
+                Failure::new(ExitCode::Input, format!("no runs in {}", work_dir.display()))
                     .next("`heddle run JOB` starts one")
             })
         }

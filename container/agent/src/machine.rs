@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use heddle_protocol::control::{Command, Down, Up, UpLine};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Attempt;
 
 /// Before an ApplicationMaster has said otherwise: longer than a first start may take.
@@ -255,7 +256,7 @@ impl Machine {
                     if self.plan.get_or_insert_with(|| digest.clone()) != digest {
                         // Numbers of tasks mean other records to this container than to that ApplicationMaster.
                         return self.report(Up::Fatal {
-                            exit_code: 7,
+                            exit_code: ExitCode::Input,
                             error: "data.train, data.test: the files are not what they were when the job began, and \
                                     there is no checkpoint yet: submit the job again"
                                 .to_owned(),
@@ -378,7 +379,9 @@ mod tests {
         }
         let outputs = machine.on(line(2, 0, Some(welcome("bb"))), 2);
         let fatal = outputs.iter().any(|output| match output {
-            Output::Send(line) => matches!(&line.report, Up::Fatal { exit_code: 7, .. }),
+            Output::Send(line) => {
+                matches!(&line.report, Up::Fatal { exit_code: ExitCode::Input, .. })
+            }
             _ => false,
         });
         assert!(fatal, "{outputs:?}");

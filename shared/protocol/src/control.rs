@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit_code::ExitCode;
 use crate::ids::{
     Attempt, CutId, Epoch, HandOut, Lane, Member, PhaseNo, RunId, ShardId, Step, TaskAttempt,
     TaskId,
@@ -639,7 +640,7 @@ pub enum Up {
     /// Something that ends the job: names what is wrong and the exit code of the command line.
     Fatal {
         /// Exit code of the job.
-        exit_code: u8,
+        exit_code: ExitCode,
         /// Fact, cause, next step.
         error: String,
     },

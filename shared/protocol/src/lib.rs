@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod control;
 pub mod environment;
+pub mod exit_code;
 pub mod frame;
 pub mod handshake;
 pub mod ids;

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit_code::ExitCode;
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
 
 mod history;
@@ -390,7 +391,7 @@ pub enum Event {
         /// How.
         state: JobState,
         /// Exit code of the command line.
-        exit_code: u8,
+        exit_code: ExitCode,
         /// Fact, cause, next step; empty when all is well.
         message: String,
         /// Directory of the model, when published.

@@ -102,7 +102,7 @@ pub fn check_exit_codes(sources: &[Source]) {
 }
 
 /// Name of the enum of exit codes.
-const EXIT_CODE: &str = "Exit";
+const EXIT_CODE: &str = "ExitCode";
 
 /// Name, type and help of each metric.
 #[derive(Default)]

@@ -129,12 +129,18 @@ fn wait(action: &Action) -> Wait {
 mod tests {
     use super::*;
     use crate::action::{CallId, ConnectionId, ContainerId, Outcome, StoreCall};
+    use heddle_protocol::exit_code::ExitCode;
     use heddle_protocol::ids::{CutId, Generation, PhaseNo, Step};
     use heddle_protocol::view::JobState;
 
     fn record() -> Record {
         let state = JobState::Finished;
-        Record::Outcome(Outcome { state, exit_code: 0, message: String::new(), model: None })
+        Record::Outcome(Outcome {
+            state,
+            exit_code: ExitCode::Ok,
+            message: String::new(),
+            model: None,
+        })
     }
 
     fn visible() -> Action {

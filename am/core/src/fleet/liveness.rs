@@ -9,6 +9,7 @@
 //! A container that is given up is stopped, its connection closed, and its incarnation refused from then on: if it
 //! lives after all (its node was cut off), it is a zombie that can do no harm.
 
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role, Slot};
 use heddle_protocol::view;
 
@@ -43,7 +44,7 @@ impl Core {
         if let Some(error) =
             self.failure_history.crash_loop(now, self.progress, slots, &self.config.limits)
         {
-            self.fail(1, error);
+            self.fail(ExitCode::JobFailed, error);
         }
     }
 
@@ -224,7 +225,7 @@ impl Core {
         if let Some(error) =
             self.failure_history.crash_loop(now, self.progress, slots, &self.config.limits)
         {
-            return self.fail(1, error);
+            return self.fail(ExitCode::JobFailed, error);
         }
         let Some(holder) = holder else { return };
         if let Some(connection) = holder.connection

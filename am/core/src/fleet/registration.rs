@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Beat, Busy, Command, Held};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view;
@@ -33,7 +34,7 @@ impl Core {
         }
         if let Some(slot) = self.slots.exhausted() {
             return self.fail(
-                1,
+                ExitCode::JobFailed,
                 format!("this ApplicationMaster has no number left for another container of {slot}: run the job again to continue"),
             );
         }
@@ -126,7 +127,7 @@ impl Core {
                         incarnation: member.incarnation,
                         cause: restart_policy::words(exit),
                     });
-                    return self.fail(1, end);
+                    return self.fail(ExitCode::JobFailed, end);
                 }
             }
         }
@@ -156,7 +157,7 @@ impl Core {
                 self.failure_history.take_back(member);
                 match self.more_memory(slot, life.memory_retries, error) {
                     Ok(()) => self.ask_again(slot),
-                    Err(end) => self.fail(1, end),
+                    Err(end) => self.fail(ExitCode::JobFailed, end),
                 }
             }
             // It ended for its own reason before it was stopped.

@@ -5,6 +5,7 @@
 //! journaled before anybody hears of it: an attempt that finds it does no work.
 
 use heddle_protocol::control::{Command, ExportedFile};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role};
 use heddle_protocol::view::{self, JobState};
 
@@ -21,9 +22,13 @@ const REPORT_MS: u64 = 5_000;
 
 /// The exit code where shards could not be saved: 5 where a person has to give rights or room, else 6. A cut ends for
 /// reasons in words alone; these are the storage's own (`heddle_storage::Reason`), whatever file system it is.
-fn code_of(reason: &str) -> u8 {
+fn code_of(reason: &str) -> ExitCode {
     let refused = [": permission denied", ": no space left", ": quota exceeded"];
-    if refused.iter().any(|words| reason.contains(words)) { 5 } else { 6 }
+    if refused.iter().any(|words| reason.contains(words)) {
+        ExitCode::Denied
+    } else {
+        ExitCode::Unreachable
+    }
 }
 
 /// The model on its way out.
@@ -195,14 +200,16 @@ impl Core {
         match outcome {
             Stored::Published(model) => self.finished(Some(model)),
             // Nothing is amiss with this job, and another try would find the same.
-            Stored::Taken { error } => self.fail(7, error),
+            Stored::Taken { error } => self.fail(ExitCode::Input, error),
             Stored::NotDone { error } | Stored::Unknown { error } => {
                 self.export_stumbled("the model could not be published", &error, false);
             }
             Stored::Refused { error } => {
                 self.export_stumbled("the model could not be published", &error, true);
             }
-            other => self.fail(10, format!("an answer to another question: {other:?}")),
+            other => {
+                self.fail(ExitCode::Internal, format!("an answer to another question: {other:?}"))
+            }
         }
     }
 
@@ -217,7 +224,7 @@ impl Core {
         if failures >= self.config.limits.store_tries {
             let checkpoint = self.base.as_ref().map(|base| base.dir.clone()).unwrap_or_default();
             return self.fail(
-                if refused { 5 } else { 6 },
+                if refused { ExitCode::Denied } else { ExitCode::Unreachable },
                 format!(
                     "{what}: {error}; `heddle export {checkpoint}` tries again without training"
                 ),
@@ -229,8 +236,12 @@ impl Core {
     }
 
     fn finished(&mut self, model: Option<String>) {
-        let outcome =
-            Outcome { state: JobState::Finished, exit_code: 0, message: String::new(), model };
+        let outcome = Outcome {
+            state: JobState::Finished,
+            exit_code: ExitCode::Ok,
+            message: String::new(),
+            model,
+        };
         self.end(outcome, self.config.limits.grace_ms);
     }
 
@@ -329,7 +340,7 @@ impl Core {
         let message = format!("another ApplicationMaster has taken this job over: {reason}");
         self.stage = JobStage::Stopping(Outcome {
             state: JobState::Failed,
-            exit_code: 9,
+            exit_code: ExitCode::Fenced,
             message,
             model: None,
         });
@@ -337,13 +348,13 @@ impl Core {
     }
 
     /// What is decided cannot be recorded any more, so nothing may be decided.
-    pub(crate) fn journal_failed(&mut self, exit_code: u8, error: &str) {
+    pub(crate) fn journal_failed(&mut self, exit_code: ExitCode, error: &str) {
         self.out.abandon();
         self.held_back.clear();
         let message = format!("the journal cannot be written: {error}; run it again to continue");
         let exit_code = match &self.stage {
             // The job was ending for another reason; that one is told.
-            JobStage::Stopping(outcome) if outcome.exit_code != 0 => outcome.exit_code,
+            JobStage::Stopping(outcome) if outcome.exit_code != ExitCode::Ok => outcome.exit_code,
             _ => exit_code,
         };
         self.stage = JobStage::Stopping(Outcome {
@@ -359,16 +370,19 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use super::code_of;
+    use super::*;
 
     #[test]
     fn a_last_checkpoint_without_rights_or_room_is_exit_5_and_else_6() {
         for (reason, code) in [
-            ("cannot write /c/shard-00000.ckpt: no space left", 5),
-            ("cannot create hdfs://nn/c: quota exceeded: 1 of 1 names", 5),
-            ("cannot create hdfs://nn/c: permission denied", 5),
-            ("cannot create hdfs://nn/c: cannot be reached or read just now", 6),
-            ("pserver-0 was lost before its shards were saved", 6),
+            ("cannot write /c/shard-00000.ckpt: no space left", ExitCode::Denied),
+            ("cannot create hdfs://nn/c: quota exceeded: 1 of 1 names", ExitCode::Denied),
+            ("cannot create hdfs://nn/c: permission denied", ExitCode::Denied),
+            (
+                "cannot create hdfs://nn/c: cannot be reached or read just now",
+                ExitCode::Unreachable,
+            ),
+            ("pserver-0 was lost before its shards were saved", ExitCode::Unreachable),
         ] {
             assert_eq!(code_of(reason), code, "{reason}");
         }

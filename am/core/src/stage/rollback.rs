@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Base, Command};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, Role, Slot, Step};
 use heddle_protocol::metrics::PhaseMetrics;
 use heddle_protocol::mutation::Mutation;
@@ -234,19 +235,25 @@ impl Core {
             }
             self.load_tries += 1;
             if self.load_tries > self.config.limits.store_tries {
-                return self.fail(6, format!("the checkpoint cannot be read: {error}"));
+                return self.fail(
+                    ExitCode::Unreachable,
+                    format!("the checkpoint cannot be read: {error}"),
+                );
             }
             let wait_ms = self.config.limits.retry_ms << self.load_tries.min(6);
             self.deadlines.at_latest(Purpose::Retry, self.now.mono + wait_ms);
             return self.warn(format!("{slot} could not load, it will try again: {error}"));
         }
         let Some(base) = &self.base else {
-            return self.fail(10, format!("{slot} found initial values to be corrupt: {error}"));
+            return self.fail(
+                ExitCode::Internal,
+                format!("{slot} found initial values to be corrupt: {error}"),
+            );
         };
         let (below, dir) = (base.manifest.cut, base.dir.clone());
         match self.config.spec.checkpoint.on_corrupt {
             OnCorrupt::Fail => self.fail(
-                8,
+                ExitCode::Checkpoint,
                 format!("checkpoint {below} is damaged: {error}; see `heddle checkpoint verify`"),
             ),
             OnCorrupt::Previous => {
@@ -278,13 +285,18 @@ impl Core {
                 self.restore(cause);
             }
             Stored::Base { base: None, .. } => self.fail(
-                8,
+                ExitCode::Checkpoint,
                 format!("{cause}, and no older checkpoint is whole; `--fresh` trains anew"),
             ),
             Stored::NotDone { error } | Stored::Unknown { error } => {
-                self.fail(6, format!("{cause}, and older checkpoints cannot be read: {error}"));
+                self.fail(
+                    ExitCode::Unreachable,
+                    format!("{cause}, and older checkpoints cannot be read: {error}"),
+                );
             }
-            other => self.fail(10, format!("an answer to another question: {other:?}")),
+            other => {
+                self.fail(ExitCode::Internal, format!("an answer to another question: {other:?}"))
+            }
         }
     }
 
@@ -451,7 +463,7 @@ impl Core {
             message.push_str(&self.cluster_says);
         }
         message.push_str("; all were given back: ask for fewer or smaller ones, another yarn.queue, or a longer yarn.allocation-timeout");
-        self.fail(4, message);
+        self.fail(ExitCode::Refused, message);
     }
 
     /// Tells people of a checkpoint that is not used.

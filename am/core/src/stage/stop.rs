@@ -8,15 +8,13 @@
 //! **Limits.** A lost pserver ends the wait at once: its shards exist in the last checkpoint alone, so a new one
 //! would hold the same state. A second stop does not wait either.
 
+use heddle_protocol::exit_code::ExitCode;
+
 use crate::action::OperationId;
 use crate::checkpoint::cut::Reason;
 use crate::context::deadlines::Purpose;
 use crate::core::{Core, JobStage};
 use crate::time::MonotonicMs;
-
-/// Exit code of a job that an operator stopped, the same for `heddle` and in the report. A process that was interrupted
-/// itself ends with what a shell makes of its signal.
-const EXIT_STOPPED: u8 = 3;
 
 /// An orderly stop that waits for its checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +41,7 @@ impl Core {
         }
         // A second one does not wait for the checkpoint.
         self.end(
-            self.stopped(EXIT_STOPPED, "stopped by an operator; run it again to continue"),
+            self.stopped(ExitCode::Killed, "stopped by an operator; run it again to continue"),
             self.config.limits.grace_ms,
         );
         Some("stopping")
@@ -68,7 +66,7 @@ impl Core {
             self.answer(order.id, Ok("checkpoint taken, stopping".to_owned()));
         }
         let outcome = self.stopped(
-            EXIT_STOPPED,
+            ExitCode::Killed,
             "stopped by an operator after a checkpoint; run it again to continue",
         );
         self.end(outcome, self.config.limits.grace_ms);
@@ -109,7 +107,7 @@ impl Core {
             None => "from the beginning, since there is no checkpoint yet".to_owned(),
         };
         let outcome = self.stopped(
-            EXIT_STOPPED,
+            ExitCode::Killed,
             &format!(
                 "stopped by an operator without a new checkpoint ({reason}); run it again to continue {from}"
             ),

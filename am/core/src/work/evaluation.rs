@@ -1,5 +1,6 @@
 //! What a phase's records add up to, and whether training still gets better.
 
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::mutation::Mutation;
@@ -24,7 +25,7 @@ impl Core {
         if let Some(message) = self.statistics.third_class(training, negatives)
             && self.config.spec.model.algorithm == Algorithm::LogisticRegression
         {
-            return self.fail(7, message);
+            return self.fail(ExitCode::Input, message);
         }
         if bad == 0 {
             return;
@@ -49,7 +50,7 @@ impl Core {
                  apart with \"quarantine\"; if many are like it, see data.format",
                 examples.join("; ")
             );
-            self.fail(7, message);
+            self.fail(ExitCode::Input, message);
         }
     }
 

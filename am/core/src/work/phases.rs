@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Command, Phase, Sharing};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{
     Epoch, Generation, Lane, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId,
 };
@@ -267,7 +268,7 @@ impl Core {
             if steps.len() > 1 {
                 // Shards that applied different numbers of steps hold no common state; going on would hide it.
                 return self.fail(
-                    10,
+                    ExitCode::Internal,
                     format!("shards ended phase {} at different steps: {steps:?}", self.phase.no),
                 );
             }

@@ -1,6 +1,7 @@
 //! The allocation timeout counts the containers that are there, and ends with allocation.
 
 use heddle_am_core::{ContainerId, Core, Event};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::spec::Consistency;
 use heddle_protocol::view::JobState;
@@ -36,7 +37,7 @@ fn a_model_that_no_container_comes_for_is_not_waited_for_without_end() {
     next.auto.cluster = false;
     next.recover(2, 2, Vec::new());
     wait(&mut next);
-    assert_eq!(next.outcome.map(|outcome| outcome.exit_code), Some(4));
+    assert_eq!(next.outcome.map(|outcome| outcome.exit_code), Some(ExitCode::Refused));
 }
 
 #[test]
@@ -65,7 +66,7 @@ fn a_container_lost_before_the_start_is_waited_for_from_then_on() {
     job.pass(60_000);
     assert!(job.outcome.is_none(), "its time has just begun");
     wait(&mut job);
-    assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(4));
+    assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(ExitCode::Refused));
 }
 
 /// The ApplicationMaster and a pserver were on one node, and no container comes for the pserver.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use heddle_am_core::{ContainerId, Core, Event, Exit, Locality, Probe, Record, StoreCall};
 use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::spec::{Bytes, Consistency, DurationMs, Every};
 use heddle_protocol::view::{DataLocality, JobState};
@@ -110,7 +111,7 @@ fn a_process_that_stood_still_does_not_lead_before_it_has_heard_the_resource_man
     assert!(stores(&job, from).is_empty());
     job.on(Event::Fenced { reason: "attempt 2 leads".to_owned() });
     assert!(stores(&job, from).is_empty());
-    assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(9));
+    assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(ExitCode::Fenced));
 }
 
 fn vanish(job: &mut Job, member: Member) {
@@ -344,7 +345,7 @@ fn a_job_that_gets_too_few_containers_says_what_the_cluster_said_and_gives_all_b
     let limit = job.config.limits.allocation_ms;
     job.pass(limit + 60_000);
     let outcome = job.outcome.clone().expect("it does not wait for ever");
-    assert_eq!(outcome.exit_code, 4);
+    assert_eq!(outcome.exit_code, ExitCode::Refused);
     for words in [
         "1 of 2 pservers",
         "0 of at least 2 trainers",

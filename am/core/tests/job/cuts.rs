@@ -2,6 +2,7 @@
 
 use heddle_am_core::{Event, OperationId, StoreCall, Stored};
 use heddle_protocol::control::{Command, CutAt, Operation, Up};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot, Step, TaskId};
 use heddle_protocol::manifest::{TaskState, Work};
 use heddle_protocol::spec::{Consistency, Every};
@@ -284,8 +285,8 @@ fn the_final_cut_replaces_an_open_one() {
 #[test]
 fn the_final_cut_is_tried_again_and_then_fails_the_job() {
     for (cause, exit_code) in [
-        ("cannot create /c/.staging/g1: no space left", 5),
-        ("cannot create /c/.staging/g1: cannot be reached or read just now", 6),
+        ("cannot create /c/.staging/g1: no space left", ExitCode::Denied),
+        ("cannot create /c/.staging/g1: cannot be reached or read just now", ExitCode::Unreachable),
     ] {
         let mut job = Job::bsp();
         job.auto.store = false;

@@ -2,6 +2,7 @@
 
 use heddle_am_core::{Action, Event, MonotonicMs, Now, OperationId, Record, StoreCall, Stored};
 use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{BadRecords, Consistency};
 use heddle_protocol::view::JobState;
 
@@ -90,9 +91,10 @@ fn only_the_elected_trainer_and_the_right_checkpoint_count() {
 
 #[test]
 fn an_export_that_keeps_failing_fails_the_job_and_says_how_to_try_again() {
-    for (refused, cause, exit_code) in
-        [(true, "no space left", 5), (false, "cannot be reached or read just now", 6)]
-    {
+    for (refused, cause, exit_code) in [
+        (true, "no space left", ExitCode::Denied),
+        (false, "cannot be reached or read just now", ExitCode::Unreachable),
+    ] {
         let mut job = exporting();
         for _ in 0..5 {
             let elected = exporter(&job);
@@ -151,7 +153,7 @@ fn a_stop_takes_a_checkpoint_first_and_the_job_can_go_on_from_there() {
     job.snap_all(cut, 4);
     job.save_all(cut);
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, 3));
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, ExitCode::Killed));
     assert_eq!(job.checkpoints.last().unwrap().manifest.cut, cut);
     assert!(job.answers[&OperationId(1)].is_ok());
 }
@@ -180,7 +182,7 @@ fn a_kill_saves_nothing() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Kill);
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, 3));
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, ExitCode::Killed));
     assert_eq!(job.checkpoints.len(), 1);
 }
 
@@ -191,7 +193,7 @@ fn a_fenced_attempt_writes_deletes_and_commands_nothing() {
     let (calls, records, sent) = (job.calls.len(), job.records.len(), job.sent.len());
     job.on(Event::Fenced { reason: "claim g2 by application_1_2".to_owned() });
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, 9));
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, ExitCode::Fenced));
     assert_eq!((job.calls.len(), job.records.len(), job.sent.len()), (calls, records, sent));
     assert!(job.stopped.is_empty(), "they are the successor's");
 }
@@ -202,7 +204,7 @@ fn a_store_that_says_fenced_ends_the_attempt() {
     job.auto.store = false;
     job.operate(1, Operation::Checkpoint);
     job.answer_store(Stored::Fenced { error: "g2".to_owned() });
-    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 9);
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, ExitCode::Fenced);
 }
 
 #[test]
@@ -212,7 +214,7 @@ fn a_model_that_another_job_published_first_ends_the_job_and_fences_nobody() {
     exports(&mut job);
     job.answer_store(Stored::Taken { error: "/out/MODEL.json exists already".to_owned() });
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, 7));
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, ExitCode::Input));
     assert!(matches!(job.records.last(), Some(Record::Outcome(_))));
 }
 
@@ -229,7 +231,7 @@ fn a_model_that_lacks_room_to_be_published_is_tried_again_and_then_refused() {
         job.pass(64_000);
     }
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, 5));
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, ExitCode::Denied));
     let message = &outcome.message;
     assert!(message.contains("no space left"), "{message}");
 }
@@ -240,10 +242,13 @@ fn a_fatal_report_ends_the_job_with_its_exit_code() {
     let trainer = job.trainer(0);
     job.report(
         trainer,
-        Up::Fatal { exit_code: 7, error: "train.libsvm:3:5: index 99 above 10".to_owned() },
+        Up::Fatal {
+            exit_code: ExitCode::Input,
+            error: "train.libsvm:3:5: index 99 above 10".to_owned(),
+        },
     );
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!(outcome.exit_code, 7);
+    assert_eq!(outcome.exit_code, ExitCode::Input);
     assert!(outcome.message.contains("train.libsvm:3:5"), "{}", outcome.message);
 }
 
@@ -271,7 +276,7 @@ fn a_task_that_trainers_keep_failing_on_ends_the_job_and_bad_data_does_at_once()
         };
         job.report(member, failed);
     }
-    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 6);
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, ExitCode::Unreachable);
 
     let mut job = Job::asp(4);
     let t0 = job.trainer(0);
@@ -287,7 +292,7 @@ fn a_task_that_trainers_keep_failing_on_ends_the_job_and_bad_data_does_at_once()
         error: "x.libsvm:1:1: no label".to_owned(),
     };
     job.report(t0, failed);
-    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 7);
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, ExitCode::Input);
 }
 
 #[test]
@@ -311,7 +316,7 @@ fn bad_records_are_counted_once_per_task_and_too_many_end_the_job() {
     assert!(job.outcome.is_none(), "the same task told again");
     assert_eq!(job.core.view().bad_records, 2);
     job.report(t0, steps(1, 2));
-    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 7);
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, ExitCode::Input);
 }
 
 #[test]
@@ -321,7 +326,7 @@ fn a_cluster_that_refuses_the_job_ends_it_with_its_words() {
     job.start();
     job.on(Event::Rejected { reason: "queue root.x does not exist".to_owned() });
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!(outcome.exit_code, 4);
+    assert_eq!(outcome.exit_code, ExitCode::Refused);
     assert!(outcome.message.contains("root.x"));
 }
 

@@ -2,6 +2,7 @@
 
 use heddle_am_core::{Record, StoreCall};
 use heddle_protocol::control::{Command, CutAt};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Generation, Lane, PhaseNo, Step, TaskId};
 use heddle_protocol::spec::{Consistency, DurationMs, Every};
 use heddle_protocol::view::{Event as Notice, JobState};
@@ -22,7 +23,7 @@ fn a_bsp_job_runs_from_the_first_ask_to_the_published_model() {
         "the final cut is taken where all shards stand"
     );
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!((outcome.state, outcome.exit_code), (JobState::Finished, 0));
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Finished, ExitCode::Ok));
     assert_eq!(outcome.model.as_deref(), Some("file:///out"));
     let last = &job.checkpoints.last().unwrap().manifest;
     assert_eq!(last.phase, PhaseNo(1), "it stands behind the last phase");

@@ -1,6 +1,7 @@
 //! Containers that are killed for their memory or by signal 9, noticed by their port before the cluster reports it.
 
 use heddle_am_core::{Exit, Probe};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Slot};
 use heddle_protocol::spec::Bytes;
 use heddle_protocol::view::JobState;
@@ -94,7 +95,7 @@ fn a_kill_loop_that_the_port_tells_is_paced_and_ends_the_job() {
     }
     job.pass(60_000);
     let outcome = job.outcome.clone().expect("the job gets nowhere");
-    assert_eq!((outcome.exit_code, kills), (1, 8));
+    assert_eq!((outcome.exit_code, kills), (ExitCode::JobFailed, 8));
     assert!(
         outcome.message.contains("pserver-0 failed too often")
             && outcome.message.contains("its port refused connections"),

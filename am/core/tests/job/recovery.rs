@@ -2,6 +2,7 @@
 
 use heddle_am_core::{Event, Exit, Record, RecordId, StoreCall, Stored};
 use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Lane, Slot, Step, TaskId};
 use heddle_protocol::spec::{BadRecords, Consistency, DurationMs, Every, OnCorrupt};
 use heddle_protocol::view::{Event as Notice, JobState};
@@ -243,7 +244,7 @@ fn bad_records_before_the_checkpoint_count_after_a_rollback() {
     job.finish_with(t0, next, 1);
     assert_eq!(
         job.outcome.as_ref().map(|outcome| outcome.exit_code),
-        Some(7),
+        Some(ExitCode::Input),
         "two before the checkpoint and two after it"
     );
 }
@@ -309,7 +310,7 @@ fn a_damaged_checkpoint_ends_the_job_if_the_spec_says_so_or_nothing_older_is_who
         let p0 = job.pserver(0);
         job.report(p0, Up::HoldFailed { epoch: epoch(1), corrupt: true, error: "md5".to_owned() });
         let outcome = job.outcome.clone().unwrap();
-        assert_eq!(outcome.exit_code, 8);
+        assert_eq!(outcome.exit_code, ExitCode::Checkpoint);
         assert!(outcome.message.contains(words), "{}", outcome.message);
     }
 }
@@ -336,7 +337,7 @@ fn an_unreadable_checkpoint_is_tried_again_and_never_replaced_by_an_older_one() 
         );
         job.pass(64_000);
     }
-    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 6);
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, ExitCode::Unreachable);
     for record in &job.records {
         if let Record::Restore { base: Some(cut), epoch: e, .. } = record {
             assert!(*e == epoch(0) || *cut == base, "{record:?}");
@@ -471,8 +472,12 @@ fn a_journal_that_fails_ends_the_job_before_anybody_hears_more() {
     job.auto.journal = false;
     job.kill(job.pserver(0));
     let from = job.sent.len();
-    job.on(Event::JournalFailed { error: "disk full".to_owned(), fenced: false, exit_code: 5 });
-    assert_eq!(job.outcome.as_ref().unwrap().exit_code, 5);
+    job.on(Event::JournalFailed {
+        error: "disk full".to_owned(),
+        fenced: false,
+        exit_code: ExitCode::Denied,
+    });
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, ExitCode::Denied);
     assert_eq!(job.sent.len(), from);
     job.on(Event::RecordDurable { record: RecordId(99) });
     assert_eq!(job.sent.len(), from);

@@ -4,6 +4,7 @@ use heddle_am_core::{
     Action, ContainerId, DamagedCheckpoint, Event, Exit, MonotonicMs, Now, Probe, StartupState,
 };
 use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
 use heddle_protocol::spec::Consistency;
 use heddle_protocol::view::{JobState, SlotState};
@@ -187,7 +188,10 @@ fn a_crash_loop_is_paced_and_ends_the_job_with_the_last_error() {
         assert!(job.now > before);
     }
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!((outcome.state, outcome.exit_code, deaths), (JobState::Failed, 1, 4));
+    assert_eq!(
+        (outcome.state, outcome.exit_code, deaths),
+        (JobState::Failed, ExitCode::JobFailed, 4)
+    );
     assert!(
         outcome.message.contains("pserver-0") && outcome.message.contains("77"),
         "{}",
@@ -228,7 +232,7 @@ fn too_few_containers_in_time_end_the_job_and_say_how_many_came() {
     job.on(Event::Timer);
     job.pass(1_800_000);
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!(outcome.exit_code, 4);
+    assert_eq!(outcome.exit_code, ExitCode::Refused);
     assert!(outcome.message.contains("1 of 2 pservers"), "{}", outcome.message);
     assert!(job.asks.is_empty(), "what is outstanding is withdrawn");
     assert!(job.processes.is_empty(), "what came is given back");
@@ -380,10 +384,11 @@ fn why_a_container_ended_is_heard_even_after_its_end() {
     let connection = job.process(trainer).connection.unwrap();
     job.exit(trainer, Exit::Code(7));
     assert!(job.outcome.is_none(), "one exit is replaced");
-    let fatal = Up::Fatal { exit_code: 7, error: "x.libsvm:2:1: no label".to_owned() };
+    let fatal =
+        Up::Fatal { exit_code: ExitCode::Input, error: "x.libsvm:2:1: no label".to_owned() };
     job.on(Event::Report { connection, report: Box::new(fatal) });
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!(outcome.exit_code, 7);
+    assert_eq!(outcome.exit_code, ExitCode::Input);
     assert!(outcome.message.contains("x.libsvm:2:1"), "{}", outcome.message);
 }
 
@@ -395,7 +400,7 @@ fn a_zombies_last_words_are_not_heard() {
     let connection = job.process(pserver).connection.unwrap();
     job.report(pserver, Up::Unreachable { member: pserver, refused: true });
     job.probed(pserver, Probe::Refused);
-    let fatal = Up::Fatal { exit_code: 10, error: "superseded".to_owned() };
+    let fatal = Up::Fatal { exit_code: ExitCode::Internal, error: "superseded".to_owned() };
     job.on(Event::Report { connection, report: Box::new(fatal) });
     assert!(job.outcome.is_none());
 }

@@ -2,6 +2,7 @@
 
 use heddle_am_core::{ContainerId, Core, OperationId, StoreCall, Stored};
 use heddle_protocol::control::{CutAt, Operation, Up};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Step};
 use heddle_protocol::spec::{Consistency, Every};
 use heddle_protocol::view::{Event as Notice, JobState};
@@ -49,7 +50,7 @@ fn given_up(job: &Job) -> Vec<String> {
 
 fn stopped_with_checkpoint(job: &Job, checkpoints: usize) {
     let outcome = job.outcome.clone().expect("the job stops");
-    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, 3));
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, ExitCode::Killed));
     assert_eq!(job.answers[&OperationId(1)], Ok("checkpoint taken, stopping".to_owned()));
     assert_eq!(job.checkpoints.len(), checkpoints);
 }
@@ -123,7 +124,7 @@ fn a_stop_whose_storage_stays_away_ends_within_the_timeout_of_one_checkpoint() {
         assert!(job.now - begun <= timeout + 40_000, "it stops in time");
     }
     let outcome = job.outcome.clone().expect("the job stops");
-    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, 3));
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, ExitCode::Killed));
     assert!(
         outcome.message.contains("NameNode") && outcome.message.contains("checkpoint g1-c1"),
         "{}",
@@ -139,7 +140,7 @@ fn a_pserver_lost_in_a_stop_ends_the_job_at_the_last_checkpoint() {
     let pserver = job.pserver(0);
     job.kill(pserver);
     let outcome = job.outcome.clone().expect("nothing newer can be saved");
-    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, 3));
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Stopped, ExitCode::Killed));
     assert!(outcome.message.contains("checkpoint g1-c1"), "{}", outcome.message);
 }
 

@@ -6,6 +6,7 @@ use heddle_hadoop::configuration::Environment;
 use heddle_hadoop::token::Credentials;
 use heddle_hadoop::{Configuration, Token, User};
 use heddle_protocol::environment::AmAddress;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::Attempt;
 use heddle_protocol::spec::JobSpec;
@@ -43,7 +44,7 @@ impl ContainerInputs {
     /// Reads variables, configuration and credentials.
     pub(super) fn read() -> Result<Self, StartFailure> {
         let internal = |what: &str, error: &dyn std::error::Error| {
-            StartFailure::new(10, format!("{what}: {}", chain(error)))
+            StartFailure::new(ExitCode::Internal, format!("{what}: {}", chain(error)))
         };
         let variables = Environment::of_process();
         let environment = AmEnvironment::of(&variables)
@@ -55,14 +56,17 @@ impl ContainerInputs {
             .map_err(|error| internal("the configuration", &error))?
             .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
         let user = User::resolve(&variables, secured)
-            .map_err(|error| StartFailure::new(5, chain(&error)))?;
+            .map_err(|error| StartFailure::new(ExitCode::Denied, chain(&error)))?;
         let cluster = cluster(&configuration, user, &environment)
             .map_err(|error| internal("the configuration", &error))?;
         let credentials = Credentials::read_file(&environment.token_file).map_err(|error| {
-            StartFailure::new(5, format!("the container's credentials: {}", chain(&error)))
+            StartFailure::new(
+                ExitCode::Denied,
+                format!("the container's credentials: {}", chain(&error)),
+            )
         })?;
         let token = credentials.of_kind(AM_TOKEN).next().cloned().ok_or_else(|| {
-            StartFailure::new(5, "the container's credentials hold no AMRM token")
+            StartFailure::new(ExitCode::Denied, "the container's credentials hold no AMRM token")
         })?;
         Ok(Self { environment, configuration, cluster, token, credentials })
     }
@@ -145,10 +149,14 @@ impl SubmittedFiles {
             .secret(SECRET_ALIAS)
             .and_then(|hex| std::str::from_utf8(hex).ok())
             .ok_or_else(|| {
-                StartFailure::new(5, format!("the container's credentials hold no {SECRET_ALIAS}"))
+                StartFailure::new(
+                    ExitCode::Denied,
+                    format!("the container's credentials hold no {SECRET_ALIAS}"),
+                )
             })?;
-        let secret = Secret::from_hex(secret)
-            .map_err(|error| StartFailure::new(5, format!("{SECRET_ALIAS}: {}", chain(&error))))?;
+        let secret = Secret::from_hex(secret).map_err(|error| {
+            StartFailure::new(ExitCode::Denied, format!("{SECRET_ALIAS}: {}", chain(&error)))
+        })?;
         Ok(Self { run: dir.run_file()?, spec: dir.spec()?, yarn: dir.read(YARN_FILE)?, secret })
     }
 
@@ -176,14 +184,14 @@ impl SubmittedFiles {
             )
         };
         let url = self.am_dir();
-        let location = Location::parse(&url)
-            .map_err(|error| StartFailure::new(10, format!("staging = {url}: {error}")))?;
+        let location = Location::parse(&url).map_err(|error| {
+            StartFailure::new(ExitCode::Internal, format!("staging = {url}: {error}"))
+        })?;
         let storage = connect(&location).map_err(|error| failed(&error))?;
         let name = format!("{:06}.json", address.attempt.0);
-        let path = location
-            .path()
-            .join(&name)
-            .map_err(|error| StartFailure::new(10, format!("{url}/{name}: {error}")))?;
+        let path = location.path().join(&name).map_err(|error| {
+            StartFailure::new(ExitCode::Internal, format!("{url}/{name}: {error}"))
+        })?;
         let json = serde_json::to_vec(address).expect("plain fields are JSON");
         let mut written = publish_small(&*storage, &path, json.clone().into()).await;
         if written.as_ref().is_err_and(|error| error.error().is_not_found()) {

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heddle_am_core::Outcome;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Bytes;
 use heddle_protocol::view::{self, ApplicationView, JobState, JobView};
 use heddle_storage::{Location, Storage, StorePath, chain, connect};
@@ -76,7 +77,7 @@ impl<'a> Unregistration<'a> {
     }
 
     /// Ends an application whose job did not begin.
-    pub(super) async fn refused(&self, refusal: StartFailure) -> u8 {
+    pub(super) async fn refused(&self, refusal: StartFailure) -> ExitCode {
         super::said(&refusal);
         let outcome = outcome(&refusal);
         let fenced = match refusal.is_fenced {
@@ -101,14 +102,14 @@ impl<'a> Unregistration<'a> {
         outcome: Outcome,
         view: Option<JobView>,
         fenced: Fenced,
-    ) -> u8 {
-        if outcome.exit_code != 0 {
+    ) -> ExitCode {
+        if outcome.exit_code != ExitCode::Ok {
             eprintln!("heddle: {}", outcome.message);
         }
         self.end(outcome, view, fenced).await
     }
 
-    async fn end(&self, outcome: Outcome, view: Option<JobView>, fenced: Fenced) -> u8 {
+    async fn end(&self, outcome: Outcome, view: Option<JobView>, fenced: Fenced) -> ExitCode {
         if fenced == Fenced::ByAttempt {
             tracing::warn!(outcome.message, "another attempt leads; nothing is said in its name");
             return outcome.exit_code;
@@ -120,7 +121,7 @@ impl<'a> Unregistration<'a> {
             return outcome.exit_code;
         }
         let mut outcome = outcome;
-        if outcome.exit_code == 4 {
+        if outcome.exit_code == ExitCode::Refused {
             outcome.message.push_str(&self.who_holds_the_queue().await);
         }
         let view = self.view(view, &outcome);

@@ -6,6 +6,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_storage::{
     Location, Storage, StorageError, StorePath, WriteError, chain, connect, make_dirs,
 };
@@ -13,7 +14,6 @@ use uuid::Uuid;
 
 use crate::am_client;
 use crate::commands::checkpoint::unusable;
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// Bytes that are handed over at once.
@@ -44,12 +44,12 @@ impl Sink {
         let path = target.path().clone();
         let draft = path
             .sibling(&format!(".{}.{}", path.name(), Uuid::new_v4().simple()))
-            .map_err(|error| Failure::caused(Exit::Input, &fact, &error))?;
+            .map_err(|error| Failure::caused(ExitCode::Input, &fact, &error))?;
         let begin = async {
             if !overwrite {
                 match storage.stat(&path).await {
                     Ok(_) => {
-                        return Err(Failure::new(Exit::Input, format!("{target} exists"))
+                        return Err(Failure::new(ExitCode::Input, format!("{target} exists"))
                             .next("--overwrite replaces it"));
                     }
                     Err(error) if error.is_not_found() => {}
@@ -85,7 +85,7 @@ impl Sink {
             })
         };
         let writing = std::thread::Builder::new().name("scores".to_owned()).spawn(write).map_err(
-            |error| Failure::caused(Exit::Internal, "no thread writes the scores", &error),
+            |error| Failure::caused(ExitCode::Internal, "no thread writes the scores", &error),
         )?;
         Ok(Self {
             chunks: Some(chunks),
@@ -106,7 +106,9 @@ impl Sink {
         let fact = format!("{} was not written", self.storage.show(&self.target));
         let handed = self.hand_over();
         let written = self.end();
-        handed.and(written).map_err(|error| Failure::caused(Exit::Unreachable, &fact, &error))?;
+        handed
+            .and(written)
+            .map_err(|error| Failure::caused(ExitCode::Unreachable, &fact, &error))?;
         let named = async {
             match self.overwrite {
                 true => self.storage.replace(&self.draft, &self.target).await,

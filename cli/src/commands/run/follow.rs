@@ -7,6 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 
 use heddle_protocol::control::Operation;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::JobSpec;
 use heddle_protocol::view::Event;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -17,15 +18,15 @@ use tokio::task::JoinHandle;
 use super::watch::watch;
 use crate::am_client;
 use crate::event_printer::EventPrinter;
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::job_file::short_path;
 use crate::runs::LocalRun;
 
 /// Starts the ApplicationMaster, with pipes to it and its standard error in a file.
 fn start(run: &LocalRun) -> Result<Child, Failure> {
-    let internal =
-        |what: &str, error: &dyn std::error::Error| Failure::caused(Exit::Internal, what, error);
+    let internal = |what: &str, error: &dyn std::error::Error| {
+        Failure::caused(ExitCode::Internal, what, error)
+    };
     let program = std::env::current_exe()
         .map_err(|error| internal("this program does not know its own path", &error))?;
     let logs = run.dir.logs().join("am");
@@ -52,14 +53,18 @@ fn start(run: &LocalRun) -> Result<Child, Failure> {
 /// # Errors
 /// It cannot be started, died without a word, or nobody reads the output.
 pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool) -> CommandResult {
-    let no_signals = |error: std::io::Error| Failure::caused(Exit::Internal, "no signals", &error);
+    let no_signals =
+        |error: std::io::Error| Failure::caused(ExitCode::Internal, "no signals", &error);
     let mut interrupts = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let mut terminations = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut child = start(run)?;
     // Held to the end: closing it tells the ApplicationMaster that nobody is there any more.
     let _leash = child.stdin.take();
     let Some(stdout) = child.stdout.take() else {
-        return Err(Failure::new(Exit::Internal, "the ApplicationMaster has no standard output"));
+        return Err(Failure::new(
+            ExitCode::Internal,
+            "the ApplicationMaster has no standard output",
+        ));
     };
     let mut lines = BufReader::new(stdout).lines();
     let mut printer = EventPrinter::new(json, spec, run);
@@ -77,7 +82,7 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
                 Ok(None) | Err(_) => break,
             },
             failure = refused(&mut order) => {
-                if failure.exit == Exit::JobFailed {
+                if failure.exit == ExitCode::JobFailed {
                     // It answers, so it ends by itself: without a new checkpoint.
                     eprintln!("{}", failure.fact);
                     continue;
@@ -87,8 +92,8 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
                 break;
             }
             () = &mut watching => continue,
-            _ = interrupts.recv() => Exit::Interrupted,
-            _ = terminations.recv() => Exit::Terminated,
+            _ = interrupts.recv() => ExitCode::Interrupted,
+            _ = terminations.recv() => ExitCode::Terminated,
         };
         if stopped_by.is_some() {
             eprintln!("killed; running the job again continues it from its last checkpoint");
@@ -114,7 +119,7 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
     match (printer.ended(), stopped_by) {
         (Some(ended), None) => Ok(ended),
         // The order may have come too late to matter.
-        (Some(Exit::Ok), Some(_)) => Ok(Exit::Ok),
+        (Some(ExitCode::Ok), Some(_)) => Ok(ExitCode::Ok),
         (_, Some(signalled)) => Ok(signalled),
         (None, None) => Err(died(run, status.ok())),
     }
@@ -144,7 +149,7 @@ async fn refused(order: &mut Option<StopRequest>) -> Failure {
         *order = None;
         // A task that panicked has told so; its order counts as not taken.
         if let Err(failure) = answer.unwrap_or_else(|error| {
-            Err(Failure::caused(Exit::Internal, "the order was not sent", &error))
+            Err(Failure::caused(ExitCode::Internal, "the order was not sent", &error))
         }) {
             return failure;
         }
@@ -167,20 +172,20 @@ fn died(run: &LocalRun, status: Option<ExitStatus>) -> Failure {
     failure
 }
 
-fn how_it_ended(status: Option<ExitStatus>) -> (Exit, String) {
+fn how_it_ended(status: Option<ExitStatus>) -> (ExitCode, String) {
     match status.map(|status| (status.code(), status.signal())) {
         Some((_, Some(9))) => (
-            Exit::Killed,
+            ExitCode::Killed,
             "was killed by signal 9 (by an operator, or by the kernel for memory)".to_owned(),
         ),
         Some((_, Some(signal @ (1 | 2 | 15)))) => {
-            (Exit::Killed, format!("was ended by signal {signal}"))
+            (ExitCode::Killed, format!("was ended by signal {signal}"))
         }
-        Some((_, Some(signal))) => (Exit::Internal, format!("crashed with signal {signal}")),
+        Some((_, Some(signal))) => (ExitCode::Internal, format!("crashed with signal {signal}")),
         Some((Some(code), _)) => {
-            (Exit::Internal, format!("ended with exit code {code} and without a word"))
+            (ExitCode::Internal, format!("ended with exit code {code} and without a word"))
         }
-        Some((None, None)) | None => (Exit::Internal, "ended without a word".to_owned()),
+        Some((None, None)) | None => (ExitCode::Internal, "ended without a word".to_owned()),
     }
 }
 
@@ -191,10 +196,10 @@ mod tests {
     #[test]
     fn a_killed_master_is_told_in_words() {
         let killed = how_it_ended(Some(ExitStatus::from_raw(9)));
-        assert_eq!(killed.0, Exit::Killed);
+        assert_eq!(killed.0, ExitCode::Killed);
         assert!(killed.1.starts_with("was killed by signal 9"), "{killed:?}");
         let crashed = how_it_ended(Some(ExitStatus::from_raw(11)));
-        assert_eq!(crashed, (Exit::Internal, "crashed with signal 11".to_owned()));
+        assert_eq!(crashed, (ExitCode::Internal, "crashed with signal 11".to_owned()));
         let ended = how_it_ended(Some(ExitStatus::from_raw(101 << 8)));
         assert!(ended.1.contains("exit code 101"), "{ended:?}");
     }

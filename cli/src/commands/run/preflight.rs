@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use heddle_am::input::InputError;
 use heddle_am::store::exit_code_of;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::spec::job::OutputSpec;
@@ -17,14 +18,13 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::am_client;
 use crate::commands::checkpoint::{self, unusable};
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// Checks what can be checked; returns files and tasks. Where checkpoints and model are to be on a cluster's file
 /// system a few small files are made and removed again, since only that tells of quotas, safe mode and rights.
 ///
 /// # Errors
-/// Exit 7 with the key at fault; 5 where access is denied or a quota is used up, 6 where nobody answers.
+/// Exit code 7 with the key at fault; 5 where access is denied or a quota is used up, 6 where nobody answers.
 pub fn check(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, Failure> {
     check_as_far(spec, overwrite, true)
 }
@@ -42,7 +42,7 @@ fn check_as_far(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<InputPl
     let needed = 1 + (spec.pservers.count * spec.pservers.vcores) as usize;
     if ports.is_some_and(|ports| ports < needed) {
         return Err(Failure::new(
-            Exit::Input,
+            ExitCode::Input,
             format!(
                 "network.ports: {} ports, at least {needed} are needed: one for the ApplicationMaster and one for each data thread",
                 ports.unwrap_or(0)
@@ -96,9 +96,9 @@ async fn outputs(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<(), Fa
 
 fn unreadable(error: &InputError) -> Failure {
     let exit = match error {
-        InputError::Storage { source, .. } => Exit::from_code(exit_code_of(source)),
+        InputError::Storage { source, .. } => exit_code_of(source),
         InputError::Location { .. } | InputError::Empty { .. } | InputError::TooMany(_) => {
-            Exit::Input
+            ExitCode::Input
         }
     };
     Failure::caused(exit, "the data cannot be read", error)
@@ -129,7 +129,7 @@ fn remote(
 ) -> Result<Option<(heddle_storage::Location, String)>, Failure> {
     let fact = format!("{key} = {place} cannot be used");
     let location = heddle_storage::Location::parse(&place.url())
-        .map_err(|error| Failure::caused(Exit::Input, &fact, &error))?;
+        .map_err(|error| Failure::caused(ExitCode::Input, &fact, &error))?;
     Ok((!location.is_local()).then_some((location, fact)))
 }
 
@@ -181,12 +181,12 @@ fn writable(key: &str, place: &Location) -> Result<(), Failure> {
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let fact = format!("{key} = {place} cannot be written");
     if !existing.is_dir() {
-        let mut failure = Failure::new(Exit::Input, fact);
+        let mut failure = Failure::new(ExitCode::Input, fact);
         failure.causes.push(format!("{} is not a folder", existing.display()));
         return Err(failure);
     }
     access(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
-        let mut failure = Failure::caused(Exit::Input, fact, &error);
+        let mut failure = Failure::caused(ExitCode::Input, fact, &error);
         failure.causes.insert(0, format!("{}", existing.display()));
         failure
     })
@@ -228,7 +228,7 @@ fn taken(model: &Location, name: &str) -> Failure {
         MODEL_FILE => "holds a model already".to_owned(),
         name => format!("holds a file {name} already"),
     };
-    Failure::new(Exit::Input, format!("output.model = {model} {what}"))
+    Failure::new(ExitCode::Input, format!("output.model = {model} {what}"))
         .next("--overwrite replaces it when the new one is done; or give another output.model")
 }
 
@@ -247,7 +247,7 @@ fn program(command: &[String]) -> Result<(), Failure> {
     match found {
         true => Ok(()),
         false => Err(Failure::new(
-            Exit::Input,
+            ExitCode::Input,
             format!("trainers.command: {program} is not there or not executable"),
         )),
     }

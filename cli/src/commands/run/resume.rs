@@ -6,13 +6,13 @@
 
 use std::path::Path;
 
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{Difference, JobSpec};
 use heddle_storage::checkpoint::{CheckpointDir, Depth, OnCorrupt};
 use heddle_storage::{Location, connect};
 
 use super::unfinished;
 use crate::commands::checkpoint::parse_cut;
-use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::runs::{self, LocalRun};
 
@@ -79,12 +79,12 @@ pub async fn is_untrained(found: &UnfinishedRun) -> bool {
 /// Refuses a job that means something else than the run it would continue.
 ///
 /// # Errors
-/// Exit 7 with the keys that differ.
+/// Exit code 7 with the keys that differ.
 pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), Failure> {
     let short = found.run.file.run.short();
     let before = found.run.dir.spec().map_err(|error| {
         Failure::caused(
-            Exit::Input,
+            ExitCode::Input,
             format!("the job of the unfinished run {short} cannot be read"),
             &error,
         )
@@ -113,7 +113,7 @@ pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), 
         false => "set back what changes the meaning of its checkpoints, or --fresh trains anew",
     };
     let mut failure = Failure::new(
-        Exit::Input,
+        ExitCode::Input,
         format!("the unfinished run {short} of this job has other values"),
     )
     .next(next);

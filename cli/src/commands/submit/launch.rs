@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use heddle_am::staging::{CONF_DIR, SECRET_ALIAS, StagedFile, command};
 use heddle_hadoop::token::Credentials;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::spec::JobSpec;
 use heddle_yarn::{
@@ -13,7 +14,6 @@ use heddle_yarn::{
 };
 
 use crate::cluster::ClusterContext;
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// The type that lists show and can be filtered by.
@@ -34,7 +34,7 @@ pub fn submission(
     secret: &Secret,
 ) -> Result<Submission, Failure> {
     let unfit = |error: &dyn std::error::Error| {
-        Failure::caused(Exit::Input, "yarn.env cannot be handed over", error)
+        Failure::caused(ExitCode::Input, "yarn.env cannot be handed over", error)
     };
     let mut context =
         LaunchContext::new(&command(&["am", "--yarn"], &spec.yarn.env)).map_err(|e| unfit(&e))?;
@@ -79,7 +79,7 @@ pub fn submission(
 fn credentials(cluster: &ClusterContext, secret: &Secret) -> Result<Vec<u8>, Failure> {
     let mut credentials = match cluster.secured {
         true => Credentials::of_environment(&cluster.configuration).map_err(|error| {
-            Failure::caused(Exit::Denied, "the tokens of this session cannot be read", &error)
+            Failure::caused(ExitCode::Denied, "the tokens of this session cannot be read", &error)
         })?,
         false => Credentials::new(),
     };
@@ -92,10 +92,9 @@ fn credentials(cluster: &ClusterContext, secret: &Secret) -> Result<Vec<u8>, Fai
 fn local_resource(file: &StagedFile) -> Result<LocalResource, Failure> {
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     Ok(LocalResource {
-        url: file
-            .url
-            .parse()
-            .map_err(|error| Failure::caused(Exit::Internal, "a place without a URL", &error))?,
+        url: file.url.parse().map_err(|error| {
+            Failure::caused(ExitCode::Internal, "a place without a URL", &error)
+        })?,
         size: number(file.bytes),
         timestamp_ms: number(file.modified_ms),
         kind: match file.archive {

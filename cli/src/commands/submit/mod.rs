@@ -11,6 +11,7 @@ use std::time::Duration;
 use heddle_am::driver::wall_ms;
 use heddle_am::run_dir::{ResumeMode, RunFile};
 use heddle_am::staging::HOME_DIR;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::plan::{parallelism_warning, workers};
@@ -24,7 +25,6 @@ use super::run::preflight::{on_storage, outputs_take};
 use crate::am_client;
 use crate::application::{self, Application, HDFS};
 use crate::cluster::{ClusterContext, client_failure};
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::waiting;
@@ -57,13 +57,13 @@ const TIDY_LIMIT: Duration = Duration::from_secs(10);
 type OutputTrial = JoinHandle<Result<(), Failure>>;
 
 /// Ctrl-C, or a request to end.
-async fn interrupted() -> Exit {
+async fn interrupted() -> ExitCode {
     let Ok(mut terminations) = signal(SignalKind::terminate()) else {
         return std::future::pending().await;
     };
     tokio::select! {
-        _ = tokio::signal::ctrl_c() => Exit::Interrupted,
-        _ = terminations.recv() => Exit::Terminated,
+        _ = tokio::signal::ctrl_c() => ExitCode::Interrupted,
+        _ = terminations.recv() => ExitCode::Terminated,
     }
 }
 
@@ -105,7 +105,7 @@ pub fn submit(args: &Args, json: bool) -> CommandResult {
         };
         if args.dry_run {
             ready.plan.print(&ready.spec, json)?;
-            return Ok(Exit::Ok);
+            return Ok(ExitCode::Ok);
         }
         if !json {
             for note in &ready.plan.notes {
@@ -135,7 +135,7 @@ pub fn submit(args: &Args, json: bool) -> CommandResult {
         let collecting = tokio::spawn(staging_gc::collect(Arc::clone(&cluster)));
         if args.detach {
             let _best_effort = collecting.await;
-            return Ok(Exit::Ok);
+            return Ok(ExitCode::Ok);
         }
         // The next command names the data as it was given, not where it was uploaded to.
         let mut told = ready.spec;
@@ -157,7 +157,7 @@ async fn attach(
     }
     tell(args, &report, None, json)?;
     if args.detach {
-        return Ok(Exit::Ok);
+        return Ok(ExitCode::Ok);
     }
     let application = Application::find(report.id).await?;
     drop(cluster);
@@ -213,7 +213,7 @@ async fn ready(
     let checked = checked.await;
     if let Some(trying) = trying {
         let tried = trying.await.map_err(|error| {
-            Failure::caused(Exit::Internal, "the outputs were not tried", &error)
+            Failure::caused(ExitCode::Internal, "the outputs were not tried", &error)
         })?;
         // What was found without trying is said better.
         if checked.is_ok() {
@@ -224,9 +224,9 @@ async fn ready(
     if let Some(base) = &base {
         resume::may_go_on(base, &future)?;
     }
-    let program = program
-        .await
-        .map_err(|error| Failure::caused(Exit::Internal, "the program was not read", &error))??;
+    let program = program.await.map_err(|error| {
+        Failure::caused(ExitCode::Internal, "the program was not read", &error)
+    })??;
     let to = cluster.home()?.join(HOME_DIR).join("bin").join(&program.name);
     let mut notes = cleared.notes;
     if let Some(label) = continued {
@@ -272,7 +272,7 @@ async fn hand_over(
         exit = interrupted() => Err(Failure::new(exit, "not submitted")),
     };
     if let Err(failure) = &handed {
-        if matches!(failure.exit, Exit::Interrupted | Exit::Terminated) {
+        if matches!(failure.exit, ExitCode::Interrupted | ExitCode::Terminated) {
             // It may have arrived.
             let _dead =
                 cluster.client.kill(ready.application, "interrupted while submitting").await;
@@ -294,7 +294,7 @@ async fn stage_and_submit(
     staging: &Location,
 ) -> Result<ApplicationReport, Failure> {
     let secret = Secret::random()
-        .map_err(|error| Failure::caused(Exit::Internal, "no secret for the job", &error))?;
+        .map_err(|error| Failure::caused(ExitCode::Internal, "no secret for the job", &error))?;
     let run = RunFile {
         run: ready.run,
         name: ready.spec.name.clone(),
@@ -344,7 +344,7 @@ fn tell(
     if let Some(path) = &args.app_id_file {
         std::fs::write(path, format!("{id}\n")).map_err(|error| {
             let fact = format!("--app-id-file {} cannot be written", path.display());
-            Failure::caused(Exit::Input, fact, &error)
+            Failure::caused(ExitCode::Input, fact, &error)
                 .next(format!("{id} runs; `heddle attach {id}` follows it"))
         })?;
     }

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use heddle_am::report::format;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::JobSpec;
 use heddle_yarn::client::{NewApplication, Queue, QueueAcls, QueueState};
 use heddle_yarn::resource::ResourceError;
@@ -13,7 +14,6 @@ use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
 use super::plan::{AllocationSteps, QueueView, RolePlan, roles};
 use super::rm_web;
 use crate::cluster::{ClusterContext, client_failure};
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// What the cluster says to a job.
@@ -35,14 +35,14 @@ pub struct ClusterCheck {
 /// Refuses outputs on this machine, where no container writes.
 ///
 /// # Errors
-/// Exit 7 with the key.
+/// Exit code 7 with the key.
 pub fn outputs_are_shared(spec: &JobSpec) -> Result<(), Failure> {
     for (key, place) in
         [("checkpoint.dir", &spec.checkpoint.dir), ("output.model", &spec.output.model)]
     {
         if place.as_local().is_some() {
             return Err(Failure::new(
-                Exit::Input,
+                ExitCode::Input,
                 format!("{key} = {place} is on this machine, where the job's containers cannot write"),
             )
             .next(format!(
@@ -56,7 +56,7 @@ pub fn outputs_are_shared(spec: &JobSpec) -> Result<(), Failure> {
 /// The program of `trainers.command` is shipped as a file when it is named by a path.
 ///
 /// # Errors
-/// Exit 7 when it is not there or not executable.
+/// Exit code 7 when it is not there or not executable.
 pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
     let Some(program) = spec.trainers.command.first_mut() else {
         return Ok(());
@@ -68,7 +68,7 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
     let executable = |path: &Path| {
         path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
-    let wrong = |what: &str| Failure::new(Exit::Input, format!("trainers.command: {what}"));
+    let wrong = |what: &str| Failure::new(ExitCode::Input, format!("trainers.command: {what}"));
     if !executable(path) {
         return Err(wrong(&format!("{program} is not there or not executable")));
     }
@@ -79,7 +79,7 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
         spec.yarn.files.push(file);
     }
     *program = name;
-    spec.check().map_err(|error| Failure::caused(Exit::Input, "trainers.command", &error))
+    spec.check().map_err(|error| Failure::caused(ExitCode::Input, "trainers.command", &error))
 }
 
 /// The queue of a job that names none (`YarnConfiguration.DEFAULT_QUEUE_NAME`); mapping rules apply to it.
@@ -88,7 +88,7 @@ const DEFAULT_QUEUE: &str = "default";
 /// Asks the ResourceManager for an id, and about queue, nodes and resources.
 ///
 /// # Errors
-/// Exit 4 when the cluster cannot grant it, 5 when the ResourceManager takes no login of ours, 6 when none answers.
+/// Exit code 4 when the cluster cannot grant it, 5 when the ResourceManager takes no login of ours, 6 when none answers.
 pub async fn cluster(cluster: &ClusterContext, spec: &JobSpec) -> Result<ClusterCheck, Failure> {
     let client = &cluster.client;
     let name = &spec.yarn.queue;
@@ -171,7 +171,7 @@ fn has_children(queue: &QueueAcls, all: &[QueueAcls]) -> bool {
 /// queue that the job names, that exists and that an administrator has stopped.
 ///
 /// # Errors
-/// Exit 4 for that queue.
+/// Exit code 4 for that queue.
 fn queue_view(
     name: &str,
     queue: Option<Queue>,
@@ -202,7 +202,7 @@ fn queue_view(
         QueueState::Running => {}
         QueueState::Stopped if name != DEFAULT_QUEUE => {
             let fact = format!("yarn.queue = {name:?}: is stopped");
-            return Err(Failure::new(Exit::Refused, fact)
+            return Err(Failure::new(ExitCode::Refused, fact)
                 .next("name another queue, or ask an administrator to start this one"));
         }
         QueueState::Stopped => note("it is stopped"),
@@ -246,7 +246,7 @@ fn fits(
                 "yarn.memory-overhead comes on top of memory; the limit is yarn.scheduler.maximum-allocation-* of the cluster",
             ),
         };
-        Failure::new(Exit::Refused, format!("{what}: {error}")).next(next)
+        Failure::new(ExitCode::Refused, format!("{what}: {error}")).next(next)
     })?;
     let label = spec.yarn.node_label.as_deref();
     let labelled: Vec<&NodeReport> = nodes
@@ -292,7 +292,7 @@ fn steps(cluster: &ClusterContext) -> AllocationSteps {
 /// The files and archives of this machine, by their names in work directories.
 ///
 /// # Errors
-/// Exit 7 when one is no file that can be read.
+/// Exit code 7 when one is no file that can be read.
 pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, Failure> {
     let mut local = Vec::new();
     let files = spec.yarn.files.iter().map(|file| ("yarn.files", file));
@@ -302,13 +302,13 @@ pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, Failur
             continue;
         };
         let wrong = |error: &dyn std::error::Error| {
-            Failure::caused(Exit::Input, format!("{key}: {}", path.display()), error)
+            Failure::caused(ExitCode::Input, format!("{key}: {}", path.display()), error)
         };
         let opened = std::fs::File::open(path).map_err(|error| wrong(&error))?;
         let metadata = opened.metadata().map_err(|error| wrong(&error))?;
         if !metadata.is_file() {
             let fact = format!("{key}: {} is not a file", path.display());
-            return Err(Failure::new(Exit::Input, fact)
+            return Err(Failure::new(ExitCode::Input, fact)
                 .next("pack a folder into an archive and give it as yarn.archives"));
         }
         local.push((file.name.clone(), path.to_owned(), metadata.len()));
@@ -344,7 +344,7 @@ mod tests {
         match queue_view(name, found, &acls(submit), "alice", &mut notes) {
             Ok(_) => Some(notes),
             Err(failure) => {
-                assert_eq!(failure.exit, Exit::Refused, "{failure:?}");
+                assert_eq!(failure.exit, ExitCode::Refused, "{failure:?}");
                 None
             }
         }
@@ -425,6 +425,6 @@ mod tests {
         assert!(note.contains("no node that runs just now has"), "{note}");
         // What the ResourceManager itself never grants is refused.
         let refused = fits(&maximum(1), &[node(needed)]).expect_err("above the maximum");
-        assert_eq!(refused.exit, Exit::Refused);
+        assert_eq!(refused.exit, ExitCode::Refused);
     }
 }

@@ -3,11 +3,11 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::JobSpec;
 use sha2::{Digest, Sha256};
 
 use super::elf;
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// The newest glibc that the oldest systems in use have (CentOS 7); the released program needs no newer one.
@@ -29,22 +29,22 @@ pub struct Program {
 /// Reads the program of a job: `submit.binary`, or the one that runs.
 ///
 /// # Errors
-/// Exit 7 when it cannot be read or is no program of this kind of machine.
+/// Exit code 7 when it cannot be read or is no program of this kind of machine.
 pub fn read(spec: &JobSpec) -> Result<Program, Failure> {
     let path = match &spec.submit.binary {
         Some(path) => path.clone(),
         None => std::env::current_exe().map_err(|error| {
-            Failure::caused(Exit::Internal, "this program does not know its own path", &error)
+            Failure::caused(ExitCode::Internal, "this program does not know its own path", &error)
         })?,
     };
     let unreadable = |error: &io::Error| {
         let fact = format!("the program {} cannot be read", path.display());
-        Failure::caused(Exit::Input, fact, error)
+        Failure::caused(ExitCode::Input, fact, error)
     };
     let (digest, bytes) = digest(&path).map_err(|error| unreadable(&error))?;
     let needs = elf::newest_glibc(&path).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => {
-            Failure::new(Exit::Input, format!("submit.binary = {}: {error}", path.display()))
+            Failure::new(ExitCode::Input, format!("submit.binary = {}: {error}", path.display()))
                 .next("give the heddle program for Linux on x86-64")
         }
         _ => unreadable(&error),

@@ -3,6 +3,7 @@
 //! Default folders carry the first digits of the run, so that the run has to be found first: as on one machine the
 //! newest of the same name, if it left a checkpoint, has no model and does not run any more.
 
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::CutId;
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::spec::{JobSpec, Location};
@@ -14,7 +15,6 @@ use heddle_yarn::client::ApplicationFilter;
 use super::launch::KIND;
 use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
 use crate::commands::checkpoint;
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// What the default folders of the run to be continued carry; nothing where there is none.
@@ -116,7 +116,7 @@ pub struct ResumePoint {
 /// an application was started for it.
 ///
 /// # Errors
-/// Exit 7 naming the key with both values.
+/// Exit code 7 naming the key with both values.
 pub fn may_go_on(base: &ResumePoint, spec: &JobSpec) -> Result<(), Failure> {
     // One of another version is the ApplicationMaster's to judge.
     let Ok(before) = serde_json::from_value::<JobSpec>(base.spec.clone()) else {
@@ -130,7 +130,7 @@ pub fn may_go_on(base: &ResumePoint, spec: &JobSpec) -> Result<(), Failure> {
         return Ok(());
     };
     Err(Failure::new(
-        Exit::Input,
+        ExitCode::Input,
         format!(
             "data.passes = {} is less than the {} of the run in checkpoint.dir (checkpoint {}): it cannot be lowered under a run",
             never.now, never.before, base.cut
@@ -166,7 +166,7 @@ mod tests {
         may_go_on(&base, &spec).unwrap();
         spec.data.passes = 4;
         let refused = may_go_on(&base, &spec).unwrap_err();
-        assert_eq!(refused.exit, Exit::Input);
+        assert_eq!(refused.exit, ExitCode::Input);
         assert!(refused.fact.contains("data.passes = 4"), "{}", refused.fact);
         assert!(refused.fact.contains('5'), "{}", refused.fact);
         // Of a form that this version does not know: the ApplicationMaster judges.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use heddle_am::run_dir::RunFile;
 use heddle_am::staging::{CONF_DIR, HOME_DIR, PROGRAM, StagedFile, YARN_FILE, YarnFile};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_yarn::ApplicationId;
@@ -15,7 +16,6 @@ use tokio::task::JoinSet;
 use super::shipped;
 use super::upload::{self, Upload, Uploads};
 use crate::cluster::ClusterContext;
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// Name of the file with the job's secret (64 hexadecimal digits) in the staging directory: by it the same user
@@ -83,8 +83,9 @@ pub async fn stage(
     let conf = shipped::core_site(&cluster.configuration).into_bytes();
     small(cluster, content, &format!("{CONF_DIR}/core-site.xml"), conf, &mut shared);
     let json = |what: &str, bytes: Result<Vec<u8>, serde_json::Error>| {
-        bytes
-            .map_err(|error| Failure::caused(Exit::Internal, format!("{what} has no form"), &error))
+        bytes.map_err(|error| {
+            Failure::caused(ExitCode::Internal, format!("{what} has no form"), &error)
+        })
     };
     let run = json("run.json", serde_json::to_vec_pretty(content.run))?;
     small(cluster, content, "run.json", run, &mut shared);
@@ -135,7 +136,7 @@ async fn collect(mut sending: Uploading) -> Result<BTreeMap<String, StagedFile>,
     let mut all = BTreeMap::new();
     while let Some(sent) = sending.join_next().await {
         let (name, file) = sent.map_err(|error| {
-            Failure::caused(Exit::Internal, "an upload ended without a result", &error)
+            Failure::caused(ExitCode::Internal, "an upload ended without a result", &error)
         })??;
         // Local data has no name in work directories.
         if !name.is_empty() {

@@ -7,13 +7,13 @@
 use std::time::{Duration, Instant};
 
 use heddle_am::staging::HOME_DIR;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Location;
 use heddle_yarn::{ApplicationId, ApplicationReport, ClientError};
 use sha2::{Digest, Sha256};
 
 use super::upload;
 use crate::cluster::{ClusterContext, client_failure, path_of};
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// How long another submitter may take from its file to its application.
@@ -92,8 +92,10 @@ pub async fn remove(cluster: &ClusterContext, place: &Location) -> Result<(), Fa
     match cluster.storage.delete_file(&path_of(place)?).await {
         Ok(()) => Ok(()),
         Err(error) if error.error().is_not_found() => Ok(()),
-        Err(error) => {
-            Err(Failure::caused(Exit::Unreachable, format!("{place} cannot be removed"), &error))
-        }
+        Err(error) => Err(Failure::caused(
+            ExitCode::Unreachable,
+            format!("{place} cannot be removed"),
+            &error,
+        )),
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use heddle_am::report::format;
 use heddle_am::staging::{HOME_DIR, StagedFile};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::{Entry, LocalStorage, Mode, StorePath, WriteError, find_files};
 use sha2::{Digest, Sha256};
@@ -16,7 +17,6 @@ use tokio::io::AsyncReadExt;
 
 use super::program::{self, Program};
 use crate::cluster::{ClusterContext, path_of, storage_failure};
-use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// Bytes that are read and sent at a time.
@@ -94,7 +94,7 @@ impl Uploads {
 /// Finds the local data of a job and puts its future places into the spec, file by file.
 ///
 /// # Errors
-/// Exit 7 when a file cannot be read, or all together are more than `submit.upload-limit`.
+/// Exit code 7 when a file cannot be read, or all together are more than `submit.upload-limit`.
 pub async fn local_data(
     cluster: &ClusterContext,
     spec: &mut JobSpec,
@@ -107,7 +107,7 @@ pub async fn local_data(
                 continue;
             };
             let failed = |error: &dyn std::error::Error| {
-                Failure::caused(Exit::Input, format!("{key} = {place}"), error)
+                Failure::caused(ExitCode::Input, format!("{key} = {place}"), error)
             };
             let pattern = StorePath::parse(&path.to_string_lossy()).map_err(|e| failed(&e))?;
             let entries = find_files(&LocalStorage, &pattern).await.map_err(|e| failed(&e))?;
@@ -118,7 +118,7 @@ pub async fn local_data(
     let limit = spec.submit.upload_limit;
     if total > limit.0 {
         return Err(Failure::new(
-            Exit::Input,
+            ExitCode::Input,
             format!(
                 "data.train, data.test: {} of local data, more than submit.upload-limit = {limit}",
                 format::size(total)
@@ -136,7 +136,7 @@ pub async fn local_data(
     for (n, (list, _, entry)) in found.iter().enumerate() {
         let path = PathBuf::from(entry.path.as_str());
         let unreadable = |error: &std::io::Error| {
-            Failure::caused(Exit::Input, format!("{} cannot be read", path.display()), error)
+            Failure::caused(ExitCode::Input, format!("{} cannot be read", path.display()), error)
         };
         let (digest, bytes) = program::digest(&path).map_err(|error| unreadable(&error))?;
         let name = format!("{list}-{n:06}-{}", plain(entry.name()));
@@ -189,7 +189,7 @@ pub async fn send_once(
     let unique = format!(".{}.{}", path.name(), uuid::Uuid::new_v4().simple());
     let new = path
         .sibling(&unique)
-        .map_err(|error| Failure::caused(Exit::Input, upload.to.to_string(), &error))?;
+        .map_err(|error| Failure::caused(ExitCode::Input, upload.to.to_string(), &error))?;
     write_file(cluster, &upload.from, &new).await?;
     match cluster.storage.rename(&new, &path).await {
         Ok(()) => {}
@@ -247,7 +247,7 @@ fn path_of_write(to: &Location) -> Result<StorePath, WriteError> {
 
 async fn write_file(cluster: &ClusterContext, from: &Path, to: &StorePath) -> Result<(), Failure> {
     let unreadable = |error: std::io::Error| {
-        Failure::caused(Exit::Input, format!("{} cannot be read", from.display()), &error)
+        Failure::caused(ExitCode::Input, format!("{} cannot be read", from.display()), &error)
     };
     let failed = |error: WriteError| {
         let fact = format!("{} cannot be written", cluster.storage.show(to));

@@ -6,6 +6,9 @@ mod hooks;
 mod pipeline;
 mod plane;
 mod status;
+
+use heddle_protocol::exit_code::ExitCode;
+
 #[cfg(test)]
 pub(crate) mod tests;
 mod trainer;
@@ -133,7 +136,7 @@ fn run_with(
     };
     let made = algorithm(&welcome.spec);
     if let Err(error) = &made {
-        reporter.send(Up::Fatal { exit_code: 7, error: chain(error) });
+        reporter.send(Up::Fatal { exit_code: ExitCode::Input, error: chain(error) });
     }
     let hooks = TestHooks::from_process(environment.member);
     let client = Client::start(Settings {

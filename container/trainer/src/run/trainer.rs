@@ -17,6 +17,7 @@ use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, Unit};
 use heddle_protocol::control::{
     Command, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant, Up, Welcome,
 };
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::manifest::InputPlan;
@@ -34,10 +35,6 @@ use crate::reader::{Labels, RecordFormat};
 
 /// How often positions of tasks are reported (ASP), at the most.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// Exit code of the job for faults of the program itself.
-const EXIT_INTERNAL: u8 = 10;
-/// Exit code of the job when training fails.
-const EXIT_FAILED: u8 = 1;
 
 /// Where reports go.
 pub(super) type Report = Box<dyn FnMut(Up) + Send>;
@@ -138,7 +135,7 @@ impl<P: DataPlane> Trainer<P> {
         }
         let Some(kind) = phase_kind(&self.spec, phase.no) else {
             self.work = None;
-            return self.fatal(EXIT_INTERNAL, format!("the job has no phase {}", phase.no));
+            return self.fatal(ExitCode::Internal, format!("the job has no phase {}", phase.no));
         };
         tracing::info!(%epoch, phase = %phase.no, ?kind, "phase begun");
         let training = kind.reads_training_data();
@@ -147,7 +144,7 @@ impl<P: DataPlane> Trainer<P> {
             match self.algorithm.begin(kind, constants) {
                 Ok(()) => Readiness::Ready,
                 Err(error) => {
-                    self.fatal(EXIT_FAILED, error);
+                    self.fatal(ExitCode::JobFailed, error);
                     Readiness::Failed
                 }
             }
@@ -315,7 +312,7 @@ impl<P: DataPlane> Trainer<P> {
                 return;
             }
             Event::Fault(fault) => {
-                return self.fatal(EXIT_INTERNAL, heddle_storage::chain(&fault));
+                return self.fatal(ExitCode::Internal, heddle_storage::chain(&fault));
             }
             // Whoever is told of the same barrier twice ignores it.
             Event::AtBarrier { cut, epoch, tasks } => {
@@ -426,7 +423,7 @@ impl<P: DataPlane> Trainer<P> {
             work.ready = match self.algorithm.begin(work.kind, items) {
                 Ok(()) => Readiness::Ready,
                 Err(error) => {
-                    self.fatal(EXIT_FAILED, error);
+                    self.fatal(ExitCode::JobFailed, error);
                     if let Some(work) = &mut self.work {
                         work.ready = Readiness::Failed;
                     }
@@ -496,7 +493,7 @@ impl<P: DataPlane> Trainer<P> {
         match self.spec.training.nan {
             NanPolicy::Skip => tracing::warn!(?unit, %step, place, "gradient with NaN or infinity left out"),
             NanPolicy::Fail => self.fatal(
-                EXIT_FAILED,
+                ExitCode::JobFailed,
                 format!(
                     "the gradient of step {step} of {unit:?} holds NaN or infinity ({place}): training diverges; \
                      lower the rate, standardise the data, or allow it with training.nan = \"skip\""
@@ -616,8 +613,8 @@ impl<P: DataPlane> Trainer<P> {
         self.no_thread.take()
     }
 
-    fn fatal(&mut self, exit_code: u8, error: String) {
-        tracing::error!(exit_code, error, "the job cannot go on");
+    fn fatal(&mut self, exit_code: ExitCode, error: String) {
+        tracing::error!(%exit_code, error, "the job cannot go on");
         (self.report)(Up::Fatal { exit_code, error });
     }
 

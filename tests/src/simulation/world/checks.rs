@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use heddle_am_core::{Checkpoint, Outcome, Record};
 use heddle_protocol::control::Command;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{PhaseNo, Role, Step, TableId};
 use heddle_protocol::manifest::{Manifest, Work};
 use heddle_protocol::view::{self, JobState};
@@ -68,11 +69,11 @@ impl World {
         let mut resubmitted = false;
         let ended = loop {
             let outcome = self.run_once(&mut watch)?;
-            if outcome.state == JobState::Finished && outcome.exit_code == 0 {
+            if outcome.state == JobState::Finished && outcome.exit_code == ExitCode::Ok {
                 break Ended::Finished;
             }
             self.check_failure(&outcome, resubmitted)?;
-            if outcome.exit_code == 8 {
+            if outcome.exit_code == ExitCode::Checkpoint {
                 break Ended::NoCheckpointIsWhole;
             }
             self.faults.clear();
@@ -146,9 +147,9 @@ impl World {
             return wrong();
         }
         let right = match outcome.exit_code {
-            8 => self.durable.newest_whole(None).0.is_none(),
+            ExitCode::Checkpoint => self.durable.newest_whole(None).0.is_none(),
             _ if resubmitted => false,
-            1 => self.trouble.containers_failed_often(),
+            ExitCode::JobFailed => self.trouble.containers_failed_often(),
             code => self.trouble.excused.contains(&code),
         };
         match right {
@@ -160,8 +161,8 @@ impl World {
     /// An attempt has decided how the job ends: whether containers are missing shows now, before it stops all.
     pub(super) fn decides(&mut self, attempt: u32, outcome: &Outcome) {
         self.tell(format_args!("attempt {attempt} decides: {outcome:?}"));
-        if outcome.exit_code == 4 && !self.all_are_there(attempt) {
-            self.trouble.excused.insert(4);
+        if outcome.exit_code == ExitCode::Refused && !self.all_are_there(attempt) {
+            self.trouble.excused.insert(ExitCode::Refused);
         }
     }
 

@@ -6,6 +6,7 @@ use heddle_am_core::{
     Action, ContainerId, Event, Exit, Outcome, Probe, Record, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::Command;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Member;
 
 use super::super::am::Am;
@@ -89,13 +90,13 @@ impl World {
                     Event::JournalFailed {
                         error: "another generation".to_owned(),
                         fenced: true,
-                        exit_code: 9,
+                        exit_code: ExitCode::Fenced,
                     }
                 } else if std::mem::take(&mut self.trouble.journal_fails) {
                     Event::JournalFailed {
                         error: "the storage is gone".to_owned(),
                         fenced: false,
-                        exit_code: 6,
+                        exit_code: ExitCode::Unreachable,
                     }
                 } else {
                     self.durable.journal.push(*content);

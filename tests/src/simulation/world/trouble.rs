@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_am_core::{Event, Exit};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Slot;
 
 use super::Wire;
@@ -45,7 +46,7 @@ pub(super) struct Trouble {
     /// Ends by slot that count against the job: two for one with a bad exit code, one for a kill.
     pub(super) ends: BTreeMap<Slot, u32>,
     /// Exit codes of the job that what happened accounts for.
-    pub(super) excused: BTreeSet<u8>,
+    pub(super) excused: BTreeSet<ExitCode>,
 }
 
 impl Trouble {

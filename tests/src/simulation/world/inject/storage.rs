@@ -1,6 +1,7 @@
 //! Storage that fails: single calls, all of it for a while, the journal for good, files that are damaged.
 
 use heddle_am_core::Record;
+use heddle_protocol::exit_code::ExitCode;
 
 use super::super::super::chance::Chance;
 use super::super::super::fault::Fault;
@@ -17,20 +18,20 @@ impl World {
         let count = 1 + chance.below(3);
         self.durable.troubles.extend(std::iter::repeat_n(how, count));
         // A search for an older checkpoint is not tried again, and several such faults outlast all tries.
-        self.trouble.excused.insert(6);
+        self.trouble.excused.insert(ExitCode::Unreachable);
         true
     }
 
     /// No call, save, load or export succeeds, and no record is written.
     pub(super) fn storage_goes_down(&mut self, chance: &mut Chance) -> bool {
         self.trouble.storage_down_until = self.events + chance.below(300) as u64;
-        self.trouble.excused.insert(6);
+        self.trouble.excused.insert(ExitCode::Unreachable);
         true
     }
 
     pub(super) fn journal_fails(&mut self) -> bool {
         self.trouble.journal_fails = true;
-        self.trouble.excused.insert(6);
+        self.trouble.excused.insert(ExitCode::Unreachable);
         true
     }
 
