@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use heddle_am_core::{CallId, Checkpoint, DamagedCheckpoint, Event, StoreCall, Stored};
 use heddle_protocol::control::ExportedFile;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Generation, RunId};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::model::{FORMAT_VERSION, ModelFile, staging_prefix};
@@ -18,7 +19,7 @@ use heddle_storage::chain;
 use heddle_storage::checkpoint::{
     CheckpointDir, CheckpointError, CommitError, Depth, Newest, OnCorrupt,
 };
-use heddle_storage::{Location, Mode, Reason, Storage, StorageError, StorePath, connect};
+use heddle_storage::{Location, Mode, Storage, StorageError, StorePath, connect};
 use tokio::sync::mpsc;
 
 use crate::delay_warning::DelayWarning;
@@ -37,11 +38,7 @@ const STAGE_AGAIN: Duration = Duration::from_secs(2);
 /// The exit code of a run that fails because of a storage error.
 #[must_use]
 pub fn exit_code_of(error: &StorageError) -> ExitCode {
-    match &error.reason {
-        _ if error.is_refused() => ExitCode::Denied,
-        Reason::Unavailable => ExitCode::Unreachable,
-        _ => ExitCode::Input,
-    }
+    error.class().exit_code()
 }
 
 /// Opens a checkpoint directory as [`CheckpointDir::open_or_create`] does, again and again while the storage cannot be
@@ -127,9 +124,11 @@ impl Store {
                     }
                     Err(CommitError::Fenced(error)) => Stored::Fenced { error },
                     Err(error @ CommitError::Unknown(_)) => {
-                        Stored::Unknown { error: chain(&error) }
+                        Stored::Unknown { failure: Failure::new(error.class(), chain(&error)) }
                     }
-                    Err(error) => Stored::NotDone { error: chain(&error) },
+                    Err(error) => {
+                        Stored::NotDone { failure: Failure::new(error.class(), chain(&error)) }
+                    }
                 }
             }
             StoreCall::Discard { cut, .. } => done(self.dir.discard(cut, self.salt).await),
@@ -141,10 +140,9 @@ impl Store {
             StoreCall::PublishModel { dir, model: staged, files, checkpoint } => {
                 match self.publish(&dir, staged, files, checkpoint).await {
                     Ok(url) => Stored::Published(url),
-                    Err(PublishError::Storage(error)) if error.is_refused() => {
-                        Stored::Refused { error: chain(&error) }
+                    Err(PublishError::Storage(error)) => {
+                        Stored::NotDone { failure: error.failure() }
                     }
-                    Err(PublishError::Storage(error)) => Stored::NotDone { error: chain(&error) },
                     Err(PublishError::Taken(error)) => Stored::Taken { error },
                     Err(PublishError::Fenced(error)) => Stored::Fenced { error },
                 }
@@ -273,6 +271,6 @@ fn failed(error: &CheckpointError) -> Stored {
     if error.is_fenced() {
         Stored::Fenced { error: chain(error) }
     } else {
-        Stored::NotDone { error: chain(error) }
+        Stored::NotDone { failure: error.failure() }
     }
 }

@@ -313,8 +313,8 @@ async fn one_whose_lease_is_over_publishes_nothing() {
     let over = || Lease::new(Duration::ZERO);
     for call in [commit(), publish()] {
         let told = told(&start, over(), call).await;
-        let Stored::NotDone { error } = &told else { panic!("{told:?}") };
-        assert!(error.contains("another attempt may lead"), "{error}");
+        let Stored::NotDone { failure } = &told else { panic!("{told:?}") };
+        assert!(failure.text.contains("another attempt may lead"), "{failure}");
     }
     let storage: Arc<dyn Storage> = Arc::new(start.memory.clone());
     let dir = CheckpointDir::existing(storage, root());

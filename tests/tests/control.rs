@@ -12,6 +12,7 @@ use heddle_agent::{Agent, AmPlace, Environment, Exit, Hooks};
 use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
 use heddle_protocol::control::{Beat, Command, Down, Up};
 use heddle_protocol::environment::AmAddress;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Member, RunId, ShardId, Slot,
@@ -166,7 +167,7 @@ async fn a_master_that_reads_nothing_stops_no_timer_of_a_container() {
             cut: CutId { generation: Generation(1), number: 1 },
             epoch: Epoch::default(),
             shard: ShardId(0),
-            error: "x".repeat(400),
+            failure: Failure::new(ErrorClass::Unreachable, "x".repeat(400)),
         });
     }
     let beats = || server.beats.load(Ordering::Relaxed);

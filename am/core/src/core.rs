@@ -415,8 +415,8 @@ impl Core {
             StoreCallPurpose::Search => self.base_found(outcome),
             StoreCallPurpose::Publish => self.published(outcome),
             StoreCallPurpose::Housekeeping => {
-                if let Stored::NotDone { error } | Stored::Unknown { error } = outcome {
-                    self.warn(format!("old checkpoint files could not be removed: {error}"));
+                if let Stored::NotDone { failure } | Stored::Unknown { failure } = outcome {
+                    self.warn(format!("old checkpoint files could not be removed: {failure}"));
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use heddle_protocol::control::{Busy, Held, Operation, Up};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
 
 use crate::action::{CallId, Checkpoint, ConnectionId, ContainerId, OperationId, RecordId};
@@ -254,17 +255,12 @@ pub enum Stored {
     /// Surely not done; another try may help.
     NotDone {
         /// Names the file and the cause.
-        error: String,
-    },
-    /// [`StoreCall::PublishModel`](crate::StoreCall::PublishModel): surely not done, and a person has to give rights or room.
-    Refused {
-        /// Names the file and the cause.
-        error: String,
+        failure: Failure,
     },
     /// Whether it was done could not be found out.
     Unknown {
         /// Names the file and the cause.
-        error: String,
+        failure: Failure,
     },
     /// [`StoreCall::PublishModel`](crate::StoreCall::PublishModel): another job's model has that name by now.
     Taken {

@@ -50,10 +50,9 @@ impl Core {
     pub(crate) fn report(&mut self, connection: ConnectionId, report: Up) {
         // Of a connection that was replaced or whose container was given up: nobody's word, except why it ended.
         let Some(member) = self.slots.at(connection) else {
-            if let (Some(slot), Up::Fatal { exit_code, error }) =
-                (self.last_words.get(&connection), report)
+            if let (Some(slot), Up::Fatal { failure }) = (self.last_words.get(&connection), report)
             {
-                self.fail(exit_code, format!("{slot}: {error}"));
+                self.fail(failure.class.exit_code(), format!("{slot}: {failure}"));
             }
             return;
         };
@@ -76,9 +75,7 @@ impl Core {
             Up::Holding { epoch, from_memory: _, from_storage: _, load_ms: _ } => {
                 self.holding(slot, epoch)
             }
-            Up::HoldFailed { epoch, corrupt, error } => {
-                self.hold_failed(slot, epoch, corrupt, &error)
-            }
+            Up::HoldFailed { epoch, failure } => self.hold_failed(slot, epoch, &failure),
             Up::Begun { epoch, phase } => self.begun(slot, epoch, phase),
             Up::PhaseEnded { epoch, phase, shard, step } => {
                 self.phase_ended(slot, epoch, phase, shard, step)
@@ -89,8 +86,8 @@ impl Core {
                 self.let_go(slot, cut, epoch, shard, step, &reason)
             }
             Up::Saved { cut, epoch, file } => self.saved(slot, cut, epoch, file),
-            Up::SaveFailed { cut, epoch, shard, error } => {
-                self.save_failed(slot, cut, epoch, shard, &error)
+            Up::SaveFailed { cut, epoch, shard, failure } => {
+                self.save_failed(slot, cut, epoch, shard, failure)
             }
             Up::AtBarrier { cut, epoch, tasks } => self.at_barrier(member, cut, epoch, &tasks),
             Up::Progress { epoch, phase, cut, tasks } => {
@@ -145,10 +142,12 @@ impl Core {
             Up::Exported { checkpoint, dir, files } => {
                 self.exported(member, &checkpoint, dir, files)
             }
-            Up::ExportFailed { checkpoint, refused, error } => {
-                self.export_failed(member, &checkpoint, &error, refused)
+            Up::ExportFailed { checkpoint, failure } => {
+                self.export_failed(member, &checkpoint, &failure)
             }
-            Up::Fatal { exit_code, error } => self.fail(exit_code, format!("{slot}: {error}")),
+            Up::Fatal { failure } => {
+                self.fail(failure.class.exit_code(), format!("{slot}: {failure}"))
+            }
         }
     }
 

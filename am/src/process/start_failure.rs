@@ -63,12 +63,7 @@ impl From<WritePlanError> for StartFailure {
 
 impl From<CheckpointError> for StartFailure {
     fn from(error: CheckpointError) -> Self {
-        let code = match &error {
-            CheckpointError::Storage(source) => code_of(source),
-            CheckpointError::Foreign { .. } | CheckpointError::NotOurs { .. } => ExitCode::Input,
-            error if error.is_fenced() => ExitCode::Fenced,
-            _ => ExitCode::Checkpoint,
-        };
+        let code = error.class().exit_code();
         Self {
             is_fenced: error.is_fenced(),
             ..Self::new(code, format!("checkpoint.dir: {}", chain(&error)))

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use heddle_protocol::control::{Command, Down, Up, UpLine};
-use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Attempt;
 
 /// Before an ApplicationMaster has said otherwise: longer than a first start may take.
@@ -256,10 +256,11 @@ impl Machine {
                     if self.plan.get_or_insert_with(|| digest.clone()) != digest {
                         // Numbers of tasks mean other records to this container than to that ApplicationMaster.
                         return self.report(Up::Fatal {
-                            exit_code: ExitCode::Input,
-                            error: "data.train, data.test: the files are not what they were when the job began, and \
-                                    there is no checkpoint yet: submit the job again"
-                                .to_owned(),
+                            failure: Failure::new(
+                                ErrorClass::Input,
+                                "data.train, data.test: the files are not what they were when the job began, and \
+                                 there is no checkpoint yet: submit the job again",
+                            ),
                         });
                     }
                     self.heartbeat_ms = welcome.heartbeat_ms.max(1);
@@ -380,7 +381,7 @@ mod tests {
         let outputs = machine.on(line(2, 0, Some(welcome("bb"))), 2);
         let fatal = outputs.iter().any(|output| match output {
             Output::Send(line) => {
-                matches!(&line.report, Up::Fatal { exit_code: ExitCode::Input, .. })
+                matches!(&line.report, Up::Fatal { failure } if failure.class == ErrorClass::Input)
             }
             _ => false,
         });

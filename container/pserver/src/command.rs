@@ -7,6 +7,7 @@ use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
 use heddle_agent::Exit;
 use heddle_protocol::control::{Command, CutAt, Phase, ShardState};
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::ShardFile;
 use heddle_shard::{Shard, ShardReport, ShardSetError, SnapshotGone};
@@ -101,7 +102,7 @@ pub(crate) enum Input {
     /// From a data thread.
     Data(FromData),
     /// A worker has saved a shard, or not; nothing if the cut was over before.
-    Saved { cut: CutId, epoch: Epoch, shard: ShardId, result: Result<Option<ShardFile>, String> },
+    Saved { cut: CutId, epoch: Epoch, shard: ShardId, result: Result<Option<ShardFile>, Failure> },
     /// A worker has made a shard, or not.
     Loaded { epoch: Epoch, shard: ShardId, result: Result<Box<Shard>, LoadError> },
     /// The agent says that the process is to end.

@@ -173,9 +173,9 @@ impl Coordinator {
                 match result {
                     Ok(Some(file)) => (self.tell)(Up::Saved { cut, epoch, file }),
                     Ok(None) => tracing::info!(%cut, %shard, "saving ended with its cut"),
-                    Err(error) => {
-                        tracing::warn!(%cut, %shard, error, "shard not saved");
-                        (self.tell)(Up::SaveFailed { cut, epoch, shard, error });
+                    Err(failure) => {
+                        tracing::warn!(%cut, %shard, error = failure.text, "shard not saved");
+                        (self.tell)(Up::SaveFailed { cut, epoch, shard, failure });
                     }
                 }
             }

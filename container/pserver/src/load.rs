@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytemuck::cast_slice_mut;
+use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::ids::Epoch;
 use heddle_protocol::manifest::ShardFile;
 use heddle_shard::{ContentError, Shard, ShardConfig};
@@ -45,12 +46,16 @@ pub(crate) enum LoadError {
 }
 
 impl LoadError {
-    /// Whether the file is proven to be other than what was saved.
-    pub(crate) fn is_corrupt(&self) -> bool {
+    /// The class of the failure. Corrupt is only a file that is proven to differ from what was saved: the job then returns
+    /// to an older checkpoint. A file of a later version is no reason for that.
+    pub(crate) fn class(&self) -> ErrorClass {
         match self {
-            Self::Checkpoint(CheckpointError::Damaged { .. }) | Self::Content { .. } => true,
+            Self::Checkpoint(CheckpointError::Damaged { .. }) | Self::Content { .. } => {
+                ErrorClass::Corrupt
+            }
+            Self::Checkpoint(CheckpointError::Storage(error)) => error.class(),
             Self::Checkpoint(_) | Self::Location(_) | Self::Other { .. } | Self::NoFile { .. } => {
-                false
+                ErrorClass::Input
             }
         }
     }

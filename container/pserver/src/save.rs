@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bytemuck::cast_slice;
 use bytes::Bytes;
 use crossbeam::channel::{Receiver, Sender, bounded};
+use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::manifest::ShardFile;
 use heddle_shard::{ShardConfig, SnapshotGone};
 use heddle_storage::shard_file::{SaveError, ShardWriter};
@@ -107,6 +108,15 @@ impl Drop for Recycled {
 }
 
 impl Failed {
+    /// The class of the failure.
+    pub(crate) fn class(&self) -> ErrorClass {
+        match self {
+            Self::Storage(error) | Self::Save(SaveError::Storage(error)) => error.class(),
+            Self::Location(_) => ErrorClass::Input,
+            Self::Gone | Self::Save(_) => ErrorClass::Internal,
+        }
+    }
+
     /// Whether another file may succeed.
     fn is_worth_a_try(&self) -> bool {
         let (Self::Storage(error) | Self::Save(SaveError::Storage(error))) = self else {

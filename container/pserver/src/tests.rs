@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use heddle_protocol::control::{Base, Command, CutAt, Phase, Sharing, Up};
+use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
 use heddle_protocol::ids::{
@@ -119,7 +120,7 @@ impl Rig {
         while files.len() < shards {
             let file = self.wait(|up| match up {
                 Up::Saved { file, .. } => Some(file.clone()),
-                Up::SaveFailed { error, .. } => panic!("{error}"),
+                Up::SaveFailed { failure, .. } => panic!("{failure}"),
                 _ => None,
             });
             files.insert(file.shard, file);
@@ -131,7 +132,7 @@ impl Rig {
     fn holding(&self) -> (u32, u32) {
         self.wait(|up| match up {
             Up::Holding { from_memory, from_storage, .. } => Some((*from_memory, *from_storage)),
-            Up::HoldFailed { error, .. } => panic!("{error}"),
+            Up::HoldFailed { failure, .. } => panic!("{failure}"),
             _ => None,
         })
     }
@@ -329,12 +330,12 @@ fn a_damaged_file_is_named_and_called_corrupt() {
     let base = Base { cut: cut(1), dir: dir.path().display().to_string(), files };
     let other = Rig::start(1, 1, 1000, 1, SGD);
     other.hold(1, 1, Sharing::Queue, Some(base), 0);
-    let (corrupt, error) = other.wait(|up| match up {
-        Up::HoldFailed { corrupt, error, .. } => Some((*corrupt, error.clone())),
+    let failure = other.wait(|up| match up {
+        Up::HoldFailed { failure, .. } => Some(failure.clone()),
         _ => None,
     });
-    assert!(corrupt, "{error}");
-    assert!(error.contains(&name), "{error}");
+    assert_eq!(failure.class, ErrorClass::Corrupt, "{failure}");
+    assert!(failure.text.contains(&name), "{failure}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Threads that save and load shards, several at once, so that data threads never wait for storage.
 
+use heddle_protocol::failure::Failure;
 use heddle_storage::chain;
 use std::io;
 
@@ -59,7 +60,7 @@ fn work(runtime: &tokio::runtime::Runtime, queue: &Receiver<Job>, results: &Send
                 let result = match runtime.block_on(save::save(&job)) {
                     Ok(file) => Ok(Some(file)),
                     Err(Failed::Gone) => Ok(None),
-                    Err(error) => Err(chain(&error)),
+                    Err(error) => Err(Failure::new(error.class(), chain(&error))),
                 };
                 Input::Saved {
                     cut: job.moment.cut,

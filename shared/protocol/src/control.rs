@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exit_code::ExitCode;
+use crate::failure::Failure;
 use crate::ids::{
     Attempt, CutId, Epoch, HandOut, Lane, Member, PhaseNo, RunId, ShardId, Step, TaskAttempt,
     TaskId,
@@ -447,10 +447,9 @@ pub enum Up {
     HoldFailed {
         /// The epoch asked for.
         epoch: Epoch,
-        /// Whether the file is proven corrupt (else it could just not be read now).
-        corrupt: bool,
-        /// Names the file and what was found.
-        error: String,
+        /// Names the file. [`ErrorClass::Corrupt`](crate::failure::ErrorClass::Corrupt): the file is proven corrupt; any
+        /// other class: another try can read it.
+        failure: Failure,
     },
     /// Pserver: as told by [`Command::Begin`].
     Begun {
@@ -520,7 +519,7 @@ pub enum Up {
         /// The shard.
         shard: ShardId,
         /// Names the file and the cause.
-        error: String,
+        failure: Failure,
     },
     /// Trainer: its barrier of the cut has gone down every connection; these are its unfinished tasks with
     /// the first step not acknowledged by every shard. All its later reports carry the cut.
@@ -631,18 +630,13 @@ pub enum Up {
     ExportFailed {
         /// The checkpoint.
         checkpoint: String,
-        /// Whether a person has to give rights or room.
-        #[serde(default)]
-        refused: bool,
-        /// What and where.
-        error: String,
+        /// What failed, and where.
+        failure: Failure,
     },
-    /// Something that ends the job: names what is wrong and the exit code of the command line.
+    /// A failure that ends the job.
     Fatal {
-        /// Exit code of the job.
-        exit_code: ExitCode,
-        /// Fact, cause, next step.
-        error: String,
+        /// Its class gives the job's exit code.
+        failure: Failure,
     },
 }
 

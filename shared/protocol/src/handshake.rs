@@ -15,6 +15,12 @@
 //!
 //! Integers are little-endian. A proof is HMAC-SHA256 with the secret over: `heddle`, 0, channel
 //! byte, side byte (`s` or `c`), hello, server nonce.
+//!
+//! The version covers the control messages as well: a process of another version ends at its hello.
+//!
+//! | version | changed |
+//! | --- | --- |
+//! | 2 | control: failures carry a class (`save-failed`, `export-failed`, `hold-failed`, `fatal`) |
 
 use std::fmt;
 
@@ -39,7 +45,7 @@ pub const HEADER_ANSWER: &str = "heddle-answer";
 /// HTTP header of the client's proof, in hexadecimal (the request that follows on the connection).
 pub const HEADER_PROOF: &str = "heddle-proof";
 const MAGIC: [u8; 4] = *b"HDLH";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// The job's random secret. Never printed.
 #[derive(Clone, PartialEq, Eq)]

@@ -7,6 +7,7 @@ pub mod admission;
 pub mod control;
 pub mod environment;
 pub mod exit_code;
+pub mod failure;
 pub mod frame;
 pub mod handshake;
 pub mod ids;

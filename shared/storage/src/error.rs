@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use heddle_protocol::failure::{ErrorClass, Failure};
 use nix::errno::Errno;
 
 use crate::path::PathError;
@@ -141,6 +142,20 @@ impl StorageError {
     /// Whether a person has to give rights or room before the call can succeed.
     pub fn is_refused(&self) -> bool {
         matches!(self.reason, Reason::Denied | Reason::Quota(_) | Reason::Full)
+    }
+
+    /// The class of the failure.
+    pub fn class(&self) -> ErrorClass {
+        match &self.reason {
+            Reason::Denied | Reason::Quota(_) | Reason::Full => ErrorClass::Denied,
+            Reason::Unavailable => ErrorClass::Unreachable,
+            _ => ErrorClass::Input,
+        }
+    }
+
+    /// The failure as other processes receive it.
+    pub fn failure(&self) -> Failure {
+        Failure::new(self.class(), chain(self))
     }
 
     /// Whether nothing has that name.

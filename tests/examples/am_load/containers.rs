@@ -13,6 +13,7 @@ use heddle_agent::{Agent, AmPlace, Environment, Hooks, Reporter};
 use heddle_protocol::control::{
     Beat, Busy, Command, Held, ShardState, TaskGrant, TaskPosition, Up,
 };
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
 use heddle_protocol::manifest::{Md5, ShardFile};
@@ -433,7 +434,12 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Up> {
                 reports.push(Up::Snapped { cut, epoch, shard, step: Step(0) });
                 reports.push(match save(&staging, shard) {
                     Ok(file) => Up::Saved { cut, epoch, file },
-                    Err(error) => Up::SaveFailed { cut, epoch, shard, error: error.to_string() },
+                    Err(error) => Up::SaveFailed {
+                        cut,
+                        epoch,
+                        shard,
+                        failure: Failure::new(ErrorClass::Unreachable, error.to_string()),
+                    },
                 });
             }
             reports

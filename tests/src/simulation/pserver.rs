@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use heddle_client::machine::Frame;
 use heddle_protocol::control::{Base, Command, CutAt, Held, Phase, Up};
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::{Md5, ShardFile};
 use heddle_shard::{Conn, Effect, Flow, Shard, ShardReport, ShardSet};
@@ -341,7 +342,7 @@ impl Pserver {
                 if epoch == self.epoch {
                     match installed {
                         Ok(()) => self.installed(shard, out),
-                        Err(error) => self.hold_failed(true, error, out),
+                        Err(error) => self.hold_failed(ErrorClass::Corrupt, error, out),
                     }
                 }
                 return;
@@ -404,7 +405,7 @@ impl Pserver {
                     Some(file) => Some(file.uuid),
                     None => {
                         let error = format!("the checkpoint names no file of shard {shard}");
-                        return self.hold_failed(false, error, out);
+                        return self.hold_failed(ErrorClass::Unreachable, error, out);
                     }
                 },
                 None => None,
@@ -438,12 +439,12 @@ impl Pserver {
         out.push(Output::Report(report));
     }
 
-    fn hold_failed(&mut self, corrupt: bool, error: String, out: &mut Vec<Output>) {
+    fn hold_failed(&mut self, class: ErrorClass, error: String, out: &mut Vec<Output>) {
         let epoch = self.epoch;
         let Some(hold) = self.hold.as_mut().filter(|hold| hold.outcome.is_none()) else {
             return;
         };
-        let report = Up::HoldFailed { epoch, corrupt, error };
+        let report = Up::HoldFailed { epoch, failure: Failure::new(class, error) };
         hold.outcome = Some(report.clone());
         out.push(Output::Report(report));
     }
@@ -464,8 +465,9 @@ impl Pserver {
         match labour {
             Labour::Save { cut, epoch, shard, sections } => {
                 if is_down {
-                    let error = "the storage does not answer".to_owned();
-                    out.push(Output::Report(Up::SaveFailed { cut, epoch, shard, error }));
+                    let failure =
+                        Failure::new(ErrorClass::Unreachable, "the storage does not answer");
+                    out.push(Output::Report(Up::SaveFailed { cut, epoch, shard, failure }));
                     return Ok(());
                 }
                 self.save((cut, epoch, shard), sections, uuid, durable, out);
@@ -478,11 +480,15 @@ impl Pserver {
                     None => None,
                     Some(_) if is_down => {
                         let error = "the storage does not answer".to_owned();
-                        self.hold_failed(false, error, out);
+                        self.hold_failed(ErrorClass::Unreachable, error, out);
                         return Ok(());
                     }
                     Some(uuid) if durable.damaged.contains(&uuid) => {
-                        self.hold_failed(true, format!("file {uuid} is damaged"), out);
+                        self.hold_failed(
+                            ErrorClass::Corrupt,
+                            format!("file {uuid} is damaged"),
+                            out,
+                        );
                         return Ok(());
                     }
                     Some(uuid) => Some(Arc::clone(

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use heddle_am_core::{Checkpoint, DamagedCheckpoint, Record, StoreCall, Stored};
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::CutId;
 use heddle_protocol::manifest::Manifest;
 use uuid::Uuid;
@@ -101,18 +102,18 @@ impl Durable {
         is_down: bool,
         chance: &mut Chance,
     ) -> Stored {
-        let error = || "the storage does not answer".to_owned();
+        let failure = || Failure::new(ErrorClass::Unreachable, "the storage does not answer");
         if is_down {
-            return Stored::NotDone { error: error() };
+            return Stored::NotDone { failure: failure() };
         }
         match self.troubles.pop_front() {
             None => self.store(generation, call),
-            Some(Trouble::Fails) => Stored::NotDone { error: error() },
+            Some(Trouble::Fails) => Stored::NotDone { failure: failure() },
             Some(Trouble::Unknown) => {
                 if chance.one_in(2) {
                     let _lost = self.store(generation, call);
                 }
-                Stored::Unknown { error: error() }
+                Stored::Unknown { failure: failure() }
             }
         }
     }
@@ -158,7 +159,12 @@ impl Durable {
                     self.published = Some(*checkpoint);
                     Stored::Published(dir.clone())
                 }
-                of => Stored::NotDone { error: format!("{model} holds the model of {of:?}") },
+                of => Stored::NotDone {
+                    failure: Failure::new(
+                        ErrorClass::Internal,
+                        format!("{model} holds the model of {of:?}"),
+                    ),
+                },
             },
         }
     }

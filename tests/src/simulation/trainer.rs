@@ -6,6 +6,7 @@ use heddle_client::gradient::Gradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::{Era, Event, Machine, PullAt, PullId, PullItem, StepPush, Unit};
 use heddle_protocol::control::{Busy, Command, LaneGrant, Phase, Sharing, TaskGrant, Up};
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, HandOut, Lane, Member, Step, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
 
@@ -332,8 +333,10 @@ impl Trainer {
                     }
                     None => Up::ExportFailed {
                         checkpoint,
-                        refused: false,
-                        error: "the storage does not answer".to_owned(),
+                        failure: Failure::new(
+                            ErrorClass::Unreachable,
+                            "the storage does not answer",
+                        ),
                     },
                 };
                 self.export = Some(report.clone());

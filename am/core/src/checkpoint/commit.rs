@@ -4,6 +4,7 @@
 //! salt; nothing of the cut is deleted. Then the journal's record, then older ones may go.
 
 use heddle_protocol::control::Command;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view;
 
@@ -56,24 +57,27 @@ impl Core {
         else {
             return;
         };
-        let error = match outcome {
+        let failure = match outcome {
             Stored::Committed(checkpoint) => return self.committed(*checkpoint),
-            Stored::Unknown { error } => {
+            Stored::Unknown { failure } => {
                 cut.commit_unknown = true;
-                error
+                failure
             }
-            Stored::NotDone { error } => error,
-            other => format!("an answer to another question: {other:?}"),
+            Stored::NotDone { failure } => failure,
+            other => Failure::new(
+                ErrorClass::Internal,
+                format!("an answer to another question: {other:?}"),
+            ),
         };
         cut.commit_tries += 1;
         cut.progress = Progress::Committing(None);
         if cut.commit_tries >= tries {
-            return self.end_cut(&format!("its manifest could not be committed: {error}"));
+            return self.cut_failed(failure.preventing("its manifest could not be committed"));
         }
         cut.commit_waits = true;
         let wait_ms = self.config.limits.retry_ms << cut.commit_tries.min(6);
         self.deadlines.at_latest(Purpose::Retry, self.now.mono + wait_ms);
-        self.warn(format!("a checkpoint's commit is tried again: {error}"));
+        self.warn(format!("a checkpoint's commit is tried again: {failure}"));
     }
 
     /// The cut is a checkpoint.

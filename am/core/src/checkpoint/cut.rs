@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, CutAt, Sharing};
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Slot, Step};
 use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::view::{self, EvaluationView};
@@ -311,8 +312,8 @@ impl Core {
             (Stored::Staged(staging), None) => {
                 self.store(StoreCallPurpose::Housekeeping, StoreCall::Discard { cut, staging });
             }
-            (Stored::NotDone { error } | Stored::Unknown { error }, Some(_)) => {
-                self.end_cut(&format!("its directory could not be made: {error}"));
+            (Stored::NotDone { failure } | Stored::Unknown { failure }, Some(_)) => {
+                self.cut_failed(failure.preventing("its directory could not be made"));
             }
             _ => {}
         }
@@ -365,8 +366,14 @@ impl Core {
         self.end_cut(&format!("it took longer than checkpoint.timeout ({timeout})"));
     }
 
-    /// Gives the open cut up. Its files are swept, joins are free, the job goes on.
+    /// Gives the open cut up for a reason that is not the storage's.
     pub(crate) fn end_cut(&mut self, reason: &str) {
+        self.cut_failed(Failure::new(ErrorClass::Unreachable, reason));
+    }
+
+    /// Gives the open cut up. Its files are swept, joins are free, the job goes on.
+    pub(crate) fn cut_failed(&mut self, failure: Failure) {
+        let reason = &failure.text;
         let Some(cut) = self.sweep_cut() else {
             return;
         };
@@ -374,11 +381,11 @@ impl Core {
         for id in cut.asked_by {
             self.answer(id, Err(format!("checkpoint {} was given up: {reason}", cut.id)));
         }
-        self.notice(view::Event::CheckpointGivenUp { cut: cut.id, reason: reason.to_owned() });
+        self.notice(view::Event::CheckpointGivenUp { cut: cut.id, reason: reason.clone() });
         match cut.reason {
             Reason::Due | Reason::Ordered | Reason::First => self.plan_next_cut(true),
             Reason::Stop => self.stop_cut_failed(reason),
-            Reason::Final => self.final_cut_failed(reason),
+            Reason::Final => self.final_cut_failed(&failure),
         }
     }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, CutAt, Sharing, TaskPosition};
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, Slot, Step, TaskId};
 use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::mutation::Mutation;
@@ -124,10 +125,10 @@ impl Core {
         id: CutId,
         epoch: Epoch,
         shard: ShardId,
-        error: &str,
+        failure: Failure,
     ) {
         if self.holds(slot, shard) && self.matching_cut(id, epoch).is_some() {
-            self.end_cut(&format!("shard {shard} could not be saved: {error}"));
+            self.cut_failed(failure.preventing(format_args!("shard {shard} could not be saved")));
         }
     }
 

@@ -6,6 +6,7 @@
 
 use heddle_protocol::control::{Command, ExportedFile};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, Role};
 use heddle_protocol::view::{self, JobState};
 
@@ -20,14 +21,12 @@ use crate::record::Record;
 /// After the grace, the time for the cluster to report that containers ended.
 const REPORT_MS: u64 = 5_000;
 
-/// The exit code where shards could not be saved: 5 where a person has to give rights or room, else 6. A cut ends for
-/// reasons in words alone; these are the storage's own (`heddle_storage::Reason`), whatever file system it is.
-fn code_of(reason: &str) -> ExitCode {
-    let refused = [": permission denied", ": no space left", ": quota exceeded"];
-    if refused.iter().any(|words| reason.contains(words)) {
-        ExitCode::Denied
-    } else {
-        ExitCode::Unreachable
+/// The exit code when the storage failed at every try. All classes but one are [`ExitCode::Unreachable`], so that the next
+/// attempt of the application tries again.
+fn exit_after_tries(failure: &Failure) -> ExitCode {
+    match failure.class {
+        ErrorClass::Denied => ExitCode::Denied,
+        _ => ExitCode::Unreachable,
     }
 }
 
@@ -71,12 +70,12 @@ impl Core {
         true
     }
 
-    pub(crate) fn final_cut_failed(&mut self, reason: &str) {
+    pub(crate) fn final_cut_failed(&mut self, failure: &Failure) {
         self.cuts.failures += 1;
         if self.cuts.failures >= self.config.limits.store_tries {
             return self.fail(
-                code_of(reason),
-                format!("the final checkpoint could not be taken: {reason}"),
+                exit_after_tries(failure),
+                format!("the final checkpoint could not be taken: {failure}"),
             );
         }
         self.cuts.final_waits = true;
@@ -177,13 +176,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn export_failed(
-        &mut self,
-        member: Member,
-        checkpoint: &str,
-        error: &str,
-        refused: bool,
-    ) {
+    pub(crate) fn export_failed(&mut self, member: Member, checkpoint: &str, failure: &Failure) {
         let current = self.base.as_ref().is_some_and(|base| base.dir == checkpoint);
         let JobStage::Exporting(export) = &mut self.stage else {
             return;
@@ -192,7 +185,7 @@ impl Core {
             return;
         }
         export.trainer = None;
-        self.export_stumbled("the model could not be written", error, refused);
+        self.export_stumbled("the model could not be written", failure);
     }
 
     pub(crate) fn published(&mut self, outcome: Stored) {
@@ -201,11 +194,8 @@ impl Core {
             Stored::Published(model) => self.finished(Some(model)),
             // Nothing is amiss with this job, and another try would find the same.
             Stored::Taken { error } => self.fail(ExitCode::Input, error),
-            Stored::NotDone { error } | Stored::Unknown { error } => {
-                self.export_stumbled("the model could not be published", &error, false);
-            }
-            Stored::Refused { error } => {
-                self.export_stumbled("the model could not be published", &error, true);
+            Stored::NotDone { failure } | Stored::Unknown { failure } => {
+                self.export_stumbled("the model could not be published", &failure);
             }
             other => {
                 self.fail(ExitCode::Internal, format!("an answer to another question: {other:?}"))
@@ -213,8 +203,8 @@ impl Core {
         }
     }
 
-    /// `refused`: a person has to give rights or room, who may do so between two tries.
-    fn export_stumbled(&mut self, what: &str, error: &str, refused: bool) {
+    /// A try of the export failed. One that was denied is repeated too: rights or room may come between two tries.
+    fn export_stumbled(&mut self, what: &str, failure: &Failure) {
         let JobStage::Exporting(export) = &mut self.stage else {
             return;
         };
@@ -224,15 +214,15 @@ impl Core {
         if failures >= self.config.limits.store_tries {
             let checkpoint = self.base.as_ref().map(|base| base.dir.clone()).unwrap_or_default();
             return self.fail(
-                if refused { ExitCode::Denied } else { ExitCode::Unreachable },
+                exit_after_tries(failure),
                 format!(
-                    "{what}: {error}; `heddle export {checkpoint}` tries again without training"
+                    "{what}: {failure}; `heddle export {checkpoint}` tries again without training"
                 ),
             );
         }
         let wait_ms = self.config.limits.retry_ms << failures.min(6);
         self.deadlines.at_latest(Purpose::Retry, self.now.mono + wait_ms);
-        self.warn(format!("{what}, trying again: {error}"));
+        self.warn(format!("{what}, trying again: {failure}"));
     }
 
     fn finished(&mut self, model: Option<String>) {
@@ -365,26 +355,5 @@ impl Core {
         });
         self.stop_containers(0);
         self.leave();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_last_checkpoint_without_rights_or_room_is_exit_5_and_else_6() {
-        for (reason, code) in [
-            ("cannot write /c/shard-00000.ckpt: no space left", ExitCode::Denied),
-            ("cannot create hdfs://nn/c: quota exceeded: 1 of 1 names", ExitCode::Denied),
-            ("cannot create hdfs://nn/c: permission denied", ExitCode::Denied),
-            (
-                "cannot create hdfs://nn/c: cannot be reached or read just now",
-                ExitCode::Unreachable,
-            ),
-            ("pserver-0 was lost before its shards were saved", ExitCode::Unreachable),
-        ] {
-            assert_eq!(code_of(reason), code, "{reason}");
-        }
     }
 }

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Base, Command};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, Role, Slot, Step};
 use heddle_protocol::metrics::PhaseMetrics;
 use heddle_protocol::mutation::Mutation;
@@ -220,14 +221,15 @@ impl Core {
     }
 
     /// A pserver cannot load a file.
-    pub(crate) fn hold_failed(&mut self, slot: Slot, epoch: Epoch, corrupt: bool, error: &str) {
+    pub(crate) fn hold_failed(&mut self, slot: Slot, epoch: Epoch, failure: &Failure) {
         let JobStage::Restoring(restoring) = &mut self.stage else {
             return;
         };
         if epoch != self.epoch {
             return;
         }
-        if !corrupt {
+        let error = &failure.text;
+        if failure.class != ErrorClass::Corrupt {
             // One outage of the storage fails the loads of all pservers: that is one try.
             let cause = format!("{slot} could not load: {error}");
             if restoring.again.replace(cause).is_some() {
@@ -259,7 +261,7 @@ impl Core {
             OnCorrupt::Previous => {
                 let root = self.config.spec.checkpoint.dir.url();
                 let aside = format!("{}/damaged", root.trim_end_matches('/'));
-                self.checkpoint_damaged(below, aside, error.to_owned());
+                self.checkpoint_damaged(below, aside, error.clone());
                 self.deadlines.clear(Purpose::Replacement);
                 self.stage = JobStage::FindingCheckpoint {
                     cause: format!("checkpoint {below} is damaged: {error}"),
@@ -288,10 +290,10 @@ impl Core {
                 ExitCode::Checkpoint,
                 format!("{cause}, and no older checkpoint is whole; `--fresh` trains anew"),
             ),
-            Stored::NotDone { error } | Stored::Unknown { error } => {
+            Stored::NotDone { failure } | Stored::Unknown { failure } => {
                 self.fail(
                     ExitCode::Unreachable,
-                    format!("{cause}, and older checkpoints cannot be read: {error}"),
+                    format!("{cause}, and older checkpoints cannot be read: {failure}"),
                 );
             }
             other => {

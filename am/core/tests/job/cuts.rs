@@ -3,6 +3,7 @@
 use heddle_am_core::{Event, OperationId, StoreCall, Stored};
 use heddle_protocol::control::{Command, CutAt, Operation, Up};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot, Step, TaskId};
 use heddle_protocol::manifest::{TaskState, Work};
 use heddle_protocol::spec::{Consistency, Every};
@@ -284,9 +285,13 @@ fn the_final_cut_replaces_an_open_one() {
 
 #[test]
 fn the_final_cut_is_tried_again_and_then_fails_the_job() {
-    for (cause, exit_code) in [
-        ("cannot create /c/.staging/g1: no space left", ExitCode::Denied),
-        ("cannot create /c/.staging/g1: cannot be reached or read just now", ExitCode::Unreachable),
+    for (class, cause, exit_code) in [
+        (ErrorClass::Denied, "cannot create /c/.staging/g1: no space left", ExitCode::Denied),
+        (
+            ErrorClass::Unreachable,
+            "cannot create /c/.staging/g1: cannot be reached or read just now",
+            ExitCode::Unreachable,
+        ),
     ] {
         let mut job = Job::bsp();
         job.auto.store = false;
@@ -295,7 +300,7 @@ fn the_final_cut_is_tried_again_and_then_fails_the_job() {
             if job.outcome.is_some() {
                 break;
             }
-            job.answer_store(Stored::NotDone { error: cause.to_owned() });
+            job.answer_store(Stored::NotDone { failure: Failure::new(class, cause) });
             job.pass(60_000);
         }
         let outcome = job.outcome.clone().unwrap();
@@ -312,13 +317,17 @@ fn an_unknown_outcome_of_a_commit_is_asked_again_and_nothing_is_deleted() {
     job.answer_store(Stored::Staged("file:///ck/.staging/x".to_owned()));
     for _ in 0..4 {
         assert!(matches!(job.calls.last().unwrap().1, StoreCall::Commit { .. }));
-        job.answer_store(Stored::Unknown { error: "lost reply".to_owned() });
+        job.answer_store(Stored::Unknown {
+            failure: Failure::new(ErrorClass::Unreachable, "lost reply"),
+        });
         job.pass(64_000);
     }
     let commits =
         job.calls.iter().filter(|(_, call)| matches!(call, StoreCall::Commit { .. })).count();
     assert_eq!(commits, 6, "the first one, of checkpoint 0, and five of this");
-    job.answer_store(Stored::Unknown { error: "lost reply".to_owned() });
+    job.answer_store(Stored::Unknown {
+        failure: Failure::new(ErrorClass::Unreachable, "lost reply"),
+    });
     assert!(job.calls.iter().all(|(_, call)| !matches!(call, StoreCall::Discard { .. })));
     let last = job.calls.last().unwrap().0;
     job.store(last);
@@ -350,7 +359,15 @@ fn a_save_that_fails_ends_the_cut_and_it_is_tried_again_later() {
     job.snap_all(cut, 5);
     let p0 = job.pserver(0);
     let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
-    job.report(p0, Up::SaveFailed { cut, epoch, shard, error: "disk full".to_owned() });
+    job.report(
+        p0,
+        Up::SaveFailed {
+            cut,
+            epoch,
+            shard,
+            failure: Failure::new(ErrorClass::Unreachable, "disk full"),
+        },
+    );
     assert!(ended(&job, cut));
     job.pass(31_000);
     assert!(job.cut() > cut);
@@ -413,4 +430,28 @@ fn a_due_cut_whose_directory_cannot_be_made_does_not_stop_training_at_the_end_of
     job.snap_all(cut, 0);
     job.save_all(cut);
     assert_eq!(job.checkpoints.len(), before + 1, "taken as soon as it can be");
+}
+
+#[test]
+fn a_shard_that_lacks_room_fails_the_final_cut_as_denied() {
+    for (class, exit_code) in [
+        (ErrorClass::Denied, ExitCode::Denied),
+        (ErrorClass::Unreachable, ExitCode::Unreachable),
+        (ErrorClass::Internal, ExitCode::Unreachable),
+    ] {
+        let mut job = Job::bsp();
+        job.auto.save = false;
+        job.end_phase(3);
+        for _ in 0..10 {
+            if job.outcome.is_some() {
+                break;
+            }
+            let (cut, p0) = (job.cut(), job.pserver(0));
+            let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
+            let failure = Failure::new(class, "cannot write shard-00000.ckpt");
+            job.report(p0, Up::SaveFailed { cut, epoch, shard, failure });
+            job.pass(60_000);
+        }
+        assert_eq!(job.outcome.clone().unwrap().exit_code, exit_code);
+    }
 }

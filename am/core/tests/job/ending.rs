@@ -3,6 +3,7 @@
 use heddle_am_core::{Action, Event, MonotonicMs, Now, OperationId, Record, StoreCall, Stored};
 use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::spec::{BadRecords, Consistency};
 use heddle_protocol::view::JobState;
 
@@ -91,15 +92,16 @@ fn only_the_elected_trainer_and_the_right_checkpoint_count() {
 
 #[test]
 fn an_export_that_keeps_failing_fails_the_job_and_says_how_to_try_again() {
-    for (refused, cause, exit_code) in [
-        (true, "no space left", ExitCode::Denied),
-        (false, "cannot be reached or read just now", ExitCode::Unreachable),
+    for (class, cause, exit_code) in [
+        (ErrorClass::Denied, "no space left", ExitCode::Denied),
+        (ErrorClass::Unreachable, "cannot be reached or read just now", ExitCode::Unreachable),
+        (ErrorClass::Input, "no such file or directory", ExitCode::Unreachable),
     ] {
         let mut job = exporting();
         for _ in 0..5 {
             let elected = exporter(&job);
-            let up =
-                Up::ExportFailed { checkpoint: checkpoint(&job), refused, error: cause.to_owned() };
+            let failure = Failure::new(class, cause);
+            let up = Up::ExportFailed { checkpoint: checkpoint(&job), failure };
             job.report(elected, up);
             job.pass(64_000);
         }
@@ -225,9 +227,8 @@ fn a_model_that_lacks_room_to_be_published_is_tried_again_and_then_refused() {
     exports(&mut job);
     for _ in 0..5 {
         assert!(job.outcome.is_none(), "room may be made");
-        job.answer_store(Stored::Refused {
-            error: "cannot create /out/MODEL.json: no space left".to_owned(),
-        });
+        let text = "cannot create /out/MODEL.json: no space left";
+        job.answer_store(Stored::NotDone { failure: Failure::new(ErrorClass::Denied, text) });
         job.pass(64_000);
     }
     let outcome = job.outcome.clone().unwrap();
@@ -243,8 +244,7 @@ fn a_fatal_report_ends_the_job_with_its_exit_code() {
     job.report(
         trainer,
         Up::Fatal {
-            exit_code: ExitCode::Input,
-            error: "train.libsvm:3:5: index 99 above 10".to_owned(),
+            failure: Failure::new(ErrorClass::Input, "train.libsvm:3:5: index 99 above 10"),
         },
     );
     let outcome = job.outcome.clone().unwrap();

@@ -3,6 +3,7 @@
 use heddle_am_core::{Event, Exit, Record, RecordId, StoreCall, Stored};
 use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Lane, Slot, Step, TaskId};
 use heddle_protocol::spec::{BadRecords, Consistency, DurationMs, Every, OnCorrupt};
 use heddle_protocol::view::{Event as Notice, JobState};
@@ -142,7 +143,9 @@ fn without_any_checkpoint_it_returns_to_initial_values() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.auto.store = false;
     job.start();
-    job.answer_store(Stored::NotDone { error: "no space left".to_owned() });
+    job.answer_store(Stored::NotDone {
+        failure: Failure::new(ErrorClass::Unreachable, "no space left"),
+    });
     let from = job.sent.len();
     job.kill(job.pserver(0));
     let base = job.sent[from..].iter().find_map(|(_, command)| match command {
@@ -281,7 +284,10 @@ fn a_damaged_checkpoint_leads_to_the_one_before_it_loudly() {
     job.auto.hold = true;
     job.report(
         p0,
-        Up::HoldFailed { epoch: epoch(1), corrupt: true, error: "md5 of shard-0".to_owned() },
+        Up::HoldFailed {
+            epoch: epoch(1),
+            failure: Failure::new(ErrorClass::Corrupt, "md5 of shard-0"),
+        },
     );
     assert!(
         job.calls.iter().any(
@@ -308,7 +314,10 @@ fn a_damaged_checkpoint_ends_the_job_if_the_spec_says_so_or_nothing_older_is_who
         job.auto.hold = false;
         job.kill(job.pserver(0));
         let p0 = job.pserver(0);
-        job.report(p0, Up::HoldFailed { epoch: epoch(1), corrupt: true, error: "md5".to_owned() });
+        job.report(
+            p0,
+            Up::HoldFailed { epoch: epoch(1), failure: Failure::new(ErrorClass::Corrupt, "md5") },
+        );
         let outcome = job.outcome.clone().unwrap();
         assert_eq!(outcome.exit_code, ExitCode::Checkpoint);
         assert!(outcome.message.contains(words), "{}", outcome.message);
@@ -331,8 +340,7 @@ fn an_unreadable_checkpoint_is_tried_again_and_never_replaced_by_an_older_one() 
             p0,
             Up::HoldFailed {
                 epoch: current,
-                corrupt: false,
-                error: "connection refused".to_owned(),
+                failure: Failure::new(ErrorClass::Unreachable, "connection refused"),
             },
         );
         job.pass(64_000);

@@ -5,6 +5,7 @@ use heddle_am_core::{
 };
 use heddle_protocol::control::{Command, Operation, Up};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
 use heddle_protocol::spec::Consistency;
 use heddle_protocol::view::{JobState, SlotState};
@@ -384,8 +385,7 @@ fn why_a_container_ended_is_heard_even_after_its_end() {
     let connection = job.process(trainer).connection.unwrap();
     job.exit(trainer, Exit::Code(7));
     assert!(job.outcome.is_none(), "one exit is replaced");
-    let fatal =
-        Up::Fatal { exit_code: ExitCode::Input, error: "x.libsvm:2:1: no label".to_owned() };
+    let fatal = Up::Fatal { failure: Failure::new(ErrorClass::Input, "x.libsvm:2:1: no label") };
     job.on(Event::Report { connection, report: Box::new(fatal) });
     let outcome = job.outcome.clone().unwrap();
     assert_eq!(outcome.exit_code, ExitCode::Input);
@@ -400,7 +400,7 @@ fn a_zombies_last_words_are_not_heard() {
     let connection = job.process(pserver).connection.unwrap();
     job.report(pserver, Up::Unreachable { member: pserver, refused: true });
     job.probed(pserver, Probe::Refused);
-    let fatal = Up::Fatal { exit_code: ExitCode::Internal, error: "superseded".to_owned() };
+    let fatal = Up::Fatal { failure: Failure::new(ErrorClass::Internal, "superseded") };
     job.on(Event::Report { connection, report: Box::new(fatal) });
     assert!(job.outcome.is_none());
 }

@@ -3,6 +3,7 @@
 use heddle_am_core::{ContainerId, Core, OperationId, StoreCall, Stored};
 use heddle_protocol::control::{CutAt, Operation, Up};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, Step};
 use heddle_protocol::spec::{Consistency, Every};
 use heddle_protocol::view::{Event as Notice, JobState};
@@ -91,7 +92,9 @@ fn a_stop_tries_its_checkpoint_again_while_there_is_time() {
     let mut job = Job::bsp();
     job.auto.store = false;
     job.operate(1, STOP);
-    job.answer_store(Stored::NotDone { error: "cannot reach the NameNode".to_owned() });
+    job.answer_store(Stored::NotDone {
+        failure: Failure::new(ErrorClass::Unreachable, "cannot reach the NameNode"),
+    });
     assert!(job.outcome.is_none());
     job.auto.store = true;
     job.pass(5_000);
@@ -113,7 +116,7 @@ fn a_stop_whose_storage_stays_away_ends_within_the_timeout_of_one_checkpoint() {
             cut,
             epoch: process.epoch,
             shard: process.shards[0],
-            error: "cannot reach the NameNode".to_owned(),
+            failure: Failure::new(ErrorClass::Unreachable, "cannot reach the NameNode"),
         };
         job.report(pserver, up);
         if let Some((call, StoreCall::Stage { .. })) = job.calls.last() {

@@ -2,6 +2,7 @@
 
 use heddle_am_core::{Event, Record};
 use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Incarnation, Slot};
 use heddle_protocol::spec::{Bytes, Consistency, JobSpec};
 use heddle_protocol::view::JobState;
@@ -138,8 +139,7 @@ fn loads_that_fail_together_are_one_try() {
                 pserver,
                 Up::HoldFailed {
                     epoch,
-                    corrupt: false,
-                    error: "cannot reach the NameNode".to_owned(),
+                    failure: Failure::new(ErrorClass::Unreachable, "cannot reach the NameNode"),
                 },
             );
         }

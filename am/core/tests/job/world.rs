@@ -13,6 +13,7 @@ use heddle_am_core::{
     Now, OperationId, Probe, Record, RecordId, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{Beat, Command, Operation, Up};
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step,
     TaskAttempt, TaskId,
@@ -362,11 +363,13 @@ impl World {
         }
         let (call, what) = self.store.remove(index % self.store.len());
         let outcome = match (outcome, what) {
-            (0, _) => Stored::NotDone { error: "no".to_owned() },
-            (1, StoreCall::Commit { .. }) => Stored::Unknown { error: "lost request".to_owned() },
+            (0, _) => Stored::NotDone { failure: Failure::new(ErrorClass::Unreachable, "no") },
+            (1, StoreCall::Commit { .. }) => {
+                Stored::Unknown { failure: Failure::new(ErrorClass::Unreachable, "lost request") }
+            }
             (2, StoreCall::Commit { manifest, .. }) => {
                 self.commit(*manifest);
-                Stored::Unknown { error: "lost reply".to_owned() }
+                Stored::Unknown { failure: Failure::new(ErrorClass::Unreachable, "lost reply") }
             }
             (_, StoreCall::Commit { manifest, .. }) => {
                 Stored::Committed(Box::new(self.commit(*manifest)))

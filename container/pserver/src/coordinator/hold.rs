@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use heddle_protocol::control::{Base, Phase, Up};
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, ShardId, Step};
 use heddle_shard::{Shard, ShardSetError};
 
@@ -74,13 +75,14 @@ impl Coordinator {
         hold.threads.remove(&thread);
         let missing = match missing {
             Ok(missing) => missing,
-            Err(error) => return self.hold_failed(is_corrupt(&error), &chain(&error)),
+            Err(error) => return self.hold_failed(class_of_set(&error), &chain(&error)),
         };
         let owners = &self.owners;
         hold.missing.retain(|shard| owners.get(shard) != Some(&thread) || missing.contains(shard));
         let (here, base) = (hold.shards.len(), hold.base.clone());
         let Some(job) = &self.job else {
-            return self.hold_failed(false, "told to hold shards before the job was known");
+            return self
+                .hold_failed(ErrorClass::Internal, "told to hold shards before the job was known");
         };
         for shard in missing {
             let config = job.shard(shard, here);
@@ -90,7 +92,7 @@ impl Coordinator {
                     Some(file) => Some((base.dir.clone(), file.clone())),
                     None => {
                         let error = LoadError::NoFile { dir: base.dir.clone(), shard };
-                        return self.hold_failed(false, &error.to_string());
+                        return self.hold_failed(ErrorClass::Internal, &error.to_string());
                     }
                 },
             };
@@ -116,7 +118,7 @@ impl Coordinator {
                     self.send(thread, ToData::Install { epoch, shard: loaded });
                 }
             }
-            Err(error) => self.hold_failed(error.is_corrupt(), &chain(&error)),
+            Err(error) => self.hold_failed(error.class(), &chain(&error)),
         }
     }
 
@@ -134,7 +136,7 @@ impl Coordinator {
                 hold.missing.remove(&shard);
                 self.holding();
             }
-            Err(error) => self.hold_failed(is_corrupt(&error), &chain(&error)),
+            Err(error) => self.hold_failed(class_of_set(&error), &chain(&error)),
         }
     }
 
@@ -158,21 +160,21 @@ impl Coordinator {
         (self.tell)(report);
     }
 
-    fn hold_failed(&mut self, corrupt: bool, error: &str) {
+    fn hold_failed(&mut self, class: ErrorClass, error: &str) {
         let Some(hold) = self.hold.as_mut().filter(|hold| hold.outcome.is_none()) else {
             return;
         };
-        let report = Up::HoldFailed { epoch: self.epoch, corrupt, error: error.to_owned() };
+        let report = Up::HoldFailed { epoch: self.epoch, failure: Failure::new(class, error) };
         hold.outcome = Some(report.clone());
-        tracing::error!(epoch = %self.epoch, corrupt, error, "not held");
+        tracing::error!(epoch = %self.epoch, ?class, error, "not held");
         (self.tell)(report);
     }
 }
 
-/// Whether the error proves that the checkpoint's file is wrong, not only that the order came at the wrong time.
-fn is_corrupt(error: &ShardSetError) -> bool {
+/// Content that does not fit proves that the checkpoint's file is wrong; another epoch only that the command is stale.
+fn class_of_set(error: &ShardSetError) -> ErrorClass {
     match error {
-        ShardSetError::Content(_) => true,
-        ShardSetError::Epoch { .. } => false,
+        ShardSetError::Content(_) => ErrorClass::Corrupt,
+        ShardSetError::Epoch { .. } => ErrorClass::Internal,
     }
 }

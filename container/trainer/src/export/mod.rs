@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use heddle_protocol::control::ExportedFile;
+use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::ids::Member;
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, staging_prefix};
 use heddle_protocol::spec::table::{BIAS, STATS, WEIGHTS};
@@ -80,14 +81,15 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// Whether a person has to give rights or room before another try can succeed.
+    /// The class of the failure.
     #[must_use]
-    pub fn is_refused(&self) -> bool {
+    pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Storage(error) | Self::Checkpoint(CheckpointError::Storage(error)) => {
-                error.is_refused()
-            }
-            _ => false,
+            Self::Storage(error) => error.class(),
+            Self::Checkpoint(error) => error.class(),
+            Self::Location(_) | Self::Path(_) | Self::Text | Self::Exists(_) => ErrorClass::Input,
+            Self::Spec(_) | Self::Rows { .. } => ErrorClass::Corrupt,
+            Self::Standard(_) | Self::Runtime(_) => ErrorClass::Internal,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::ops::Range;
 
 use bytes::Bytes;
+use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, PhaseNo, RunId, ShardId, Slot, Step,
 };
@@ -318,7 +319,7 @@ fn a_damaged_checkpoint_and_a_full_directory_are_refused() {
 }
 
 #[test]
-fn an_export_without_rights_or_room_is_refused_and_any_other_failure_is_not() {
+fn an_export_without_rights_or_room_is_denied() {
     for (reason, refused) in [
         (Reason::Full, true),
         (Reason::Quota("disk quota".to_owned()), true),
@@ -327,11 +328,11 @@ fn an_export_without_rights_or_room_is_refused_and_any_other_failure_is_not() {
         (Reason::Other, false),
     ] {
         let failed = || StorageError::new(Op::Write, "/out/model", reason.clone());
-        assert_eq!(ExportError::Storage(failed()).is_refused(), refused);
+        assert_eq!(ExportError::Storage(failed()).class() == ErrorClass::Denied, refused);
         let of_checkpoint = ExportError::Checkpoint(CheckpointError::Storage(failed()));
-        assert_eq!(of_checkpoint.is_refused(), refused);
+        assert_eq!(of_checkpoint.class() == ErrorClass::Denied, refused);
     }
-    assert!(!ExportError::Text.is_refused());
+    assert_eq!(ExportError::Text.class(), ErrorClass::Input);
 }
 
 #[test]

@@ -50,6 +50,8 @@ impl Exports {
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::failure::{ErrorClass, Failure};
+
     use super::*;
 
     fn order(checkpoint: &str) -> (String, String) {
@@ -79,9 +81,8 @@ mod tests {
         let exports = Exports::default();
         assert!(exports.begin(order("c1"), |_| {}));
         exports.end(&Up::ExportFailed {
-            refused: false,
             checkpoint: "c1".to_owned(),
-            error: "no space left".to_owned(),
+            failure: Failure::new(ErrorClass::Denied, "no space left"),
         });
         assert!(exports.begin(order("c1"), |_| {}));
     }

@@ -7,7 +7,7 @@ mod pipeline;
 mod plane;
 mod status;
 
-use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -136,7 +136,7 @@ fn run_with(
     };
     let made = algorithm(&welcome.spec);
     if let Err(error) = &made {
-        reporter.send(Up::Fatal { exit_code: ExitCode::Input, error: chain(error) });
+        reporter.send(Up::Fatal { failure: Failure::new(ErrorClass::Input, chain(error)) });
     }
     let hooks = TestHooks::from_process(environment.member);
     let client = Client::start(Settings {
@@ -280,8 +280,7 @@ fn order<P: DataPlane>(
                     }
                     Err(error) => Up::ExportFailed {
                         checkpoint,
-                        refused: error.is_refused(),
-                        error: chain(&error),
+                        failure: Failure::new(error.class(), chain(&error)),
                     },
                 };
                 exports.end(&report);

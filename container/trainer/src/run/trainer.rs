@@ -17,7 +17,7 @@ use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, Unit};
 use heddle_protocol::control::{
     Command, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant, Up, Welcome,
 };
-use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::manifest::InputPlan;
@@ -135,7 +135,7 @@ impl<P: DataPlane> Trainer<P> {
         }
         let Some(kind) = phase_kind(&self.spec, phase.no) else {
             self.work = None;
-            return self.fatal(ExitCode::Internal, format!("the job has no phase {}", phase.no));
+            return self.fatal(ErrorClass::Internal, format!("the job has no phase {}", phase.no));
         };
         tracing::info!(%epoch, phase = %phase.no, ?kind, "phase begun");
         let training = kind.reads_training_data();
@@ -144,7 +144,7 @@ impl<P: DataPlane> Trainer<P> {
             match self.algorithm.begin(kind, constants) {
                 Ok(()) => Readiness::Ready,
                 Err(error) => {
-                    self.fatal(ExitCode::JobFailed, error);
+                    self.fatal(ErrorClass::Training, error);
                     Readiness::Failed
                 }
             }
@@ -312,7 +312,7 @@ impl<P: DataPlane> Trainer<P> {
                 return;
             }
             Event::Fault(fault) => {
-                return self.fatal(ExitCode::Internal, heddle_storage::chain(&fault));
+                return self.fatal(ErrorClass::Internal, heddle_storage::chain(&fault));
             }
             // Whoever is told of the same barrier twice ignores it.
             Event::AtBarrier { cut, epoch, tasks } => {
@@ -423,7 +423,7 @@ impl<P: DataPlane> Trainer<P> {
             work.ready = match self.algorithm.begin(work.kind, items) {
                 Ok(()) => Readiness::Ready,
                 Err(error) => {
-                    self.fatal(ExitCode::JobFailed, error);
+                    self.fatal(ErrorClass::Training, error);
                     if let Some(work) = &mut self.work {
                         work.ready = Readiness::Failed;
                     }
@@ -493,7 +493,7 @@ impl<P: DataPlane> Trainer<P> {
         match self.spec.training.nan {
             NanPolicy::Skip => tracing::warn!(?unit, %step, place, "gradient with NaN or infinity left out"),
             NanPolicy::Fail => self.fatal(
-                ExitCode::JobFailed,
+                ErrorClass::Training,
                 format!(
                     "the gradient of step {step} of {unit:?} holds NaN or infinity ({place}): training diverges; \
                      lower the rate, standardise the data, or allow it with training.nan = \"skip\""
@@ -613,9 +613,9 @@ impl<P: DataPlane> Trainer<P> {
         self.no_thread.take()
     }
 
-    fn fatal(&mut self, exit_code: ExitCode, error: String) {
-        tracing::error!(%exit_code, error, "the job cannot go on");
-        (self.report)(Up::Fatal { exit_code, error });
+    fn fatal(&mut self, class: ErrorClass, error: String) {
+        tracing::error!(?class, error, "the job cannot go on");
+        (self.report)(Up::Fatal { failure: Failure::new(class, error) });
     }
 
     /// Lets the control thread know what to say.

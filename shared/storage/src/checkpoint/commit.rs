@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::ids::CutId;
 use heddle_protocol::manifest::{Manifest, Salt};
 
@@ -55,6 +56,15 @@ pub enum CommitError {
 }
 
 impl CommitError {
+    /// The class of the failure.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::NotDone(error) | Self::Unknown(error) => error.class(),
+            Self::Shut(_) => ErrorClass::Unreachable,
+            Self::Fenced(_) => ErrorClass::Fenced,
+        }
+    }
+
     fn not_done(error: impl Into<CheckpointError>) -> Self {
         match error.into() {
             fenced @ CheckpointError::Fenced { .. } => Self::Fenced(fenced.to_string()),

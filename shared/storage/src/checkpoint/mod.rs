@@ -31,9 +31,10 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 
-use crate::error::StorageError;
+use crate::error::{StorageError, chain};
 use crate::shard_file::FormatError;
 use crate::sidecar::SidecarError;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{ManifestError, Md5};
 
@@ -171,6 +172,26 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
+    /// The class of the failure.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Storage(error) => error.class(),
+            Self::Foreign { .. } | Self::NotOurs { .. } => ErrorClass::Input,
+            Self::Fenced { .. } => ErrorClass::Fenced,
+            Self::Damaged { .. }
+            | Self::Newer { .. }
+            | Self::NoneUsable { .. }
+            | Self::Lost { .. }
+            | Self::Unknown { .. }
+            | Self::Kept { .. } => ErrorClass::Corrupt,
+        }
+    }
+
+    /// The failure as other processes receive it.
+    pub fn failure(&self) -> Failure {
+        Failure::new(self.class(), chain(self))
+    }
+
     /// Whether bytes are proven to be wrong, so that an older checkpoint may be used.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. })
