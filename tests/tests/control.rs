@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use heddle_agent::{Agent, AmPlace, Environment, Exit, Hooks};
 use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
-use heddle_protocol::control::{Beat, Command, Down, Up};
+use heddle_protocol::control::{Command, Down, HeartbeatStats, Up};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::Secret;
@@ -91,7 +91,7 @@ impl Server {
             }),
             beat: Box::new(move || {
                 beaten.fetch_add(1, Ordering::Relaxed);
-                Beat::default()
+                HeartbeatStats::default()
             }),
             command: Box::new(move |command| {
                 let _gone = commands.send(command);

@@ -28,7 +28,7 @@ use heddle_am_core::{
     Now, Record, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
-    Beat, Busy, Command, Held, ShardState, TaskGrant, TaskPosition, Up,
+    Command, HeartbeatStats, PserverState, ShardState, TaskGrant, TaskPosition, TrainerState, Up,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Step, TaskId,
@@ -195,8 +195,8 @@ impl Rig {
         &mut self,
         container: ContainerId,
         member: Member,
-        held: Option<Held>,
-        busy: Option<Busy>,
+        held: Option<PserverState>,
+        busy: Option<TrainerState>,
     ) {
         self.next += 1;
         let connection = ConnectionId(self.next);
@@ -288,13 +288,13 @@ impl Rig {
         for member in members {
             self.say(
                 member,
-                Up::Heartbeat(Beat {
+                Up::Heartbeat(HeartbeatStats {
                     rss_bytes: 1 << 30,
                     rows: self.now,
                     compute_ms: self.now,
                     phase: self.phase,
                     epoch: self.epoch,
-                    ..Beat::default()
+                    ..HeartbeatStats::default()
                 }),
             );
         }
@@ -375,13 +375,13 @@ impl Rig {
                 done: TaskSet::default(),
             });
             let (epoch, cut) = (self.epoch, CutId::default());
-            let held = (member.slot.role == Role::Pserver).then(|| Held {
+            let held = (member.slot.role == Role::Pserver).then(|| PserverState {
                 epoch,
                 cut,
                 done: done.clone(),
                 shards: shards.collect(),
             });
-            let busy = (member.slot.role == Role::Trainer).then(|| Busy {
+            let busy = (member.slot.role == Role::Trainer).then(|| TrainerState {
                 epoch,
                 phase: self.phase,
                 cut,

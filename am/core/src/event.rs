@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use heddle_protocol::control::{Busy, Held, Operation, Up};
+use heddle_protocol::control::{Operation, PserverState, TrainerState, Up};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
@@ -79,9 +79,9 @@ pub enum Event {
         /// Pserver: one address per data thread.
         endpoints: Vec<SocketAddr>,
         /// Pserver: what it holds already.
-        held: Option<Held>,
+        held: Option<PserverState>,
         /// Trainer: what it is at already.
-        busy: Option<Busy>,
+        busy: Option<TrainerState>,
     },
     /// Any later line of a registered container, heartbeats included. [`Up::Register`] never comes this way.
     Report {

@@ -3,7 +3,7 @@
 //! Every report is checked for its epoch (and phase, cut, hand-out) by whoever takes it in: one that is about
 //! something that is over says nothing and is dropped without a word.
 
-use heddle_protocol::control::{Beat, Busy, TaskGrant, Up};
+use heddle_protocol::control::{HeartbeatStats, TaskGrant, TrainerState, Up};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role, Slot, TaskAttempt, TaskId};
 
@@ -14,7 +14,7 @@ use crate::work::phases::Work;
 impl Core {
     /// A trainer is back and may lack tasks that it was handed: the order was lost with the connection, or it has finished
     /// them and its report is about to be repeated. Reports come before heartbeats, so the next heartbeat tells which.
-    pub(crate) fn sort_out_tasks(&mut self, member: Member, busy: Option<&Busy>) {
+    pub(crate) fn sort_out_tasks(&mut self, member: Member, busy: Option<&TrainerState>) {
         let here = busy.filter(|busy| busy.epoch == self.epoch && busy.phase == self.phase.no);
         let has = here.map_or(&[][..], |busy| &busy.tasks);
         let Work::Queue(queue) = &mut self.phase.work else {
@@ -159,7 +159,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn beat(&mut self, member: Member, beat: Beat) {
+    pub(crate) fn beat(&mut self, member: Member, beat: HeartbeatStats) {
         let now = self.now.mono;
         let current = beat.epoch == self.epoch && beat.phase == self.phase.no;
         let (compute_ms, step) = (beat.compute_ms, beat.step);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use heddle_protocol::control::{Beat, Command, Down, Up, UpLine};
+use heddle_protocol::control::{Command, Down, HeartbeatStats, Up, UpLine};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::{
     Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES,
@@ -58,7 +58,7 @@ pub struct Hooks {
     /// connection is given up, and the next one asks again.
     pub register: Box<dyn FnMut() -> Option<Up> + Send>,
     /// Makes a heartbeat's figures.
-    pub beat: Box<dyn FnMut() -> Beat + Send>,
+    pub beat: Box<dyn FnMut() -> HeartbeatStats + Send>,
     /// Takes a command.
     pub command: Box<dyn FnMut(Command) + Send>,
     /// Ends the process with this reason; what follows the call is of no account.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, bounded};
 use heddle_agent::{Agent, Environment, Exit, Hooks};
-use heddle_protocol::control::{Beat, Held, Up};
+use heddle_protocol::control::{HeartbeatStats, PserverState, Up};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Epoch, RunId};
 use heddle_protocol::spec::PortRange;
@@ -183,7 +183,7 @@ struct NotInTime;
 ///
 /// # Errors
 /// [`NotInTime`]. A registration without what is held would cost a rollback, so it waits for another connection.
-fn held(threads: &[DataThread], limit: Duration) -> Result<Option<Held>, NotInTime> {
+fn held(threads: &[DataThread], limit: Duration) -> Result<Option<PserverState>, NotInTime> {
     let limit = Instant::now() + limit;
     let mut states: Vec<ThreadState> = Vec::new();
     for thread in threads {
@@ -201,12 +201,15 @@ fn held(threads: &[DataThread], limit: Duration) -> Result<Option<Held>, NotInTi
     };
     let mut shards: Vec<_> = states.into_iter().flat_map(|state| state.shards).collect();
     shards.sort_by_key(|state| state.shard);
-    Ok(Some(Held::new(epoch, cut, shards)))
+    Ok(Some(PserverState::new(epoch, cut, shards)))
 }
 
-fn beat(threads: &[DataThread], shown: &Shown) -> Beat {
-    let mut beat =
-        Beat { rss_bytes: resident_bytes().unwrap_or(0), epoch: shown.epoch(), ..Beat::default() };
+fn beat(threads: &[DataThread], shown: &Shown) -> HeartbeatStats {
+    let mut beat = HeartbeatStats {
+        rss_bytes: resident_bytes().unwrap_or(0),
+        epoch: shown.epoch(),
+        ..HeartbeatStats::default()
+    };
     let mut lowest = None;
     for thread in threads {
         let (pushes, refused, position) = thread.counters.read();

@@ -296,13 +296,13 @@ pub struct ShardState {
     pub ended: bool,
     /// ASP: tasks of this phase that are begun here and not done, ascending by task.
     pub tasks: Vec<TaskPosition>,
-    /// ASP: tasks of this phase that are marked done here. Within [`Held`] without those of [`Held::done`].
+    /// ASP: tasks of this phase that are marked done here. Within [`PserverState`] without those of [`PserverState::done`].
     pub done: TaskSet,
 }
 
 /// What a pserver holds when it registers: nothing on its first connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct PserverState {
     /// The epoch that it is in.
     pub epoch: Epoch,
     /// The highest cut that it has heard of.
@@ -314,7 +314,7 @@ pub struct Held {
     pub shards: Vec<ShardState>,
 }
 
-impl Held {
+impl PserverState {
     /// What a pserver says of shards in these states (all tasks that each marks done in [`ShardState::done`]).
     #[must_use]
     pub fn new(epoch: Epoch, cut: CutId, mut shards: Vec<ShardState>) -> Self {
@@ -334,7 +334,7 @@ impl Held {
 
 /// What a trainer is at when it registers again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Busy {
+pub struct TrainerState {
     /// The epoch that it works in.
     pub epoch: Epoch,
     /// The phase.
@@ -349,7 +349,7 @@ pub struct Busy {
 
 /// Figures of a container, sent with each heartbeat. Counters run since the container's start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Beat {
+pub struct HeartbeatStats {
     /// Resident memory, bytes.
     pub rss_bytes: u64,
     /// Trainer: records computed, recomputed ones included.
@@ -399,7 +399,7 @@ pub struct InputWait {
     pub error: String,
 }
 
-impl Beat {
+impl HeartbeatStats {
     /// Trainer: records computed for training and measuring.
     #[must_use]
     pub fn trained_rows(&self) -> u64 {
@@ -426,12 +426,12 @@ pub enum Up {
         /// Pserver: one address per data thread.
         endpoints: Vec<SocketAddr>,
         /// Pserver: what it holds already.
-        held: Option<Held>,
+        held: Option<PserverState>,
         /// Trainer: what it is at already.
-        busy: Option<Busy>,
+        busy: Option<TrainerState>,
     },
     /// Alive.
-    Heartbeat(Beat),
+    Heartbeat(HeartbeatStats),
     /// Pserver: as told by [`Command::Hold`].
     Holding {
         /// The epoch.
@@ -767,7 +767,7 @@ mod tests {
         let epoch = Epoch::first(Generation(1));
         let done = |but: u32| (0..1_000_000).step_by(2).filter(move |task| *task != but);
         let shards: Vec<_> = (0..16).map(|n| shard(n, done(2 * n))).collect();
-        let held = through_json(&Held::new(epoch, CutId::default(), shards));
+        let held = through_json(&PserverState::new(epoch, CutId::default(), shards));
         let bytes = serde_json::to_string(&held).expect("JSON").len();
         assert!(bytes < 4 << 20, "{bytes} bytes");
         assert_eq!(held.shards[3].done, shard(3, (0..16).filter(|n| *n != 3).map(|n| 2 * n)).done);
@@ -780,7 +780,7 @@ mod tests {
         let mut later = shard(1, [0, 1]);
         later.phase = PhaseNo(2);
         let shards = vec![shard(0, [0, 1]), later];
-        let held = Held::new(Epoch::default(), CutId::default(), shards.clone());
+        let held = PserverState::new(Epoch::default(), CutId::default(), shards.clone());
         assert!(held.done.is_empty());
         assert_eq!(held.shards, shards);
     }
@@ -800,7 +800,8 @@ mod tests {
     #[test]
     fn sums_arrive_to_the_last_bit() {
         for bits in [0x3fb9_9999_9999_999au64, 0x4009_21fb_5444_2d18, 0x3ff0_0000_0000_0001, 1] {
-            let beat = Beat { loss_sum: f64::from_bits(bits), ..Beat::default() };
+            let beat =
+                HeartbeatStats { loss_sum: f64::from_bits(bits), ..HeartbeatStats::default() };
             let Up::Heartbeat(arrived) = through_json(&Up::Heartbeat(beat)) else {
                 panic!("another report")
             };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use heddle_agent::{Agent, AmPlace, Environment, Hooks, Reporter};
 use heddle_protocol::control::{
-    Beat, Busy, Command, Held, ShardState, TaskGrant, TaskPosition, Up,
+    Command, HeartbeatStats, PserverState, ShardState, TaskGrant, TaskPosition, TrainerState, Up,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::Secret;
@@ -329,7 +329,12 @@ fn hooks(environment: &Environment, world: &World, commands: &Sender<(Member, Co
         }),
         beat: Box::new(move || {
             let seen = look(&beaten);
-            Beat { rss_bytes: 1 << 30, epoch: seen.epoch, phase: seen.phase, ..Beat::default() }
+            HeartbeatStats {
+                rss_bytes: 1 << 30,
+                epoch: seen.epoch,
+                phase: seen.phase,
+                ..HeartbeatStats::default()
+            }
         }),
         command: Box::new(move |command| {
             let _ending = commands.send((member, command));
@@ -344,7 +349,7 @@ fn hooks(environment: &Environment, world: &World, commands: &Sender<(Member, Co
     }
 }
 
-fn held(seen: &Seen, member: Member) -> Option<Held> {
+fn held(seen: &Seen, member: Member) -> Option<PserverState> {
     let shards = seen.shards.get(&member.slot)?;
     let state = |shard: &ShardId| ShardState {
         shard: *shard,
@@ -354,7 +359,7 @@ fn held(seen: &Seen, member: Member) -> Option<Held> {
         tasks: Vec::new(),
         done: TaskSet::default(),
     };
-    Some(Held {
+    Some(PserverState {
         epoch: seen.epoch,
         cut: CutId::default(),
         done: seen.done_before.clone(),
@@ -362,14 +367,14 @@ fn held(seen: &Seen, member: Member) -> Option<Held> {
     })
 }
 
-fn busy(seen: &Seen, member: Member) -> Option<Busy> {
+fn busy(seen: &Seen, member: Member) -> Option<TrainerState> {
     let tasks = seen.tasks.get(&member.slot)?;
     let position = |grant: &TaskGrant| TaskPosition {
         task: grant.task,
         attempt: grant.attempt,
         step: grant.start,
     };
-    Some(Busy {
+    Some(TrainerState {
         epoch: seen.epoch,
         phase: seen.phase,
         cut: CutId::default(),

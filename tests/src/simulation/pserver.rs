@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_client::machine::Frame;
-use heddle_protocol::control::{Base, Command, CutAt, Held, Phase, Up};
+use heddle_protocol::control::{Base, Command, CutAt, Phase, PserverState, Up};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::{Md5, ShardFile};
@@ -162,13 +162,13 @@ impl Pserver {
 
     /// What it says when it registers.
     #[must_use]
-    pub fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<PserverState> {
         // In the middle of a rollback they differ; the lower one asks for another.
         let epoch = self.hosts.iter().map(ShardSet::epoch).min()?;
         let heard = self.hosts.iter().map(ShardSet::heard).max()?;
         let mut states: Vec<_> = self.hosts.iter().flat_map(ShardSet::states).collect();
         states.sort_by_key(|state| state.shard);
-        (epoch != Epoch::default()).then(|| Held::new(epoch, heard, states))
+        (epoch != Epoch::default()).then(|| PserverState::new(epoch, heard, states))
     }
 
     /// The epoch that it was told last.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use heddle_client::gradient::Gradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::{Era, Event, Machine, PullAt, PullId, PullItem, StepPush, Unit};
-use heddle_protocol::control::{Busy, Command, LaneGrant, Phase, Sharing, TaskGrant, Up};
+use heddle_protocol::control::{Command, LaneGrant, Phase, Sharing, TaskGrant, TrainerState, Up};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, HandOut, Lane, Member, Step, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
@@ -101,8 +101,8 @@ impl Trainer {
 
     /// What it says when it registers.
     #[must_use]
-    pub fn busy(&self) -> Option<Busy> {
-        self.machine.era().map(|era| Busy {
+    pub fn busy(&self) -> Option<TrainerState> {
+        self.machine.era().map(|era| TrainerState {
             epoch: era.epoch,
             phase: era.phase,
             cut: self.machine.cut(),

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use heddle_protocol::control::{Beat, Busy, Command, Held};
+use heddle_protocol::control::{Command, HeartbeatStats, PserverState, TrainerState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::mutation::Mutation;
@@ -224,7 +224,7 @@ impl Core {
             doubtful: Vec::new(),
             registered: self.now.mono,
             unreachable: Default::default(),
-            beat: Beat::default(),
+            beat: HeartbeatStats::default(),
             beat_at: self.now.mono,
             per_second: 0.0,
         }
@@ -234,8 +234,8 @@ impl Core {
         &mut self,
         connection: ConnectionId,
         holder: RegisteredContainer,
-        held: Option<Held>,
-        busy: Option<Busy>,
+        held: Option<PserverState>,
+        busy: Option<TrainerState>,
     ) {
         let (member, pid, host) = (holder.member, holder.pid, holder.host.clone());
         let container = holder.container.clone();
@@ -322,7 +322,12 @@ impl Core {
     }
 
     /// Tells a pserver all that holds now; what it did already it only answers.
-    pub(crate) fn pserver_registered(&mut self, slot: Slot, again: bool, held: Option<Held>) {
+    pub(crate) fn pserver_registered(
+        &mut self,
+        slot: Slot,
+        again: bool,
+        held: Option<PserverState>,
+    ) {
         if let JobStage::Takeover(takeover) = &mut self.stage {
             takeover.heard(slot, held);
             return;
@@ -346,7 +351,12 @@ impl Core {
         }
     }
 
-    pub(crate) fn trainer_registered(&mut self, member: Member, again: bool, busy: Option<Busy>) {
+    pub(crate) fn trainer_registered(
+        &mut self,
+        member: Member,
+        again: bool,
+        busy: Option<TrainerState>,
+    ) {
         if let JobStage::Takeover(takeover) = &mut self.stage {
             takeover.met(member, busy);
             return;

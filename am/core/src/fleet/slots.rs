@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use heddle_protocol::control::{Beat, TaskGrant};
+use heddle_protocol::control::{HeartbeatStats, TaskGrant};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 
 use crate::action::{ConnectionId, ContainerId};
@@ -55,7 +55,7 @@ pub(crate) struct RegisteredContainer {
     pub registered: MonotonicMs,
     /// Trainer: pservers that it cannot reach, and since when.
     pub unreachable: BTreeMap<Member, MonotonicMs>,
-    pub beat: Beat,
+    pub beat: HeartbeatStats,
     pub beat_at: MonotonicMs,
     /// Per second, between the last two beats: records (trainer), push frames (pserver).
     pub per_second: f64,

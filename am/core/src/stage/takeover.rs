@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{Busy, Command, Held, ShardState, Up};
+use heddle_protocol::control::{Command, PserverState, ShardState, TrainerState, Up};
 use heddle_protocol::ids::{CutId, Member, PhaseNo, Role, Slot, Step, TaskId};
 use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::task_set::TaskSet;
@@ -37,8 +37,8 @@ const TRAINERS_MS: u64 = 10_000;
 /// What the containers of an earlier attempt have said so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Takeover {
-    pservers: BTreeMap<Slot, Option<Held>>,
-    trainers: BTreeMap<Slot, (Member, Option<Busy>)>,
+    pservers: BTreeMap<Slot, Option<PserverState>>,
+    trainers: BTreeMap<Slot, (Member, Option<TrainerState>)>,
     /// What they reported since, in order. A container has at most as much under way as it was given.
     kept: Vec<(ConnectionId, Up)>,
     patience_is_over: bool,
@@ -52,13 +52,13 @@ pub(crate) struct Takeover {
 
 impl Takeover {
     /// A pserver registered.
-    pub(crate) fn heard(&mut self, slot: Slot, held: Option<Held>) {
+    pub(crate) fn heard(&mut self, slot: Slot, held: Option<PserverState>) {
         self.pservers.insert(slot, held);
         self.has_all_shards = None;
     }
 
     /// A trainer registered.
-    pub(crate) fn met(&mut self, member: Member, busy: Option<Busy>) {
+    pub(crate) fn met(&mut self, member: Member, busy: Option<TrainerState>) {
         // A stale process may have come first: its tasks are handed out anew.
         self.trainers.insert(member.slot, (member, busy));
     }
@@ -393,7 +393,7 @@ impl Core {
         self.survivors_stay(takeover);
         self.end_cuts_of_before(takeover);
         let now = self.now.mono;
-        let busy_here: Vec<(Member, &Busy)> = takeover
+        let busy_here: Vec<(Member, &TrainerState)> = takeover
             .trainers
             .values()
             .filter_map(|(member, busy)| Some((*member, busy.as_ref()?)))

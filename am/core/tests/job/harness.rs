@@ -11,8 +11,8 @@ use heddle_am_core::{
     Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
-    Beat, Busy, Command, CutAt, ExportedFile, Held, LaneGrant, Operation, Phase, ShardState,
-    TaskGrant, TaskPosition, Up,
+    Command, CutAt, ExportedFile, HeartbeatStats, LaneGrant, Operation, Phase, PserverState,
+    ShardState, TaskGrant, TaskPosition, TrainerState, Up,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
@@ -331,15 +331,15 @@ impl Job {
         }
     }
 
-    pub fn beat(&mut self, member: Member, change: impl FnOnce(&mut Beat)) {
+    pub fn beat(&mut self, member: Member, change: impl FnOnce(&mut HeartbeatStats)) {
         let Some(process) = self.processes.get(&member) else {
             return;
         };
-        let mut beat = Beat {
+        let mut beat = HeartbeatStats {
             epoch: process.epoch,
             phase: process.phase.map(|phase| phase.no).unwrap_or_default(),
             step: process.step,
-            ..Beat::default()
+            ..HeartbeatStats::default()
         };
         change(&mut beat);
         self.report(member, Up::Heartbeat(beat));
@@ -763,7 +763,7 @@ impl Process {
         }
     }
 
-    fn held(&self) -> Held {
+    fn held(&self) -> PserverState {
         let phase = self.phase.expect("it holds");
         let state = |shard: &ShardId| ShardState {
             shard: *shard,
@@ -774,11 +774,11 @@ impl Process {
             done: TaskSet::default(),
         };
         let shards = self.shards.iter().map(state).collect();
-        Held::new(self.epoch, self.cut, shards)
+        PserverState::new(self.epoch, self.cut, shards)
     }
 
-    fn busy(&self) -> Busy {
-        Busy {
+    fn busy(&self) -> TrainerState {
+        TrainerState {
             epoch: self.epoch,
             phase: self.phase.map(|phase| phase.no).unwrap_or_default(),
             cut: self.cut,

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use heddle_am_core::{ConnectionId, ContainerId};
 use heddle_protocol::control::{
-    Busy, Command, CutAt, Held, LaneGrant, Phase, ShardState, Sharing, TaskGrant, TaskPosition, Up,
+    Command, CutAt, LaneGrant, Phase, PserverState, ShardState, Sharing, TaskGrant, TaskPosition,
+    TrainerState, Up,
 };
 use heddle_protocol::ids::{CutId, Epoch, Lane, Member, Role, ShardId, Step, TaskId};
 use heddle_protocol::manifest::{Md5, ShardFile};
@@ -37,7 +38,7 @@ pub struct Process {
 
 impl Process {
     /// What a pserver says when it registers again.
-    pub fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<PserverState> {
         let phase = self.phase?;
         let state = |shard: &ShardId| ShardState {
             shard: *shard,
@@ -48,13 +49,13 @@ impl Process {
             done: self.done.iter().copied().collect(),
         };
         let shards = self.shards.iter().map(state).collect();
-        Some(Held::new(self.epoch, self.cut, shards))
+        Some(PserverState::new(self.epoch, self.cut, shards))
     }
 
     /// What a trainer says when it registers again.
-    pub fn busy(&self) -> Option<Busy> {
+    pub fn busy(&self) -> Option<TrainerState> {
         let (epoch, phase, cut) = (self.epoch, self.phase?.no, self.cut);
-        Some(Busy { epoch, phase, cut, tasks: self.positions(), lanes: self.lanes.clone() })
+        Some(TrainerState { epoch, phase, cut, tasks: self.positions(), lanes: self.lanes.clone() })
     }
 
     fn positions(&self) -> Vec<TaskPosition> {

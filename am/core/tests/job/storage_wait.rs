@@ -1,11 +1,11 @@
 //! Trainers that wait for the storage of their input.
 
-use heddle_protocol::control::{Beat, InputWait};
+use heddle_protocol::control::{HeartbeatStats, InputWait};
 use heddle_protocol::view::{Event as Notice, StorageWaitView};
 
 use crate::harness::Job;
 
-fn waits(for_ms: u64, error: &str) -> impl FnOnce(&mut Beat) {
+fn waits(for_ms: u64, error: &str) -> impl FnOnce(&mut HeartbeatStats) {
     let wait = InputWait { for_ms, file: "hdfs://nn/in".to_owned(), error: error.to_owned() };
     move |beat| beat.input_wait = Some(wait)
 }

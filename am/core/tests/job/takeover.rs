@@ -1,7 +1,9 @@
 //! The ApplicationMaster starts again: with containers that live, without, and after everything was done.
 
 use heddle_am_core::{ContainerId, Core, Event, Exit, Record};
-use heddle_protocol::control::{Busy, Command, Held, LaneGrant, ShardState, TaskPosition, Up};
+use heddle_protocol::control::{
+    Command, LaneGrant, PserverState, ShardState, TaskPosition, TrainerState, Up,
+};
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step, TaskAttempt,
     TaskId,
@@ -26,7 +28,7 @@ fn restart(job: &mut Job, generation: u32) {
 }
 
 /// Registers and says what a test wants it to say, whatever the harness believes.
-fn says(job: &mut Job, member: Member, held: Option<Held>, busy: Option<Busy>) {
+fn says(job: &mut Job, member: Member, held: Option<PserverState>, busy: Option<TrainerState>) {
     let process = job.processes.get_mut(&member).unwrap();
     let container = process.container.clone();
     let connection = heddle_am_core::ConnectionId(
@@ -55,7 +57,7 @@ fn held(
     phase: u32,
     shards: &[u32],
     state: impl Fn(u32) -> (u64, bool, Vec<Mark>),
-) -> Held {
+) -> PserverState {
     let shards = shards.iter().map(|shard| {
         let (step, ended, marks) = state(*shard);
         let tasks = marks.iter().filter_map(|(task, step)| {
@@ -71,7 +73,7 @@ fn held(
             done: done.map(|(task, _)| *task).collect(),
         }
     });
-    Held::new(epoch, CutId::default(), shards.collect())
+    PserverState::new(epoch, CutId::default(), shards.collect())
 }
 
 /// What a shard knows of a task: the next step, or nothing if it is marked done.

@@ -12,7 +12,7 @@ use heddle_am_core::{
     Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, MonotonicMs,
     Now, OperationId, Probe, Record, RecordId, StartupState, StoreCall, Stored, SurvivingContainer,
 };
-use heddle_protocol::control::{Beat, Command, Operation, Up};
+use heddle_protocol::control::{Command, HeartbeatStats, Operation, Up};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step,
@@ -507,11 +507,11 @@ impl World {
             let Some(process) = self.processes.get(&member) else {
                 continue;
             };
-            let beat = Beat {
+            let beat = HeartbeatStats {
                 epoch: process.epoch,
                 phase: process.phase.map(|phase| phase.no).unwrap_or_default(),
                 step: Step(process.step),
-                ..Beat::default()
+                ..HeartbeatStats::default()
             };
             // Reports come before the heartbeat that follows them.
             let quiet = self.up.get(&member).is_none_or(Vec::is_empty);

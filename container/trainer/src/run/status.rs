@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use heddle_protocol::control::{Beat, Busy};
+use heddle_protocol::control::{HeartbeatStats, TrainerState};
 
 use crate::storage_wait::StorageWaits;
 
@@ -14,9 +14,9 @@ pub(super) struct Status(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 pub(super) struct Inner {
     /// For the next heartbeat.
-    pub(super) beat: Beat,
+    pub(super) beat: HeartbeatStats,
     /// For the next registration; nothing before the first order.
-    pub(super) busy: Option<Busy>,
+    pub(super) busy: Option<TrainerState>,
     /// What readers wait for.
     waits: StorageWaits,
 }
@@ -34,7 +34,7 @@ impl Status {
     }
 
     /// A heartbeat's figures.
-    pub(super) fn beat(&self) -> Beat {
+    pub(super) fn beat(&self) -> HeartbeatStats {
         let (mut beat, waits) = {
             let inner = self.lock();
             (inner.beat.clone(), inner.waits.clone())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use heddle_client::machine::{Era, PullId, Unit};
-use heddle_protocol::control::{Busy, LaneGrant, Sharing, TaskGrant, TaskPosition};
+use heddle_protocol::control::{LaneGrant, Sharing, TaskGrant, TaskPosition, TrainerState};
 use heddle_protocol::ids::{CutId, HandOut, Lane, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::PhaseKind;
@@ -88,8 +88,8 @@ impl Work {
     }
 
     /// What a registration says.
-    pub(super) fn busy(&self, cut: CutId) -> Busy {
-        Busy {
+    pub(super) fn busy(&self, cut: CutId) -> TrainerState {
+        TrainerState {
             epoch: self.era.epoch,
             phase: self.era.phase,
             cut,

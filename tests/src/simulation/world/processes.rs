@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use heddle_agent::machine as agent;
 use heddle_am_core::{ContainerId, Event, Exit};
-use heddle_protocol::control::{Beat, Command, Up, UpLine};
+use heddle_protocol::control::{Command, HeartbeatStats, Up, UpLine};
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role};
 
 use uuid::Uuid;
@@ -412,7 +412,7 @@ fn register(number: u64, container: &Container) -> Up {
     }
 }
 
-fn beat(container: &Container, now_ms: u64) -> Beat {
+fn beat(container: &Container, now_ms: u64) -> HeartbeatStats {
     let (phase, step, epoch) = match &container.body {
         Body::Pserver(pserver) => {
             let (phase, step) = pserver.position().unwrap_or_default();
@@ -428,5 +428,12 @@ fn beat(container: &Container, now_ms: u64) -> Beat {
         Body::Pserver(_) => Vec::new(),
         Body::Trainer(trainer) => trainer.outages.clone(),
     };
-    Beat { phase, step, epoch, unreachable, compute_ms: now_ms, ..Beat::default() }
+    HeartbeatStats {
+        phase,
+        step,
+        epoch,
+        unreachable,
+        compute_ms: now_ms,
+        ..HeartbeatStats::default()
+    }
 }
