@@ -13,7 +13,7 @@ use heddle_am_core::{
     Action, ConnectionId, ContainerId, Core, Event, MonotonicMs, Now, OperationId, Outcome, Probe,
     ReceivedReports, RecordId,
 };
-use heddle_protocol::control::{Command, Down, Up, UpLine};
+use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, Member};
 use heddle_protocol::view;
@@ -215,12 +215,12 @@ impl<C: ContainerSource> Driver<C> {
         self.on(Event::Operation { id, operation });
     }
 
-    fn line(&mut self, connection: ConnectionId, member: Member, line: UpLine) {
+    fn line(&mut self, connection: ConnectionId, member: Member, line: ReportEnvelope) {
         let Some(session) = self.sessions.get_mut(&connection) else {
             return;
         };
         match line.report {
-            Up::Register { member: named, pid, host, container, endpoints, held, busy } => {
+            Report::Register { member: named, pid, host, container, endpoints, held, busy } => {
                 if named != member {
                     tracing::warn!(%member, %named, "a container registered under another name");
                     self.closed(connection);
@@ -252,7 +252,7 @@ impl<C: ContainerSource> Driver<C> {
                 if !self.heard.takes(member, connection, line.seq) {
                     return;
                 }
-                let confirm = matches!(report, Up::Heartbeat(_));
+                let confirm = matches!(report, Report::Heartbeat(_));
                 self.on(Event::Report { connection, report: Box::new(report) });
                 if confirm {
                     self.send(connection, None);
@@ -275,7 +275,7 @@ impl<C: ContainerSource> Driver<C> {
             return;
         };
         let heard = self.heard.highest(session.member);
-        let head = Down { attempt: self.about.attempt, heard, command: None };
+        let head = CommandEnvelope { attempt: self.about.attempt, heard, command: None };
         let command = match command.map(|command| self.encoded.get(&command)).transpose() {
             Ok(command) => command,
             Err(error) => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use heddle_agent::{Agent, AmPlace, Environment, Exit, Hooks};
 use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
-use heddle_protocol::control::{Command, Down, HeartbeatStats, Up};
+use heddle_protocol::control::{Command, CommandEnvelope, HeartbeatStats, Report};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::Secret;
@@ -54,7 +54,7 @@ async fn server() -> Server {
 
 /// Sends a command; whether it was queued.
 fn drain(lines: &mut api::CommandStream) -> bool {
-    let head = Down { attempt: Attempt(1), heard: 0, command: None };
+    let head = CommandEnvelope { attempt: Attempt(1), heard: 0, command: None };
     let command = serde_json::to_vec(&Command::Drain).expect("JSON");
     lines.send(&head, Some(command.into()))
 }
@@ -79,7 +79,7 @@ impl Server {
         let beaten = Arc::clone(&self.beats);
         let hooks = Hooks {
             register: Box::new(move || {
-                Some(Up::Register {
+                Some(Report::Register {
                     member,
                     pid: 42,
                     host: "localhost".into(),
@@ -112,7 +112,8 @@ impl Server {
                 .expect("in time")
                 .expect("the server lives");
             match input {
-                ApiInput::SessionLine { line, .. } if matches!(line.report, Up::Heartbeat(_)) => {}
+                ApiInput::SessionLine { line, .. }
+                    if matches!(line.report, Report::Heartbeat(_)) => {}
                 other => return other,
             }
         }
@@ -127,12 +128,12 @@ async fn a_container_registers_reports_and_is_commanded_at_once() {
         panic!("a session opens first")
     };
     let ApiInput::SessionLine { line, .. } = server.next().await else { panic!("then a line") };
-    assert!(matches!(line.report, Up::Register { pid: 42, .. }), "{line:?}");
+    assert!(matches!(line.report, Report::Register { pid: 42, .. }), "{line:?}");
     assert_eq!(member.slot, Slot::trainer(0));
     assert!(drain(&mut lines));
     let command = commanded.recv_timeout(LIMIT).expect("the command arrives");
     assert!(matches!(command, Command::Drain));
-    agent.reporter().send(Up::Stepping { epoch: Epoch::default() });
+    agent.reporter().send(Report::Stepping { epoch: Epoch::default() });
     let ApiInput::SessionLine { line, .. } = server.next().await else {
         panic!("the report arrives")
     };
@@ -148,10 +149,10 @@ async fn a_container_registers_reports_and_is_commanded_at_once() {
         }
     }
     let ApiInput::SessionLine { line, .. } = server.next().await else { panic!("registers again") };
-    assert!(matches!(line.report, Up::Register { .. }));
+    assert!(matches!(line.report, Report::Register { .. }));
     let ApiInput::SessionLine { line, .. } = server.next().await else { panic!("repeats") };
     assert_eq!(line.seq, 1);
-    assert!(matches!(line.report, Up::Stepping { .. }));
+    assert!(matches!(line.report, Report::Stepping { .. }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,7 +164,7 @@ async fn a_master_that_reads_nothing_stops_no_timer_of_a_container() {
     };
     // Nothing is taken from the server's queue from here on: queues and socket buffers fill up, some 10 MB.
     for _ in 0..50_000 {
-        agent.reporter().send(Up::SaveFailed {
+        agent.reporter().send(Report::SaveFailed {
             cut: CutId { generation: Generation(1), number: 1 },
             epoch: Epoch::default(),
             shard: ShardId(0),

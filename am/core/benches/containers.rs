@@ -28,7 +28,8 @@ use heddle_am_core::{
     Now, Record, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
-    Command, HeartbeatStats, PserverState, ShardState, TaskGrant, TaskPosition, TrainerState, Up,
+    Command, HeartbeatStats, PserverState, Report, ShardState, TaskGrant, TaskPosition,
+    TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Step, TaskId,
@@ -230,7 +231,7 @@ impl Rig {
         self.events.push_back(Event::ClusterHeard);
     }
 
-    fn say(&mut self, member: Member, report: Up) {
+    fn say(&mut self, member: Member, report: Report) {
         let connection = self.containers[&member].connection;
         self.events.push_back(Event::Report { connection, report: Box::new(report) });
     }
@@ -242,26 +243,26 @@ impl Rig {
                 self.containers.get_mut(&member).unwrap().shards = shards;
                 self.say(
                     member,
-                    Up::Holding { epoch, from_memory: 0, from_storage: 1, load_ms: 1 },
+                    Report::Holding { epoch, from_memory: 0, from_storage: 1, load_ms: 1 },
                 );
             }
             Command::Begin { epoch, phase } => {
                 self.phase = phase.no;
                 let phase = phase.no;
-                self.say(member, Up::Begun { epoch, phase });
+                self.say(member, Report::Begun { epoch, phase });
             }
             Command::Cut { cut, epoch, .. } => {
-                self.say(member, Up::CutArmed { cut, epoch });
+                self.say(member, Report::CutArmed { cut, epoch });
                 for shard in self.containers[&member].shards.clone() {
                     let step = Step(0);
-                    self.say(member, Up::Snapped { cut, epoch, shard, step });
+                    self.say(member, Report::Snapped { cut, epoch, shard, step });
                     let file = file(shard);
-                    self.say(member, Up::Saved { cut, epoch, file });
+                    self.say(member, Report::Saved { cut, epoch, file });
                 }
             }
             Command::Barrier { cut, epoch } => {
                 let tasks = Vec::new();
-                self.say(member, Up::AtBarrier { cut, epoch, tasks });
+                self.say(member, Report::AtBarrier { cut, epoch, tasks });
             }
             Command::Work { epoch, .. } => {
                 self.epoch = epoch;
@@ -288,7 +289,7 @@ impl Rig {
         for member in members {
             self.say(
                 member,
-                Up::Heartbeat(HeartbeatStats {
+                Report::Heartbeat(HeartbeatStats {
                     rss_bytes: 1 << 30,
                     rows: self.now,
                     compute_ms: self.now,
@@ -329,7 +330,7 @@ impl Rig {
             let (epoch, phase) = (self.epoch, self.phase);
             self.say(
                 *member,
-                Up::TaskFinished {
+                Report::TaskFinished {
                     epoch,
                     phase,
                     cut: CutId::default(),

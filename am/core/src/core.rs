@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, Operation, Up, Welcome};
+use heddle_protocol::control::{Command, Operation, Report, Welcome};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Role, Slot, TaskId};
 use heddle_protocol::manifest;
@@ -476,14 +476,14 @@ fn is_progress(event: &Event) -> bool {
     };
     matches!(
         **report,
-        Up::Progress { .. }
-            | Up::TaskFinished { .. }
-            | Up::TaskSteps { .. }
-            | Up::Stepping { .. }
-            | Up::Heartbeat(_)
+        Report::Progress { .. }
+            | Report::TaskFinished { .. }
+            | Report::TaskSteps { .. }
+            | Report::Stepping { .. }
+            | Report::Heartbeat(_)
     )
 }
 
 fn is_heartbeat(event: &Event) -> bool {
-    matches!(event, Event::Report { report, .. } if matches!(**report, Up::Heartbeat(_)))
+    matches!(event, Event::Report { report, .. } if matches!(**report, Report::Heartbeat(_)))
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use heddle_protocol::control::{Operation, PserverState, TrainerState, Up};
+use heddle_protocol::control::{Operation, PserverState, Report, TrainerState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
@@ -83,12 +83,12 @@ pub enum Event {
         /// Trainer: what it is at already.
         busy: Option<TrainerState>,
     },
-    /// Any later line of a registered container, heartbeats included. [`Up::Register`] never comes this way.
+    /// Any later line of a registered container, heartbeats included. [`Report::Register`] never comes this way.
     Report {
         /// On which connection.
         connection: ConnectionId,
         /// What.
-        report: Box<Up>,
+        report: Box<Report>,
     },
     /// A control connection is closed.
     Closed {

@@ -3,7 +3,7 @@
 //! Every report is checked for its epoch (and phase, cut, hand-out) by whoever takes it in: one that is about
 //! something that is over says nothing and is dropped without a word.
 
-use heddle_protocol::control::{HeartbeatStats, TaskGrant, TrainerState, Up};
+use heddle_protocol::control::{HeartbeatStats, Report, TaskGrant, TrainerState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role, Slot, TaskAttempt, TaskId};
 
@@ -47,10 +47,11 @@ impl Core {
         self.feed();
     }
 
-    pub(crate) fn report(&mut self, connection: ConnectionId, report: Up) {
+    pub(crate) fn report(&mut self, connection: ConnectionId, report: Report) {
         // Of a connection that was replaced or whose container was given up: nobody's word, except why it ended.
         let Some(member) = self.slots.at(connection) else {
-            if let (Some(slot), Up::Fatal { failure }) = (self.last_words.get(&connection), report)
+            if let (Some(slot), Report::Fatal { failure }) =
+                (self.last_words.get(&connection), report)
             {
                 self.fail(failure.class.exit_code(), format!("{slot}: {failure}"));
             }
@@ -58,7 +59,7 @@ impl Core {
         };
         let slot = member.slot;
         self.alive(slot);
-        if matches!(self.stage, JobStage::Stopping(_)) && !matches!(report, Up::Heartbeat(_)) {
+        if matches!(self.stage, JobStage::Stopping(_)) && !matches!(report, Report::Heartbeat(_)) {
             return;
         }
         let report = match &mut self.stage {
@@ -70,27 +71,29 @@ impl Core {
         };
         match report {
             // The driver turns registrations into events of their own.
-            Up::Register { .. } => {}
-            Up::Heartbeat(beat) => self.beat(member, beat),
-            Up::Holding { epoch, from_memory: _, from_storage: _, load_ms: _ } => {
+            Report::Register { .. } => {}
+            Report::Heartbeat(beat) => self.beat(member, beat),
+            Report::Holding { epoch, from_memory: _, from_storage: _, load_ms: _ } => {
                 self.holding(slot, epoch)
             }
-            Up::HoldFailed { epoch, failure } => self.hold_failed(slot, epoch, &failure),
-            Up::Begun { epoch, phase } => self.begun(slot, epoch, phase),
-            Up::PhaseEnded { epoch, phase, shard, step } => {
+            Report::HoldFailed { epoch, failure } => self.hold_failed(slot, epoch, &failure),
+            Report::Begun { epoch, phase } => self.begun(slot, epoch, phase),
+            Report::PhaseEnded { epoch, phase, shard, step } => {
                 self.phase_ended(slot, epoch, phase, shard, step)
             }
-            Up::CutArmed { cut, epoch } => self.cut_armed(slot, cut, epoch),
-            Up::Snapped { cut, epoch, shard, step } => self.snapped(slot, cut, epoch, shard, step),
-            Up::LetGo { cut, epoch, shard, step, reason } => {
+            Report::CutArmed { cut, epoch } => self.cut_armed(slot, cut, epoch),
+            Report::Snapped { cut, epoch, shard, step } => {
+                self.snapped(slot, cut, epoch, shard, step)
+            }
+            Report::LetGo { cut, epoch, shard, step, reason } => {
                 self.let_go(slot, cut, epoch, shard, step, &reason)
             }
-            Up::Saved { cut, epoch, file } => self.saved(slot, cut, epoch, file),
-            Up::SaveFailed { cut, epoch, shard, failure } => {
+            Report::Saved { cut, epoch, file } => self.saved(slot, cut, epoch, file),
+            Report::SaveFailed { cut, epoch, shard, failure } => {
                 self.save_failed(slot, cut, epoch, shard, failure)
             }
-            Up::AtBarrier { cut, epoch, tasks } => self.at_barrier(member, cut, epoch, &tasks),
-            Up::Progress { epoch, phase, cut, tasks } => {
+            Report::AtBarrier { cut, epoch, tasks } => self.at_barrier(member, cut, epoch, &tasks),
+            Report::Progress { epoch, phase, cut, tasks } => {
                 if epoch == self.epoch
                     && phase == self.phase.no
                     && let Work::Queue(queue) = &mut self.phase.work
@@ -99,7 +102,7 @@ impl Core {
                     self.cut_progress(member, cut, &tasks);
                 }
             }
-            Up::TaskFinished { epoch, phase, cut, task, attempt, metrics } => {
+            Report::TaskFinished { epoch, phase, cut, task, attempt, metrics } => {
                 if epoch == self.epoch
                     && phase == self.phase.no
                     && let Work::Queue(queue) = &mut self.phase.work
@@ -110,26 +113,26 @@ impl Core {
                     self.feed_after(&holders);
                 }
             }
-            Up::TaskSteps { phase, task, steps, metrics } => {
+            Report::TaskSteps { phase, task, steps, metrics } => {
                 self.task_steps.insert(task, steps);
                 self.add_metrics(phase, task, *metrics);
             }
-            Up::LaneFenced { epoch, phase, lane } => {
+            Report::LaneFenced { epoch, phase, lane } => {
                 if epoch == self.epoch && phase == self.phase.no {
                     self.lane_fenced(member, lane);
                 }
             }
-            Up::Stepping { epoch } => {
+            Report::Stepping { epoch } => {
                 if epoch == self.epoch {
                     self.recoveries_stepping(member);
                 }
             }
-            Up::TaskFailed { epoch, phase, task, attempt, retryable, error } => {
+            Report::TaskFailed { epoch, phase, task, attempt, retryable, error } => {
                 if epoch == self.epoch && phase == self.phase.no {
                     self.task_failed(member, task, attempt, retryable, &error);
                 }
             }
-            Up::Drained { epoch, phase, tasks, lanes: _ } => {
+            Report::Drained { epoch, phase, tasks, lanes: _ } => {
                 if epoch == self.epoch
                     && phase == self.phase.no
                     && let Work::Queue(queue) = &mut self.phase.work
@@ -138,14 +141,14 @@ impl Core {
                 }
                 self.drained(member);
             }
-            Up::Unreachable { member: other, refused: _ } => self.probe(other),
-            Up::Exported { checkpoint, dir, files } => {
+            Report::Unreachable { member: other, refused: _ } => self.probe(other),
+            Report::Exported { checkpoint, dir, files } => {
                 self.exported(member, &checkpoint, dir, files)
             }
-            Up::ExportFailed { checkpoint, failure } => {
+            Report::ExportFailed { checkpoint, failure } => {
                 self.export_failed(member, &checkpoint, &failure)
             }
-            Up::Fatal { failure } => {
+            Report::Fatal { failure } => {
                 self.fail(failure.class.exit_code(), format!("{slot}: {failure}"))
             }
         }

@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_am_core::ConnectionId;
-use heddle_protocol::control::{Operation, UpLine};
+use heddle_protocol::control::{Operation, ReportEnvelope};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Member, RunId};
 use tokio::net::{TcpListener, TcpSocket};
@@ -56,7 +56,7 @@ pub enum ApiInput {
         /// Who.
         member: Member,
         /// The line.
-        line: Box<UpLine>,
+        line: Box<ReportEnvelope>,
     },
     /// The connection is gone.
     SessionClosed {

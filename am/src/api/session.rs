@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use heddle_am_core::ConnectionId;
-use heddle_protocol::control::{Down, Operation, UpLine};
+use heddle_protocol::control::{CommandEnvelope, Operation, ReportEnvelope};
 use heddle_protocol::handshake::{
     Channel, HELLO_BYTES, HandshakeError, Hello, NONCE_BYTES, random_nonce,
 };
@@ -46,7 +46,7 @@ impl CommandStream {
     ///
     /// `head`: the line without its command. `command`: that as JSON, shared with other connections.
     #[must_use]
-    pub fn send(&mut self, head: &Down, command: Option<Bytes>) -> bool {
+    pub fn send(&mut self, head: &CommandEnvelope, command: Option<Bytes>) -> bool {
         let Some(sender) = &mut self.0 else {
             return false;
         };
@@ -59,10 +59,10 @@ impl CommandStream {
         };
         if command.len() <= COPIED_BYTES {
             line.extend_from_slice(&command);
-            line.extend_from_slice(Down::CLOSE);
+            line.extend_from_slice(CommandEnvelope::CLOSE);
             return send(line.into());
         }
-        send(line.into()) && send(command) && send(Bytes::from_static(Down::CLOSE))
+        send(line.into()) && send(command) && send(Bytes::from_static(CommandEnvelope::CLOSE))
     }
 
     /// Ends the stream after what was sent; the container hears the end and closes its side.
@@ -309,7 +309,7 @@ async fn read_lines(
             break error.to_string();
         }
         while let Some(line) = buffer.next_line() {
-            match serde_json::from_slice::<UpLine>(&line) {
+            match serde_json::from_slice::<ReportEnvelope>(&line) {
                 Ok(line) => {
                     let input = ApiInput::SessionLine { connection, member, line: Box::new(line) };
                     if shared.inputs.send(input).await.is_err() {

@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use heddle_protocol::control::{Command, Down, Up, UpLine};
+use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Attempt;
 
@@ -98,11 +98,11 @@ pub enum Input {
     /// The connection ended.
     Closed,
     /// A line came.
-    Line(Box<Down>),
+    Line(Box<CommandEnvelope>),
     /// A look-up found where this attempt is.
     Found(Attempt),
     /// The application has something to report.
-    Report(Box<Up>),
+    Report(Box<Report>),
     /// A deadline passed.
     Timer,
 }
@@ -119,7 +119,7 @@ pub enum Output {
     /// Send a heartbeat made now.
     Heartbeat,
     /// Send this line.
-    Send(Box<UpLine>),
+    Send(Box<ReportEnvelope>),
     /// Hand this to the application.
     Deliver(Box<Command>),
     /// Close the connection.
@@ -149,7 +149,7 @@ pub struct Machine {
     look_at: u64,
     look_ms: u64,
     next_seq: u64,
-    unconfirmed: VecDeque<UpLine>,
+    unconfirmed: VecDeque<ReportEnvelope>,
 }
 
 impl Machine {
@@ -234,7 +234,7 @@ impl Machine {
         Vec::new()
     }
 
-    fn line(&mut self, down: Down, now: u64) -> Vec<Output> {
+    fn line(&mut self, down: CommandEnvelope, now: u64) -> Vec<Output> {
         if down.attempt < self.attempt {
             return vec![Output::Close];
         }
@@ -255,7 +255,7 @@ impl Machine {
                     let digest = &welcome.plan.sha256;
                     if self.plan.get_or_insert_with(|| digest.clone()) != digest {
                         // Numbers of tasks mean other records to this container than to that ApplicationMaster.
-                        return self.report(Up::Fatal {
+                        return self.report(Report::Fatal {
                             failure: Failure::new(
                                 ErrorClass::Input,
                                 "data.train, data.test: the files are not what they were when the job began, and \
@@ -274,8 +274,8 @@ impl Machine {
         }
     }
 
-    fn report(&mut self, report: Up) -> Vec<Output> {
-        let line = UpLine { seq: self.next_seq, report };
+    fn report(&mut self, report: Report) -> Vec<Output> {
+        let line = ReportEnvelope { seq: self.next_seq, report };
         self.next_seq += 1;
         if self.unconfirmed.len() == REPORTS_MAX {
             self.unconfirmed.pop_front();
@@ -323,11 +323,13 @@ mod tests {
     use super::*;
 
     fn stepping(count: u32) -> Input {
-        Input::Report(Box::new(Up::Stepping { epoch: Epoch { generation: Generation(1), count } }))
+        Input::Report(Box::new(Report::Stepping {
+            epoch: Epoch { generation: Generation(1), count },
+        }))
     }
 
     fn line(attempt: u32, heard: u64, command: Option<Command>) -> Input {
-        Input::Line(Box::new(Down { attempt: Attempt(attempt), heard, command }))
+        Input::Line(Box::new(CommandEnvelope { attempt: Attempt(attempt), heard, command }))
     }
 
     fn connected(now: u64) -> Machine {
@@ -381,7 +383,7 @@ mod tests {
         let outputs = machine.on(line(2, 0, Some(welcome("bb"))), 2);
         let fatal = outputs.iter().any(|output| match output {
             Output::Send(line) => {
-                matches!(&line.report, Up::Fatal { failure } if failure.class == ErrorClass::Input)
+                matches!(&line.report, Report::Fatal { failure } if failure.class == ErrorClass::Input)
             }
             _ => false,
         });

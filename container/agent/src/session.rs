@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use heddle_protocol::control::{Command, Down, HeartbeatStats, Up, UpLine};
+use heddle_protocol::control::{Command, CommandEnvelope, HeartbeatStats, Report, ReportEnvelope};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::{
     Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES,
@@ -56,7 +56,7 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 pub struct Hooks {
     /// Makes the registration of a new connection: what is held or worked on now. None: that cannot be told yet; the
     /// connection is given up, and the next one asks again.
-    pub register: Box<dyn FnMut() -> Option<Up> + Send>,
+    pub register: Box<dyn FnMut() -> Option<Report> + Send>,
     /// Makes a heartbeat's figures.
     pub beat: Box<dyn FnMut() -> HeartbeatStats + Send>,
     /// Takes a command.
@@ -70,13 +70,13 @@ pub struct Hooks {
 /// Sends reports to the ApplicationMaster, in order, each at least once while it lives. Clones share the order.
 #[derive(Clone, Debug)]
 pub struct Reporter {
-    reports: mpsc::UnboundedSender<Up>,
+    reports: mpsc::UnboundedSender<Report>,
 }
 
 impl Reporter {
     /// Queues a report; the machine bounds how many wait. After the control thread's end it is dropped,
     /// which happens only while the process ends.
-    pub fn send(&self, report: Up) {
+    pub fn send(&self, report: Report) {
         let _ended = self.reports.send(report);
     }
 }
@@ -192,7 +192,7 @@ struct Shell {
 enum ConnectionEvent {
     Opened(Lines),
     SecretRefused,
-    Line(Box<Down>),
+    Line(Box<CommandEnvelope>),
     Ended(String),
 }
 
@@ -227,7 +227,7 @@ impl Shell {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    async fn run(mut self, mut reports: mpsc::UnboundedReceiver<Up>) {
+    async fn run(mut self, mut reports: mpsc::UnboundedReceiver<Report>) {
         if let (None, AmPlace::Directory { .. }) = (&self.leader, &self.environment.am) {
             self.look();
         }
@@ -354,7 +354,7 @@ impl Shell {
             }
             Output::Register => {
                 if let Some(report) = (self.hooks.register)() {
-                    self.send(&UpLine { seq: 0, report });
+                    self.send(&ReportEnvelope { seq: 0, report });
                 } else {
                     self.abort();
                     let why = "there was nothing to register with yet".to_owned();
@@ -367,8 +367,8 @@ impl Shell {
                 beat.control_lost_ms = self
                     .lost_at
                     .map(|at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX));
-                let report = Up::Heartbeat(beat);
-                self.send(&UpLine { seq: 0, report });
+                let report = Report::Heartbeat(beat);
+                self.send(&ReportEnvelope { seq: 0, report });
             }
             Output::Send(line) => self.send(&line),
             Output::Deliver(command) => (self.hooks.command)(*command),
@@ -379,7 +379,7 @@ impl Shell {
         }
     }
 
-    fn send(&mut self, line: &UpLine) {
+    fn send(&mut self, line: &ReportEnvelope) {
         let Some(lines) = &mut self.lines else { return };
         match encode_line(line) {
             Ok(bytes) => {
@@ -447,7 +447,7 @@ async fn connect(
         };
         buffer.push(&data).map_err(|error| SessionError::Protocol(error.to_string()))?;
         while let Some(line) = buffer.next_line() {
-            let down: Down = serde_json::from_slice(&line)
+            let down: CommandEnvelope = serde_json::from_slice(&line)
                 .map_err(|error| SessionError::Protocol(format!("unknown command: {error}")))?;
             let _gone = events.send((connection, ConnectionEvent::Line(Box::new(down))));
         }

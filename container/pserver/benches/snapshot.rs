@@ -8,7 +8,7 @@ mod rig;
 
 use std::time::{Duration, Instant};
 
-use heddle_protocol::control::{Command, CutAt, Up};
+use heddle_protocol::control::{Command, CutAt, Report};
 use heddle_protocol::ids::PhaseNo;
 use heddle_pserver::standalone::Standalone;
 use rig::{EPOCH, Peer, cut, is_quick, pserver, wait};
@@ -58,7 +58,7 @@ fn main() {
         while server.reports().is_empty() {
             during.push(if number == 1 { scattered(&mut peer) } else { stream(&mut peer) });
         }
-        wait(&server, |up| matches!(up, Up::Saved { .. }));
+        wait(&server, |up| matches!(up, Report::Saved { .. }));
         let saved = started.elapsed();
         report(&format!("{name}, while it is saved"), &during);
         println!(
@@ -81,7 +81,7 @@ fn saved_alone(bytes: u64, dir: &std::path::Path) {
     let started = Instant::now();
     take_cut(&server, 99, dir);
     for _ in 0..SHARDS {
-        wait(&server, |up| matches!(up, Up::Saved { .. }));
+        wait(&server, |up| matches!(up, Report::Saved { .. }));
     }
     let took = started.elapsed().as_secs_f64();
     println!(
@@ -102,7 +102,7 @@ fn take_cut(server: &Standalone, number: u32, dir: &std::path::Path) -> Duration
     };
     timed(|| {
         server.command(command);
-        wait(server, |up| matches!(up, Up::Snapped { .. }));
+        wait(server, |up| matches!(up, Report::Snapped { .. }));
     })
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use heddle_agent::Exit;
-use heddle_protocol::control::{Base, Command, Up};
+use heddle_protocol::control::{Base, Command, Report};
 use heddle_protocol::ids::{CutId, Epoch, Generation, PhaseNo, ShardId};
 use heddle_shard::ShardReport;
 use heddle_telemetry::descriptors::Limit;
@@ -27,7 +27,7 @@ use crate::workers::Workers;
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Sends a report to the ApplicationMaster.
-pub(crate) type Tell = Box<dyn Fn(Up)>;
+pub(crate) type Tell = Box<dyn Fn(Report)>;
 
 /// The state behind the queue.
 pub(crate) struct Coordinator {
@@ -83,12 +83,12 @@ struct Hold {
     missing: BTreeSet<ShardId>,
     from_storage: u32,
     /// What was reported when it was over, or nothing yet.
-    outcome: Option<Up>,
+    outcome: Option<Report>,
 }
 
 struct Asked {
     threads: usize,
-    report: Option<Up>,
+    report: Option<Report>,
     /// The cut, if it was one.
     cut: Option<CutId>,
 }
@@ -171,11 +171,11 @@ impl Coordinator {
             Input::Saved { cut, epoch, shard, result } => {
                 self.busy -= 1;
                 match result {
-                    Ok(Some(file)) => (self.tell)(Up::Saved { cut, epoch, file }),
+                    Ok(Some(file)) => (self.tell)(Report::Saved { cut, epoch, file }),
                     Ok(None) => tracing::info!(%cut, %shard, "saving ended with its cut"),
                     Err(failure) => {
                         tracing::warn!(%cut, %shard, error = failure.text, "shard not saved");
-                        (self.tell)(Up::SaveFailed { cut, epoch, shard, failure });
+                        (self.tell)(Report::SaveFailed { cut, epoch, shard, failure });
                     }
                 }
             }
@@ -206,7 +206,7 @@ impl Coordinator {
                 self.hold(epoch, shards, base, phase, step)
             }
             Command::Begin { epoch, phase } => {
-                let report = Up::Begun { epoch, phase: phase.no };
+                let report = Report::Begun { epoch, phase: phase.no };
                 self.ask(report, None, |ask| ToData::Begin { ask, epoch, phase });
             }
             Command::Members { trainers } => {
@@ -256,7 +256,7 @@ impl Coordinator {
     }
 
     /// Asks all data threads for something, to report when all have done it.
-    fn ask(&mut self, report: Up, cut: Option<CutId>, command: impl Fn(u64) -> ToData) {
+    fn ask(&mut self, report: Report, cut: Option<CutId>, command: impl Fn(u64) -> ToData) {
         self.asks += 1;
         let ask = self.asks;
         self.asked.insert(ask, Asked { threads: self.threads.len(), report: Some(report), cut });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, bounded};
 use heddle_agent::{Agent, Environment, Exit, Hooks};
-use heddle_protocol::control::{HeartbeatStats, PserverState, Up};
+use heddle_protocol::control::{HeartbeatStats, PserverState, Report};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Epoch, RunId};
 use heddle_protocol::spec::PortRange;
@@ -147,7 +147,7 @@ fn hooks(
     Hooks {
         register: Box::new(move || {
             let held = held(&of_register, STATE_LIMIT).ok()?;
-            Some(Up::Register {
+            Some(Report::Register {
                 member,
                 pid: std::process::id(),
                 host: host.clone(),

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
 use heddle_agent::Exit;
-use heddle_protocol::control::{Command, Up};
+use heddle_protocol::control::{Command, Report};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::TableSpec;
@@ -41,7 +41,7 @@ pub struct Setting {
 /// with it.
 pub struct Standalone {
     inputs: Sender<Input>,
-    reports: Receiver<Up>,
+    reports: Receiver<Report>,
     endpoints: Vec<SocketAddr>,
     coordinator: Option<JoinHandle<Exit>>,
 }
@@ -79,7 +79,7 @@ impl Standalone {
 
     /// What an ApplicationMaster would hear.
     #[must_use]
-    pub fn reports(&self) -> &Receiver<Up> {
+    pub fn reports(&self) -> &Receiver<Report> {
         &self.reports
     }
 

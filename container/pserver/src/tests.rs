@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use heddle_protocol::control::{Base, Command, CutAt, Phase, Sharing, Up};
+use heddle_protocol::control::{Base, Command, CutAt, Phase, Report, Sharing};
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
@@ -86,7 +86,7 @@ impl Rig {
     }
 
     /// The next report that `pick` takes; others are passed over.
-    fn wait<T>(&self, mut pick: impl FnMut(&Up) -> Option<T>) -> T {
+    fn wait<T>(&self, mut pick: impl FnMut(&Report) -> Option<T>) -> T {
         let mut passed = Vec::new();
         loop {
             match self.pserver.reports().recv_timeout(LIMIT) {
@@ -119,8 +119,8 @@ impl Rig {
         let mut files = BTreeMap::new();
         while files.len() < shards {
             let file = self.wait(|up| match up {
-                Up::Saved { file, .. } => Some(file.clone()),
-                Up::SaveFailed { failure, .. } => panic!("{failure}"),
+                Report::Saved { file, .. } => Some(file.clone()),
+                Report::SaveFailed { failure, .. } => panic!("{failure}"),
                 _ => None,
             });
             files.insert(file.shard, file);
@@ -131,8 +131,10 @@ impl Rig {
     /// From memory, from storage.
     fn holding(&self) -> (u32, u32) {
         self.wait(|up| match up {
-            Up::Holding { from_memory, from_storage, .. } => Some((*from_memory, *from_storage)),
-            Up::HoldFailed { failure, .. } => panic!("{failure}"),
+            Report::Holding { from_memory, from_storage, .. } => {
+                Some((*from_memory, *from_storage))
+            }
+            Report::HoldFailed { failure, .. } => panic!("{failure}"),
             _ => None,
         })
     }
@@ -270,7 +272,7 @@ fn a_checkpoint_is_returned_to_from_memory_and_from_storage() {
     };
     let mut peers = connect(&rig, epoch(1));
     rig.cut(1, CutAt::Steps(Step(1)), dir.path());
-    rig.wait(|up| matches!(up, Up::CutArmed { .. }).then_some(()));
+    rig.wait(|up| matches!(up, Report::CutArmed { .. }).then_some(()));
     for (shard, peer) in (0..).zip(&mut peers) {
         peer.step(shard, 0, 0, u64::from(shard) * rows / 2, &[1.0, -3.0]);
     }
@@ -331,7 +333,7 @@ fn a_damaged_file_is_named_and_called_corrupt() {
     let other = Rig::start(1, 1, 1000, 1, SGD);
     other.hold(1, 1, Sharing::Queue, Some(base), 0);
     let failure = other.wait(|up| match up {
-        Up::HoldFailed { failure, .. } => Some(failure.clone()),
+        Report::HoldFailed { failure, .. } => Some(failure.clone()),
         _ => None,
     });
     assert_eq!(failure.class, ErrorClass::Corrupt, "{failure}");
@@ -461,7 +463,7 @@ fn the_file_shows_the_cut_whatever_is_pushed_meanwhile() {
     };
     round(&mut peer);
     rig.cut(1, CutAt::Barriers(vec![]), dir.path());
-    rig.wait(|up| matches!(up, Up::Snapped { .. }).then_some(()));
+    rig.wait(|up| matches!(up, Report::Snapped { .. }).then_some(()));
     round(&mut peer);
     round(&mut peer);
     let files = rig.saved(1);
@@ -503,11 +505,11 @@ fn a_cut_is_armed_before_any_shard_has_snapped() {
         let mut snapped = 0;
         while snapped < 6 {
             rig.wait(|up| match up {
-                Up::CutArmed { cut, .. } => {
+                Report::CutArmed { cut, .. } => {
                     armed = cut.number == number;
                     Some(())
                 }
-                Up::Snapped { cut, .. } if cut.number == number => {
+                Report::Snapped { cut, .. } if cut.number == number => {
                     assert!(armed);
                     snapped += 1;
                     Some(())

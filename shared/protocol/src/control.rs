@@ -1,5 +1,5 @@
-//! The control plane's messages: what a container tells the ApplicationMaster ([`Up`]) and what it is
-//! told ([`Down`]), one JSON object a line on one long-lived HTTP connection per container.
+//! The control plane's messages: what a container tells the ApplicationMaster ([`Report`]) and what it is
+//! told ([`CommandEnvelope`]), one JSON object a line on one long-lived HTTP connection per container.
 //!
 //! Commands state what should be, not what changed, and are safe to repeat: after a reconnect the
 //! ApplicationMaster simply sends what holds now. Every report carries the epoch it speaks of (and
@@ -119,21 +119,21 @@ pub struct Welcome {
 
 /// A line from the ApplicationMaster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Down {
+pub struct CommandEnvelope {
     /// The sender's attempt; lower than the highest seen means a zombie, which is not obeyed.
     pub attempt: Attempt,
-    /// The highest [`UpLine::seq`] that this attempt has taken in; reports up to it need not be sent again.
+    /// The highest [`ReportEnvelope::seq`] that this attempt has taken in; reports up to it need not be sent again.
     pub heard: u64,
     /// What it says; none where the line only confirms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Command>,
 }
 
-impl Down {
-    /// What follows the command in a line made by [`Down::open`].
+impl CommandEnvelope {
+    /// What follows the command in a line made by [`CommandEnvelope::open`].
     pub const CLOSE: &'static [u8] = b"}\n";
 
-    /// The line up to its command: what is put behind it is the command as JSON, then [`Down::CLOSE`]. So a command for
+    /// The line up to its command: what is put behind it is the command as JSON, then [`CommandEnvelope::CLOSE`]. So a command for
     /// many containers is encoded once. None when this one has a command already.
     #[must_use]
     pub fn open(&self) -> Option<Vec<u8>> {
@@ -149,12 +149,12 @@ impl Down {
 
 /// A line from a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct UpLine {
-    /// Counted from 1 over the container's life; reports not confirmed by [`Down::heard`] are sent again, in order,
+pub struct ReportEnvelope {
+    /// Counted from 1 over the container's life; reports not confirmed by [`CommandEnvelope::heard`] are sent again, in order,
     /// after the registration of a new connection. 0: registrations and heartbeats, which are not repeated.
     pub seq: u64,
     /// What it says.
-    pub report: Up,
+    pub report: Report,
 }
 
 /// What a container is told.
@@ -175,7 +175,7 @@ pub enum Command {
     },
 
     /// Pserver: be in this epoch with exactly these shards, as they were at `base` (none: initial values), in this
-    /// phase at this step. Drops parked and staged requests. One already in the epoch only answers [`Up::Holding`].
+    /// phase at this step. Drops parked and staged requests. One already in the epoch only answers [`Report::Holding`].
     Hold {
         /// The epoch.
         epoch: Epoch,
@@ -188,7 +188,7 @@ pub enum Command {
         /// BSP: job steps of the phase applied in `base`.
         step: Step,
     },
-    /// Pserver: the phase before is over; forget its marks and serve this one. Answered by [`Up::Begun`].
+    /// Pserver: the phase before is over; forget its marks and serve this one. Answered by [`Report::Begun`].
     Begin {
         /// The epoch this holds in.
         epoch: Epoch,
@@ -201,7 +201,7 @@ pub enum Command {
         /// All trainers of the job now.
         trainers: Vec<Member>,
     },
-    /// Pserver: take this cut and save it into `staging`. Answered by [`Up::CutArmed`] at once, then per shard.
+    /// Pserver: take this cut and save it into `staging`. Answered by [`Report::CutArmed`] at once, then per shard.
     Cut {
         /// Its name.
         cut: CutId,
@@ -254,16 +254,16 @@ pub enum Command {
         /// The tasks, in the order to work on them.
         tasks: Vec<TaskGrant>,
     },
-    /// Trainer: send a barrier down every data connection as soon as no step is half sent; answer [`Up::AtBarrier`].
+    /// Trainer: send a barrier down every data connection as soon as no step is half sent; answer [`Report::AtBarrier`].
     Barrier {
         /// The cut.
         cut: CutId,
         /// The epoch.
         epoch: Epoch,
     },
-    /// Trainer: stop taking steps, hand back tasks or lanes ([`Up::Drained`]), then exit with code 0.
+    /// Trainer: stop taking steps, hand back tasks or lanes ([`Report::Drained`]), then exit with code 0.
     Drain,
-    /// Trainer: write the model of this checkpoint to a new directory below `dir`. Answered by [`Up::Exported`] or [`Up::ExportFailed`].
+    /// Trainer: write the model of this checkpoint to a new directory below `dir`. Answered by [`Report::Exported`] or [`Report::ExportFailed`].
     Export {
         /// The checkpoint's directory (URL).
         checkpoint: String,
@@ -410,7 +410,7 @@ impl HeartbeatStats {
 /// What a container reports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "report")]
-pub enum Up {
+pub enum Report {
     /// The first line on every connection.
     Register {
         /// Who.
@@ -787,12 +787,12 @@ mod tests {
 
     #[test]
     fn a_line_put_together_from_its_parts_reads_as_one() {
-        let head = Down { attempt: Attempt(3), heard: 70, command: None };
+        let head = CommandEnvelope { attempt: Attempt(3), heard: 70, command: None };
         let command = Command::Refused { reason: "replaced".to_owned() };
-        let whole = Down { command: Some(command.clone()), ..head.clone() };
+        let whole = CommandEnvelope { command: Some(command.clone()), ..head.clone() };
         let mut line = head.open().expect("no command yet");
         line.extend(serde_json::to_vec(&command).expect("JSON"));
-        line.extend_from_slice(Down::CLOSE);
+        line.extend_from_slice(CommandEnvelope::CLOSE);
         assert_eq!(line, crate::lines::encode_line(&whole).expect("JSON"));
         assert!(whole.open().is_none());
     }
@@ -802,7 +802,7 @@ mod tests {
         for bits in [0x3fb9_9999_9999_999au64, 0x4009_21fb_5444_2d18, 0x3ff0_0000_0000_0001, 1] {
             let beat =
                 HeartbeatStats { loss_sum: f64::from_bits(bits), ..HeartbeatStats::default() };
-            let Up::Heartbeat(arrived) = through_json(&Up::Heartbeat(beat)) else {
+            let Report::Heartbeat(arrived) = through_json(&Report::Heartbeat(beat)) else {
                 panic!("another report")
             };
             assert_eq!(arrived.loss_sum.to_bits(), bits);

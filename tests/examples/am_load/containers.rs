@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use heddle_agent::{Agent, AmPlace, Environment, Hooks, Reporter};
 use heddle_protocol::control::{
-    Command, HeartbeatStats, PserverState, ShardState, TaskGrant, TaskPosition, TrainerState, Up,
+    Command, HeartbeatStats, PserverState, Report, ShardState, TaskGrant, TaskPosition,
+    TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::Secret;
@@ -313,7 +314,7 @@ fn hooks(environment: &Environment, world: &World, commands: &Sender<(Member, Co
     Hooks {
         register: Box::new(move || {
             let seen = look(&registered);
-            Some(Up::Register {
+            Some(Report::Register {
                 member,
                 pid: 1,
                 host: host.clone(),
@@ -416,7 +417,7 @@ fn save(staging: &str, shard: ShardId) -> anyhow::Result<ShardFile> {
     Ok(ShardFile { shard, uuid, file, md5, bytes: CONTENT.len() as u64, at_ms: 0 })
 }
 
-fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Up> {
+fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
     match command {
         Command::Welcome(_) => {
             seen.welcomed += 1;
@@ -430,16 +431,16 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Up> {
             }
             (seen.epoch, seen.phase) = (epoch.max(seen.epoch), phase.no);
             seen.shards.insert(member.slot, shards);
-            vec![Up::Holding { epoch, from_memory: 0, from_storage: 0, load_ms: 0 }]
+            vec![Report::Holding { epoch, from_memory: 0, from_storage: 0, load_ms: 0 }]
         }
         Command::Cut { cut, epoch, staging, .. } => {
             let shards = seen.shards.get(&member.slot).cloned().unwrap_or_default();
-            let mut reports = vec![Up::CutArmed { cut, epoch }];
+            let mut reports = vec![Report::CutArmed { cut, epoch }];
             for shard in shards {
-                reports.push(Up::Snapped { cut, epoch, shard, step: Step(0) });
+                reports.push(Report::Snapped { cut, epoch, shard, step: Step(0) });
                 reports.push(match save(&staging, shard) {
-                    Ok(file) => Up::Saved { cut, epoch, file },
-                    Err(error) => Up::SaveFailed {
+                    Ok(file) => Report::Saved { cut, epoch, file },
+                    Err(error) => Report::SaveFailed {
                         cut,
                         epoch,
                         shard,
@@ -449,7 +450,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Up> {
             }
             reports
         }
-        Command::Begin { epoch, phase } => vec![Up::Begun { epoch, phase: phase.no }],
+        Command::Begin { epoch, phase } => vec![Report::Begun { epoch, phase: phase.no }],
         Command::Work { epoch, phase, .. } => {
             (seen.epoch, seen.phase) = (epoch, phase.no);
             seen.working.insert(member.slot);
@@ -473,7 +474,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Up> {
                     continue;
                 }
                 seen.done.insert(grant.task);
-                reports.push(Up::TaskFinished {
+                reports.push(Report::TaskFinished {
                     epoch,
                     phase,
                     cut: CutId::default(),

@@ -7,7 +7,7 @@ use heddle_am_core::{
     Action, Config, ConnectionId, ContainerId, Core, Event, MonotonicMs, Now, ReceivedReports,
     StartupState, SurvivingContainer,
 };
-use heddle_protocol::control::{Command, Down, Up, UpLine};
+use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope};
 use heddle_protocol::ids::{Attempt, Generation, Member};
 
 use super::store::Durable;
@@ -131,13 +131,14 @@ impl Am {
         &mut self,
         connection: ConnectionId,
         container: &ContainerId,
-        line: UpLine,
+        line: ReportEnvelope,
     ) -> Result<(Option<Event>, bool), String> {
         let Some(session) = self.sessions.get_mut(&connection) else {
             return Ok((None, false));
         };
         let of = session.member;
-        if let Up::Register { member, pid, host, container: _, endpoints, held, busy } = line.report
+        if let Report::Register { member, pid, host, container: _, endpoints, held, busy } =
+            line.report
         {
             session.registered = true;
             self.heard.registered(member, connection);
@@ -162,7 +163,7 @@ impl Am {
         if line.seq > 0 {
             self.check_taken(connection, of)?;
         }
-        let confirm = matches!(line.report, Up::Heartbeat(_));
+        let confirm = matches!(line.report, Report::Heartbeat(_));
         Ok((Some(Event::Report { connection, report: Box::new(line.report) }), confirm))
     }
 
@@ -189,9 +190,13 @@ impl Am {
     }
 
     /// What goes down a connection, if it is still there.
-    pub fn down(&self, connection: ConnectionId, command: Option<Command>) -> Option<Down> {
+    pub fn down(
+        &self,
+        connection: ConnectionId,
+        command: Option<Command>,
+    ) -> Option<CommandEnvelope> {
         let session = self.sessions.get(&connection)?;
-        (!session.disconnected).then(|| Down {
+        (!session.disconnected).then(|| CommandEnvelope {
             attempt: self.attempt,
             heard: self.heard.highest(session.member),
             command,

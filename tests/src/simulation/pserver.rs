@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_client::machine::Frame;
-use heddle_protocol::control::{Base, Command, CutAt, Phase, PserverState, Up};
+use heddle_protocol::control::{Base, Command, CutAt, Phase, PserverState, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::{Md5, ShardFile};
@@ -86,7 +86,7 @@ struct Installed {
 #[derive(Debug)]
 pub enum Output {
     /// Tell the ApplicationMaster.
-    Report(Up),
+    Report(Report),
     /// Put this at the end of a data connection's replies.
     Reply(usize, Conn, Effect),
     /// Close a data connection unread.
@@ -102,7 +102,7 @@ pub enum Output {
 /// A command to all data threads that not all have answered.
 struct Asked {
     threads: usize,
-    report: Option<Up>,
+    report: Option<Report>,
     cut: Option<CutId>,
 }
 
@@ -113,7 +113,7 @@ struct Hold {
     missing: BTreeSet<ShardId>,
     from_memory: u32,
     from_storage: u32,
-    outcome: Option<Up>,
+    outcome: Option<Report>,
 }
 
 /// The cut heard of last; reports of it that came before all threads knew of it.
@@ -205,7 +205,7 @@ impl Pserver {
                 self.hold(epoch, shards, base, (phase, step), now_ms, out)
             }
             Command::Begin { epoch, phase } => {
-                let report = Up::Begun { epoch, phase: phase.no };
+                let report = Report::Begun { epoch, phase: phase.no };
                 self.ask(report, None, ThreadCommand::Begin(epoch, phase), now_ms, out);
             }
             Command::Members { trainers } => {
@@ -216,7 +216,7 @@ impl Pserver {
                     self.cut = Some(Cut { cut, early: Some(Vec::new()) });
                 }
                 let command = ThreadCommand::Cut { cut, epoch, phase, at };
-                let report = Up::CutArmed { cut, epoch };
+                let report = Report::CutArmed { cut, epoch };
                 self.ask(report, Some(cut), command, now_ms, out);
             }
             Command::CutEnd { cut, committed } => {
@@ -295,7 +295,7 @@ impl Pserver {
 
     fn ask(
         &mut self,
-        report: Up,
+        report: Report,
         cut: Option<CutId>,
         command: ThreadCommand,
         now_ms: u64,
@@ -429,7 +429,7 @@ impl Pserver {
         if hold.outcome.is_some() || !hold.missing.is_empty() || !hold.threads.is_empty() {
             return;
         }
-        let report = Up::Holding {
+        let report = Report::Holding {
             epoch: self.epoch,
             from_memory: hold.from_memory,
             from_storage: hold.from_storage,
@@ -444,7 +444,7 @@ impl Pserver {
         let Some(hold) = self.hold.as_mut().filter(|hold| hold.outcome.is_none()) else {
             return;
         };
-        let report = Up::HoldFailed { epoch, failure: Failure::new(class, error) };
+        let report = Report::HoldFailed { epoch, failure: Failure::new(class, error) };
         hold.outcome = Some(report.clone());
         out.push(Output::Report(report));
     }
@@ -467,7 +467,7 @@ impl Pserver {
                 if is_down {
                     let failure =
                         Failure::new(ErrorClass::Unreachable, "the storage does not answer");
-                    out.push(Output::Report(Up::SaveFailed { cut, epoch, shard, failure }));
+                    out.push(Output::Report(Report::SaveFailed { cut, epoch, shard, failure }));
                     return Ok(());
                 }
                 self.save((cut, epoch, shard), sections, uuid, durable, out);
@@ -538,7 +538,7 @@ impl Pserver {
             };
             let saved = Saved { cut, shard, sections, memory };
             durable.files.insert(uuid, Arc::new(saved));
-            out.push(Output::Report(Up::Saved { cut, epoch, file }));
+            out.push(Output::Report(Report::Saved { cut, epoch, file }));
         }
         host.pump(&mut effects);
         self.carry_out(thread, effects, out);
@@ -617,16 +617,16 @@ impl Pserver {
         }
         let (up, saves) = match report {
             ShardReport::PhaseEnded { shard, phase, step } => {
-                let up = Up::PhaseEnded { epoch, phase, shard, step };
+                let up = Report::PhaseEnded { epoch, phase, shard, step };
                 (up, None)
             }
             ShardReport::SnapshotTaken { shard, cut, step } => {
-                let up = Up::Snapped { cut, epoch, shard, step };
+                let up = Report::Snapped { cut, epoch, shard, step };
                 let known = self.cut.as_ref().is_some_and(|own| own.cut == cut);
                 (up, known.then_some((cut, shard)))
             }
             ShardReport::CutAborted { shard, cut, step, reason } => {
-                let up = Up::LetGo { cut, epoch, shard, step, reason };
+                let up = Report::LetGo { cut, epoch, shard, step, reason };
                 (up, None)
             }
         };

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use heddle_client::gradient::Gradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::{Era, Event, Machine, PullAt, PullId, PullItem, StepPush, Unit};
-use heddle_protocol::control::{Command, LaneGrant, Phase, Sharing, TaskGrant, TrainerState, Up};
+use heddle_protocol::control::{
+    Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TrainerState,
+};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, HandOut, Lane, Member, Step, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
@@ -39,7 +41,7 @@ enum What {
 #[derive(Debug)]
 pub enum Output {
     /// Tell the ApplicationMaster.
-    Report(Up),
+    Report(Report),
     /// Do this some time.
     Labour(Labour),
     /// End.
@@ -72,7 +74,7 @@ pub struct Trainer {
     draining: bool,
     /// The checkpoint that it was ordered to export last, and what came of it.
     exporting: Option<String>,
-    export: Option<Up>,
+    export: Option<Report>,
     /// Pservers that it cannot reach.
     pub outages: Vec<Member>,
 }
@@ -203,7 +205,7 @@ impl Trainer {
 
     /// Work of an ApplicationMaster that does not know.
     fn stays_drained(&self, era: Era, out: &mut Vec<Output>) {
-        out.push(Output::Report(Up::Drained {
+        out.push(Output::Report(Report::Drained {
             epoch: era.epoch,
             phase: era.phase,
             tasks: Vec::new(),
@@ -216,7 +218,7 @@ impl Trainer {
         if let Some(era) = self.machine.era() {
             let tasks = self.machine.positions();
             let lanes = self.lanes.keys().copied().collect();
-            out.push(Output::Report(Up::Drained {
+            out.push(Output::Report(Report::Drained {
                 epoch: era.epoch,
                 phase: era.phase,
                 tasks,
@@ -260,7 +262,7 @@ impl Trainer {
                 if self.hand_outs.get(&grant.lane) == Some(&grant.hand_out) {
                     self.lanes.remove(&grant.lane);
                     self.hand_outs.remove(&grant.lane);
-                    out.push(Output::Report(Up::LaneFenced {
+                    out.push(Output::Report(Report::LaneFenced {
                         epoch: era.epoch,
                         phase: era.phase,
                         lane: grant,
@@ -276,7 +278,7 @@ impl Trainer {
             Event::Reached { unit, .. } => {
                 if self.stepped != Some(era.epoch) {
                     self.stepped = Some(era.epoch);
-                    out.push(Output::Report(Up::Stepping { epoch: era.epoch }));
+                    out.push(Output::Report(Report::Stepping { epoch: era.epoch }));
                 }
                 if let (Unit::Task(task), Some(running)) = (unit, &mut self.running)
                     && running.grant.task == task
@@ -287,7 +289,7 @@ impl Trainer {
             }
             Event::Finished { task, attempt, cut } => {
                 let metrics = Box::new(self.metrics(task));
-                out.push(Output::Report(Up::TaskFinished {
+                out.push(Output::Report(Report::TaskFinished {
                     epoch: era.epoch,
                     phase: era.phase,
                     cut,
@@ -299,10 +301,10 @@ impl Trainer {
                 self.go_on(era);
             }
             Event::AtBarrier { cut, epoch, tasks } => {
-                out.push(Output::Report(Up::AtBarrier { cut, epoch, tasks }))
+                out.push(Output::Report(Report::AtBarrier { cut, epoch, tasks }))
             }
             Event::Unreachable { member, refused } => {
-                out.push(Output::Report(Up::Unreachable { member, refused }))
+                out.push(Output::Report(Report::Unreachable { member, refused }))
             }
             Event::Outages { members } => self.outages = members,
             Event::NotFinite { .. } | Event::Fault(_) => return Err(format!("{event:?}")),
@@ -329,9 +331,9 @@ impl Trainer {
                 let report = match of.filter(|_| !is_down) {
                     Some(of) => {
                         durable.exports.insert(dir.clone(), of.manifest.cut);
-                        Up::Exported { checkpoint, dir, files: Vec::new() }
+                        Report::Exported { checkpoint, dir, files: Vec::new() }
                     }
-                    None => Up::ExportFailed {
+                    None => Report::ExportFailed {
                         checkpoint,
                         failure: Failure::new(
                             ErrorClass::Unreachable,
@@ -351,7 +353,7 @@ impl Trainer {
         let under_way = self.exporting.as_ref() == Some(&checkpoint);
         match &self.export {
             None if under_way => {}
-            Some(done @ Up::Exported { .. }) if under_way => {
+            Some(done @ Report::Exported { .. }) if under_way => {
                 out.push(Output::Report(done.clone()));
             }
             _ => {
@@ -385,7 +387,7 @@ impl Trainer {
                     self.machine.push_step(era, Unit::Lane(lane), push);
                     if own + 1 == self.job.steps(task) {
                         let metrics = Box::new(self.metrics(task));
-                        out.push(Output::Report(Up::TaskSteps {
+                        out.push(Output::Report(Report::TaskSteps {
                             phase: era.phase,
                             task,
                             steps: own + 1,
@@ -426,7 +428,7 @@ impl Trainer {
                         ..TaskMetrics::default()
                     });
                     self.machine.drop_task(era, task);
-                    out.push(Output::Report(Up::TaskFinished {
+                    out.push(Output::Report(Report::TaskFinished {
                         epoch: era.epoch,
                         phase: era.phase,
                         cut,

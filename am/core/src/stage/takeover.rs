@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{Command, PserverState, ShardState, TrainerState, Up};
+use heddle_protocol::control::{Command, PserverState, Report, ShardState, TrainerState};
 use heddle_protocol::ids::{CutId, Member, PhaseNo, Role, Slot, Step, TaskId};
 use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::task_set::TaskSet;
@@ -40,7 +40,7 @@ pub(crate) struct Takeover {
     pservers: BTreeMap<Slot, Option<PserverState>>,
     trainers: BTreeMap<Slot, (Member, Option<TrainerState>)>,
     /// What they reported since, in order. A container has at most as much under way as it was given.
-    kept: Vec<(ConnectionId, Up)>,
+    kept: Vec<(ConnectionId, Report)>,
     patience_is_over: bool,
     /// Containers that had not said who they are when last looked at. Only the last is looked at, and none comes back
     /// that has been taken off, so all looks together cost as much as one at each.
@@ -65,15 +65,15 @@ impl Takeover {
 
     /// Keeps a report about the work until it is known where the job stands; gives back what need not wait. It is
     /// said once, and what a container said when it registered does not have it.
-    pub(crate) fn keep(&mut self, connection: ConnectionId, report: Up) -> Option<Up> {
+    pub(crate) fn keep(&mut self, connection: ConnectionId, report: Report) -> Option<Report> {
         match report {
-            Up::PhaseEnded { .. }
-            | Up::Progress { .. }
-            | Up::TaskFinished { .. }
-            | Up::TaskSteps { .. }
-            | Up::TaskFailed { .. }
-            | Up::LaneFenced { .. }
-            | Up::Drained { .. } => {
+            Report::PhaseEnded { .. }
+            | Report::Progress { .. }
+            | Report::TaskFinished { .. }
+            | Report::TaskSteps { .. }
+            | Report::TaskFailed { .. }
+            | Report::LaneFenced { .. }
+            | Report::Drained { .. } => {
                 self.kept.push((connection, report));
                 None
             }

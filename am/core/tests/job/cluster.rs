@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use heddle_am_core::{ContainerId, Core, Event, Exit, Locality, Probe, Record, StoreCall};
-use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::spec::{Bytes, Consistency, DurationMs, Every};
@@ -40,7 +40,7 @@ fn preempt(job: &mut Job, member: Member, deadline_ms: Option<u64>) {
 
 fn drained(job: &mut Job, member: Member) {
     let process = job.process(member);
-    let up = Up::Drained {
+    let up = Report::Drained {
         epoch: process.epoch,
         phase: process.phase.expect("it works").no,
         tasks: process.positions(),

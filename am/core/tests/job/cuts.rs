@@ -1,7 +1,7 @@
 //! Cuts that go wrong, and what must not be in a manifest.
 
 use heddle_am_core::{Event, OperationId, StoreCall, Stored};
-use heddle_protocol::control::{Command, CutAt, Operation, Up};
+use heddle_protocol::control::{Command, CutAt, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot, Step, TaskId};
@@ -24,7 +24,7 @@ fn barrier(job: &mut Job, member: Member, cut: CutId, step: u64) {
     process.cut = cut;
     let (epoch, tasks) =
         (process.epoch, process.tasks.iter().map(|grant| position(*grant, step)).collect());
-    job.report(member, Up::AtBarrier { cut, epoch, tasks });
+    job.report(member, Report::AtBarrier { cut, epoch, tasks });
 }
 
 fn queue_of(job: &Job) -> Vec<(TaskId, TaskState)> {
@@ -51,9 +51,9 @@ fn trainers_are_told_only_when_all_pservers_have_answered() {
     };
     let (p0, p1) = (job.pserver(0), job.pserver(1));
     let epoch = job.process(p0).epoch;
-    job.report(p0, Up::CutArmed { cut, epoch });
+    job.report(p0, Report::CutArmed { cut, epoch });
     assert_eq!(barriers(&job), 0);
-    job.report(p1, Up::CutArmed { cut, epoch });
+    job.report(p1, Report::CutArmed { cut, epoch });
     assert_eq!(barriers(&job), 2);
 }
 
@@ -78,7 +78,7 @@ fn who_falls_out_of_the_set_counts_with_the_last_step_that_all_shards_acknowledg
     let grant = job.process(t0).tasks[0];
     let (epoch, phase) = (job.process(t0).epoch, job.process(t0).phase.unwrap().no);
     let old = job.process(t0).cut;
-    job.report(t0, Up::Progress { epoch, phase, cut: old, tasks: vec![position(grant, 33)] });
+    job.report(t0, Report::Progress { epoch, phase, cut: old, tasks: vec![position(grant, 33)] });
     let from = job.sent.len();
     job.kill(t0);
     let fenced = |(_, command): &(Member, Command)| matches!(command, Command::Members { trainers } if !trainers.contains(&t0));
@@ -143,7 +143,7 @@ fn a_shard_that_lets_go_ends_the_cut_and_frees_joins() {
     assert!(job.process(job.trainer(0)).tasks.is_empty());
     job.report(
         p0,
-        Up::LetGo { cut, epoch, shard, step: None, reason: "waited too long".to_owned() },
+        Report::LetGo { cut, epoch, shard, step: None, reason: "waited too long".to_owned() },
     );
     assert!(ended(&job, cut));
     assert!(!job.process(job.trainer(0)).tasks.is_empty());
@@ -232,7 +232,7 @@ fn a_step_named_too_late_is_named_again_further_ahead() {
     let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
     job.report(
         p0,
-        Up::LetGo {
+        Report::LetGo {
             cut: first,
             epoch,
             shard,
@@ -361,7 +361,7 @@ fn a_save_that_fails_ends_the_cut_and_it_is_tried_again_later() {
     let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
     job.report(
         p0,
-        Up::SaveFailed {
+        Report::SaveFailed {
             cut,
             epoch,
             shard,
@@ -449,7 +449,7 @@ fn a_shard_that_lacks_room_fails_the_final_cut_as_denied() {
             let (cut, p0) = (job.cut(), job.pserver(0));
             let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
             let failure = Failure::new(class, "cannot write shard-00000.ckpt");
-            job.report(p0, Up::SaveFailed { cut, epoch, shard, failure });
+            job.report(p0, Report::SaveFailed { cut, epoch, shard, failure });
             job.pass(60_000);
         }
         assert_eq!(job.outcome.clone().unwrap().exit_code, exit_code);

@@ -1,7 +1,7 @@
 //! Early stop is decided from all evaluations, whatever happens to the ApplicationMaster and to its journal.
 
 use heddle_am_core::{Event, RecordId, Stored};
-use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::ids::PhaseNo;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{Consistency, Every};
@@ -23,7 +23,7 @@ fn evaluate(job: &mut Job, loss: f64) {
         let process = job.process(member).clone();
         for grant in process.tasks.clone() {
             let mut up = process.finished(grant);
-            if let Up::TaskFinished { metrics, .. } = &mut up {
+            if let Report::TaskFinished { metrics, .. } = &mut up {
                 **metrics = TaskMetrics {
                     rows: 10,
                     loss_sum: 10.0 * loss,

@@ -1,7 +1,7 @@
 //! The model, the outcome, stops and fences.
 
 use heddle_am_core::{Action, Event, MonotonicMs, Now, OperationId, Record, StoreCall, Stored};
-use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::spec::{BadRecords, Consistency};
@@ -23,7 +23,8 @@ fn exporter(job: &Job) -> heddle_protocol::ids::Member {
 
 /// The one who was told to write the model has written it.
 fn exports(job: &mut Job) {
-    let up = Up::Exported { checkpoint: checkpoint(job), dir: "d".to_owned(), files: Vec::new() };
+    let up =
+        Report::Exported { checkpoint: checkpoint(job), dir: "d".to_owned(), files: Vec::new() };
     job.report(exporter(job), up);
 }
 
@@ -38,7 +39,7 @@ fn a_trainer_that_dies_while_it_writes_the_model_is_followed_by_another() {
     job.kill(first);
     let second = exporter(&job);
     assert_ne!(first, second);
-    let exported = |dir: &str| Up::Exported {
+    let exported = |dir: &str| Report::Exported {
         checkpoint: checkpoint(&job),
         dir: dir.to_owned(),
         files: Vec::new(),
@@ -82,8 +83,11 @@ fn only_the_elected_trainer_and_the_right_checkpoint_count() {
     let mut job = exporting();
     let elected = exporter(&job);
     let other = job.trainers().into_iter().find(|member| *member != elected).unwrap();
-    let up =
-        |checkpoint: String| Up::Exported { checkpoint, dir: "x".to_owned(), files: Vec::new() };
+    let up = |checkpoint: String| Report::Exported {
+        checkpoint,
+        dir: "x".to_owned(),
+        files: Vec::new(),
+    };
     let right = up(checkpoint(&job));
     job.report(other, right);
     job.report(elected, up("file:///ck/other".to_owned()));
@@ -101,7 +105,7 @@ fn an_export_that_keeps_failing_fails_the_job_and_says_how_to_try_again() {
         for _ in 0..5 {
             let elected = exporter(&job);
             let failure = Failure::new(class, cause);
-            let up = Up::ExportFailed { checkpoint: checkpoint(&job), failure };
+            let up = Report::ExportFailed { checkpoint: checkpoint(&job), failure };
             job.report(elected, up);
             job.pass(64_000);
         }
@@ -243,7 +247,7 @@ fn a_fatal_report_ends_the_job_with_its_exit_code() {
     let trainer = job.trainer(0);
     job.report(
         trainer,
-        Up::Fatal {
+        Report::Fatal {
             failure: Failure::new(ErrorClass::Input, "train.libsvm:3:5: index 99 above 10"),
         },
     );
@@ -266,7 +270,7 @@ fn a_task_that_trainers_keep_failing_on_ends_the_job_and_bad_data_does_at_once()
             .unwrap();
         job.processes.get_mut(&member).unwrap().tasks.retain(|held| *held != grant);
         let (epoch, phase) = (job.process(member).epoch, job.process(member).phase.unwrap().no);
-        let failed = Up::TaskFailed {
+        let failed = Report::TaskFailed {
             epoch,
             phase,
             task: grant.task,
@@ -283,7 +287,7 @@ fn a_task_that_trainers_keep_failing_on_ends_the_job_and_bad_data_does_at_once()
     let grant = job.process(t0).tasks[0];
     let (epoch, phase) = (job.process(t0).epoch, job.process(t0).phase.unwrap().no);
     let (task, attempt) = (grant.task, grant.attempt);
-    let failed = Up::TaskFailed {
+    let failed = Report::TaskFailed {
         epoch,
         phase,
         task,
@@ -302,7 +306,7 @@ fn bad_records_are_counted_once_per_task_and_too_many_end_the_job() {
     let mut job = Job::started(tolerant, 4, 0);
     let t0 = job.trainer(0);
     let phase = job.core.view().phase;
-    let steps = |task: u32, bad: u64| Up::TaskSteps {
+    let steps = |task: u32, bad: u64| Report::TaskSteps {
         phase,
         task: heddle_protocol::ids::TaskId(task),
         steps: 3,

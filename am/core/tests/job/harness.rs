@@ -12,7 +12,7 @@ use heddle_am_core::{
 };
 use heddle_protocol::control::{
     Command, CutAt, ExportedFile, HeartbeatStats, LaneGrant, Operation, Phase, PserverState,
-    ShardState, TaskGrant, TaskPosition, TrainerState, Up,
+    Report, ShardState, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
@@ -342,10 +342,10 @@ impl Job {
             ..HeartbeatStats::default()
         };
         change(&mut beat);
-        self.report(member, Up::Heartbeat(beat));
+        self.report(member, Report::Heartbeat(beat));
     }
 
-    pub fn report(&mut self, member: Member, report: Up) {
+    pub fn report(&mut self, member: Member, report: Report) {
         if let Some(connection) = self.processes.get(&member).and_then(|process| process.connection)
         {
             self.on(Event::Report { connection, report: Box::new(report) });
@@ -583,19 +583,24 @@ impl Job {
                     process.step = step;
                 }
                 if auto.hold {
-                    ups.push(Up::Holding { epoch, from_memory: 0, from_storage: 0, load_ms: 0 });
+                    ups.push(Report::Holding {
+                        epoch,
+                        from_memory: 0,
+                        from_storage: 0,
+                        load_ms: 0,
+                    });
                 }
             }
             Command::Begin { epoch, phase } if auto.begin && epoch == process.epoch => {
                 process.phase = Some(phase);
                 process.step = Step(0);
-                ups.push(Up::Begun { epoch, phase: phase.no });
+                ups.push(Report::Begun { epoch, phase: phase.no });
             }
             Command::Members { trainers } => process.members = trainers,
             Command::Cut { cut, epoch, at, .. } => {
                 process.cut = cut;
                 if auto.arm {
-                    ups.push(Up::CutArmed { cut, epoch });
+                    ups.push(Report::CutArmed { cut, epoch });
                 }
                 let at_once = match &at {
                     CutAt::Steps(step) => *step == process.step,
@@ -621,7 +626,7 @@ impl Job {
             Command::Barrier { cut, epoch } if auto.barrier => {
                 process.cut = cut;
                 let tasks = process.positions();
-                ups.push(Up::AtBarrier { cut, epoch, tasks });
+                ups.push(Report::AtBarrier { cut, epoch, tasks });
             }
             Command::Export { checkpoint, dir: _ } if auto.export => {
                 let files = vec![ExportedFile {
@@ -629,7 +634,7 @@ impl Job {
                     bytes: 1,
                     md5: "0".repeat(32),
                 }];
-                ups.push(Up::Exported { checkpoint, dir: member.to_string(), files });
+                ups.push(Report::Exported { checkpoint, dir: member.to_string(), files });
             }
             _ => {}
         }
@@ -672,7 +677,7 @@ impl Job {
             process.step = Step(step);
             let (epoch, phase) = (process.epoch, process.phase.expect("it serves one").no);
             for shard in process.shards.clone() {
-                self.report(member, Up::PhaseEnded { epoch, phase, shard, step: Step(step) });
+                self.report(member, Report::PhaseEnded { epoch, phase, shard, step: Step(step) });
             }
         }
     }
@@ -689,7 +694,7 @@ impl Job {
             process.tasks.iter().rposition(|grant| grant.task == task).expect("it holds the task");
         let grant = process.tasks.remove(at);
         let mut up = process.finished(grant);
-        if let Up::TaskFinished { metrics, .. } = &mut up {
+        if let Report::TaskFinished { metrics, .. } = &mut up {
             metrics.bad_records = bad_records;
         }
         self.report(member, up);
@@ -747,8 +752,8 @@ impl Process {
         self.tasks.iter().map(position).collect()
     }
 
-    pub fn finished(&self, grant: TaskGrant) -> Up {
-        Up::TaskFinished {
+    pub fn finished(&self, grant: TaskGrant) -> Report {
+        Report::TaskFinished {
             epoch: self.epoch,
             phase: self.phase.expect("it works").no,
             cut: self.cut,
@@ -788,11 +793,11 @@ impl Process {
     }
 }
 
-pub fn snaps(process: &Process, cut: CutId, epoch: Epoch, step: Step) -> Vec<Up> {
-    process.shards.iter().map(|shard| Up::Snapped { cut, epoch, shard: *shard, step }).collect()
+pub fn snaps(process: &Process, cut: CutId, epoch: Epoch, step: Step) -> Vec<Report> {
+    process.shards.iter().map(|shard| Report::Snapped { cut, epoch, shard: *shard, step }).collect()
 }
 
-pub fn saves(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Up> {
+pub fn saves(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Report> {
     let file = |shard: ShardId| {
         let uuid = Uuid::from_u128(u128::from(cut.number) << 32 | u128::from(shard.0));
         ShardFile {
@@ -804,7 +809,7 @@ pub fn saves(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Up> {
             at_ms: 0,
         }
     };
-    process.shards.iter().map(|shard| Up::Saved { cut, epoch, file: file(*shard) }).collect()
+    process.shards.iter().map(|shard| Report::Saved { cut, epoch, file: file(*shard) }).collect()
 }
 
 /// The lanes that a trainer runs.

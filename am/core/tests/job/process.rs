@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use heddle_am_core::{ConnectionId, ContainerId};
 use heddle_protocol::control::{
-    Command, CutAt, LaneGrant, Phase, PserverState, ShardState, Sharing, TaskGrant, TaskPosition,
-    TrainerState, Up,
+    Command, CutAt, LaneGrant, Phase, PserverState, Report, ShardState, Sharing, TaskGrant,
+    TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{CutId, Epoch, Lane, Member, Role, ShardId, Step, TaskId};
 use heddle_protocol::manifest::{Md5, ShardFile};
@@ -69,7 +69,7 @@ impl Process {
 }
 
 impl World {
-    pub fn say(&mut self, member: Member, up: Up) {
+    pub fn say(&mut self, member: Member, up: Report) {
         self.up.entry(member).or_default().push(up);
     }
 
@@ -102,16 +102,23 @@ impl World {
                     process.ended = false;
                     process.armed = None;
                 }
-                answers.push(Up::Holding { epoch, from_memory: 0, from_storage: 0, load_ms: 0 });
+                answers.push(Report::Holding {
+                    epoch,
+                    from_memory: 0,
+                    from_storage: 0,
+                    load_ms: 0,
+                });
             }
-            Command::Begin { epoch, phase } => answers.push(Up::Begun { epoch, phase: phase.no }),
+            Command::Begin { epoch, phase } => {
+                answers.push(Report::Begun { epoch, phase: phase.no })
+            }
             Command::Members { trainers } => process.members = trainers.into_iter().collect(),
             Command::Cut { cut, epoch, at, .. } if epoch == process.epoch => {
                 if process.cut < cut {
                     process.cut = cut;
                     process.armed = Some((cut, at));
                 }
-                answers.push(Up::CutArmed { cut, epoch });
+                answers.push(Report::CutArmed { cut, epoch });
             }
             Command::CutEnd { cut, .. } => {
                 process.armed = process.armed.take().filter(|(own, _)| *own != cut)
@@ -135,10 +142,10 @@ impl World {
             Command::Barrier { cut, epoch } if epoch == process.epoch => {
                 process.cut = cut;
                 self.barriers.insert((cut, member));
-                answers.push(Up::AtBarrier { cut, epoch, tasks: process.positions() });
+                answers.push(Report::AtBarrier { cut, epoch, tasks: process.positions() });
             }
             Command::Export { checkpoint, .. } => {
-                answers.push(Up::Exported {
+                answers.push(Report::Exported {
                     checkpoint,
                     dir: member.to_string(),
                     files: Vec::new(),
@@ -212,10 +219,10 @@ impl World {
             process.tasks.remove(0);
         }
         let (task, attempt) = (grant.task, grant.attempt);
-        self.say(member, Up::Stepping { epoch });
+        self.say(member, Report::Stepping { epoch });
         self.say(
             member,
-            Up::TaskFinished {
+            Report::TaskFinished {
                 epoch,
                 phase: phase.no,
                 cut,
@@ -258,7 +265,7 @@ impl World {
             for shard in shards {
                 self.say(
                     member,
-                    Up::PhaseEnded { epoch, phase: phase.no, shard, step: Step(LENGTH) },
+                    Report::PhaseEnded { epoch, phase: phase.no, shard, step: Step(LENGTH) },
                 );
             }
         }
@@ -294,7 +301,7 @@ impl World {
             if missed {
                 self.say(
                     member,
-                    Up::LetGo {
+                    Report::LetGo {
                         cut,
                         epoch,
                         shard,
@@ -308,8 +315,8 @@ impl World {
             let uuid = Uuid::from_u128(u128::from(shard.0) + (u128::from(cut.number) << 32));
             let name = ShardFile::name(shard, uuid);
             let file = ShardFile { shard, uuid, file: name, md5: Md5([0; 16]), bytes: 1, at_ms: 0 };
-            self.say(member, Up::Snapped { cut, epoch, shard, step: Step(step) });
-            self.say(member, Up::Saved { cut, epoch, file });
+            self.say(member, Report::Snapped { cut, epoch, shard, step: Step(step) });
+            self.say(member, Report::Saved { cut, epoch, file });
         }
     }
 }

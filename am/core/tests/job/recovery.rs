@@ -1,7 +1,7 @@
 //! Pservers are lost, the journal hangs, files are damaged: the job returns to the last checkpoint.
 
 use heddle_am_core::{Event, Exit, Record, RecordId, StoreCall, Stored};
-use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Lane, Slot, Step, TaskId};
@@ -66,7 +66,7 @@ fn a_lost_pserver_brings_everybody_back_to_the_last_checkpoint() {
     );
     assert!(!recovery.done, "until trainers have taken a step");
     for member in job.trainers() {
-        job.report(member, Up::Stepping { epoch: epoch(1) });
+        job.report(member, Report::Stepping { epoch: epoch(1) });
     }
     let recovery = &job.core.view().recoveries[0];
     assert!(recovery.done);
@@ -87,10 +87,13 @@ fn trainers_hear_of_the_epoch_only_when_all_shards_are_held() {
         job.sent[from..].iter().any(|(_, command)| matches!(command, Command::Work { .. }))
     };
     let (p0, p1) = (job.pserver(0), job.pserver(1));
-    let holding = Up::Holding { epoch: epoch(1), from_memory: 0, from_storage: 2, load_ms: 1 };
+    let holding = Report::Holding { epoch: epoch(1), from_memory: 0, from_storage: 2, load_ms: 1 };
     job.report(p1, holding.clone());
     assert!(!worked(&job));
-    job.report(p0, Up::Holding { epoch: epoch(0), from_memory: 0, from_storage: 2, load_ms: 1 });
+    job.report(
+        p0,
+        Report::Holding { epoch: epoch(0), from_memory: 0, from_storage: 2, load_ms: 1 },
+    );
     assert!(!worked(&job), "an answer for another epoch is none");
     job.report(p0, holding);
     assert!(worked(&job));
@@ -180,14 +183,24 @@ fn a_phase_end_of_the_epoch_before_is_ignored() {
     for shard in shards {
         job.report(
             p1,
-            Up::PhaseEnded { epoch: epoch(0), phase: job.core.view().phase, shard, step: Step(3) },
+            Report::PhaseEnded {
+                epoch: epoch(0),
+                phase: job.core.view().phase,
+                shard,
+                step: Step(3),
+            },
         );
     }
     let p0 = job.pserver(0);
     for shard in job.process(p0).shards.clone() {
         job.report(
             p0,
-            Up::PhaseEnded { epoch: epoch(1), phase: job.core.view().phase, shard, step: Step(3) },
+            Report::PhaseEnded {
+                epoch: epoch(1),
+                phase: job.core.view().phase,
+                shard,
+                step: Step(3),
+            },
         );
     }
     let ordered =
@@ -284,7 +297,7 @@ fn a_damaged_checkpoint_leads_to_the_one_before_it_loudly() {
     job.auto.hold = true;
     job.report(
         p0,
-        Up::HoldFailed {
+        Report::HoldFailed {
             epoch: epoch(1),
             failure: Failure::new(ErrorClass::Corrupt, "md5 of shard-0"),
         },
@@ -316,7 +329,10 @@ fn a_damaged_checkpoint_ends_the_job_if_the_spec_says_so_or_nothing_older_is_who
         let p0 = job.pserver(0);
         job.report(
             p0,
-            Up::HoldFailed { epoch: epoch(1), failure: Failure::new(ErrorClass::Corrupt, "md5") },
+            Report::HoldFailed {
+                epoch: epoch(1),
+                failure: Failure::new(ErrorClass::Corrupt, "md5"),
+            },
         );
         let outcome = job.outcome.clone().unwrap();
         assert_eq!(outcome.exit_code, ExitCode::Checkpoint);
@@ -338,7 +354,7 @@ fn an_unreadable_checkpoint_is_tried_again_and_never_replaced_by_an_older_one() 
         let current = job.core.view().epoch;
         job.report(
             p0,
-            Up::HoldFailed {
+            Report::HoldFailed {
                 epoch: current,
                 failure: Failure::new(ErrorClass::Unreachable, "connection refused"),
             },
@@ -428,7 +444,7 @@ fn a_lost_trainers_lanes_go_to_the_others_and_half_of_them_come_back_to_its_repl
     let replacement = job.trainer(0);
     job.registers(replacement);
     assert_eq!((job.process(replacement).lanes.len(), job.process(t1).lanes.len()), (1, 1));
-    job.report(replacement, Up::Stepping { epoch: epoch(0) });
+    job.report(replacement, Report::Stepping { epoch: epoch(0) });
     let recovery = &job.core.view().recoveries[0];
     assert!(recovery.done && recovery.restart_ms.is_some());
 }
@@ -442,7 +458,7 @@ fn an_asp_trainers_tasks_go_on_at_the_step_that_all_shards_acknowledged() {
     let (current, phase) = (job.process(t0).epoch, job.process(t0).phase.unwrap().no);
     job.report(
         t0,
-        Up::Progress {
+        Report::Progress {
             epoch: current,
             phase,
             cut: Default::default(),

@@ -1,7 +1,7 @@
 //! Large jobs: what a message carries does not grow with the number of tasks. What events cost is in
 //! `benches/containers.rs`.
 
-use heddle_protocol::control::{Command, Up};
+use heddle_protocol::control::{Command, Report};
 use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{BadRecords, Consistency};
@@ -30,7 +30,7 @@ fn lanes_carry_the_steps_of_their_own_tasks_only() {
     let mut job = Job::started(spec(Consistency::Bsp), 10, 0);
     let (t0, t1) = (job.trainer(0), job.trainer(1));
     for task in 0..10 {
-        let report = Up::TaskSteps {
+        let report = Report::TaskSteps {
             phase: PhaseNo(0),
             task: TaskId(task),
             steps: 100 + u64::from(task),
@@ -64,7 +64,7 @@ fn bad_records_are_summed_over_the_tasks_of_a_phase() {
     let trainer = job.trainer(0);
     for (task, bad) in [(0, 3), (0, 3), (1, 2), (2, 0), (3, 1)] {
         assert!(job.outcome.is_none(), "five are allowed");
-        let report = Up::TaskSteps {
+        let report = Report::TaskSteps {
             phase: PhaseNo(0),
             task: TaskId(task),
             steps: 1,

@@ -1,7 +1,7 @@
 //! An operator's orderly stop ends with a checkpoint, and which step a BSP cut names.
 
 use heddle_am_core::{ContainerId, Core, OperationId, StoreCall, Stored};
-use heddle_protocol::control::{CutAt, Operation, Up};
+use heddle_protocol::control::{CutAt, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, Step};
@@ -24,7 +24,7 @@ fn named(job: &Job) -> u64 {
 fn passed(job: &mut Job, step: u64) {
     let (pserver, cut) = (job.pserver(0), job.cut());
     let process = job.process(pserver);
-    let up = Up::LetGo {
+    let up = Report::LetGo {
         cut,
         epoch: process.epoch,
         shard: process.shards[0],
@@ -112,7 +112,7 @@ fn a_stop_whose_storage_stays_away_ends_within_the_timeout_of_one_checkpoint() {
     while job.outcome.is_none() {
         let (pserver, cut) = (job.pserver(0), job.cut());
         let process = job.process(pserver);
-        let up = Up::SaveFailed {
+        let up = Report::SaveFailed {
             cut,
             epoch: process.epoch,
             shard: process.shards[0],

@@ -1,7 +1,7 @@
 //! A lost pserver is not replaced in time: who takes its shards, and how they come back. And loads that fail together.
 
 use heddle_am_core::{Event, Record};
-use heddle_protocol::control::{Command, Operation, Up};
+use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Incarnation, Slot};
 use heddle_protocol::spec::{Bytes, Consistency, JobSpec};
@@ -137,7 +137,7 @@ fn loads_that_fail_together_are_one_try() {
         for pserver in job.pservers() {
             job.report(
                 pserver,
-                Up::HoldFailed {
+                Report::HoldFailed {
                     epoch,
                     failure: Failure::new(ErrorClass::Unreachable, "cannot reach the NameNode"),
                 },

@@ -2,7 +2,7 @@
 
 use heddle_am_core::{ContainerId, Core, Event, Exit, Record};
 use heddle_protocol::control::{
-    Command, LaneGrant, PserverState, ShardState, TaskPosition, TrainerState, Up,
+    Command, LaneGrant, PserverState, Report, ShardState, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step, TaskAttempt,
@@ -419,7 +419,7 @@ fn s1_a_trainer_that_shards_refuse_its_lane_gets_it_again() {
     }
     let process = job.process(t0);
     let (epoch, phase) = (process.epoch, process.phase.expect("it works").no);
-    let refused = Up::LaneFenced { epoch, phase, lane: before };
+    let refused = Report::LaneFenced { epoch, phase, lane: before };
     job.report(t0, refused.clone());
     let again = job.process(t0).lanes[0];
     assert_eq!(again.lane, before.lane);
@@ -538,5 +538,5 @@ fn an_older_container_never_takes_the_place_of_one_that_this_attempt_started() {
     job.processes.insert(old, Process { connection: None, ..process });
     job.registers(old);
     assert!(job.refused.contains(&old));
-    job.report(new, Up::Stepping { epoch: job.core.view().epoch });
+    job.report(new, Report::Stepping { epoch: job.core.view().epoch });
 }

@@ -12,7 +12,7 @@ use heddle_am_core::{
     Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, MonotonicMs,
     Now, OperationId, Probe, Record, RecordId, StartupState, StoreCall, Stored, SurvivingContainer,
 };
-use heddle_protocol::control::{Command, HeartbeatStats, Operation, Up};
+use heddle_protocol::control::{Command, HeartbeatStats, Operation, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step,
@@ -51,7 +51,7 @@ pub struct World {
     generation: u32,
     pub processes: BTreeMap<Member, Process>,
     /// Reports not taken in yet, in order; a new connection repeats them.
-    pub up: BTreeMap<Member, Vec<Up>>,
+    pub up: BTreeMap<Member, Vec<Report>>,
     /// Commands on the way; lost with their connection.
     pub down: BTreeMap<ConnectionId, Vec<Command>>,
     /// Barriers that are in every stream.
@@ -516,7 +516,7 @@ impl World {
             // Reports come before the heartbeat that follows them.
             let quiet = self.up.get(&member).is_none_or(Vec::is_empty);
             if let (Some(connection), true, false) = (process.connection, quiet, self.finished) {
-                self.on(Event::Report { connection, report: Box::new(Up::Heartbeat(beat)) });
+                self.on(Event::Report { connection, report: Box::new(Report::Heartbeat(beat)) });
             }
         }
         if !self.finished {
@@ -533,11 +533,11 @@ impl World {
         let cut = CutId { generation: Generation(1), number };
         let (phase, shard, task) = (PhaseNo(0), ShardId(shard % 5), TaskId(shard % TASKS));
         let attempt = TaskAttempt(number);
-        self.say(member, Up::PhaseEnded { epoch, phase, shard, step: Step(LENGTH) });
-        self.say(member, Up::Snapped { cut, epoch, shard, step: Step(1) });
+        self.say(member, Report::PhaseEnded { epoch, phase, shard, step: Step(LENGTH) });
+        self.say(member, Report::Snapped { cut, epoch, shard, step: Step(1) });
         self.say(
             member,
-            Up::TaskFinished { epoch, phase, cut, task, attempt, metrics: Box::default() },
+            Report::TaskFinished { epoch, phase, cut, task, attempt, metrics: Box::default() },
         );
     }
 

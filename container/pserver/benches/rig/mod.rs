@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use heddle_protocol::control::{Command, Phase, Sharing, Up};
+use heddle_protocol::control::{Command, Phase, Report, Sharing};
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, PART_VALUES_MAX, Status, flags};
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
 use heddle_protocol::ids::{
@@ -68,12 +68,12 @@ pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> Standalone {
         phase,
         step: Step(0),
     });
-    wait(&pserver, |up| matches!(up, Up::Holding { .. }));
+    wait(&pserver, |up| matches!(up, Report::Holding { .. }));
     pserver
 }
 
 /// Takes reports until one is as wanted.
-pub fn wait(pserver: &Standalone, wanted: impl Fn(&Up) -> bool) -> Up {
+pub fn wait(pserver: &Standalone, wanted: impl Fn(&Report) -> bool) -> Report {
     loop {
         let report = pserver.reports().recv_timeout(Duration::from_secs(120)).expect("a report");
         if wanted(&report) {

@@ -1,6 +1,6 @@
 //! Cuts: told to all data threads, reported, saved.
 
-use heddle_protocol::control::{CutAt, Up};
+use heddle_protocol::control::{CutAt, Report};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
 use heddle_shard::ShardReport;
 
@@ -24,7 +24,7 @@ impl Coordinator {
             self.cut = Some(Cut { cut, phase, staging, early: Some(Vec::new()) });
         }
         // Told again, data threads only answer.
-        let report = Up::CutArmed { cut, epoch };
+        let report = Report::CutArmed { cut, epoch };
         self.ask(report, Some(cut), |ask| ToData::Cut { ask, cut, epoch, phase, at: at.clone() });
     }
 
@@ -32,7 +32,7 @@ impl Coordinator {
         let of = match &report {
             ShardReport::PhaseEnded { shard, phase, step } => {
                 let (shard, phase, step) = (*shard, *phase, *step);
-                return (self.tell)(Up::PhaseEnded { epoch, phase, shard, step });
+                return (self.tell)(Report::PhaseEnded { epoch, phase, shard, step });
             }
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => *cut,
         };
@@ -45,12 +45,12 @@ impl Coordinator {
         }
         match report {
             ShardReport::SnapshotTaken { shard, cut, step } => {
-                (self.tell)(Up::Snapped { cut, epoch, shard, step });
+                (self.tell)(Report::Snapped { cut, epoch, shard, step });
                 self.save(cut, epoch, shard, step);
             }
             ShardReport::CutAborted { shard, cut, step, reason } => {
                 tracing::info!(%cut, %shard, reason, "let go of a cut");
-                (self.tell)(Up::LetGo { cut, epoch, shard, step, reason });
+                (self.tell)(Report::LetGo { cut, epoch, shard, step, reason });
             }
             ShardReport::PhaseEnded { .. } => {}
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use heddle_protocol::control::Up;
+use heddle_protocol::control::Report;
 
 /// The export that this process was ordered to make last. A control connection that breaks brings the same order
 /// again, and each export leaves a folder in the output directory.
@@ -14,7 +14,7 @@ struct Export {
     /// Checkpoint and output directory.
     order: (String, String),
     /// What came of it; nothing while it runs.
-    report: Option<Up>,
+    report: Option<Report>,
 }
 
 impl Exports {
@@ -23,12 +23,12 @@ impl Exports {
     }
 
     /// Whether an order is to be carried out. One that was is answered from memory by `tell`, one that failed begins anew.
-    pub(super) fn begin(&self, order: (String, String), tell: impl FnOnce(Up)) -> bool {
+    pub(super) fn begin(&self, order: (String, String), tell: impl FnOnce(Report)) -> bool {
         let mut last = self.lock();
         match &*last {
             Some(export) if export.order == order => match &export.report {
                 None => return false,
-                Some(report @ Up::Exported { .. }) => {
+                Some(report @ Report::Exported { .. }) => {
                     tell(report.clone());
                     return false;
                 }
@@ -41,7 +41,7 @@ impl Exports {
     }
 
     /// What came of the order that was begun last.
-    pub(super) fn end(&self, report: &Up) {
+    pub(super) fn end(&self, report: &Report) {
         if let Some(export) = &mut *self.lock() {
             export.report = Some(report.clone());
         }
@@ -65,14 +65,14 @@ mod tests {
         assert!(exports.begin(order("c1"), |up| told.push(up)));
         assert!(!exports.begin(order("c1"), |up| told.push(up)), "it runs");
         assert!(told.is_empty());
-        let done = Up::Exported {
+        let done = Report::Exported {
             checkpoint: "c1".to_owned(),
             dir: "trainer-0.1".to_owned(),
             files: Vec::new(),
         };
         exports.end(&done);
         assert!(!exports.begin(order("c1"), |up| told.push(up)));
-        assert!(matches!(told.as_slice(), [Up::Exported { .. }]));
+        assert!(matches!(told.as_slice(), [Report::Exported { .. }]));
         assert!(exports.begin(order("c2"), |up| told.push(up)), "another checkpoint");
     }
 
@@ -80,7 +80,7 @@ mod tests {
     fn an_export_that_failed_is_made_again() {
         let exports = Exports::default();
         assert!(exports.begin(order("c1"), |_| {}));
-        exports.end(&Up::ExportFailed {
+        exports.end(&Report::ExportFailed {
             checkpoint: "c1".to_owned(),
             failure: Failure::new(ErrorClass::Denied, "no space left"),
         });

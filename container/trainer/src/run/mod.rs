@@ -21,7 +21,7 @@ use crossbeam::channel::{Receiver, bounded, select, unbounded};
 use heddle_agent::{Agent, Environment, Exit, Hooks};
 use heddle_client::layout::Layout;
 use heddle_client::shell::{Client, Settings};
-use heddle_protocol::control::{Command, Up, Welcome};
+use heddle_protocol::control::{Command, Report, Welcome};
 use heddle_protocol::spec::JobSpec;
 
 use exports::Exports;
@@ -136,7 +136,7 @@ fn run_with(
     };
     let made = algorithm(&welcome.spec);
     if let Err(error) = &made {
-        reporter.send(Up::Fatal { failure: Failure::new(ErrorClass::Input, chain(error)) });
+        reporter.send(Report::Fatal { failure: Failure::new(ErrorClass::Input, chain(error)) });
     }
     let hooks = TestHooks::from_process(environment.member);
     let client = Client::start(Settings {
@@ -207,7 +207,7 @@ fn control_hooks(
     let (host, container) = (environment.host.clone(), environment.container.clone());
     Hooks {
         register: Box::new(move || {
-            Some(Up::Register {
+            Some(Report::Register {
                 member,
                 pid: std::process::id(),
                 host: host.clone(),
@@ -276,9 +276,9 @@ fn order<P: DataPlane>(
             let body = move || {
                 let report = match export::export_for(&spec, member, &checkpoint, &dir) {
                     Ok(exported) => {
-                        Up::Exported { checkpoint, dir: exported.dir, files: exported.files }
+                        Report::Exported { checkpoint, dir: exported.dir, files: exported.files }
                     }
-                    Err(error) => Up::ExportFailed {
+                    Err(error) => Report::ExportFailed {
                         checkpoint,
                         failure: Failure::new(error.class(), chain(&error)),
                     },

@@ -12,7 +12,7 @@ use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
 use heddle_protocol::control::{
-    Command, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant, Up, Welcome,
+    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, Welcome,
 };
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Lane, PhaseNo, RunId, Step, TableId, TaskAttempt, TaskId,
@@ -233,7 +233,7 @@ struct Rig {
     trainer: Trainer<Arc<Mutex<Shards>>>,
     shards: Arc<Mutex<Shards>>,
     items: Receiver<(FeedId, FeedItem)>,
-    reports: Arc<Mutex<Vec<Up>>>,
+    reports: Arc<Mutex<Vec<Report>>>,
 }
 
 const EPOCH: Epoch = Epoch { generation: Generation(1), count: 0 };
@@ -309,7 +309,7 @@ impl Rig {
     }
 
     /// Runs until `done` says so.
-    fn until(&mut self, done: impl Fn(&Shards, &[Up]) -> bool) {
+    fn until(&mut self, done: impl Fn(&Shards, &[Report]) -> bool) {
         loop {
             loop {
                 let event = self.shards.lock().unwrap().events.pop_front();
@@ -333,7 +333,7 @@ impl Rig {
     fn task_steps(&self) -> BTreeMap<u32, u64> {
         let reports = self.reports.lock().unwrap();
         let steps = reports.iter().filter_map(|report| match report {
-            Up::TaskSteps { task, steps, .. } => Some((task.0, *steps)),
+            Report::TaskSteps { task, steps, .. } => Some((task.0, *steps)),
             _ => None,
         });
         steps.collect()
@@ -355,9 +355,11 @@ fn input(dir: &Path, file: usize, text: &str) -> InputFile {
     }
 }
 
-fn finished(reports: &[Up]) -> Vec<(u32, u32, u64)> {
+fn finished(reports: &[Report]) -> Vec<(u32, u32, u64)> {
     let finished = reports.iter().filter_map(|report| match report {
-        Up::TaskFinished { task, attempt, metrics, .. } => Some((task.0, attempt.0, metrics.rows)),
+        Report::TaskFinished { task, attempt, metrics, .. } => {
+            Some((task.0, attempt.0, metrics.rows))
+        }
         _ => None,
     });
     let mut finished: Vec<_> = finished.collect();
@@ -373,14 +375,14 @@ fn lanes_push_every_record_once_and_report_steps_of_tasks() {
         rig.lanes(EPOCH, &[0, 1, 2], &[]);
         rig.until(|shards, reports| {
             let told =
-                reports.iter().filter(|report| matches!(report, Up::TaskSteps { .. })).count();
+                reports.iter().filter(|report| matches!(report, Report::TaskSteps { .. })).count();
             told == 5 && shards.lanes.values().all(|lane| lane.ended)
         });
         assert_eq!(rig.counts(16), [1.0; 16]);
         assert_eq!(rig.task_steps(), BTreeMap::from([(0, 3), (1, 0), (2, 2), (3, 4), (4, 1)]));
         let reports = rig.reports.lock().unwrap();
         assert_eq!(
-            reports.iter().filter(|report| matches!(report, Up::Stepping { .. })).count(),
+            reports.iter().filter(|report| matches!(report, Report::Stepping { .. })).count(),
             1
         );
     }
@@ -480,7 +482,7 @@ fn s1_a_fenced_lane_is_reported_and_taken_over_when_it_is_given_again() {
     let fenced = |count| Event::LaneFenced { grant: lane_grant(0, count) };
     let told = |rig: &Rig| {
         let reports = rig.reports.lock().unwrap();
-        let is = |report: &&Up| matches!(report, Up::LaneFenced { lane, .. } if *lane == lane_grant(0, 1));
+        let is = |report: &&Report| matches!(report, Report::LaneFenced { lane, .. } if *lane == lane_grant(0, 1));
         reports.iter().filter(is).count()
     };
     rig.until(|shards, _| !shards.log.is_empty());
@@ -522,11 +524,11 @@ fn a_bad_record_fails_its_task_by_name() {
         rig.lanes(EPOCH, &[0], &[]);
         rig.tasks(0, &[(0, 2, 0)]);
         rig.until(|_, reports| {
-            reports.iter().any(|report| matches!(report, Up::TaskFailed { .. }))
+            reports.iter().any(|report| matches!(report, Report::TaskFailed { .. }))
         });
         let reports = rig.reports.lock().unwrap();
         let failed = reports.iter().find_map(|report| match report {
-            Up::TaskFailed { attempt, retryable, error, .. } => {
+            Report::TaskFailed { attempt, retryable, error, .. } => {
                 Some((attempt.0, *retryable, error.clone()))
             }
             _ => None,
@@ -550,7 +552,7 @@ fn a_drained_trainer_hands_back_what_it_held() {
     rig.until(|shards, _| shards.log.len() > 3);
     rig.trainer.command(Command::Drain);
     let reports = rig.reports.lock().unwrap();
-    let Some(Up::Drained { tasks, .. }) = reports.last() else { panic!("{reports:?}") };
+    let Some(Report::Drained { tasks, .. }) = reports.last() else { panic!("{reports:?}") };
     assert!(tasks.iter().any(|position| position.task == TaskId(0) && position.step > Step(0)));
     assert!(rig.shards.lock().unwrap().tasks.is_empty());
 }
@@ -561,7 +563,7 @@ fn a_trainer_without_work_answers_a_drain_at_once() {
     rig.trainer.command(Command::Drain);
     let drained = |rig: &Rig| {
         let reports = rig.reports.lock().unwrap();
-        let is_drained = |report: &&Up| matches!(report, Up::Drained { .. });
+        let is_drained = |report: &&Report| matches!(report, Report::Drained { .. });
         reports.iter().filter(is_drained).count()
     };
     assert_eq!(drained(&rig), 1);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::Sender;
 use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, Unit};
 use heddle_protocol::control::{
-    Command, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant, Up, Welcome,
+    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, Welcome,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
@@ -37,7 +37,7 @@ use crate::reader::{Labels, RecordFormat};
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Where reports go.
-pub(super) type Report = Box<dyn FnMut(Up) + Send>;
+pub(super) type SendReport = Box<dyn FnMut(Report) + Send>;
 
 /// The training loop's state.
 pub(super) struct Trainer<P> {
@@ -45,7 +45,7 @@ pub(super) struct Trainer<P> {
     plan: Arc<InputPlan>,
     algorithm: Box<dyn Algorithm>,
     plane: P,
-    report: Report,
+    report: SendReport,
     status: Status,
     hooks: TestHooks,
     quarantine: PathBuf,
@@ -73,7 +73,7 @@ impl<P: DataPlane> Trainer<P> {
         plan: InputPlan,
         algorithm: Box<dyn Algorithm>,
         plane: P,
-        report: Report,
+        report: SendReport,
         status: Status,
         hooks: TestHooks,
         quarantine: PathBuf,
@@ -233,7 +233,7 @@ impl<P: DataPlane> Trainer<P> {
             run.remove();
             let Era { epoch, phase } = work.era;
             let lane = grant;
-            (self.report)(Up::LaneFenced { epoch, phase, lane });
+            (self.report)(Report::LaneFenced { epoch, phase, lane });
         }
     }
 
@@ -267,7 +267,7 @@ impl<P: DataPlane> Trainer<P> {
 
     /// Work is handed to it although it gave all back: to another ApplicationMaster, which is gone. This one hears it too.
     fn stays_drained(&mut self, era: Era) {
-        (self.report)(Up::Drained {
+        (self.report)(Report::Drained {
             epoch: era.epoch,
             phase: era.phase,
             tasks: Vec::new(),
@@ -294,7 +294,7 @@ impl<P: DataPlane> Trainer<P> {
         work.lanes.clear();
         work.waiting.clear();
         work.running.clear();
-        (self.report)(Up::Drained { epoch: era.epoch, phase: era.phase, tasks, lanes });
+        (self.report)(Report::Drained { epoch: era.epoch, phase: era.phase, tasks, lanes });
     }
 
     /// The data plane tells something.
@@ -305,7 +305,7 @@ impl<P: DataPlane> Trainer<P> {
         }
         match event {
             Event::Unreachable { member, refused } => {
-                return (self.report)(Up::Unreachable { member, refused });
+                return (self.report)(Report::Unreachable { member, refused });
             }
             Event::Outages { members } => {
                 self.status.lock().beat.unreachable = members;
@@ -317,7 +317,7 @@ impl<P: DataPlane> Trainer<P> {
             // Whoever is told of the same barrier twice ignores it.
             Event::AtBarrier { cut, epoch, tasks } => {
                 self.cut = self.cut.max(cut);
-                return (self.report)(Up::AtBarrier { cut, epoch, tasks });
+                return (self.report)(Report::AtBarrier { cut, epoch, tasks });
             }
             _ => {}
         }
@@ -457,7 +457,7 @@ impl<P: DataPlane> Trainer<P> {
     fn stepped(&mut self) {
         if let Some(work) = self.work.as_mut().filter(|work| !work.stepped) {
             work.stepped = true;
-            (self.report)(Up::Stepping { epoch: work.era.epoch });
+            (self.report)(Report::Stepping { epoch: work.era.epoch });
         }
     }
 
@@ -470,7 +470,7 @@ impl<P: DataPlane> Trainer<P> {
         self.last_progress = Instant::now();
         let tasks = work.positions();
         let Era { epoch, phase } = work.era;
-        (self.report)(Up::Progress { epoch, phase, cut: self.cut, tasks });
+        (self.report)(Report::Progress { epoch, phase, cut: self.cut, tasks });
     }
 
     fn finished(&mut self, task: TaskId, attempt: TaskAttempt, cut: CutId) {
@@ -484,7 +484,7 @@ impl<P: DataPlane> Trainer<P> {
         {
             let Era { epoch, phase } = work.era;
             let metrics = run.ended.unwrap_or_default();
-            (self.report)(Up::TaskFinished { epoch, phase, cut, task, attempt, metrics });
+            (self.report)(Report::TaskFinished { epoch, phase, cut, task, attempt, metrics });
         }
         self.begin_tasks();
     }
@@ -571,12 +571,19 @@ impl<P: DataPlane> Trainer<P> {
         match unit {
             Unit::Lane(_) => {
                 work.known_steps.insert(task, steps);
-                (self.report)(Up::TaskSteps { phase, task, steps, metrics });
+                (self.report)(Report::TaskSteps { phase, task, steps, metrics });
             }
             Unit::Task(_) if work.sharing == Sharing::ReadOnly => {
                 if let Some(run) = work.running.remove(&task) {
                     let (attempt, cut) = (run.grant.attempt, self.cut);
-                    (self.report)(Up::TaskFinished { epoch, phase, cut, task, attempt, metrics });
+                    (self.report)(Report::TaskFinished {
+                        epoch,
+                        phase,
+                        cut,
+                        task,
+                        attempt,
+                        metrics,
+                    });
                 }
                 self.begin_tasks();
             }
@@ -604,7 +611,7 @@ impl<P: DataPlane> Trainer<P> {
                 self.plane.drop_task(work.era, task);
             }
         }
-        (self.report)(Up::TaskFailed { epoch, phase, task, attempt, retryable, error });
+        (self.report)(Report::TaskFailed { epoch, phase, task, attempt, retryable, error });
         self.begin_tasks();
     }
 
@@ -615,7 +622,7 @@ impl<P: DataPlane> Trainer<P> {
 
     fn fatal(&mut self, class: ErrorClass, error: String) {
         tracing::error!(?class, error, "the job cannot go on");
-        (self.report)(Up::Fatal { failure: Failure::new(class, error) });
+        (self.report)(Report::Fatal { failure: Failure::new(class, error) });
     }
 
     /// Lets the control thread know what to say.

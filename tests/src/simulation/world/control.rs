@@ -2,7 +2,7 @@
 
 use heddle_agent::machine as agent;
 use heddle_am_core::{ConnectionId, ContainerId};
-use heddle_protocol::control::{Down, Up, UpLine};
+use heddle_protocol::control::{CommandEnvelope, Report, ReportEnvelope};
 use heddle_protocol::ids::Attempt;
 
 use super::super::bursts::Moment;
@@ -48,7 +48,7 @@ impl World {
         self.agent_wants(number, outputs)
     }
 
-    pub(super) fn line_up(&mut self, control: u64, line: UpLine) -> Result<(), String> {
+    pub(super) fn line_up(&mut self, control: u64, line: ReportEnvelope) -> Result<(), String> {
         let Some(link) = self.controls.get(&control) else {
             return Ok(());
         };
@@ -59,7 +59,7 @@ impl World {
         let number = link.container;
         let container = ContainerId(number.to_string());
         let connection = ConnectionId(control);
-        let registers = matches!(line.report, Up::Register { .. });
+        let registers = matches!(line.report, Report::Register { .. });
         let (event, confirm) = am.line(connection, &container, line)?;
         if let Some(event) = event {
             self.am_event(attempt, event)?;
@@ -74,7 +74,11 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn line_down(&mut self, control: u64, down: Box<Down>) -> Result<(), String> {
+    pub(super) fn line_down(
+        &mut self,
+        control: u64,
+        down: Box<CommandEnvelope>,
+    ) -> Result<(), String> {
         let Some(number) = self.controls.get(&control).map(|c| c.container) else {
             return Ok(());
         };

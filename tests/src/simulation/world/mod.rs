@@ -21,7 +21,7 @@ use std::sync::Arc;
 use heddle_agent::machine as agent;
 use heddle_am_core::{CallId, Checkpoint, Event, Outcome, Record, RecordId, StoreCall};
 use heddle_client::machine::{Closed, Frame};
-use heddle_protocol::control::{Down, UpLine};
+use heddle_protocol::control::{CommandEnvelope, ReportEnvelope};
 use heddle_protocol::ids::{CutId, Member, PhaseNo, Step};
 use heddle_protocol::spec::Bytes;
 use heddle_shard::{Conn, Effect};
@@ -76,8 +76,8 @@ enum Item {
     Record(RecordId, Box<Record>),
     Call(CallId, Box<StoreCall>),
     Probe(Member, SocketAddr),
-    Up(Box<UpLine>),
-    Down(Box<Down>),
+    Up(Box<ReportEnvelope>),
+    Down(Box<CommandEnvelope>),
     Open,
     Frame(Frame),
     Reply(Effect),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use heddle_agent::machine as agent;
 use heddle_am_core::{ContainerId, Event, Exit};
-use heddle_protocol::control::{Command, HeartbeatStats, Up, UpLine};
+use heddle_protocol::control::{Command, HeartbeatStats, Report, ReportEnvelope};
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role};
 
 use uuid::Uuid;
@@ -164,11 +164,11 @@ impl World {
                 agent::Output::Look => self.push(Wire::Looking(number), Item::Open),
                 agent::Output::Register => {
                     let report = register(number, container);
-                    self.send_up(number, UpLine { seq: 0, report });
+                    self.send_up(number, ReportEnvelope { seq: 0, report });
                 }
                 agent::Output::Heartbeat => {
-                    let report = Up::Heartbeat(beat(container, self.now_ms));
-                    self.send_up(number, UpLine { seq: 0, report });
+                    let report = Report::Heartbeat(beat(container, self.now_ms));
+                    self.send_up(number, ReportEnvelope { seq: 0, report });
                 }
                 agent::Output::Send(line) => self.send_up(number, *line),
                 agent::Output::Deliver(command) => self.command(number, *command)?,
@@ -187,7 +187,7 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn send_up(&mut self, number: u64, line: UpLine) {
+    pub(super) fn send_up(&mut self, number: u64, line: ReportEnvelope) {
         if let Some(control) = self.containers.get(&number).and_then(|c| c.control) {
             self.push(Wire::ControlUp(control), Item::Up(Box::new(line)));
         }
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    pub(super) fn report(&mut self, number: u64, report: Up) -> Result<(), String> {
+    pub(super) fn report(&mut self, number: u64, report: Report) -> Result<(), String> {
         let Some(container) = self.containers.get_mut(&number) else {
             return Ok(());
         };
@@ -396,12 +396,12 @@ fn endpoints(job: &Job, number: u64) -> Vec<SocketAddr> {
     ports.map(|port| SocketAddr::from(([127, a, b, c], port))).collect()
 }
 
-fn register(number: u64, container: &Container) -> Up {
+fn register(number: u64, container: &Container) -> Report {
     let (endpoints, held, busy) = match &container.body {
         Body::Pserver(pserver) => (pserver.endpoints.clone(), pserver.held(), None),
         Body::Trainer(trainer) => (Vec::new(), None, trainer.busy()),
     };
-    Up::Register {
+    Report::Register {
         member: container.member,
         pid: number as u32,
         host: "node".to_owned(),
