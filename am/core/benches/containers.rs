@@ -238,12 +238,12 @@ impl Rig {
 
     fn obey(&mut self, member: Member, command: Command) {
         match command {
-            Command::Hold { epoch, shards, phase, .. } => {
+            Command::LoadShards { epoch, shards, phase, .. } => {
                 (self.epoch, self.phase) = (epoch, phase.no);
                 self.containers.get_mut(&member).unwrap().shards = shards;
                 self.say(
                     member,
-                    Report::Holding { epoch, from_memory: 0, from_storage: 1, load_ms: 1 },
+                    Report::ShardsReady { epoch, from_memory: 0, from_storage: 1, load_ms: 1 },
                 );
             }
             Command::Begin { epoch, phase } => {
@@ -255,7 +255,7 @@ impl Rig {
                 self.say(member, Report::CutArmed { cut, epoch });
                 for shard in self.containers[&member].shards.clone() {
                     let step = Step(0);
-                    self.say(member, Report::Snapped { cut, epoch, shard, step });
+                    self.say(member, Report::SnapshotTaken { cut, epoch, shard, step });
                     let file = file(shard);
                     self.say(member, Report::Saved { cut, epoch, file });
                 }

@@ -73,19 +73,19 @@ impl Core {
             // The driver turns registrations into events of their own.
             Report::Register { .. } => {}
             Report::Heartbeat(beat) => self.beat(member, beat),
-            Report::Holding { epoch, from_memory: _, from_storage: _, load_ms: _ } => {
+            Report::ShardsReady { epoch, from_memory: _, from_storage: _, load_ms: _ } => {
                 self.holding(slot, epoch)
             }
-            Report::HoldFailed { epoch, failure } => self.hold_failed(slot, epoch, &failure),
+            Report::LoadFailed { epoch, failure } => self.hold_failed(slot, epoch, &failure),
             Report::Begun { epoch, phase } => self.begun(slot, epoch, phase),
             Report::PhaseEnded { epoch, phase, shard, step } => {
                 self.phase_ended(slot, epoch, phase, shard, step)
             }
             Report::CutArmed { cut, epoch } => self.cut_armed(slot, cut, epoch),
-            Report::Snapped { cut, epoch, shard, step } => {
+            Report::SnapshotTaken { cut, epoch, shard, step } => {
                 self.snapped(slot, cut, epoch, shard, step)
             }
-            Report::LetGo { cut, epoch, shard, step, reason } => {
+            Report::CutAborted { cut, epoch, shard, step, reason } => {
                 self.let_go(slot, cut, epoch, shard, step, &reason)
             }
             Report::Saved { cut, epoch, file } => self.saved(slot, cut, epoch, file),

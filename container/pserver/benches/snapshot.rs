@@ -102,7 +102,7 @@ fn take_cut(server: &Standalone, number: u32, dir: &std::path::Path) -> Duration
     };
     timed(|| {
         server.command(command);
-        wait(server, |up| matches!(up, Report::Snapped { .. }));
+        wait(server, |up| matches!(up, Report::SnapshotTaken { .. }));
     })
 }
 

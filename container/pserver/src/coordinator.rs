@@ -202,7 +202,7 @@ impl Coordinator {
                 self.shown.memory_bytes.store(job.memory_bytes, Ordering::Relaxed);
                 self.set_job(job);
             }
-            Command::Hold { epoch, shards, base, phase, step } => {
+            Command::LoadShards { epoch, shards, base, phase, step } => {
                 self.hold(epoch, shards, base, phase, step)
             }
             Command::Begin { epoch, phase } => {

@@ -102,7 +102,13 @@ impl Rig {
     fn hold(&self, count: u32, shards: u32, sharing: Sharing, base: Option<Base>, step: u64) {
         let shards = (0..shards).map(ShardId).collect();
         let phase = Phase { no: PhaseNo(0), sharing };
-        self.command(Command::Hold { epoch: epoch(count), shards, base, phase, step: Step(step) });
+        self.command(Command::LoadShards {
+            epoch: epoch(count),
+            shards,
+            base,
+            phase,
+            step: Step(step),
+        });
     }
 
     fn members(&self, trainers: &[Member]) {
@@ -131,10 +137,10 @@ impl Rig {
     /// From memory, from storage.
     fn holding(&self) -> (u32, u32) {
         self.wait(|up| match up {
-            Report::Holding { from_memory, from_storage, .. } => {
+            Report::ShardsReady { from_memory, from_storage, .. } => {
                 Some((*from_memory, *from_storage))
             }
-            Report::HoldFailed { failure, .. } => panic!("{failure}"),
+            Report::LoadFailed { failure, .. } => panic!("{failure}"),
             _ => None,
         })
     }
@@ -333,7 +339,7 @@ fn a_damaged_file_is_named_and_called_corrupt() {
     let other = Rig::start(1, 1, 1000, 1, SGD);
     other.hold(1, 1, Sharing::Queue, Some(base), 0);
     let failure = other.wait(|up| match up {
-        Report::HoldFailed { failure, .. } => Some(failure.clone()),
+        Report::LoadFailed { failure, .. } => Some(failure.clone()),
         _ => None,
     });
     assert_eq!(failure.class, ErrorClass::Corrupt, "{failure}");
@@ -463,7 +469,7 @@ fn the_file_shows_the_cut_whatever_is_pushed_meanwhile() {
     };
     round(&mut peer);
     rig.cut(1, CutAt::Barriers(vec![]), dir.path());
-    rig.wait(|up| matches!(up, Report::Snapped { .. }).then_some(()));
+    rig.wait(|up| matches!(up, Report::SnapshotTaken { .. }).then_some(()));
     round(&mut peer);
     round(&mut peer);
     let files = rig.saved(1);
@@ -509,7 +515,7 @@ fn a_cut_is_armed_before_any_shard_has_snapped() {
                     armed = cut.number == number;
                     Some(())
                 }
-                Report::Snapped { cut, .. } if cut.number == number => {
+                Report::SnapshotTaken { cut, .. } if cut.number == number => {
                     assert!(armed);
                     snapped += 1;
                     Some(())

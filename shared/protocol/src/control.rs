@@ -175,8 +175,8 @@ pub enum Command {
     },
 
     /// Pserver: be in this epoch with exactly these shards, as they were at `base` (none: initial values), in this
-    /// phase at this step. Drops parked and staged requests. One already in the epoch only answers [`Report::Holding`].
-    Hold {
+    /// phase at this step. Drops parked and staged requests. One already in the epoch only answers [`Report::ShardsReady`].
+    LoadShards {
         /// The epoch.
         epoch: Epoch,
         /// All shards of this pserver.
@@ -432,8 +432,8 @@ pub enum Report {
     },
     /// Alive.
     Heartbeat(HeartbeatStats),
-    /// Pserver: as told by [`Command::Hold`].
-    Holding {
+    /// Pserver: as told by [`Command::LoadShards`].
+    ShardsReady {
         /// The epoch.
         epoch: Epoch,
         /// Shards restored from the snapshot in memory.
@@ -444,7 +444,7 @@ pub enum Report {
         load_ms: u64,
     },
     /// Pserver: a checkpoint file could not be used.
-    HoldFailed {
+    LoadFailed {
         /// The epoch asked for.
         epoch: Epoch,
         /// Names the file. [`ErrorClass::Corrupt`](crate::failure::ErrorClass::Corrupt): the file is proven corrupt; any
@@ -477,7 +477,7 @@ pub enum Report {
         epoch: Epoch,
     },
     /// Pserver: this shard's state of the cut is fixed.
-    Snapped {
+    SnapshotTaken {
         /// The cut.
         cut: CutId,
         /// The epoch.
@@ -488,7 +488,7 @@ pub enum Report {
         step: Step,
     },
     /// Pserver: this shard gave the cut up (waited too long, stands beyond it, heard of a higher one).
-    LetGo {
+    CutAborted {
         /// The cut.
         cut: CutId,
         /// The epoch.
@@ -736,14 +736,14 @@ mod tests {
             dir: "/ckpt/g1-c2".into(),
             files: BTreeMap::from([(ShardId(1), file)]),
         };
-        let hold = Command::Hold {
+        let hold = Command::LoadShards {
             epoch: Epoch::first(Generation(1)),
             shards: vec![ShardId(1)],
             base: Some(base.clone()),
             phase: Phase { no: PhaseNo(0), sharing: Sharing::Lanes { lanes: 4 } },
             step: Step(0),
         };
-        let Command::Hold { base: Some(arrived), .. } = through_json(&hold) else {
+        let Command::LoadShards { base: Some(arrived), .. } = through_json(&hold) else {
             panic!("another command")
         };
         assert_eq!(arrived, base);

@@ -423,7 +423,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
             seen.welcomed += 1;
             Vec::new()
         }
-        Command::Hold { epoch, shards, phase, .. } => {
+        Command::LoadShards { epoch, shards, phase, .. } => {
             if epoch > seen.epoch {
                 // Back to the checkpoint from before the first step.
                 seen.done.clear();
@@ -431,13 +431,13 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
             }
             (seen.epoch, seen.phase) = (epoch.max(seen.epoch), phase.no);
             seen.shards.insert(member.slot, shards);
-            vec![Report::Holding { epoch, from_memory: 0, from_storage: 0, load_ms: 0 }]
+            vec![Report::ShardsReady { epoch, from_memory: 0, from_storage: 0, load_ms: 0 }]
         }
         Command::Cut { cut, epoch, staging, .. } => {
             let shards = seen.shards.get(&member.slot).cloned().unwrap_or_default();
             let mut reports = vec![Report::CutArmed { cut, epoch }];
             for shard in shards {
-                reports.push(Report::Snapped { cut, epoch, shard, step: Step(0) });
+                reports.push(Report::SnapshotTaken { cut, epoch, shard, step: Step(0) });
                 reports.push(match save(&staging, shard) {
                     Ok(file) => Report::Saved { cut, epoch, file },
                     Err(error) => Report::SaveFailed {

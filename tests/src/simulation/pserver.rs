@@ -201,7 +201,7 @@ impl Pserver {
         out: &mut Vec<Output>,
     ) -> Result<(), String> {
         match command {
-            Command::Hold { epoch, shards, base, phase, step } => {
+            Command::LoadShards { epoch, shards, base, phase, step } => {
                 self.hold(epoch, shards, base, (phase, step), now_ms, out)
             }
             Command::Begin { epoch, phase } => {
@@ -429,7 +429,7 @@ impl Pserver {
         if hold.outcome.is_some() || !hold.missing.is_empty() || !hold.threads.is_empty() {
             return;
         }
-        let report = Report::Holding {
+        let report = Report::ShardsReady {
             epoch: self.epoch,
             from_memory: hold.from_memory,
             from_storage: hold.from_storage,
@@ -444,7 +444,7 @@ impl Pserver {
         let Some(hold) = self.hold.as_mut().filter(|hold| hold.outcome.is_none()) else {
             return;
         };
-        let report = Report::HoldFailed { epoch, failure: Failure::new(class, error) };
+        let report = Report::LoadFailed { epoch, failure: Failure::new(class, error) };
         hold.outcome = Some(report.clone());
         out.push(Output::Report(report));
     }
@@ -621,12 +621,12 @@ impl Pserver {
                 (up, None)
             }
             ShardReport::SnapshotTaken { shard, cut, step } => {
-                let up = Report::Snapped { cut, epoch, shard, step };
+                let up = Report::SnapshotTaken { cut, epoch, shard, step };
                 let known = self.cut.as_ref().is_some_and(|own| own.cut == cut);
                 (up, known.then_some((cut, shard)))
             }
             ShardReport::CutAborted { shard, cut, step, reason } => {
-                let up = Report::LetGo { cut, epoch, shard, step, reason };
+                let up = Report::CutAborted { cut, epoch, shard, step, reason };
                 (up, None)
             }
         };

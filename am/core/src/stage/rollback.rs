@@ -208,7 +208,7 @@ impl Core {
         });
         // In a later stage it has answered for this epoch before: it goes nowhere and only answers again.
         let (phase, step) = (self.phase.wire(), self.base_position().1);
-        self.send(slot, Command::Hold { epoch: self.epoch, shards, base, phase, step });
+        self.send(slot, Command::LoadShards { epoch: self.epoch, shards, base, phase, step });
     }
 
     /// A pserver holds its shards.

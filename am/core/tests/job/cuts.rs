@@ -143,7 +143,7 @@ fn a_shard_that_lets_go_ends_the_cut_and_frees_joins() {
     assert!(job.process(job.trainer(0)).tasks.is_empty());
     job.report(
         p0,
-        Report::LetGo { cut, epoch, shard, step: None, reason: "waited too long".to_owned() },
+        Report::CutAborted { cut, epoch, shard, step: None, reason: "waited too long".to_owned() },
     );
     assert!(ended(&job, cut));
     assert!(!job.process(job.trainer(0)).tasks.is_empty());
@@ -232,7 +232,7 @@ fn a_step_named_too_late_is_named_again_further_ahead() {
     let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
     job.report(
         p0,
-        Report::LetGo {
+        Report::CutAborted {
             cut: first,
             epoch,
             shard,

@@ -575,7 +575,7 @@ impl Job {
         };
         let mut ups = Vec::new();
         match command {
-            Command::Hold { epoch, shards, base: _, phase, step } => {
+            Command::LoadShards { epoch, shards, base: _, phase, step } => {
                 if process.epoch != epoch && auto.hold {
                     process.epoch = epoch;
                     process.shards = shards;
@@ -583,7 +583,7 @@ impl Job {
                     process.step = step;
                 }
                 if auto.hold {
-                    ups.push(Report::Holding {
+                    ups.push(Report::ShardsReady {
                         epoch,
                         from_memory: 0,
                         from_storage: 0,
@@ -794,7 +794,11 @@ impl Process {
 }
 
 pub fn snaps(process: &Process, cut: CutId, epoch: Epoch, step: Step) -> Vec<Report> {
-    process.shards.iter().map(|shard| Report::Snapped { cut, epoch, shard: *shard, step }).collect()
+    process
+        .shards
+        .iter()
+        .map(|shard| Report::SnapshotTaken { cut, epoch, shard: *shard, step })
+        .collect()
 }
 
 pub fn saves(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Report> {

@@ -84,7 +84,7 @@ impl World {
         };
         let mut answers = Vec::new();
         match queue.remove(0) {
-            Command::Hold { epoch, shards, base, phase, step } => {
+            Command::LoadShards { epoch, shards, base, phase, step } => {
                 if epoch > process.epoch {
                     let content = base
                         .and_then(|base| self.snapshots.get(&base.cut)?.values().next().cloned());
@@ -102,7 +102,7 @@ impl World {
                     process.ended = false;
                     process.armed = None;
                 }
-                answers.push(Report::Holding {
+                answers.push(Report::ShardsReady {
                     epoch,
                     from_memory: 0,
                     from_storage: 0,
@@ -301,7 +301,7 @@ impl World {
             if missed {
                 self.say(
                     member,
-                    Report::LetGo {
+                    Report::CutAborted {
                         cut,
                         epoch,
                         shard,
@@ -315,7 +315,7 @@ impl World {
             let uuid = Uuid::from_u128(u128::from(shard.0) + (u128::from(cut.number) << 32));
             let name = ShardFile::name(shard, uuid);
             let file = ShardFile { shard, uuid, file: name, md5: Md5([0; 16]), bytes: 1, at_ms: 0 };
-            self.say(member, Report::Snapped { cut, epoch, shard, step: Step(step) });
+            self.say(member, Report::SnapshotTaken { cut, epoch, shard, step: Step(step) });
             self.say(member, Report::Saved { cut, epoch, file });
         }
     }

@@ -16,7 +16,7 @@ fn epoch(count: u32) -> Epoch {
 
 fn holds(job: &Job, from: usize) -> Vec<Epoch> {
     let epochs = job.sent[from..].iter().filter_map(|(_, command)| match command {
-        Command::Hold { epoch, .. } => Some(*epoch),
+        Command::LoadShards { epoch, .. } => Some(*epoch),
         _ => None,
     });
     epochs.collect()
@@ -45,8 +45,8 @@ fn a_lost_pserver_brings_everybody_back_to_the_last_checkpoint() {
     assert_eq!(holds(&job, from), [epoch(1), epoch(1)], "the survivor and the replacement");
     assert_eq!(job.pserver(1), survivors, "nobody else restarts");
     assert_eq!(job.trainers(), trainers);
-    let Some((_, Command::Hold { base: Some(told), phase, step, .. })) =
-        job.sent[from..].iter().find(|(_, command)| matches!(command, Command::Hold { .. }))
+    let Some((_, Command::LoadShards { base: Some(told), phase, step, .. })) =
+        job.sent[from..].iter().find(|(_, command)| matches!(command, Command::LoadShards { .. }))
     else {
         panic!("nobody was told to return")
     };
@@ -87,12 +87,13 @@ fn trainers_hear_of_the_epoch_only_when_all_shards_are_held() {
         job.sent[from..].iter().any(|(_, command)| matches!(command, Command::Work { .. }))
     };
     let (p0, p1) = (job.pserver(0), job.pserver(1));
-    let holding = Report::Holding { epoch: epoch(1), from_memory: 0, from_storage: 2, load_ms: 1 };
+    let holding =
+        Report::ShardsReady { epoch: epoch(1), from_memory: 0, from_storage: 2, load_ms: 1 };
     job.report(p1, holding.clone());
     assert!(!worked(&job));
     job.report(
         p0,
-        Report::Holding { epoch: epoch(0), from_memory: 0, from_storage: 2, load_ms: 1 },
+        Report::ShardsReady { epoch: epoch(0), from_memory: 0, from_storage: 2, load_ms: 1 },
     );
     assert!(!worked(&job), "an answer for another epoch is none");
     job.report(p0, holding);
@@ -152,7 +153,7 @@ fn without_any_checkpoint_it_returns_to_initial_values() {
     let from = job.sent.len();
     job.kill(job.pserver(0));
     let base = job.sent[from..].iter().find_map(|(_, command)| match command {
-        Command::Hold { base, step, .. } => Some((base.clone(), *step)),
+        Command::LoadShards { base, step, .. } => Some((base.clone(), *step)),
         _ => None,
     });
     assert_eq!(base, Some((None, Step(0))));
@@ -297,7 +298,7 @@ fn a_damaged_checkpoint_leads_to_the_one_before_it_loudly() {
     job.auto.hold = true;
     job.report(
         p0,
-        Report::HoldFailed {
+        Report::LoadFailed {
             epoch: epoch(1),
             failure: Failure::new(ErrorClass::Corrupt, "md5 of shard-0"),
         },
@@ -329,7 +330,7 @@ fn a_damaged_checkpoint_ends_the_job_if_the_spec_says_so_or_nothing_older_is_who
         let p0 = job.pserver(0);
         job.report(
             p0,
-            Report::HoldFailed {
+            Report::LoadFailed {
                 epoch: epoch(1),
                 failure: Failure::new(ErrorClass::Corrupt, "md5"),
             },
@@ -354,7 +355,7 @@ fn an_unreadable_checkpoint_is_tried_again_and_never_replaced_by_an_older_one() 
         let current = job.core.view().epoch;
         job.report(
             p0,
-            Report::HoldFailed {
+            Report::LoadFailed {
                 epoch: current,
                 failure: Failure::new(ErrorClass::Unreachable, "connection refused"),
             },

@@ -24,7 +24,7 @@ fn named(job: &Job) -> u64 {
 fn passed(job: &mut Job, step: u64) {
     let (pserver, cut) = (job.pserver(0), job.cut());
     let process = job.process(pserver);
-    let up = Report::LetGo {
+    let up = Report::CutAborted {
         cut,
         epoch: process.epoch,
         shard: process.shards[0],

@@ -462,8 +462,8 @@ fn a_second_run_goes_on_from_the_newest_checkpoint() {
     assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Stopped);
     let mut next = job.successor();
     next.recover(1, 2, Vec::new());
-    let Some((_, Command::Hold { base: Some(base), epoch, step, .. })) =
-        next.sent.iter().find(|(_, command)| matches!(command, Command::Hold { .. }))
+    let Some((_, Command::LoadShards { base: Some(base), epoch, step, .. })) =
+        next.sent.iter().find(|(_, command)| matches!(command, Command::LoadShards { .. }))
     else {
         panic!("it starts from the checkpoint")
     };
@@ -483,9 +483,10 @@ fn a_run_whose_training_was_over_only_writes_its_model() {
     next.recover(1, 2, Vec::new());
     assert_eq!(next.outcome.as_ref().unwrap().state, JobState::Finished);
     assert!(
-        next.sent
-            .iter()
-            .all(|(_, command)| !matches!(command, Command::Hold { .. } | Command::Work { .. }))
+        next.sent.iter().all(|(_, command)| !matches!(
+            command,
+            Command::LoadShards { .. } | Command::Work { .. }
+        ))
     );
 }
 

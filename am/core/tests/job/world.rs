@@ -261,7 +261,7 @@ impl World {
                 .any(|record| matches!(record, Record::Restore { epoch, .. } if epoch == told))
         };
         let recorded = match command {
-            Command::Hold { epoch, .. } | Command::Work { epoch, .. } => is_epoch(epoch),
+            Command::LoadShards { epoch, .. } | Command::Work { epoch, .. } => is_epoch(epoch),
             Command::CutEnd { cut: told, committed: true } => {
                 self.committed.iter().any(|checkpoint| checkpoint.manifest.cut == *told)
             }
@@ -534,7 +534,7 @@ impl World {
         let (phase, shard, task) = (PhaseNo(0), ShardId(shard % 5), TaskId(shard % TASKS));
         let attempt = TaskAttempt(number);
         self.say(member, Report::PhaseEnded { epoch, phase, shard, step: Step(LENGTH) });
-        self.say(member, Report::Snapped { cut, epoch, shard, step: Step(1) });
+        self.say(member, Report::SnapshotTaken { cut, epoch, shard, step: Step(1) });
         self.say(
             member,
             Report::TaskFinished { epoch, phase, cut, task, attempt, metrics: Box::default() },

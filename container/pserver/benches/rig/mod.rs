@@ -61,14 +61,14 @@ pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> Standalone {
     let pserver = Standalone::start(setting).expect("loopback has ports");
     let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
     pserver.command(Command::Members { trainers: vec![trainer(0), trainer(1)] });
-    pserver.command(Command::Hold {
+    pserver.command(Command::LoadShards {
         epoch: EPOCH,
         shards: (0..shards).map(ShardId).collect(),
         base: None,
         phase,
         step: Step(0),
     });
-    wait(&pserver, |up| matches!(up, Report::Holding { .. }));
+    wait(&pserver, |up| matches!(up, Report::ShardsReady { .. }));
     pserver
 }
 

@@ -45,12 +45,12 @@ impl Coordinator {
         }
         match report {
             ShardReport::SnapshotTaken { shard, cut, step } => {
-                (self.tell)(Report::Snapped { cut, epoch, shard, step });
+                (self.tell)(Report::SnapshotTaken { cut, epoch, shard, step });
                 self.save(cut, epoch, shard, step);
             }
             ShardReport::CutAborted { shard, cut, step, reason } => {
                 tracing::info!(%cut, %shard, reason, "let go of a cut");
-                (self.tell)(Report::LetGo { cut, epoch, shard, step, reason });
+                (self.tell)(Report::CutAborted { cut, epoch, shard, step, reason });
             }
             ShardReport::PhaseEnded { .. } => {}
         }

@@ -149,7 +149,7 @@ impl Coordinator {
         let total = u32::try_from(hold.shards.len()).unwrap_or(u32::MAX);
         let from_memory = if hold.base.is_some() { total - hold.from_storage } else { 0 };
         let load_ms = u64::try_from(hold.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let report = Report::Holding {
+        let report = Report::ShardsReady {
             epoch: self.epoch,
             from_memory,
             from_storage: hold.from_storage,
@@ -164,7 +164,7 @@ impl Coordinator {
         let Some(hold) = self.hold.as_mut().filter(|hold| hold.outcome.is_none()) else {
             return;
         };
-        let report = Report::HoldFailed { epoch: self.epoch, failure: Failure::new(class, error) };
+        let report = Report::LoadFailed { epoch: self.epoch, failure: Failure::new(class, error) };
         hold.outcome = Some(report.clone());
         tracing::error!(epoch = %self.epoch, ?class, error, "not held");
         (self.tell)(report);

@@ -346,7 +346,7 @@ impl World {
     /// Nobody hears of an epoch before the journal has it: a successor would not know it.
     pub(super) fn check_command(&self, command: &Command) -> Result<(), String> {
         let epoch = match command {
-            Command::Hold { epoch, .. }
+            Command::LoadShards { epoch, .. }
             | Command::Work { epoch, .. }
             | Command::Begin { epoch, .. } => *epoch,
             _ => return Ok(()),

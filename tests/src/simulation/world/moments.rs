@@ -29,7 +29,7 @@ impl World {
             Command::Barrier { cut, .. } if orders.barrier.replace(*cut) != Some(*cut) => {
                 self.moment(Moment::Cut, None);
             }
-            Command::Hold { epoch, .. } if *epoch > orders.hold => {
+            Command::LoadShards { epoch, .. } if *epoch > orders.hold => {
                 let before = std::mem::replace(&mut orders.hold, *epoch);
                 if before != Epoch::default() {
                     self.moment(Moment::RollsBack, None);
