@@ -312,9 +312,6 @@ impl EventPrinter {
             }
             rows.push(vec!["bad records".to_owned(), text]);
         }
-        if view.tasks_set_aside > 0 {
-            rows.push(vec!["tasks set aside".to_owned(), view.tasks_set_aside.to_string()]);
-        }
         let place = model.map_or_else(|| local(&self.facts.model), local);
         rows.push(vec!["model".to_owned(), place.clone()]);
         rows.push(vec!["logs".to_owned(), self.facts.logs.clone()]);

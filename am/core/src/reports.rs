@@ -132,7 +132,7 @@ impl Core {
                     self.task_failed(member, task, attempt, retryable, &error);
                 }
             }
-            Report::Drained { epoch, phase, tasks, lanes: _ } => {
+            Report::Drained { epoch, phase, tasks } => {
                 if epoch == self.epoch
                     && phase == self.phase.no
                     && let Work::Queue(queue) = &mut self.phase.work
@@ -141,7 +141,7 @@ impl Core {
                 }
                 self.drained(member);
             }
-            Report::Unreachable { member: other, refused: _ } => self.probe(other),
+            Report::Unreachable { member: other } => self.probe(other),
             Report::Exported { checkpoint, dir, files } => {
                 self.exported(member, &checkpoint, dir, files)
             }

@@ -46,7 +46,6 @@ impl Core {
             recoveries_total: self.recoveries.total(),
             evaluations: self.evaluations.iter().map(|(_, scores)| scores.clone()).collect(),
             bad_records: self.statistics.bad_records(),
-            tasks_set_aside: 0,
             data_locality: (self.data_locality.tasks() > 0).then_some(self.data_locality),
             storage_wait: self.storage_wait.view(),
             message: match self.message.is_empty() {

@@ -107,12 +107,8 @@ fn headline(out: &mut String, view: &JobView) {
         time(view.started_ms)
     );
     paragraph(out, "", &line);
-    if view.bad_records > 0 || view.tasks_set_aside > 0 {
-        let line = format!(
-            "{} bad records left out · {} tasks set aside",
-            thousands(view.bad_records),
-            view.tasks_set_aside
-        );
+    if view.bad_records > 0 {
+        let line = format!("{} bad records left out", thousands(view.bad_records));
         paragraph(out, "", &line);
     }
     if let Some(locality) = view.data_locality {

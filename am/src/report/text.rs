@@ -60,9 +60,6 @@ impl fmt::Display for JobReport {
         if view.bad_records > 0 {
             row(f, "bad records", format::thousands(view.bad_records))?;
         }
-        if view.tasks_set_aside > 0 {
-            row(f, "tasks set aside", view.tasks_set_aside)?;
-        }
         if let Some(locality) = view.data_locality {
             row(f, "data locality", format::data_locality(locality))?;
         }

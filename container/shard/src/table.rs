@@ -85,8 +85,7 @@ impl Table {
     /// Checks which rows a frame names.
     ///
     /// # Errors
-    /// `BadRange` for rows that are not here and for keys that are not sorted and unique,
-    /// `Unsupported` for keys of eight bytes, which only sparse tables have.
+    /// `BadRange` for rows that are not here and for keys that are not sorted and unique.
     pub(crate) fn target<'a>(
         &self,
         header: &Header,
@@ -99,9 +98,6 @@ impl Table {
             }
             let first = (header.start - self.rows.start) as usize;
             return Ok(Target::Rows { first, count: header.count as usize });
-        }
-        if header.has(flags::KEYS_U64) {
-            return Err(Status::Unsupported);
         }
         if keys.len() != header.count as usize {
             return Err(Status::BadLength);

@@ -607,15 +607,11 @@ pub enum Report {
         phase: PhaseNo,
         /// Unfinished tasks with the first step not acknowledged everywhere.
         tasks: Vec<TaskPosition>,
-        /// Its lanes.
-        lanes: Vec<Lane>,
     },
     /// Trainer: a data connection to this container is refused or broke.
     Unreachable {
-        /// Who cannot be reached.
+        /// The container; the ApplicationMaster probes its port.
         member: Member,
-        /// Whether the port refused, which means the process is gone.
-        refused: bool,
     },
     /// Trainer: the model is written.
     Exported {

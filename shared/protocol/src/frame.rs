@@ -7,7 +7,7 @@
 //! | offset | bytes | field |
 //! | --- | --- | --- |
 //! | 0 | 4 | magic `HDLF` |
-//! | 4 | 2 | version, 2 |
+//! | 4 | 2 | version, 3 |
 //! | 6 | 2 | kind |
 //! | 8 | 8 | epoch: generation u32, count u32 |
 //! | 16 | 8 | request id, echoed in the reply |
@@ -19,17 +19,18 @@
 //! | 48 | 2 | table |
 //! | 50 | 2 | flags |
 //! | 52 | 4 | rows: data records behind a gradient |
-//! | 56 | 8 | clock (SSP); in barriers the cut: number u32, generation u32 |
+//! | 56 | 8 | cut of a barrier: number u32, generation u32 |
 //! | 64 | 8 | start: first row of a range |
 //! | 72 | 4 | count: rows of the range, or number of keys |
 //! | 76 | 2 | status, of replies |
-//! | 78 | 2 | function, of function calls |
+//! | 78 | 2 | 0 |
 //! | 80 | 4 | key bytes that follow the header |
 //! | 84 | 4 | value bytes that follow the keys |
 //! | 88 | 8 | hand-out of the lane: generation u32, count u32 |
 //!
 //! | version | changed |
 //! | --- | --- |
+//! | 3 | kinds 3, 4 and 5, flag 1 and bytes 78 and 79 have no meaning; keys are always u32 |
 //! | 2 | bytes 88 to 95 are the hand-out (reserved in version 1); status `Fenced`; barriers carry their cut's generation |
 
 use std::fmt;
@@ -41,14 +42,16 @@ pub const HEADER_BYTES: usize = 96;
 /// First four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"HDLF";
 /// The version that this program speaks; any other is refused.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Values of one push part or one piece of a pull at the most: 256 KiB of f32, which stay in a core's
 /// second-level cache between socket and table. A client cuts larger ones into parts of this size.
 pub const PART_VALUES_MAX: usize = 64 * 1024;
 /// Bytes of values of one frame at the most. A row wider than [`PART_VALUES_MAX`] still fits one frame.
 pub const VALUE_BYTES_MAX: u32 = 4 * 1024 * 1024;
-/// Bytes of keys of one frame at the most: [`PART_VALUES_MAX`] keys of eight bytes.
-pub const KEY_BYTES_MAX: u32 = (PART_VALUES_MAX * 8) as u32;
+/// Bytes of keys of one frame at the most: [`PART_VALUES_MAX`] keys of four bytes.
+pub const KEY_BYTES_MAX: u32 = (PART_VALUES_MAX * KEY_BYTES) as u32;
+/// Bytes of a key: a u32 row number.
+const KEY_BYTES: usize = 4;
 
 /// What a frame is. Requests are below 32, replies from 32 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,12 +61,6 @@ pub enum Kind {
     Pull = 1,
     /// One part of a step's gradient: range or keys, values as sums over `rows` records. Replied by `Ack` or `Refused`.
     Push = 2,
-    /// A push whose reply carries the new values (plain adds, ASP).
-    PushPull = 3,
-    /// A function over a table (norm, dot, top-k, sum). Kept for later: refused with `Unsupported`.
-    Function = 4,
-    /// A trainer's clock (SSP). Kept for later: refused with `Unsupported`.
-    Clock = 5,
     /// BSP: every shard has acknowledged all parts of this lane's step. `rows` are the step's records. Replied by `Ack`.
     Done = 6,
     /// Marks a cut ([`Header::cut`]) in the stream; ASP and SSP. No reply.
@@ -89,9 +86,6 @@ impl Kind {
         Some(match number {
             1 => Self::Pull,
             2 => Self::Push,
-            3 => Self::PushPull,
-            4 => Self::Function,
-            5 => Self::Clock,
             6 => Self::Done,
             7 => Self::Barrier,
             8 => Self::TaskDone,
@@ -113,10 +107,8 @@ impl Kind {
 
 /// Bits of [`Header::flags`].
 pub mod flags {
-    /// Keys follow (else the frame speaks of the range `start .. start + count`).
+    /// Keys follow: u32 row numbers, sorted, unique. Without it the frame is about the range `start .. start + count`.
     pub const KEYS: u16 = 1 << 0;
-    /// Keys are u64 (sparse tables); else u32 row numbers (dense tables).
-    pub const KEYS_U64: u16 = 1 << 1;
     /// The last part of this step for this shard. Every step sends each shard exactly one, maybe empty.
     pub const LAST: u16 = 1 << 2;
     /// In `Done`: the lane's data ends with this step; in `Standing`: the lane has ended.
@@ -130,7 +122,7 @@ pub mod flags {
     /// In `Done`: the step has no gradient (the lane had no data).
     pub const EMPTY: u16 = 1 << 7;
     /// All bits that have a meaning.
-    pub const ALL: u16 = 0xff;
+    pub const ALL: u16 = 0xff & !(1 << 1);
 }
 
 /// Why a reply says what it says.
@@ -219,16 +211,15 @@ pub struct Header {
     pub flags: u16,
     /// Data records behind a gradient (pushes) or behind the lane's step (`Done`).
     pub rows: u32,
-    /// Clock of the trainer (SSP); of a `Barrier` see [`Header::cut`].
-    pub clock: u64,
+    /// The cut of a `Barrier`. All of its name counts: an ApplicationMaster that takes over counts its cuts from 1 again, and
+    /// a barrier of its predecessor can arrive late.
+    pub cut: CutId,
     /// First row of a range, numbered within the whole table.
     pub start: u64,
     /// Rows of the range, or number of keys.
     pub count: u32,
     /// Of replies.
     pub status: Status,
-    /// Of function calls.
-    pub function: u16,
     /// Bytes of keys that follow.
     pub key_bytes: u32,
     /// Bytes of f32 values that follow the keys.
@@ -253,11 +244,10 @@ impl Header {
             table: TableId(0),
             flags: 0,
             rows: 0,
-            clock: 0,
+            cut: CutId::default(),
             start: 0,
             count: 0,
             status: Status::Ok,
-            function: 0,
             key_bytes: 0,
             value_bytes: 0,
             hand_out: HandOut::default(),
@@ -273,17 +263,7 @@ impl Header {
     /// The barrier of a cut.
     #[must_use]
     pub fn barrier(cut: CutId, epoch: Epoch) -> Self {
-        Self {
-            clock: u64::from(cut.generation.0) << 32 | u64::from(cut.number),
-            ..Self::new(Kind::Barrier, epoch)
-        }
-    }
-
-    /// The cut that a `Barrier` names. All of its name counts: an ApplicationMaster that takes over counts its cuts from 1
-    /// again, and a barrier of its predecessor may come late.
-    #[must_use]
-    pub fn cut(&self) -> CutId {
-        CutId { generation: Generation((self.clock >> 32) as u32), number: self.clock as u32 }
+        Self { cut, ..Self::new(Kind::Barrier, epoch) }
     }
 
     /// Whether all bits of `flag` are set.
@@ -316,11 +296,11 @@ impl Header {
         out[48..50].copy_from_slice(&self.table.0.to_le_bytes());
         out[50..52].copy_from_slice(&self.flags.to_le_bytes());
         out[52..56].copy_from_slice(&self.rows.to_le_bytes());
-        out[56..64].copy_from_slice(&self.clock.to_le_bytes());
+        out[56..60].copy_from_slice(&self.cut.number.to_le_bytes());
+        out[60..64].copy_from_slice(&self.cut.generation.0.to_le_bytes());
         out[64..72].copy_from_slice(&self.start.to_le_bytes());
         out[72..76].copy_from_slice(&self.count.to_le_bytes());
         out[76..78].copy_from_slice(&(self.status as u16).to_le_bytes());
-        out[78..80].copy_from_slice(&self.function.to_le_bytes());
         out[80..84].copy_from_slice(&self.key_bytes.to_le_bytes());
         out[84..88].copy_from_slice(&self.value_bytes.to_le_bytes());
         out[88..92].copy_from_slice(&self.hand_out.generation.0.to_le_bytes());
@@ -357,15 +337,17 @@ impl Header {
             table: TableId(u16_at(48)),
             flags: u16_at(50),
             rows: u32_at(52),
-            clock: u64_at(56),
+            cut: CutId { generation: Generation(u32_at(60)), number: u32_at(56) },
             start: u64_at(64),
             count: u32_at(72),
             status: Status::from_u16(u16_at(76)).ok_or(FrameError::Status(u16_at(76)))?,
-            function: u16_at(78),
             key_bytes: u32_at(80),
             value_bytes: u32_at(84),
             hand_out: HandOut { generation: Generation(u32_at(88)), count: u32_at(92) },
         };
+        if u16_at(78) != 0 {
+            return Err(FrameError::Reserved(u16_at(78)));
+        }
         header.check()?;
         Ok(header)
     }
@@ -380,11 +362,7 @@ impl Header {
         if self.value_bytes > VALUE_BYTES_MAX {
             return Err(FrameError::TooLong { what: "values", bytes: self.value_bytes });
         }
-        let key_width = match (self.has(flags::KEYS), self.has(flags::KEYS_U64)) {
-            (false, _) => 0,
-            (true, false) => 4,
-            (true, true) => 8,
-        };
+        let key_width = if self.has(flags::KEYS) { KEY_BYTES as u64 } else { 0 };
         if u64::from(self.key_bytes) != u64::from(self.count) * key_width {
             return Err(FrameError::Keys { count: self.count, bytes: self.key_bytes });
         }
@@ -413,6 +391,9 @@ pub enum FrameError {
     /// A flag without meaning.
     #[error("unknown frame flags {0:#06x}")]
     Flags(u16),
+    /// Bytes without meaning are not zero.
+    #[error("frame has {0:#06x} in bytes that must be zero")]
+    Reserved(u16),
     /// A length above its bound.
     #[error("frame announces {bytes} bytes of {what}, more than allowed")]
     TooLong {
@@ -461,11 +442,10 @@ mod tests {
             table: TableId(9),
             flags: flags::KEYS | flags::LAST,
             rows: 512,
-            clock: 11,
+            cut: CutId { generation: Generation(10), number: 11 },
             start: 12,
             count: 2,
             status: Status::Ok,
-            function: 0,
             key_bytes: 8,
             value_bytes: 8,
             hand_out: HandOut { generation: Generation(3), count: 13 },
@@ -477,7 +457,7 @@ mod tests {
         let bytes = sample().encode();
         let golden = concat!(
             "48444c46",
-            "0200",
+            "0300",
             "0200",
             "0300000002000000",
             "0807060504030201",
@@ -489,7 +469,7 @@ mod tests {
             "0900",
             "0500",
             "00020000",
-            "0b00000000000000",
+            "0b0000000a000000",
             "0c00000000000000",
             "02000000",
             "0000",
@@ -507,7 +487,7 @@ mod tests {
         let cut = CutId { generation: Generation(0x0102_0304), number: 0x0506_0708 };
         let bytes = Header::barrier(cut, Epoch::first(Generation(1))).encode();
         assert_eq!(hex::encode(&bytes[56..64]), "0807060504030201");
-        assert_eq!(Header::decode(&bytes).map(|header| header.cut()), Ok(cut));
+        assert_eq!(Header::decode(&bytes).map(|header| header.cut), Ok(cut));
     }
 
     #[test]
@@ -537,7 +517,7 @@ mod tests {
                 bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
                 bytes[7] = 0;
                 bytes[51] = 0;
-                bytes[76..78].fill(0);
+                bytes[76..80].fill(0);
             }
             let bytes: [u8; HEADER_BYTES] = bytes.try_into().expect("the strategy makes that many");
             if let Ok(header) = Header::decode(&bytes) {

@@ -20,7 +20,7 @@
 //!
 //! | version | changed |
 //! | --- | --- |
-//! | 2 | control: failures carry a class (`save-failed`, `export-failed`, `load-failed`, `fatal`) |
+//! | 2 | control: failures carry a class (`save-failed`, `export-failed`, `load-failed`, `fatal`); messages about shards and cuts have new names |
 
 use std::fmt;
 

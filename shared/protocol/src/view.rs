@@ -225,8 +225,6 @@ pub struct JobView {
     pub evaluations: Vec<EvaluationView>,
     /// Records left out as bad.
     pub bad_records: u64,
-    /// Tasks set aside.
-    pub tasks_set_aside: u32,
     /// Tasks dispatched by this attempt whose input is stored on hosts that are known; none while there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_locality: Option<DataLocality>,
@@ -292,7 +290,6 @@ impl JobView {
             recoveries_total: 0,
             evaluations: Vec::new(),
             bad_records: 0,
-            tasks_set_aside: 0,
             data_locality: None,
             storage_wait: None,
             message: String::new(),

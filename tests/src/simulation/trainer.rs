@@ -209,7 +209,6 @@ impl Trainer {
             epoch: era.epoch,
             phase: era.phase,
             tasks: Vec::new(),
-            lanes: Vec::new(),
         }));
     }
 
@@ -217,13 +216,7 @@ impl Trainer {
         self.draining = true;
         if let Some(era) = self.machine.era() {
             let tasks = self.machine.positions();
-            let lanes = self.lanes.keys().copied().collect();
-            out.push(Output::Report(Report::Drained {
-                epoch: era.epoch,
-                phase: era.phase,
-                tasks,
-                lanes,
-            }));
+            out.push(Output::Report(Report::Drained { epoch: era.epoch, phase: era.phase, tasks }));
         }
         out.push(Output::Exit);
     }
@@ -303,8 +296,8 @@ impl Trainer {
             Event::AtBarrier { cut, epoch, tasks } => {
                 out.push(Output::Report(Report::AtBarrier { cut, epoch, tasks }))
             }
-            Event::Unreachable { member, refused } => {
-                out.push(Output::Report(Report::Unreachable { member, refused }))
+            Event::Unreachable { member, .. } => {
+                out.push(Output::Report(Report::Unreachable { member }))
             }
             Event::Outages { members } => self.outages = members,
             Event::NotFinite { .. } | Event::Fault(_) => return Err(format!("{event:?}")),

@@ -44,7 +44,6 @@ fn drained(job: &mut Job, member: Member) {
         epoch: process.epoch,
         phase: process.phase.expect("it works").no,
         tasks: process.positions(),
-        lanes: process.lanes.iter().map(|grant| grant.lane).collect(),
     };
     job.report(member, up);
 }

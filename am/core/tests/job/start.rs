@@ -322,7 +322,7 @@ fn a_driver_that_stood_still_declares_nobody_dead() {
 fn hearsay_starts_a_probe_and_kills_nobody() {
     let mut job = Job::bsp();
     let (pserver, trainer) = (job.pserver(0), job.trainer(0));
-    job.report(trainer, Report::Unreachable { member: pserver, refused: true });
+    job.report(trainer, Report::Unreachable { member: pserver });
     assert_eq!(job.probes, [pserver]);
     job.probed(pserver, Probe::Open);
     assert_eq!(job.pserver(0), pserver);
@@ -340,7 +340,7 @@ fn scaling_down_drains_and_scaling_up_asks_again() {
     assert!(matches!(job.sent.last(), Some((to, Command::Drain)) if *to == t1));
     let (epoch, phase) = (job.process(t1).epoch, job.process(t1).phase.unwrap().no);
     let tasks = held.iter().map(|grant| crate::harness::position(*grant, 5)).collect();
-    job.report(t1, Report::Drained { epoch, phase, tasks, lanes: Vec::new() });
+    job.report(t1, Report::Drained { epoch, phase, tasks });
     assert!(!job.processes.contains_key(&t1), "it is told to stop");
     assert_eq!(job.core.view().recoveries, [], "that was no loss");
     while job.process(t0).tasks.iter().all(|grant| grant.task != held[0].task) {
@@ -399,7 +399,7 @@ fn a_zombies_last_words_are_not_heard() {
     job.auto.exit = false;
     let pserver = job.pserver(0);
     let connection = job.process(pserver).connection.unwrap();
-    job.report(pserver, Report::Unreachable { member: pserver, refused: true });
+    job.report(pserver, Report::Unreachable { member: pserver });
     job.probed(pserver, Probe::Refused);
     let fatal = Report::Fatal { failure: Failure::new(ErrorClass::Internal, "superseded") };
     job.on(Event::Report { connection, report: Box::new(fatal) });

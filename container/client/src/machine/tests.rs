@@ -706,7 +706,7 @@ fn a_barrier_follows_whole_steps_at_once_though_pulls_are_parked() {
         let sent = world.sent(n);
         let barrier =
             sent.iter().position(|h| h.kind == Kind::Barrier).expect("one down every connection");
-        assert_eq!(sent[barrier].cut(), cut(4));
+        assert_eq!(sent[barrier].cut, cut(4));
         assert!(sent[..barrier].iter().all(|h| h.kind == Kind::Pull || h.step == Step(0)));
         assert!(sent[barrier + 1..].iter().all(|h| h.step == Step(1)), "no step is split");
     }

@@ -27,11 +27,10 @@ impl Shard {
         }
         match header.kind {
             Kind::Pull => self.pull(conn, header, keys, values, out),
-            Kind::Push | Kind::PushPull => return self.push(conn, header, keys, values, out),
+            Kind::Push => return self.push(conn, header, keys, values, out),
             Kind::Done => self.done(conn, header, out),
             Kind::TaskDone => self.task_done(conn, header, out),
             Kind::Query => self.query(conn, header, out),
-            Kind::Function | Kind::Clock => self.refuse(conn, header, Status::Unsupported, out),
             // The host's, and replies, which nobody sends here.
             Kind::Barrier | Kind::Values | Kind::Ack | Kind::Standing | Kind::Refused => {
                 self.refuse(conn, header, Status::Unsupported, out);

@@ -1,11 +1,11 @@
 //! What changes a shard: pushes, and words that a step or a task is over.
 
-use heddle_protocol::frame::{Header, Kind, Status, flags};
+use heddle_protocol::frame::{Header, Status, flags};
 use heddle_protocol::ids::TaskId;
 
 use super::{Mode, Shard, Waiting};
 use crate::copy_on_write::Full;
-use crate::effect::{Conn, Effect, Flow, Rows};
+use crate::effect::{Conn, Effect, Flow};
 use crate::lanes::Gradient;
 use crate::optimizer::all_finite;
 use crate::task_progress::Judgement;
@@ -98,20 +98,7 @@ impl Shard {
                 status
             }
         };
-        if header.kind == Kind::PushPull && status != Status::NotFinite {
-            match self.pull_bytes(header, keys) {
-                Ok(bytes) => {
-                    let mut reply = header.reply(Kind::Values, status);
-                    (reply.flags, reply.value_bytes) = (flags::FREE, bytes);
-                    let rows =
-                        if header.has(flags::KEYS) { Rows::Keys(keys.into()) } else { Rows::Range };
-                    out.push(Effect::Values { conn, header: reply, rows });
-                }
-                Err(status) => self.refuse(conn, header, status, out),
-            }
-        } else {
-            self.acknowledge(conn, header, status, out);
-        }
+        self.acknowledge(conn, header, status, out);
         Flow::Taken
     }
 
@@ -127,9 +114,6 @@ impl Shard {
         let Mode::Lanes(lanes) = &self.mode else {
             return;
         };
-        if header.kind == Kind::PushPull {
-            return self.refuse(conn, header, Status::Unsupported, out);
-        }
         if let Err(status) = lanes.admit(header.unit, header.hand_out) {
             return self.refuse(conn, header, status, out);
         }

@@ -42,8 +42,8 @@ impl ShardSet {
             return self.refuse(conn, header, status, out);
         }
         let changes = match header.kind {
-            Kind::Push | Kind::PushPull | Kind::Clock | Kind::Done | Kind::TaskDone => true,
-            Kind::Pull | Kind::Function | Kind::Query | Kind::Barrier => false,
+            Kind::Push | Kind::Done | Kind::TaskDone => true,
+            Kind::Pull | Kind::Query | Kind::Barrier => false,
             Kind::Values | Kind::Ack | Kind::Standing | Kind::Refused => false,
         };
         let behind = !self.conns[&conn].held.is_empty();
@@ -79,8 +79,8 @@ impl ShardSet {
     fn barrier(&mut self, member: Member, header: &Header, out: &mut Vec<Effect>) {
         let Some(open) = &mut self.open else { return };
         // One of an earlier generation may have waited for its connection all the time.
-        let same_number = open.cut.number == header.cut().number;
-        if open.cut != header.cut() && !(same_number && Mutation::BarrierByNumber.is_on()) {
+        let same_number = open.cut.number == header.cut.number;
+        if open.cut != header.cut && !(same_number && Mutation::BarrierByNumber.is_on()) {
             return;
         }
         open.pass(member);

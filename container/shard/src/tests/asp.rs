@@ -93,16 +93,3 @@ fn a_pserver_is_no_trainer() {
     let other = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
     assert_eq!(node.act(|host, _, out| host.connect(other, out)), Err(Status::NotMember));
 }
-
-#[test]
-fn a_push_pull_brings_the_new_values() {
-    let mut node = Node::asp();
-    let conn = node.connect(0);
-    let mut header = node.header(Kind::PushPull, whole(0, 0));
-    (header.flags, header.count, header.rows, header.value_bytes) = (flags::LAST, 2, 1, 8);
-    let reply = node.send(conn, &header, &[], &[-1.0, -2.0]).expect("at once");
-    assert_eq!((reply.kind, reply.status, reply.value_bytes), (Kind::Values, Status::Ok, 8));
-    assert_eq!(node.host.range(&reply), Some(&[1.0, 2.0][..]));
-    let again = node.send(conn, &header, &[], &[-1.0, -2.0]).expect("at once");
-    assert_eq!((again.status, node.value(0)), (Status::Already, 1.0));
-}

@@ -143,17 +143,17 @@ proptest! {
 fn frame() -> impl Strategy<Value = (Header, Vec<u32>, Vec<f32>)> {
     let kind = (1u16..36).prop_filter_map("a kind", Kind::from_u16);
     let names = (0u32..3, 0u32..4, 0u64..4, 0u32..3, 0u16..3, any::<u16>());
-    let extent = (0u64..12, 0u32..12, 0usize..12, 0u64..3, any::<bool>());
+    let extent = (0u64..12, 0u32..12, 0usize..12, 0u32..3, any::<bool>());
     let words = (prop::collection::vec(0u32..12, 0..12), any::<u32>());
     (kind, names, extent, words).prop_map(|(kind, names, extent, words)| {
         let (phase, unit, step, part, table, bits) = names;
-        let (start, count, values, clock, huge) = extent;
+        let (start, count, values, barrier, huge) = extent;
         let (mut keys, mut rows) = words;
         let mut header = Header::new(kind, epoch(1));
         (header.phase, header.unit, header.step, header.part) =
             (PhaseNo(phase), unit, Step(step), Part(part));
-        (header.table, header.flags) = (TableId(table), bits & flags::ALL & !flags::KEYS_U64);
-        (header.start, header.count, header.clock) = (start, count, clock);
+        (header.table, header.flags) = (TableId(table), bits & flags::ALL);
+        (header.start, header.count, header.cut) = (start, count, cut(barrier));
         if huge {
             (header.start, header.step, header.unit) =
                 (u64::MAX - start, Step(u64::MAX - step), u32::MAX - unit);

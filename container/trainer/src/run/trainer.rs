@@ -267,12 +267,7 @@ impl<P: DataPlane> Trainer<P> {
 
     /// Work is handed to it although it gave all back: to another ApplicationMaster, which is gone. This one hears it too.
     fn stays_drained(&mut self, era: Era) {
-        (self.report)(Report::Drained {
-            epoch: era.epoch,
-            phase: era.phase,
-            tasks: Vec::new(),
-            lanes: Vec::new(),
-        });
+        (self.report)(Report::Drained { epoch: era.epoch, phase: era.phase, tasks: Vec::new() });
     }
 
     /// Gives everything back. The ApplicationMaster answers with the order to stop.
@@ -294,7 +289,7 @@ impl<P: DataPlane> Trainer<P> {
         work.lanes.clear();
         work.waiting.clear();
         work.running.clear();
-        (self.report)(Report::Drained { epoch: era.epoch, phase: era.phase, tasks, lanes });
+        (self.report)(Report::Drained { epoch: era.epoch, phase: era.phase, tasks });
     }
 
     /// The data plane tells something.
@@ -304,8 +299,8 @@ impl<P: DataPlane> Trainer<P> {
             return;
         }
         match event {
-            Event::Unreachable { member, refused } => {
-                return (self.report)(Report::Unreachable { member, refused });
+            Event::Unreachable { member, .. } => {
+                return (self.report)(Report::Unreachable { member });
             }
             Event::Outages { members } => {
                 self.status.lock().beat.unreachable = members;
