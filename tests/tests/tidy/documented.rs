@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use heddle_protocol::spec::file::{Fallback, GROUPS, KEYS};
+use heddle_protocol::spec::file::{Fallback, GROUPS};
 use syn::visit::{self, Visit};
 use syn::{Expr, Item, Lit};
 
@@ -40,10 +40,7 @@ pub fn check_job_file() {
             writeln!(page, "{}\n", group.doc).expect("a string takes all text");
         }
         page.push_str("| key | default | meaning |\n| --- | --- | --- |\n");
-        for key in KEYS
-            .iter()
-            .filter(|key| key.path.split_once('.').map_or("", |(section, _)| section) == group.name)
-        {
+        for key in group.keys {
             let default = match key.fallback {
                 Fallback::Required(example) => format!("required, as `{}`", cell(example)),
                 Fallback::Value(value) => format!("`{}`", cell(value)),

@@ -5,42 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use super::job::{Algorithm, Consistency, JobSpec, ModelFormat, TaskSize};
+use super::check_cluster::check_cluster;
+use super::file::section::Section;
+use super::job::JobSpec;
+use super::limits::{COLS_MAX, ROWS_MAX, SpecError, VALUES_MAX, rule};
+use super::options::{Algorithm, Consistency, ModelFormat, TaskSize};
 use super::table::{Optimizer, TableKind};
 use super::value::{Bytes, DurationMs};
-
-/// Most passes a job may have; far above use, and keeps phase numbers from overflowing.
-pub const PASSES_MAX: u32 = 1_000_000;
-/// Most shards a job may have. A manifest names each, and people read it.
-pub const SHARDS_MAX: u32 = 4096;
-/// Most slots of a role, and most lanes.
-pub const SLOTS_MAX: u32 = 4096;
-/// Most rows of a batch: a step's values have to fit into memory many times over.
-pub const BATCH_MAX: u32 = 1 << 24;
-/// Most data threads of a pserver, and most vcores of any container.
-pub const VCORES_MAX: u32 = 256;
-/// Most rows of a dense table, whose keys are u32.
-pub const ROWS_MAX: u64 = u32::MAX as u64;
-/// Most values per row: a row has to fit into one frame of 64 Ki values.
-pub const COLS_MAX: u32 = 1 << 16;
-/// Most values of all dense tables together: 2⁴⁰, 4 TiB of parameters.
-pub const VALUES_MAX: u64 = 1 << 40;
-
-/// Why a set of values is no job: the key at fault and the rule it breaks.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
-    /// A value or a combination of values that cannot be.
-    #[error("{key}: {rule}")]
-    Rule {
-        /// Dotted, as in the job file.
-        key: &'static str,
-        /// What must hold and what is the case, with the numbers.
-        rule: String,
-    },
-    /// The bytes are not the JSON of a spec.
-    #[error("not a job spec: {0}")]
-    Json(String),
-}
 
 impl JobSpec {
     /// Whether all values are within their bounds and fit together.
@@ -49,13 +20,29 @@ impl JobSpec {
     /// The first rule that does not hold.
     pub fn check(&self) -> Result<(), SpecError> {
         check_name(&self.name)?;
+        self.check_ranges()?;
         self.check_data()?;
         self.check_model()?;
         self.check_training()?;
         self.check_containers()?;
         self.check_outputs()?;
-        self.check_yarn()?;
+        check_cluster(&self.yarn, &self.trainers.resources)?;
         self.check_memory()
+    }
+
+    fn check_ranges(&self) -> Result<(), SpecError> {
+        self.data.check_ranges()?;
+        self.model.check_ranges()?;
+        self.training.check_ranges()?;
+        self.pservers.check_ranges()?;
+        self.trainers.check_ranges()?;
+        self.checkpoint.check_ranges()?;
+        self.output.check_ranges()?;
+        self.am.check_ranges()?;
+        self.network.check_ranges()?;
+        self.run.check_ranges()?;
+        self.submit.check_ranges()?;
+        self.yarn.check_ranges()
     }
 
     fn check_data(&self) -> Result<(), SpecError> {
@@ -64,7 +51,6 @@ impl JobSpec {
         rule(data.index_base <= 1, "data.index-base", || {
             format!("is {}, must be 0 or 1", data.index_base)
         })?;
-        within("data.passes", data.passes, 1, PASSES_MAX)?;
         rule(data.task_size != TaskSize::Bytes(Bytes(0)), "data.task-size", || {
             "must be above 0".to_owned()
         })
@@ -131,8 +117,6 @@ impl JobSpec {
 
     fn check_training(&self) -> Result<(), SpecError> {
         let training = &self.training;
-        within("training.lanes", training.lanes, 1, SLOTS_MAX)?;
-        within("training.batch", training.batch, 1, BATCH_MAX)?;
         rule(training.early_stop == 0 || !self.data.test.is_empty(), "training.early-stop", || {
             "watches the log-loss of the test data, and data.test is not set".to_owned()
         })
@@ -140,9 +124,6 @@ impl JobSpec {
 
     fn check_containers(&self) -> Result<(), SpecError> {
         let (pservers, trainers) = (&self.pservers, &self.trainers);
-        within("pservers.count", pservers.count, 1, SLOTS_MAX)?;
-        within("pservers.vcores", pservers.vcores, 1, VCORES_MAX)?;
-        within("pservers.shards", pservers.shards, 1, SHARDS_MAX)?;
         let threads = pservers.count * pservers.vcores;
         rule(pservers.shards >= threads, "pservers.shards", || {
             format!(
@@ -150,8 +131,6 @@ impl JobSpec {
                 pservers.shards
             )
         })?;
-        within("trainers.min", trainers.min, 1, SLOTS_MAX)?;
-        within("trainers.max", trainers.max, 1, SLOTS_MAX)?;
         rule(trainers.min <= trainers.max, "trainers.min", || {
             format!("is {}, must not be above trainers.max = {}", trainers.min, trainers.max)
         })?;
@@ -163,8 +142,6 @@ impl JobSpec {
                 trainers.min
             )
         })?;
-        within("trainers.vcores", trainers.vcores, 1, VCORES_MAX)?;
-        within("am.vcores", self.am.vcores, 1, VCORES_MAX)?;
         for (key, memory) in [
             ("pservers.memory", pservers.memory),
             ("trainers.memory", trainers.memory),
@@ -177,9 +154,6 @@ impl JobSpec {
 
     fn check_outputs(&self) -> Result<(), SpecError> {
         let (checkpoint, output) = (&self.checkpoint, &self.output);
-        rule(checkpoint.keep >= 2, "checkpoint.keep", || {
-            format!("is {}, must be at least 2: the newest may be damaged", checkpoint.keep)
-        })?;
         rule(checkpoint.timeout >= DurationMs::secs(1), "checkpoint.timeout", || {
             format!("is {}, must be at least 1s", checkpoint.timeout)
         })?;
@@ -240,14 +214,6 @@ impl JobSpec {
     pub fn pserver_table_bytes(&self) -> Bytes {
         self.pserver_memory().tables
     }
-}
-
-fn rule(holds: bool, key: &'static str, rule: impl FnOnce() -> String) -> Result<(), SpecError> {
-    if holds { Ok(()) } else { Err(SpecError::Rule { key, rule: rule() }) }
-}
-
-fn within(key: &'static str, value: u32, min: u32, max: u32) -> Result<(), SpecError> {
-    rule((min..=max).contains(&value), key, || format!("is {value}, must be from {min} to {max}"))
 }
 
 fn is_word(text: &str, max: usize) -> bool {

@@ -11,6 +11,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::file::key::ResumeRule;
+use super::file::keys;
 use super::job::JobSpec;
 
 /// SHA-256 over the keys of a spec that make it the job it is. Prints as 64 hex digits.
@@ -24,39 +26,9 @@ impl fmt::Display for SpecDigest {
     }
 }
 
-/// Whether a run may go on from a checkpoint of a spec with another value of the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Changeable {
-    /// It changes what the names in a checkpoint mean.
-    Never,
-    /// With `--resume`.
-    OnResume,
-    /// With `--resume`, upwards only.
-    Upwards,
-    /// Always: no part of the job.
-    Freely,
-}
-
-/// The rule for a key of the JSON form, `section.key`.
-#[must_use]
-pub fn changeable(key: &str) -> Changeable {
-    match key {
-        "checkpoint.dir" | "network.ports" | "run.work-dir" | "run.orphan-timeout"
-        // Where and how fast, not what: a job trained locally goes on on a cluster.
-        | "trainers.resources" | "checkpoint.bandwidth"
-        // Its default names the run, and the model of a checkpoint is the same wherever it is written.
-        | "output.model" | "output.permissions" => Changeable::Freely,
-        key if key.starts_with("yarn.") || key.starts_with("submit.") => Changeable::Freely,
-        "data.passes" => Changeable::Upwards,
-        "pservers.count" | "pservers.memory" | "pservers.vcores" | "trainers.min"
-        | "trainers.max" | "trainers.memory" | "trainers.vcores" | "am.memory" | "am.vcores"
-        | "output.formats" => Changeable::OnResume,
-        // Which records a step holds is decided by those that were readable; a record that failed
-        // the job was in no step yet, so that the tolerance may be raised after it.
-        "data.bad-records" | "training.nan" => Changeable::OnResume,
-        key if key.starts_with("checkpoint.") => Changeable::OnResume,
-        _ => Changeable::Never,
-    }
+/// The rule for a key of the JSON form, `section.key`. A key that is not in the table never changes.
+fn rule(key: &str) -> ResumeRule {
+    keys::find(key).map_or(ResumeRule::Never, |key| key.resume)
 }
 
 /// A key in which two specs differ, with both values as JSON.
@@ -101,7 +73,7 @@ impl JobSpec {
     pub fn digest(&self) -> SpecDigest {
         let mut sha = Sha256::new();
         for (key, value) in self.keys() {
-            if changeable(&key) != Changeable::Freely {
+            if rule(&key) != ResumeRule::Freely {
                 // JSON escapes line ends, so that no value can look like the next key.
                 sha.update(format!("{key}={value}\n"));
             }
@@ -121,14 +93,14 @@ impl JobSpec {
         let differs = |key: &&String| before.get(*key) != now.get(*key);
         all.into_iter()
             .filter(differs)
-            .filter(|key| changeable(key) != Changeable::Freely)
+            .filter(|key| rule(key) != ResumeRule::Freely)
             .map(|key| {
                 let before = before.get(key).unwrap_or(&absent).clone();
                 let now = now.get(key).unwrap_or(&absent).clone();
-                let allowed_on_resume = match changeable(key) {
-                    Changeable::Never => false,
-                    Changeable::OnResume | Changeable::Freely => true,
-                    Changeable::Upwards => match (before.parse::<u64>(), now.parse::<u64>()) {
+                let allowed_on_resume = match rule(key) {
+                    ResumeRule::Never => false,
+                    ResumeRule::OnResume | ResumeRule::Freely => true,
+                    ResumeRule::Upwards => match (before.parse::<u64>(), now.parse::<u64>()) {
                         (Ok(before), Ok(now)) => now >= before,
                         _ => false,
                     },

@@ -8,27 +8,39 @@
 //! on: the sequence of phases ([`phase`]), the tables and how they are cut into shards ([`table`]),
 //! and what makes two specs the same job ([`identity`]).
 
-pub mod check;
+mod check;
+mod check_cluster;
 pub mod file;
 pub mod identity;
 pub mod job;
+pub mod limits;
 pub mod location;
+mod memory_retry;
+mod options;
 pub mod phase;
 pub mod pserver_memory;
+mod sections;
+mod shipped_file;
 pub mod table;
 pub mod value;
 pub mod yarn;
 
-pub use check::SpecError;
-pub use identity::{Changeable, Difference, SpecDigest};
-pub use job::{
-    Algorithm, AmSpec, BadRecords, CheckpointSpec, Consistency, DataFormat, DataSpec, JobSpec,
-    ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt, OutputSpec, PserverSpec, RunSpec,
-    TaskSize, TrainerSpec, TrainingSpec,
-};
+pub use file::ResumeRule;
+pub use identity::{Difference, SpecDigest};
+pub use job::JobSpec;
+pub use limits::SpecError;
 pub use location::Location;
+pub use memory_retry::MemoryRetry;
+pub use options::{
+    Algorithm, BadRecords, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
+};
 pub use phase::{PhaseKind, Stage, phase_count, phase_kind};
 pub use pserver_memory::PserverMemory;
+pub use sections::{
+    AmSpec, CheckpointSpec, DataSpec, ModelSpec, NetworkSpec, OutputSpec, PserverSpec, RunSpec,
+    TrainerSpec, TrainingSpec,
+};
+pub use shipped_file::FileSpec;
 pub use table::{Optimizer, TableKind, TableSpec, shard_of_row, shard_rows};
 pub use value::{Bytes, DurationMs, Every, Permissions, PortRange, Share};
-pub use yarn::{FileSpec, MemoryRetry, SubmitSpec, YarnSpec};
+pub use yarn::{SubmitSpec, YarnSpec};

@@ -7,7 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::job::{Algorithm, JobSpec};
+use super::job::JobSpec;
+use super::options::Algorithm;
 use crate::ids::PhaseNo;
 
 /// What a phase does.

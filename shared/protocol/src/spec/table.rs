@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::job::{Algorithm, JobSpec};
 use crate::ids::{ShardId, TableId};
 
 /// Name of the table that holds one weight per feature.
@@ -14,7 +13,7 @@ pub const BIAS: &str = "bias";
 /// Name of the table in which standardisation is measured.
 pub const STATS: &str = "stats";
 
-/// One named parameter of the model. Its place in [`JobSpec::tables`] is its id.
+/// One named parameter of the model. Its place in [`JobSpec::tables`](super::JobSpec::tables) is its id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct TableSpec {
@@ -117,38 +116,17 @@ pub fn shard_of_row(rows: u64, row: u64, shards: u32) -> ShardId {
     ShardId(shard as u32)
 }
 
-impl JobSpec {
-    /// The tables of the job in the order of their ids.
-    ///
-    /// Logistic regression has `weights` [features × 1], `bias` [1 × 1] (free of l2) and, if it
-    /// standardises, `stats` [(features + 1) × 3] whose pushes are added up. A custom algorithm has the
-    /// tables its job file lists.
-    #[must_use]
-    pub fn tables(&self) -> Vec<TableSpec> {
-        let model = &self.model;
-        match model.algorithm {
-            Algorithm::Custom => model.tables.clone(),
-            Algorithm::LogisticRegression => {
-                let dense = |id, name: &str, rows, cols, optimizer, l2| TableSpec {
-                    id: TableId(id),
-                    name: name.to_owned(),
-                    rows,
-                    cols,
-                    kind: TableKind::Dense,
-                    optimizer,
-                    l2,
-                };
-                let features = model.features;
-                let mut tables = vec![
-                    dense(0, WEIGHTS, features, 1, model.optimizer, model.l2),
-                    dense(1, BIAS, 1, 1, model.optimizer, 0.0),
-                ];
-                if model.standardise {
-                    tables.push(dense(2, STATS, features + 1, 3, Optimizer::Add, 0.0));
-                }
-                tables
-            }
-        }
+/// A custom table as [`ModelSpec::tables`](super::ModelSpec::tables) holds it.
+#[must_use]
+pub fn dense_table(id: u16, name: &str, rows: u64, cols: u32, optimizer: Optimizer) -> TableSpec {
+    TableSpec {
+        id: TableId(id),
+        name: name.to_owned(),
+        rows,
+        cols,
+        kind: TableKind::Dense,
+        optimizer,
+        l2: 0.0,
     }
 }
 

@@ -1,25 +1,30 @@
 //! The job file: TOML with positions, overrides, and the origin of every value.
 //!
-//! [`raw`] turns text into values that know where they stand, [`keys`] lists every key with its
-//! default and meaning, [`read()`] takes the values key by key into a [`JobSpec`](super::JobSpec) and
-//! remembers each one's origin, [`template()`] prints the list as a commented job file. Nothing here
-//! touches a file system: text comes in, paths are only joined.
+//! [`raw`] turns text into values with their positions. The tables of the sections (`section!`) hold every key;
+//! [`keys`] lists them. [`read()`] takes the values key by key into a [`JobSpec`](super::JobSpec) and records the origin of
+//! each; [`template()`] prints the keys as a commented job file. Nothing here uses a file system: text comes in, paths are
+//! only joined.
 
+pub mod context;
+pub mod key;
 pub mod keys;
-mod parameters;
-mod paths;
+pub(super) mod parameters;
+pub(super) mod paths;
 pub mod problem;
 pub mod raw;
 pub mod read;
 mod scalar;
-mod take;
+pub(super) mod section;
+pub(super) mod take;
 pub mod template;
 #[cfg(test)]
 mod tests;
-mod yarn;
+pub(super) mod values;
 
-pub use keys::{Fallback, GROUPS, Group, KEYS, Key};
+pub use context::{Context, Shown};
+pub use key::{Fallback, Group, Key, ResumeRule};
+pub use keys::{GROUPS, keys};
 pub use problem::{Problem, Problems};
 pub use raw::Origin;
-pub use read::{Context, Job, Shown, read};
+pub use read::{Job, read};
 pub use template::template;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::check::{COLS_MAX, ROWS_MAX};
-use super::super::job::dense_table;
-use super::super::table::{Optimizer, TableSpec};
+use super::super::limits::{COLS_MAX, ROWS_MAX};
+use super::super::table::{Optimizer, TableSpec, dense_table};
 use super::raw::{Raw, RawValue};
 use super::scalar::{list_of, real_of, text_of};
 
@@ -26,7 +25,7 @@ pub(super) fn fields_of<'r>(
 }
 
 /// An optimizer; `add` is allowed for tables alone.
-pub(super) fn optimizer(raw: &Raw, add_allowed: bool) -> Result<Optimizer, String> {
+pub(in crate::spec) fn optimizer(raw: &Raw, add_allowed: bool) -> Result<Optimizer, String> {
     let RawValue::Table(fields) = &raw.value else {
         let example = "{ kind = \"sgd\", rate = 0.1 }";
         return Err(format!("expected a table such as {example}, not {}", raw.kind()));

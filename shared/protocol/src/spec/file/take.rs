@@ -2,18 +2,18 @@
 //! origins, and what each value comes to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::super::job::DataFormat;
 use super::super::value::ValueError;
-use super::keys::{self, Fallback, KEYS, Key};
+use super::context::{Context, Shown};
+use super::key::{Fallback, Key};
 use super::problem::Problem;
 use super::raw::{self, Origin, Raw, RawValue};
-use super::read::{Context, Shown};
 use super::scalar::{real_of, text_of};
 
-/// Takes keys; every method notes a problem and returns nothing where the value will not do.
-pub(super) struct Take<'c> {
+/// Takes keys. Each method notes a problem and returns `None` where the value is not accepted.
+pub(in crate::spec) struct Take<'c> {
     pub(super) context: &'c Context,
     given: BTreeMap<&'static str, Raw>,
     pub(super) name: String,
@@ -24,7 +24,8 @@ pub(super) struct Take<'c> {
 
 /// What taking left behind.
 pub(super) struct Taken {
-    pub(super) shown: Vec<Shown>,
+    /// By key.
+    pub(super) shown: BTreeMap<&'static str, Shown>,
     pub(super) problems: Vec<Problem>,
     /// Keys of outputs that were not given.
     pub(super) defaulted: BTreeSet<&'static str>,
@@ -47,10 +48,27 @@ impl<'c> Take<'c> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Taken {
+    /// A section of defaults alone.
+    ///
+    /// # Panics
+    /// When a default is not valid, which a test excludes.
+    pub(in crate::spec) fn defaults<T>(read: impl FnOnce(&mut Take<'_>) -> Option<T>) -> T {
+        let context = Context {
+            file: String::new(),
+            job_dir: PathBuf::from("/"),
+            working_dir: PathBuf::from("/"),
+            sets: Vec::new(),
+            outputs: None,
+            run_label: String::new(),
+        };
+        let mut take = Take::new(&context, BTreeMap::new(), Vec::new());
+        read(&mut take).expect("defaults are valid")
+    }
+
+    pub(super) fn finish(self) -> Taken {
         let origins = self.shown.iter().map(|(key, shown)| (*key, shown.origin.clone())).collect();
-        let shown = KEYS.iter().filter_map(|key| self.shown.remove(key.path)).collect();
-        Taken { shown, problems: self.problems, defaulted: self.defaulted, origins }
+        let Self { shown, problems, defaulted, .. } = self;
+        Taken { shown, problems, defaulted, origins }
     }
 
     /// The job's name, which default folders carry.
@@ -58,48 +76,47 @@ impl<'c> Take<'c> {
         self.name = name.to_owned();
     }
 
-    /// Whether somebody gave the key.
-    pub(super) fn given(&self, path: &str) -> bool {
-        self.given.contains_key(path)
+    /// Whether the key is given.
+    pub(in crate::spec) fn given(&self, key: &Key) -> bool {
+        self.given.contains_key(key.path)
     }
 
-    pub(super) fn problem(&mut self, path: &str, raw: Option<&Raw>, what: String) {
+    pub(super) fn problem(&mut self, key: &Key, raw: Option<&Raw>, what: String) {
         let (place, value) = match raw {
             Some(raw) => (raw.origin.to_string(), shorten(raw.to_string())),
             None => (self.context.file.clone(), String::new()),
         };
-        self.problems.push(Problem { place, key: path.to_owned(), value, what });
+        self.problems.push(Problem { place, key: key.path.to_owned(), value, what });
     }
 
     /// The value given or else the default; notes it for people. Nothing, and a problem, where a
     /// required key is missing.
-    pub(super) fn raw(&mut self, path: &'static str) -> Option<Raw> {
-        let raw = match self.given.get(path) {
+    pub(super) fn raw(&mut self, key: &'static Key) -> Option<Raw> {
+        let raw = match self.given.get(key.path) {
             Some(raw) => raw.clone(),
-            None => match keys::find(path).map(|key| key.fallback) {
-                Some(Fallback::Value(text) | Fallback::NotYet(text)) => default(text),
-                Some(Fallback::Required(example) | Fallback::Absent(example)) => {
-                    let name = path.rsplit('.').next().unwrap_or(path);
+            None => match key.fallback {
+                Fallback::Value(text) | Fallback::NotYet(text) => default(text),
+                Fallback::Required(example) | Fallback::Absent(example) => {
+                    let name = key.name();
                     let what = format!("is missing; give it, for example {name} = {example}");
-                    self.problem(path, None, what);
+                    self.problem(key, None, what);
                     return None;
                 }
-                None => unreachable!("{path} is taken and so is in KEYS, which a test holds"),
             },
         };
         let shown = Shown {
-            key: path,
+            key: key.path,
             value: shorten(raw.to_string()),
             origin: raw.origin.clone(),
             resolved: None,
         };
-        self.shown.insert(path, shown);
+        self.shown.insert(key.path, shown);
         Some(raw)
     }
 
-    /// Notes what a value comes to.
-    pub(super) fn resolved(&mut self, path: &'static str, to: &str) {
-        if let Some(shown) = self.shown.get_mut(path)
+    /// Notes what a value resolves to.
+    pub(super) fn resolved(&mut self, key: &'static Key, to: &str) {
+        if let Some(shown) = self.shown.get_mut(key.path)
             && shown.value != to
             && shown.value != format!("{to:?}")
         {
@@ -108,44 +125,44 @@ impl<'c> Take<'c> {
     }
 
     /// Notes that a key without default was not given.
-    pub(super) fn absent(&mut self, path: &'static str) {
+    pub(super) fn absent(&mut self, key: &'static Key) {
         let shown =
-            Shown { key: path, value: String::new(), origin: Origin::Default, resolved: None };
-        self.shown.entry(path).or_insert(shown);
+            Shown { key: key.path, value: String::new(), origin: Origin::Default, resolved: None };
+        self.shown.entry(key.path).or_insert(shown);
     }
 
     /// Refuses a key whose function is not there, unless it says what holds without it.
     pub(super) fn not_yet(&mut self, key: &'static Key) {
-        let Some(raw) = self.raw(key.path) else {
+        let Some(raw) = self.raw(key) else {
             return;
         };
         let Fallback::NotYet(neutral) = key.fallback else {
             return;
         };
         if default(neutral).value != raw.value {
-            self.problem(key.path, Some(&raw), "is not available yet".to_owned());
+            self.problem(key, Some(&raw), "is not available yet".to_owned());
         }
     }
 
     /// Takes a value by a function of its own, which says what was expected.
-    pub(super) fn with<T>(
+    pub(in crate::spec) fn with<T>(
         &mut self,
-        path: &'static str,
+        key: &'static Key,
         read: impl FnOnce(&Raw) -> Result<T, String>,
     ) -> Option<T> {
-        let raw = self.raw(path)?;
+        let raw = self.raw(key)?;
         match read(&raw) {
             Ok(value) => Some(value),
             Err(what) => {
-                self.problem(path, Some(&raw), what);
+                self.problem(key, Some(&raw), what);
                 None
             }
         }
     }
 
     /// A text. From the command line a number or a truth value is one too: `--set name=7`.
-    pub(super) fn text(&mut self, path: &'static str) -> Option<String> {
-        self.with(path, |raw| match (&raw.value, &raw.origin) {
+    pub(in crate::spec) fn text(&mut self, key: &'static Key) -> Option<String> {
+        self.with(key, |raw| match (&raw.value, &raw.origin) {
             (RawValue::Integer(_) | RawValue::Bool(_) | RawValue::Float(_), Origin::Set(text)) => {
                 Ok(text.split_once('=').map_or("", |(_, value)| value).trim().to_owned())
             }
@@ -154,31 +171,34 @@ impl<'c> Take<'c> {
     }
 
     /// A text that parses.
-    pub(super) fn parse<T: FromStr<Err = ValueError>>(&mut self, path: &'static str) -> Option<T> {
-        self.with(path, parse)
+    pub(in crate::spec) fn parse<T: FromStr<Err = ValueError>>(
+        &mut self,
+        key: &'static Key,
+    ) -> Option<T> {
+        self.with(key, parse)
     }
 
     /// A text that parses, or the word that stands for none.
-    pub(super) fn optional<T: FromStr<Err = ValueError>>(
+    pub(in crate::spec) fn optional<T: FromStr<Err = ValueError>>(
         &mut self,
-        path: &'static str,
+        key: &'static Key,
         none: &str,
     ) -> Option<Option<T>> {
-        self.with(path, |raw| match &raw.value {
+        self.with(key, |raw| match &raw.value {
             RawValue::Text(text) if text == none => Ok(None),
             _ => parse(raw).map(Some),
         })
     }
 
     /// A whole number within bounds.
-    pub(super) fn number<T: TryFrom<i128> + Into<u64>>(
+    pub(in crate::spec) fn number<T: TryFrom<i128> + Into<u64>>(
         &mut self,
-        path: &'static str,
+        key: &'static Key,
         min: T,
         max: T,
     ) -> Option<T> {
         let (min, max): (u64, u64) = (min.into(), max.into());
-        self.with(path, |raw| {
+        self.with(key, |raw| {
             let expected = || format!("expected a whole number from {min} to {max}");
             match raw.value {
                 RawValue::Integer(n) if (i128::from(min)..=i128::from(max)).contains(&n) => {
@@ -190,29 +210,29 @@ impl<'c> Take<'c> {
     }
 
     /// A number of at least 0.
-    pub(super) fn real(&mut self, path: &'static str) -> Option<f64> {
-        self.with(path, |raw| match real_of(raw)? {
+    pub(in crate::spec) fn real(&mut self, key: &'static Key) -> Option<f64> {
+        self.with(key, |raw| match real_of(raw)? {
             n if n >= 0.0 => Ok(n),
             _ => Err("expected a number of at least 0".to_owned()),
         })
     }
 
     /// `true` or `false`.
-    pub(super) fn boolean(&mut self, path: &'static str) -> Option<bool> {
-        self.with(path, |raw| match raw.value {
+    pub(in crate::spec) fn boolean(&mut self, key: &'static Key) -> Option<bool> {
+        self.with(key, |raw| match raw.value {
             RawValue::Bool(b) => Ok(b),
             _ => Err(format!("expected true or false, not {}", raw.kind())),
         })
     }
 
     /// One of some words; `later` are words that will mean something and do not yet.
-    pub(super) fn choice<T: Copy>(
+    pub(in crate::spec) fn choice<T: Copy>(
         &mut self,
-        path: &'static str,
+        key: &'static Key,
         choices: &[(&str, T)],
         later: &[&str],
     ) -> Option<T> {
-        self.with(path, |raw| {
+        self.with(key, |raw| {
             let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
             let text = text_of(raw)
                 .map_err(|_| format!("expected {}, not {}", names.join(" or "), raw.kind()))?;
@@ -222,20 +242,6 @@ impl<'c> Take<'c> {
                 None => Err(format!("expected {}", names.join(" or "))),
             }
         })
-    }
-
-    /// 0, 1, or `auto` by the format.
-    pub(super) fn index_base(&mut self, format: Option<DataFormat>) -> Option<u32> {
-        let base = self.with("data.index-base", |raw| match &raw.value {
-            RawValue::Text(text) if text == "auto" => Ok(match format {
-                Some(DataFormat::Dummy) => 0,
-                Some(DataFormat::Libsvm) | None => 1,
-            }),
-            RawValue::Integer(n @ (0 | 1)) => Ok(*n as u32),
-            _ => Err("expected 0, 1 or \"auto\"".to_owned()),
-        })?;
-        self.resolved("data.index-base", &base.to_string());
-        Some(base)
     }
 }
 

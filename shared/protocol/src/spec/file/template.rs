@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::keys::{Fallback, GROUPS, KEYS, Key};
+use super::key::{Fallback, Key};
+use super::keys::GROUPS;
 
 /// Width at which comments are broken.
 const WIDTH: usize = 96;
@@ -21,19 +22,15 @@ pub fn template() -> String {
             comment(&mut out, group.doc);
             line(&mut out, format_args!("[{}]", group.name));
         }
-        for key in KEYS.iter().filter(|key| section(key) == group.name) {
+        for key in group.keys {
             describe(&mut out, key);
         }
     }
     out
 }
 
-fn section(key: &Key) -> &'static str {
-    key.path.split_once('.').map_or("", |(section, _)| section)
-}
-
 fn describe(out: &mut String, key: &Key) {
-    let name = key.path.rsplit('.').next().unwrap_or(key.path);
+    let name = key.name();
     match key.fallback {
         Fallback::Required(example) => {
             comment(out, &format!("{} Required.", key.doc));

@@ -1,0 +1,36 @@
+//! What the reading of a job file depends on, and what it shows of each key.
+
+use std::path::PathBuf;
+
+use super::super::location::Location;
+use super::raw::Origin;
+
+/// What the reading of a job file depends on besides its text.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The file as it is named in messages.
+    pub file: String,
+    /// Folder of the job file, absolute: what its paths are relative to.
+    pub job_dir: PathBuf,
+    /// The working directory, absolute: what paths in `--set` and default outputs are relative to.
+    pub working_dir: PathBuf,
+    /// Overrides, `key=value`, the later winning.
+    pub sets: Vec<String>,
+    /// Where default output folders lie: `<here>/<name>-<label>/…`; nothing: `out` in the working directory.
+    pub outputs: Option<Location>,
+    /// What default output folders carry after the job's name: the first 8 digits of the run's uuid.
+    pub run_label: String,
+}
+
+/// A key's value for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Dotted.
+    pub key: &'static str,
+    /// As TOML.
+    pub value: String,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What it comes to, where that is not the value itself: absolute paths, resolved `auto`.
+    pub resolved: Option<String>,
+}

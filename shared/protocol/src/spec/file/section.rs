@@ -1,0 +1,114 @@
+//! One table for each section of the job file.
+//!
+//! A row of [`section!`] states all that there is to know of a key: name and type of its field, path in the job file,
+//! default, resume rule, how it is read (or the range of a number), and its documentation. The macro makes from it
+//!
+//! - the struct of the spec, with its JSON form,
+//! - `GROUP`, from which `config template`, the reference page and the resume check are made,
+//! - `read`, which takes each value with its position and notes each problem,
+//! - the check of the ranges, for specs that come as JSON.
+//!
+//! ```text
+//! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE, range(MIN, MAX), "documentation";
+//! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE, read(EXPRESSION), "documentation";
+//! stub "section.key" = "the only value that is accepted", "documentation";
+//! ```
+//!
+//! An expression of `read` sees the two names that the table begins with (the reader and the key), the inputs beside them,
+//! and as `Option`s the fields above its row.
+
+use super::key::Group;
+use crate::spec::limits::SpecError;
+
+/// A section of the job file.
+pub(in crate::spec) trait Section {
+    /// Its name, its documentation and its keys.
+    const GROUP: Group;
+
+    /// Whether all numbers are within the ranges of the table.
+    ///
+    /// # Errors
+    /// The first that is not.
+    fn check_ranges(&self) -> Result<(), SpecError>;
+}
+
+macro_rules! section {
+    (
+        ($take:ident, $key:ident $(, $input:ident: $input_type:ty)?)
+        $(#[$attribute:meta])*
+        pub struct $spec:ident = [$name:literal] $about:literal {
+            $(
+                $(#[$field_attribute:meta])*
+                key $field:ident: $type:ty = $path:literal, $fallback:ident($text:literal), $resume:ident,
+                    $(range($min:expr, $max:expr))? $(read($read:expr))?,
+                    $doc:literal;
+                $( stub $stub_path:literal = $stub_text:literal, $stub_doc:literal; )*
+            )+
+        }
+    ) => {
+        #[doc = concat!("`[", $name, "]`: ", $about)]
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        $(#[$attribute])*
+        pub struct $spec {
+            $(
+                #[doc = concat!("Key `", $path, "` of the job file.")]
+                $(#[$field_attribute])*
+                pub $field: $type,
+            )+
+        }
+
+        impl $crate::spec::file::section::Section for $spec {
+            const GROUP: $crate::spec::file::key::Group = $crate::spec::file::key::Group {
+                name: $name,
+                doc: $about,
+                keys: &[$(
+                    $crate::spec::file::key::Key {
+                        path: $path,
+                        doc: $doc,
+                        fallback: $crate::spec::file::key::Fallback::$fallback($text),
+                        resume: $crate::spec::file::key::ResumeRule::$resume,
+                    },
+                    $(
+                        $crate::spec::file::key::Key {
+                            path: $stub_path,
+                            doc: $stub_doc,
+                            fallback: $crate::spec::file::key::Fallback::NotYet($stub_text),
+                            resume: $crate::spec::file::key::ResumeRule::Never,
+                        },
+                    )*
+                )+],
+            };
+
+            fn check_ranges(&self) -> Result<(), $crate::spec::limits::SpecError> {
+                $($( $crate::spec::limits::within($path, self.$field, $min, $max)?; )?)+
+                Ok(())
+            }
+        }
+
+        impl $spec {
+            /// Takes the keys of the section. `None` where a problem was noted.
+            pub(in crate::spec) fn read(
+                $take: &mut $crate::spec::file::take::Take<'_>,
+                $($input: $input_type,)?
+            ) -> Option<Self> {
+                $(
+                    let $field = {
+                        const KEY: $crate::spec::file::key::Key = $crate::spec::file::key::Key {
+                            path: $path,
+                            doc: $doc,
+                            fallback: $crate::spec::file::key::Fallback::$fallback($text),
+                            resume: $crate::spec::file::key::ResumeRule::$resume,
+                        };
+                        let $key: &'static $crate::spec::file::key::Key = &KEY;
+                        $( $take.number($key, $min, $max) )?
+                        $( $read )?
+                    };
+                )+
+                Some(Self { $( $field: $field?, )+ })
+            }
+        }
+    };
+}
+
+pub(in crate::spec) use section;

@@ -1,0 +1,195 @@
+//! Values of the job file with a form of their own.
+
+use std::collections::BTreeMap;
+
+use super::super::limits::ROWS_MAX;
+use super::super::memory_retry::MemoryRetry;
+use super::super::options::{Algorithm, BadRecords, DataFormat, ModelFormat, TaskSize};
+use super::super::table::{Optimizer, TableSpec};
+use super::super::value::{Bytes, BytesPerSecond};
+use super::key::Key;
+use super::parameters::{self, fields_of};
+use super::raw::{Origin, Raw, RawValue};
+use super::scalar::{list_of, real_of, text_of};
+use super::take::Take;
+
+/// 0, 1, or `auto` by the format.
+pub(in crate::spec) fn index_base(
+    take: &mut Take<'_>,
+    key: &'static Key,
+    format: Option<DataFormat>,
+) -> Option<u32> {
+    let base = take.with(key, |raw| match &raw.value {
+        RawValue::Text(text) if text == "auto" => Ok(match format {
+            Some(DataFormat::Dummy) => 0,
+            Some(DataFormat::Libsvm) | None => 1,
+        }),
+        RawValue::Integer(n @ (0 | 1)) => Ok(*n as u32),
+        _ => Err("expected 0, 1 or \"auto\"".to_owned()),
+    })?;
+    take.resolved(key, &base.to_string());
+    Some(base)
+}
+
+/// Bytes of a task, or `auto`.
+pub(in crate::spec) fn task_size(raw: &Raw) -> Result<TaskSize, String> {
+    match text_of(raw)? {
+        "auto" => Ok(TaskSize::Auto),
+        size => match size.parse() {
+            Ok(size) if size != Bytes(0) => Ok(TaskSize::Bytes(size)),
+            _ => Err("expected \"auto\" or a size above 0 such as \"16MiB\"".to_owned()),
+        },
+    }
+}
+
+/// What to do with records that cannot be read.
+pub(in crate::spec) fn bad_records(raw: &Raw) -> Result<BadRecords, String> {
+    match text_of(raw)? {
+        "fail" => Ok(BadRecords::Fail),
+        "quarantine" => Ok(BadRecords::Quarantine),
+        text => {
+            match text.strip_prefix("skip:").map(str::parse) {
+                Some(Ok(n)) => Ok(BadRecords::Skip(n)),
+                _ => Err("expected \"fail\", \"skip:N\" with a whole number N, or \"quarantine\""
+                    .to_owned()),
+            }
+        }
+    }
+}
+
+/// Number of features, which custom algorithms need not give.
+pub(in crate::spec) fn features(
+    take: &mut Take<'_>,
+    key: &'static Key,
+    algorithm: Option<Algorithm>,
+) -> Option<u64> {
+    if take.given(key) || algorithm != Some(Algorithm::Custom) {
+        take.number(key, 1, ROWS_MAX - 1)
+    } else {
+        take.absent(key);
+        Some(0)
+    }
+}
+
+/// The tables of a custom algorithm; those without an optimizer have this one.
+pub(in crate::spec) fn tables(
+    take: &mut Take<'_>,
+    key: &'static Key,
+    optimizer: Option<Optimizer>,
+) -> Option<Vec<TableSpec>> {
+    match optimizer {
+        Some(optimizer) if take.given(key) => {
+            take.with(key, |raw| parameters::tables(raw, optimizer))
+        }
+        _ => {
+            take.absent(key);
+            Some(Vec::new())
+        }
+    }
+}
+
+/// Bytes a second, or the empty text for no limit.
+pub(in crate::spec) fn bandwidth(take: &mut Take<'_>, key: &'static Key) -> Option<Option<Bytes>> {
+    let rate: Option<BytesPerSecond> = take.optional(key, "")?;
+    Some(rate.map(|rate| rate.0))
+}
+
+/// Formats of the model. A custom model need not be linear, so that its default has no text.
+pub(in crate::spec) fn formats(
+    take: &mut Take<'_>,
+    key: &'static Key,
+    algorithm: Option<Algorithm>,
+) -> Option<Vec<ModelFormat>> {
+    let is_given = take.given(key);
+    let formats = take.with(key, |raw| {
+        list_of(raw)?
+            .iter()
+            .map(|item| match text_of(item)? {
+                "safetensors" => Ok(ModelFormat::Safetensors),
+                "text" => Ok(ModelFormat::Text),
+                "npy" => Err("\"npy\" is not available yet".to_owned()),
+                _ => Err("expected a list of \"safetensors\" and \"text\"".to_owned()),
+            })
+            .collect::<Result<Vec<_>, _>>()
+    });
+    if algorithm == Some(Algorithm::Custom) && !is_given {
+        take.resolved(key, "[\"safetensors\"]");
+        return Some(vec![ModelFormat::Safetensors]);
+    }
+    formats
+}
+
+/// Tags of an application, in lower case.
+pub(in crate::spec) fn tags(raw: &Raw) -> Result<Vec<String>, String> {
+    let lower = |item: &Raw| text_of(item).map(str::to_ascii_lowercase);
+    list_of(raw)?.iter().map(lower).collect()
+}
+
+/// A label, or the empty text for none.
+pub(in crate::spec) fn node_label(
+    take: &mut Take<'_>,
+    key: &'static Key,
+) -> Option<Option<String>> {
+    Some(Some(take.text(key)?).filter(|label| !label.is_empty()))
+}
+
+/// What is left out is as in the default, so that `--set yarn.memory-retry.times=0` is enough.
+pub(in crate::spec) fn memory_retry(raw: &Raw) -> Result<MemoryRetry, String> {
+    let fields = fields_of(raw, &["factor", "times"])?;
+    let default = MemoryRetry::default();
+    Ok(MemoryRetry {
+        factor: match fields.get("factor") {
+            Some(raw) => real_of(raw).map_err(|what| format!("factor: {what}"))?,
+            None => default.factor,
+        },
+        times: match fields.get("times").map(|raw| &raw.value) {
+            None => default.times,
+            Some(RawValue::Integer(n @ 0..=10)) => *n as u32,
+            Some(_) => return Err("times: expected a whole number from 0 to 10".to_owned()),
+        },
+    })
+}
+
+pub(in crate::spec) fn env(raw: &Raw) -> Result<BTreeMap<String, String>, String> {
+    let RawValue::Table(fields) = &raw.value else {
+        return Err("expected a table such as { OMP_NUM_THREADS = \"1\" }".to_owned());
+    };
+    let text = |(name, raw): (&String, &Raw)| {
+        // `--env N=1` gives the text after the sign, whatever TOML would make of it.
+        let typed = match &raw.origin {
+            Origin::Set(set) => {
+                set.split_once('=').filter(|(key, _)| key.trim().ends_with(&format!(".{name}")))
+            }
+            Origin::File { .. } | Origin::Default => None,
+        };
+        let value = match (&raw.value, typed) {
+            (_, Some((_, typed))) => typed.to_owned(),
+            (RawValue::Text(text), None) => text.clone(),
+            (RawValue::Integer(_) | RawValue::Bool(_), None) => raw.to_string(),
+            _ => {
+                let kind = raw.kind();
+                return Err(format!("{name:?}: expected a text in quotes, not {kind}"));
+            }
+        };
+        Ok((name.clone(), value))
+    };
+    fields.iter().map(text).collect()
+}
+
+/// Names of other resources with how many of each; none of it is none at all.
+pub(in crate::spec) fn resources(raw: &Raw) -> Result<BTreeMap<String, u64>, String> {
+    let RawValue::Table(fields) = &raw.value else {
+        return Err("expected a table such as { \"yarn.io/gpu\" = 1 }".to_owned());
+    };
+    let mut resources = BTreeMap::new();
+    for (name, raw) in fields {
+        match raw.value {
+            RawValue::Integer(0) => {}
+            RawValue::Integer(n) if (1..=i128::from(i64::MAX)).contains(&n) => {
+                resources.insert(name.clone(), n as u64);
+            }
+            _ => return Err(format!("{name:?}: expected a whole number of at least 0")),
+        }
+    }
+    Ok(resources)
+}

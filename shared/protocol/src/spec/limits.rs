@@ -1,0 +1,65 @@
+//! The bounds of a job's values, and the error for a value outside them.
+
+use std::fmt::Display;
+
+/// Most passes of a job. Far above use; phase numbers do not overflow.
+pub const PASSES_MAX: u32 = 1_000_000;
+/// Most shards of a job. A manifest lists each one, and people read it.
+pub const SHARDS_MAX: u32 = 4096;
+/// Most slots of a role, and most lanes.
+pub const SLOTS_MAX: u32 = 4096;
+/// Most rows of a batch: the values of a step must fit into memory many times over.
+pub const BATCH_MAX: u32 = 1 << 24;
+/// Highest seed: integers of TOML are signed, 64 bits.
+pub const SEED_MAX: u64 = i64::MAX as u64;
+/// Most data threads of a pserver, and most vcores of any container.
+pub const VCORES_MAX: u32 = 256;
+/// Most rows of a dense table, whose keys are u32.
+pub const ROWS_MAX: u64 = u32::MAX as u64;
+/// Most values per row: a row must fit into one frame of 64 Ki values.
+pub const COLS_MAX: u32 = 1 << 16;
+/// Most values of all dense tables together: 2⁴⁰, 4 TiB of parameters.
+pub const VALUES_MAX: u64 = 1 << 40;
+/// Most checkpoints that are kept.
+pub const CHECKPOINTS_MAX: u32 = 1_000_000;
+/// Highest priority of an application: YARN's is a signed number of 32 bits.
+pub const PRIORITY_MAX: u32 = i32::MAX as u32;
+/// Most starts of the ApplicationMaster.
+pub const ATTEMPTS_MAX: u32 = 100;
+
+/// Why a set of values is not a job: the key at fault and the rule that it breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// A value or a combination of values is impossible.
+    #[error("{key}: {rule}")]
+    Rule {
+        /// Dotted, as in the job file.
+        key: &'static str,
+        /// What must hold and what is the case, with the numbers.
+        rule: String,
+    },
+    /// The bytes are not the JSON of a spec.
+    #[error("not a job spec: {0}")]
+    Json(String),
+}
+
+/// An error of this key unless the rule holds.
+pub(super) fn rule(
+    holds: bool,
+    key: &'static str,
+    rule: impl FnOnce() -> String,
+) -> Result<(), SpecError> {
+    if holds { Ok(()) } else { Err(SpecError::Rule { key, rule: rule() }) }
+}
+
+/// An error of this key unless its value is within these bounds.
+pub(super) fn within<T: PartialOrd + Display>(
+    key: &'static str,
+    value: T,
+    min: T,
+    max: T,
+) -> Result<(), SpecError> {
+    rule((&min..=&max).contains(&&value), key, || {
+        format!("is {value}, must be from {min} to {max}")
+    })
+}

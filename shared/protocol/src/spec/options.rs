@@ -1,0 +1,119 @@
+//! Keys of the job file whose value is one of some words.
+
+use serde::{Deserialize, Serialize};
+
+use super::value::Bytes;
+
+/// How a record is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataFormat {
+    /// `label index:value index:value …`
+    Libsvm,
+    /// `label index index …`, every value being 1.
+    Dummy,
+}
+
+/// The words of `data.format`.
+pub(super) const DATA_FORMATS: &[(&str, DataFormat)] =
+    &[("libsvm", DataFormat::Libsvm), ("dummy", DataFormat::Dummy)];
+
+/// How large a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TaskSize {
+    /// A pass has at least 4 tasks per lane (BSP) or per `trainers.max`, each at most 32 MiB.
+    Auto,
+    /// About this many bytes, above 0.
+    Bytes(Bytes),
+}
+
+/// What to do with a record that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BadRecords {
+    /// The job fails and names file, line and column.
+    Fail,
+    /// Skipped and counted; more than this number in a pass fail the job.
+    Skip(u64),
+    /// Skipped, counted, and written with their positions to a file beside the logs.
+    Quarantine,
+}
+
+/// What computes the gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Algorithm {
+    /// Binary classification with a bias; labels −1/+1 or 0/1.
+    LogisticRegression,
+    /// The program of `trainers.command`, on the tables of `[[model.table]]`.
+    Custom,
+}
+
+/// The words of `model.algorithm`.
+pub(super) const ALGORITHMS: &[(&str, Algorithm)] =
+    &[("logistic-regression", Algorithm::LogisticRegression), ("custom", Algorithm::Custom)];
+/// Words of `model.algorithm` that are not available yet.
+pub(super) const ALGORITHMS_TO_COME: &[&str] = &[
+    "linear-regression",
+    "softmax",
+    "fm",
+    "factorization-machine",
+    "kmeans",
+    "matrix-factorization",
+    "svm",
+    "lasso",
+];
+
+/// When a step of one worker waits for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Consistency {
+    /// Bulk-synchronous: all lanes compute a step from the same values. Repeatable to the byte.
+    Bsp,
+    /// Asynchronous: no worker waits.
+    Asp,
+}
+
+/// The words of `training.consistency`.
+pub(super) const CONSISTENCIES: &[(&str, Consistency)] =
+    &[("bsp", Consistency::Bsp), ("asp", Consistency::Asp)];
+
+/// What a shard does with a gradient that holds a NaN or an infinity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NanPolicy {
+    /// The job fails and names the task and step.
+    Fail,
+    /// The push is refused and counted; training goes on.
+    Skip,
+}
+
+/// The words of `training.nan`.
+pub(super) const NAN_POLICIES: &[(&str, NanPolicy)] =
+    &[("fail", NanPolicy::Fail), ("skip", NanPolicy::Skip)];
+
+/// What a checkpoint that is proven damaged leads to. A checkpoint that cannot be read at present never leads to an older
+/// one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnCorrupt {
+    /// A rollback to the next older complete checkpoint, with a warning.
+    Previous,
+    /// The job fails with exit code 8.
+    Fail,
+}
+
+/// The words of `checkpoint.on-corrupt`.
+pub(super) const ON_CORRUPT: &[(&str, OnCorrupt)] =
+    &[("previous", OnCorrupt::Previous), ("fail", OnCorrupt::Fail)];
+
+/// A format in which a model is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelFormat {
+    /// One safetensors file with all tables.
+    Safetensors,
+    /// Lines of index and weight, for linear models.
+    Text,
+}

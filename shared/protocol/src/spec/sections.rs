@@ -1,0 +1,219 @@
+//! The sections of the job file, but for those about YARN: each a table of its keys.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::file::key::{Fallback, Key, ResumeRule};
+use super::file::section::section;
+use super::file::{parameters, paths, values};
+use super::limits::{
+    BATCH_MAX, CHECKPOINTS_MAX, PASSES_MAX, SEED_MAX, SHARDS_MAX, SLOTS_MAX, VCORES_MAX,
+};
+use super::location::Location;
+use super::options::{
+    ALGORITHMS, ALGORITHMS_TO_COME, Algorithm, BadRecords, CONSISTENCIES, Consistency,
+    DATA_FORMATS, DataFormat, ModelFormat, NAN_POLICIES, NanPolicy, ON_CORRUPT, OnCorrupt,
+    TaskSize,
+};
+use super::table::{Optimizer, TableSpec};
+use super::value::{Bytes, DurationMs, Every, Permissions, PortRange, Share};
+
+/// The key at the top of the job file.
+pub(super) const NAME: Key = Key {
+    path: "name",
+    doc: "Name of the job: letters, digits, \"-\", \"_\" and \".\". Becomes part of folder names.",
+    fallback: Fallback::Required("\"ctr\""),
+    resume: ResumeRule::Never,
+};
+
+section! {
+    (take, key)
+    pub struct DataSpec = ["data"] "What is read." {
+        key train: Vec<Location> = "data.train", Required("\"data/train-*.libsvm\""), Never, read(paths::locations(take, key)),
+            "Training data: a file, a glob, or a list of these. Plain or gzip (.gz; such a file is one task). A path without scheme is relative to the job file (in --set to the working directory) and local.";
+        key test: Vec<Location> = "data.test", Value("\"\""), Never, read(paths::locations(take, key)),
+            "Test data, evaluated after each pass. Empty: no evaluation.";
+        key format: DataFormat = "data.format", Value("\"libsvm\""), Never, read(take.choice(key, DATA_FORMATS, &["csv", "parquet", "tfrecord", "avro"])),
+            "\"libsvm\" (label index:value …) or \"dummy\" (label index index …, every value being 1).";
+        /// 0 or 1: `auto` of the job file is resolved.
+        key index_base: u32 = "data.index-base", Value("\"auto\""), Never, read(values::index_base(take, key, format)),
+            "The lowest feature index in the files: 0, 1 or \"auto\" (libsvm 1, dummy 0).";
+        key passes: u32 = "data.passes", Value("1"), Upwards, range(1, PASSES_MAX),
+            "Times over the training data, at least 1.";
+        key task_size: TaskSize = "data.task-size", Value("\"auto\""), Never, read(take.with(key, values::task_size)),
+            "Bytes of a task, the piece of input that a trainer takes at a time: a size, or \"auto\" (at least 4 tasks per lane or trainer, at most 32MiB each).";
+        key shuffle: bool = "data.shuffle", Value("true"), Never, read(take.boolean(key)),
+            "Whether each pass takes the tasks in an order of its own, drawn from the seed.";
+        // A minibatch holds the records that were readable. A record that failed the job was in no step yet, so that the
+        // tolerance may be raised after it.
+        key bad_records: BadRecords = "data.bad-records", Value("\"fail\""), OnResume, read(take.with(key, values::bad_records)),
+            "Records that cannot be read: \"fail\", \"skip:N\" (leave out up to N a pass) or \"quarantine\" (leave out and write down).";
+    }
+}
+
+section! {
+    (take, key)
+    pub struct ModelSpec = ["model"] "What is trained." {
+        key algorithm: Algorithm = "model.algorithm", Value("\"logistic-regression\""), Never, read(take.choice(key, ALGORITHMS, ALGORITHMS_TO_COME)),
+            "\"logistic-regression\" (labels -1/+1 or 0/1, with a bias), or \"custom\" (the program of trainers.command on the tables of [[model.table]]).";
+        /// 1 to [`ROWS_MAX`](super::limits::ROWS_MAX) − 1; 0 for [`Algorithm::Custom`].
+        key features: u64 = "model.features", Absent("1000000"), Never, read(values::features(take, key, algorithm)),
+            "Number of features; an index above it is a bad record. Needed unless the algorithm is \"custom\".";
+        /// Strength of the objective's ½·l2·‖w‖², at least 0.
+        key l2: f64 = "model.l2", Value("0.0"), Never, read(take.real(key)),
+            "Strength of the objective's l2 term; the bias is free of it.";
+        key standardise: bool = "model.standardise", Value("false"), Never, read(take.boolean(key)),
+            "Bring every column to mean 0 and variance 1 first. Two more times over the training data.";
+        key optimizer: Optimizer = "model.optimizer", Value("{ kind = \"ftrl\", alpha = 0.1, beta = 1.0, l1 = 0.0, l2 = 0.0 }"), Never, read(take.with(key, |raw| parameters::optimizer(raw, false))),
+            "{ kind = \"sgd\", rate = … } or { kind = \"ftrl\", alpha = …, beta = …, l1 = …, l2 = … }; what is left out of ftrl is as in the default. (momentum, adagrad, adam: not available yet.)";
+        stub "model.init" = "\"\"",
+            "Start from the values of another job's checkpoint.";
+        /// Empty for built-in algorithms. Ask [`JobSpec::tables`](super::JobSpec::tables) instead.
+        key tables: Vec<TableSpec> = "model.table", Absent("[{ name = \"counts\", rows = 1000, cols = 1, optimizer = { kind = \"sgd\", rate = 1.0 } }]"), Never, read(values::tables(take, key, optimizer)),
+            "Tables of a \"custom\" algorithm, one [[model.table]] each: name, rows, cols (1), kind (\"dense\"; \"sparse\" is not available yet), optimizer (model.optimizer; here also \"add\", which adds pushes as they are), l2 (0).";
+    }
+}
+
+section! {
+    (take, key)
+    pub struct TrainingSpec = ["training"] "How it is trained." {
+        key consistency: Consistency = "training.consistency", Value("\"bsp\""), Never, read(take.choice(key, CONSISTENCIES, &["ssp"])),
+            "\"bsp\": all lanes compute each step from the same values; repeatable to the byte. \"asp\": no worker waits for another. (\"ssp\": not available yet.)";
+        stub "training.staleness" = "0",
+            "ssp: how many steps a trainer may be ahead of the slowest.";
+        key lanes: u32 = "training.lanes", Value("4"), Never, range(1, SLOTS_MAX),
+            "bsp: number of logical workers, whatever the trainers. The result depends on it, not on trainers.*.";
+        key batch: u32 = "training.batch", Value("256"), Never, range(1, BATCH_MAX),
+            "Rows of a minibatch. In bsp each lane has one a step: the effective batch is lanes × batch.";
+        key seed: u64 = "training.seed", Value("42"), Never, range(0, SEED_MAX),
+            "Of everything that is drawn by lot; at least 0.";
+        key nan: NanPolicy = "training.nan", Value("\"fail\""), OnResume, read(take.choice(key, NAN_POLICIES, &[])),
+            "A gradient that holds NaN or an infinity: \"fail\", or \"skip\" it.";
+        stub "training.throttle" = "\"\"",
+            "Slow trainers down to so many rows a second.";
+        key early_stop: u32 = "training.early-stop", Value("0"), Never, range(0, PASSES_MAX),
+            "End after so many passes without a better log-loss on the test data; 0: never.";
+    }
+}
+
+impl TrainingSpec {
+    /// Rows whose mean gradient makes one update: lanes × batch in BSP, batch otherwise.
+    #[must_use]
+    pub fn effective_batch(&self) -> u64 {
+        match self.consistency {
+            Consistency::Bsp => u64::from(self.lanes) * u64::from(self.batch),
+            Consistency::Asp => u64::from(self.batch),
+        }
+    }
+}
+
+section! {
+    (take, key)
+    pub struct PserverSpec = ["pservers"] "The processes that hold the parameters." {
+        key count: u32 = "pservers.count", Value("2"), OnResume, range(1, SLOTS_MAX),
+            "How many.";
+        key memory: Bytes = "pservers.memory", Value("\"512MiB\""), OnResume, read(take.parse(key)),
+            "Of each. Tables, optimizer state and snapshot copies must fit.";
+        key vcores: u32 = "pservers.vcores", Value("1"), OnResume, range(1, VCORES_MAX),
+            "Of each: its data threads.";
+        key shards: u32 = "pservers.shards", Value("8"), Never, range(1, SHARDS_MAX),
+            "Slices of the model, at least count × vcores; several times that spreads better. Fixed for the job.";
+        stub "pservers.spares" = "0",
+            "Warm pservers without shards.";
+        stub "pservers.replicas" = "0",
+            "Copies of each shard on other pservers.";
+    }
+}
+
+section! {
+    (take, key)
+    pub struct TrainerSpec = ["trainers"] "The processes that read data and compute gradients." {
+        key min: u32 = "trainers.min", Value("1"), OnResume, range(1, SLOTS_MAX),
+            "Training starts when so many run.";
+        key max: u32 = "trainers.max", Value("2"), OnResume, range(1, SLOTS_MAX),
+            "Never more than this.";
+        key memory: Bytes = "trainers.memory", Value("\"512MiB\""), OnResume, read(take.parse(key)),
+            "Of each.";
+        key vcores: u32 = "trainers.vcores", Value("1"), OnResume, range(1, VCORES_MAX),
+            "Of each.";
+        #[serde(default)]
+        key resources: BTreeMap<String, u64> = "trainers.resources", Value("{}"), Freely, read(take.with(key, values::resources)),
+            "Other resources of YARN, of each, such as { \"yarn.io/gpu\" = 1 }. A run on this machine ignores them.";
+        /// Empty: the built-in trainer.
+        key command: Vec<String> = "trainers.command", Value("[]"), Never, read(paths::command(take, key)),
+            "A program and its arguments instead of the built-in trainer. A program name with \"/\" is relative to the job file.";
+    }
+}
+
+section! {
+    (take, key)
+    pub struct CheckpointSpec = ["checkpoint"] "When and where the state is saved." {
+        key dir: Location = "checkpoint.dir", Value("\"\""), Freely, read(paths::output(take, key, "checkpoints")),
+            "Folder of the job's checkpoints. Empty: ./out/<name>-<run>/checkpoints, on YARN heddle/<name>-<run>/checkpoints in your home. Never put anything else there.";
+        key every: Every = "checkpoint.every", Value("\"10min\""), OnResume, read(take.parse(key)),
+            "How often: a duration, \"2 passes\" or \"500 steps\". There is one before the first step and one at the end besides.";
+        key keep: u32 = "checkpoint.keep", Value("3"), OnResume, range(2, CHECKPOINTS_MAX),
+            "How many complete ones stay, at least 2.";
+        key timeout: DurationMs = "checkpoint.timeout", Value("\"5min\""), OnResume, read(take.parse(key)),
+            "One that takes longer is given up; training goes on.";
+        key on_corrupt: OnCorrupt = "checkpoint.on-corrupt", Value("\"previous\""), OnResume, read(take.choice(key, ON_CORRUPT, &[])),
+            "A damaged checkpoint: \"previous\" goes on from the one before, loudly; \"fail\" stops.";
+        key memory: Share = "checkpoint.memory", Value("\"25%\""), OnResume, read(take.parse(key)),
+            "How much of a pserver's memory the copies of a snapshot may take: a percentage or a size.";
+        /// Bytes a second.
+        #[serde(default)]
+        key bandwidth: Option<Bytes> = "checkpoint.bandwidth", Value("\"\""), Freely, read(values::bandwidth(take, key)),
+            "How fast saving may write, all pservers together, such as \"100MiB/s\". Empty: no limit.";
+    }
+}
+
+section! {
+    (take, key, algorithm: Option<Algorithm>)
+    pub struct OutputSpec = ["output"] "What comes out." {
+        key model: Location = "output.model", Value("\"\""), Freely, read(paths::output(take, key, "model")),
+            "Folder of the model. Empty: ./out/<name>-<run>/model, on YARN heddle/<name>-<run>/model in your home.";
+        /// At least one, each at most once.
+        key formats: Vec<ModelFormat> = "output.formats", Value("[\"safetensors\", \"text\"]"), OnResume, read(values::formats(take, key, algorithm)),
+            "\"safetensors\" and \"text\" (lines of index and weight, for linear models; left out for \"custom\" unless asked for).";
+        #[serde(default)]
+        key permissions: Option<Permissions> = "output.permissions", Value("\"auto\""), Freely, read(take.optional(key, "auto")),
+            "Of the model's files, octal, such as \"0640\" (their folder adds x for those who may read). \"auto\": by the umask, on HDFS by fs.permissions.umask-mode.";
+    }
+}
+
+section! {
+    (take, key)
+    pub struct AmSpec = ["am"] "The ApplicationMaster, which runs the job." {
+        key memory: Bytes = "am.memory", Value("\"256MiB\""), OnResume, read(take.parse(key)),
+            "Its memory.";
+        key vcores: u32 = "am.vcores", Value("1"), OnResume, range(1, VCORES_MAX),
+            "Its vcores.";
+    }
+}
+
+section! {
+    (take, key)
+    pub struct NetworkSpec = ["network"] "Where processes listen." {
+        key ports: Option<PortRange> = "network.ports", Value("\"\""), Freely, read(take.optional(key, "")),
+            "Ports that processes may listen on, such as \"7000-7100\". Empty: any free one.";
+    }
+}
+
+section! {
+    (take, key)
+    pub struct RunSpec = ["run"] "Runs on this machine." {
+        key work_dir: Option<PathBuf> = "run.work-dir", Value("\"\""), Freely, read(paths::local_path(take, key)),
+            "Folder of run directories (logs, sockets, small state). Empty: heddle in the XDG state directory.";
+        /// `None` is `auto`.
+        key orphan_timeout: Option<DurationMs> = "run.orphan-timeout", Value("\"auto\""), Freely, read(take.optional(key, "auto")),
+            "A process that hears of no ApplicationMaster for so long stops: a duration, or \"auto\" (120s).";
+    }
+}
+
+impl RunSpec {
+    /// The orphan timeout in force; `auto` is 120 s where no attempt keeps containers of another.
+    #[must_use]
+    pub fn orphan_timeout(&self) -> DurationMs {
+        self.orphan_timeout.unwrap_or(DurationMs::secs(120))
+    }
+}
