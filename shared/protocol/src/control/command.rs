@@ -1,0 +1,342 @@
+//! Commands: what the ApplicationMaster sends to a container.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{
+    Attempt, CutId, Epoch, HandOut, Lane, Member, PhaseNo, RunId, ShardId, Step, TaskAttempt,
+    TaskId,
+};
+use crate::manifest::ShardFile;
+use crate::plan_file::PlanFile;
+use crate::spec::JobSpec;
+
+/// How the work of a phase is shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "mode")]
+pub enum Sharing {
+    /// Fixed lanes in lock-step (BSP): gradients are staged, a step is applied when all lanes are done.
+    Lanes {
+        /// Number of lanes of the job.
+        lanes: u32,
+    },
+    /// A queue of tasks, parts applied as they come (ASP).
+    Queue,
+    /// A queue of tasks that change nothing (evaluation). Pushes are refused.
+    ReadOnly,
+}
+
+/// A phase as shards and trainers need it. Its kind follows from the spec and the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Ordinal in the job.
+    pub no: PhaseNo,
+    /// How its work is shared out.
+    pub sharing: Sharing,
+}
+
+/// Where a shard is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardPlace {
+    /// The shard.
+    pub shard: ShardId,
+    /// The pserver's container that holds it.
+    pub holder: Member,
+    /// Address of the data thread that owns it.
+    pub endpoint: SocketAddr,
+}
+
+/// The checkpoint that a pserver returns to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// The cut that was committed.
+    pub cut: CutId,
+    /// The checkpoint's directory, as a URL that `heddle-storage` reads.
+    pub dir: String,
+    /// Files of the shards that this pserver is to hold.
+    #[serde(with = "pairs")]
+    pub files: BTreeMap<ShardId, ShardFile>,
+}
+
+/// Where a cut is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CutAt {
+    /// When a barrier has come from each of these (ASP). Empty: at once.
+    Barriers(Vec<Member>),
+    /// Right after this many job steps of the phase were applied (BSP); a phase that ends before is cut at its end.
+    Steps(Step),
+}
+
+/// One task handed to a trainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskGrant {
+    /// The task.
+    pub task: TaskId,
+    /// Which time it is handed out; reports carry it back.
+    pub attempt: TaskAttempt,
+    /// First step to compute; shards refuse what they have of it.
+    pub start: Step,
+}
+
+/// One lane handed to a trainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneGrant {
+    /// The lane.
+    pub lane: Lane,
+    /// Which time it is handed out: shards fence lower numbers once this one has asked them.
+    pub hand_out: HandOut,
+}
+
+/// What the ApplicationMaster answers to a registration, once per connection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The run.
+    pub run: RunId,
+    /// The job.
+    pub spec: JobSpec,
+    /// The file with the input plan. Trainers read it once; the plan of a run never changes.
+    pub plan: PlanFile,
+    /// How often to send a heartbeat.
+    pub heartbeat_ms: u64,
+    /// How long to live on without hearing from an ApplicationMaster.
+    pub orphan_ms: u64,
+}
+
+/// A line from the ApplicationMaster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CommandEnvelope {
+    /// The sender's attempt; lower than the highest seen means a zombie, which is not obeyed.
+    pub attempt: Attempt,
+    /// The highest [`ReportEnvelope::seq`](super::ReportEnvelope::seq) that this attempt has taken in; reports up to it need not be sent again.
+    pub heard: u64,
+    /// What it says; none where the line only confirms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Command>,
+}
+
+impl CommandEnvelope {
+    /// What follows the command in a line made by [`CommandEnvelope::open`].
+    pub const CLOSE: &'static [u8] = b"}\n";
+
+    /// The line up to its command: what is put behind it is the command as JSON, then [`CommandEnvelope::CLOSE`]. So a command for
+    /// many containers is encoded once. None when this one has a command already.
+    #[must_use]
+    pub fn open(&self) -> Option<Vec<u8>> {
+        if self.command.is_some() {
+            return None;
+        }
+        let mut line = serde_json::to_vec(self).ok()?;
+        line.pop();
+        line.extend_from_slice(b",\"command\":");
+        Some(line)
+    }
+}
+
+/// What a container is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "command")]
+pub enum Command {
+    /// Registered; the first line on every connection.
+    Welcome(Box<Welcome>),
+    /// This container is not wanted (superseded, unknown slot): stop now, exit code 9.
+    Refused {
+        /// Why, for the log.
+        reason: String,
+    },
+    /// End in order: a pserver after its savers are done, a trainer at once. Exit code 0.
+    Stop {
+        /// Why, for the log.
+        reason: String,
+    },
+
+    /// Pserver: be in this epoch with exactly these shards, as they were at `base` (none: initial values), in this
+    /// phase at this step. Drops parked and staged requests. One already in the epoch only answers [`Report::ShardsReady`](super::Report::ShardsReady).
+    LoadShards {
+        /// The epoch.
+        epoch: Epoch,
+        /// All shards of this pserver.
+        shards: Vec<ShardId>,
+        /// Where their content comes from.
+        base: Option<Base>,
+        /// The phase that the job is in.
+        phase: Phase,
+        /// BSP: job steps of the phase applied in `base`.
+        step: Step,
+    },
+    /// Pserver: the phase before is over; forget its marks and serve this one. Answered by [`Report::Begun`](super::Report::Begun).
+    Begin {
+        /// The epoch this holds in.
+        epoch: Epoch,
+        /// The new phase.
+        phase: Phase,
+    },
+    /// Pserver: exactly these trainers may be connected; connections of others are closed unread and
+    /// taken out of any open cut's set.
+    Members {
+        /// All trainers of the job now.
+        trainers: Vec<Member>,
+    },
+    /// Pserver: take this cut and save it into `staging`. Answered by [`Report::CutArmed`](super::Report::CutArmed) at once, then per shard.
+    Cut {
+        /// Its name.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase it falls into.
+        phase: PhaseNo,
+        /// Where.
+        at: CutAt,
+        /// Directory (URL) that exists already; files are created in it without creating parents.
+        staging: String,
+    },
+    /// Pserver: the cut is over. Committed: its snapshot may be kept for rollback, older ones go. Else: forget it.
+    CutEnd {
+        /// The cut.
+        cut: CutId,
+        /// Whether it became a checkpoint.
+        committed: bool,
+    },
+
+    /// Trainer: the epoch, the phase and where shards are. Whoever is in another epoch or phase drops all that is
+    /// in flight and all tasks; a new map in the same epoch and phase only moves connections.
+    Work {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: Phase,
+        /// Every shard's place, ordered by shard.
+        places: Vec<ShardPlace>,
+    },
+    /// Trainer (BSP): run exactly these lanes. A lane that is new here, or has a higher hand-out than before, is taken over
+    /// by asking the shards where it stands. One with the hand-out that it has already goes on as it is.
+    Lanes {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// All lanes of this trainer.
+        lanes: Vec<LaneGrant>,
+        /// Steps of tasks of these lanes as far as known; lets the successor skip tasks without reading them.
+        #[serde(with = "pairs")]
+        task_steps: BTreeMap<TaskId, u64>,
+    },
+    /// Trainer (ASP, evaluation): these tasks besides those it has. One that it has with the same attempt is ignored.
+    Tasks {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The tasks, in the order to work on them.
+        tasks: Vec<TaskGrant>,
+    },
+    /// Trainer: send a barrier down every data connection as soon as no step is half sent; answer [`Report::AtBarrier`](super::Report::AtBarrier).
+    Barrier {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Trainer: stop taking steps, hand back tasks or lanes ([`Report::Drained`](super::Report::Drained)), then exit with code 0.
+    Drain,
+    /// Trainer: write the model of this checkpoint to a new directory below `dir`. Answered by [`Report::Exported`](super::Report::Exported) or [`Report::ExportFailed`](super::Report::ExportFailed).
+    Export {
+        /// The checkpoint's directory (URL).
+        checkpoint: String,
+        /// The output directory (URL).
+        dir: String,
+    },
+}
+
+/// Maps as lists of pairs: keys that are numbers do not survive serde's tagged enums as JSON keys.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        Ok(Vec::<(K, V)>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Generation;
+    use crate::manifest::Md5;
+
+    /// Whatever is sent arrives as it was: JSON has no types, and tags and maps have traps.
+    fn through_json<T: Serialize + serde::de::DeserializeOwned>(message: &T) -> T {
+        let json = serde_json::to_string(message).expect("messages are JSON");
+        serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"))
+    }
+
+    #[test]
+    fn maps_with_numbers_as_keys_arrive() {
+        let lanes = Command::Lanes {
+            epoch: Epoch::first(Generation(1)),
+            phase: PhaseNo(2),
+            lanes: vec![LaneGrant {
+                lane: Lane(3),
+                hand_out: HandOut { generation: Generation(1), count: 2 },
+            }],
+            task_steps: BTreeMap::from([(TaskId(0), 5), (TaskId(7), 9)]),
+        };
+        let Command::Lanes { task_steps, .. } = through_json(&lanes) else {
+            panic!("another command")
+        };
+        assert_eq!(task_steps, BTreeMap::from([(TaskId(0), 5), (TaskId(7), 9)]));
+
+        let uuid = uuid::Uuid::from_bytes([3; 16]);
+        let file = ShardFile {
+            shard: ShardId(1),
+            uuid,
+            file: ShardFile::name(ShardId(1), uuid),
+            md5: Md5([4; 16]),
+            bytes: 5,
+            at_ms: 6,
+        };
+        let base = Base {
+            cut: CutId { generation: Generation(1), number: 2 },
+            dir: "/ckpt/g1-c2".into(),
+            files: BTreeMap::from([(ShardId(1), file)]),
+        };
+        let hold = Command::LoadShards {
+            epoch: Epoch::first(Generation(1)),
+            shards: vec![ShardId(1)],
+            base: Some(base.clone()),
+            phase: Phase { no: PhaseNo(0), sharing: Sharing::Lanes { lanes: 4 } },
+            step: Step(0),
+        };
+        let Command::LoadShards { base: Some(arrived), .. } = through_json(&hold) else {
+            panic!("another command")
+        };
+        assert_eq!(arrived, base);
+    }
+
+    #[test]
+    fn a_line_put_together_from_its_parts_reads_as_one() {
+        let head = CommandEnvelope { attempt: Attempt(3), heard: 70, command: None };
+        let command = Command::Refused { reason: "replaced".to_owned() };
+        let whole = CommandEnvelope { command: Some(command.clone()), ..head.clone() };
+        let mut line = head.open().expect("no command yet");
+        line.extend(serde_json::to_vec(&command).expect("JSON"));
+        line.extend_from_slice(CommandEnvelope::CLOSE);
+        assert_eq!(line, crate::lines::encode_line(&whole).expect("JSON"));
+        assert!(whole.open().is_none());
+    }
+}

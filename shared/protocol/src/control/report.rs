@@ -1,0 +1,281 @@
+//! Reports: what a container sends to the ApplicationMaster.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::command::LaneGrant;
+use super::state::{HeartbeatStats, PserverState, TaskPosition, TrainerState};
+use crate::failure::Failure;
+use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
+use crate::manifest::ShardFile;
+use crate::metrics::TaskMetrics;
+
+/// A line from a container.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReportEnvelope {
+    /// Counted from 1 over the container's life; reports not confirmed by [`CommandEnvelope::heard`](super::CommandEnvelope::heard) are sent again, in order,
+    /// after the registration of a new connection. 0: registrations and heartbeats, which are not repeated.
+    pub seq: u64,
+    /// What it says.
+    pub report: Report,
+}
+
+/// What a container reports.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "report")]
+pub enum Report {
+    /// The first line on every connection.
+    Register {
+        /// Who.
+        member: Member,
+        /// Process id.
+        pid: u32,
+        /// Host name or address of its node.
+        host: String,
+        /// The cluster's name of its container, where it has one: an ApplicationMaster that did not start it learns
+        /// so which one it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        container: Option<String>,
+        /// Pserver: one address per data thread.
+        endpoints: Vec<SocketAddr>,
+        /// Pserver: what it holds already.
+        held: Option<PserverState>,
+        /// Trainer: what it is at already.
+        busy: Option<TrainerState>,
+    },
+    /// Alive.
+    Heartbeat(HeartbeatStats),
+    /// Pserver: as told by [`Command::LoadShards`](super::Command::LoadShards).
+    ShardsReady {
+        /// The epoch.
+        epoch: Epoch,
+        /// Shards restored from the snapshot in memory.
+        from_memory: u32,
+        /// Shards loaded from storage.
+        from_storage: u32,
+        /// Time that restoring took, ms.
+        load_ms: u64,
+    },
+    /// Pserver: a checkpoint file could not be used.
+    LoadFailed {
+        /// The epoch asked for.
+        epoch: Epoch,
+        /// Names the file. [`ErrorClass::Corrupt`](crate::failure::ErrorClass::Corrupt): the file is proven corrupt; any
+        /// other class: another try can read it.
+        failure: Failure,
+    },
+    /// Pserver: as told by [`Command::Begin`](super::Command::Begin).
+    Begun {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+    },
+    /// Pserver, BSP: all lanes have ended on this shard and its last step is applied.
+    PhaseEnded {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The shard.
+        shard: ShardId,
+        /// Job steps applied in the phase; the same on every shard.
+        step: Step,
+    },
+    /// Pserver: heard of the cut; trainers may be told.
+    CutArmed {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Pserver: this shard's state of the cut is fixed.
+    SnapshotTaken {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// BSP: job steps applied.
+        step: Step,
+    },
+    /// Pserver: this shard gave the cut up (waited too long, stands beyond it, heard of a higher one).
+    CutAborted {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// BSP, if it stands beyond the step that the cut names: job steps applied.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<Step>,
+        /// Why.
+        reason: String,
+    },
+    /// Pserver: data and sidecar are durable in the staging directory.
+    Saved {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// What was written.
+        file: ShardFile,
+    },
+    /// Pserver: could not be written; nothing of it counts.
+    SaveFailed {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// Names the file and the cause.
+        failure: Failure,
+    },
+    /// Trainer: its barrier of the cut has gone down every connection; these are its unfinished tasks with
+    /// the first step not acknowledged by every shard. All its later reports carry the cut.
+    AtBarrier {
+        /// The cut.
+        cut: CutId,
+        /// The epoch.
+        epoch: Epoch,
+        /// Its tasks.
+        tasks: Vec<TaskPosition>,
+    },
+    /// Trainer (ASP): steps of its tasks that every shard has acknowledged, sent now and then.
+    Progress {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The highest cut whose barrier it has sent.
+        cut: CutId,
+        /// Its tasks.
+        tasks: Vec<TaskPosition>,
+    },
+    /// Trainer: the last step of the task is acknowledged by every shard (evaluation: is computed).
+    TaskFinished {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The highest cut whose barrier it has sent.
+        cut: CutId,
+        /// The task.
+        task: TaskId,
+        /// Which hand-out.
+        attempt: TaskAttempt,
+        /// Records, losses, scores.
+        metrics: Box<TaskMetrics>,
+    },
+    /// Trainer (BSP): the task was read to its end. A fact about the data, whatever the epoch.
+    TaskSteps {
+        /// The phase.
+        phase: PhaseNo,
+        /// The task.
+        task: TaskId,
+        /// Minibatches in it.
+        steps: u64,
+        /// Records, losses, bad records.
+        metrics: Box<TaskMetrics>,
+    },
+    /// Trainer (BSP): a shard refused the lane, since a later hand-out has asked it; the lane is not run here any more.
+    /// Where the ApplicationMaster knows of no later one (its predecessor gave it to a trainer that is gone), it
+    /// hands the lane out again.
+    LaneFenced {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The lane, with the hand-out that was refused.
+        lane: LaneGrant,
+    },
+    /// Trainer: reached its first step since the epoch began.
+    Stepping {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Trainer: this task cannot be worked on; the reason lies in the data or in its storage.
+    TaskFailed {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The task.
+        task: TaskId,
+        /// Which hand-out (0 in BSP).
+        attempt: TaskAttempt,
+        /// Whether another try can help (storage) or not (bad data: the job fails with exit code 7).
+        retryable: bool,
+        /// `file:line:column: what`.
+        error: String,
+    },
+    /// Trainer: gives up what it holds, after [`Command::Drain`](super::Command::Drain).
+    Drained {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// Unfinished tasks with the first step not acknowledged everywhere.
+        tasks: Vec<TaskPosition>,
+    },
+    /// Trainer: a data connection to this container is refused or broke.
+    Unreachable {
+        /// The container; the ApplicationMaster probes its port.
+        member: Member,
+    },
+    /// Trainer: the model is written.
+    Exported {
+        /// The checkpoint exported.
+        checkpoint: String,
+        /// Directory below the output directory that holds the files.
+        dir: String,
+        /// Names and lengths of the files.
+        files: Vec<ExportedFile>,
+    },
+    /// Trainer: the model could not be written.
+    ExportFailed {
+        /// The checkpoint.
+        checkpoint: String,
+        /// What failed, and where.
+        failure: Failure,
+    },
+    /// A failure that ends the job.
+    Fatal {
+        /// Its class gives the job's exit code.
+        failure: Failure,
+    },
+}
+
+/// A file of an exported model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportedFile {
+    /// Name in its directory.
+    pub name: String,
+    /// Length.
+    pub bytes: u64,
+    /// MD5, lower-case hexadecimal.
+    pub md5: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_arrive_to_the_last_bit() {
+        for bits in [0x3fb9_9999_9999_999au64, 0x4009_21fb_5444_2d18, 0x3ff0_0000_0000_0001, 1] {
+            let beat =
+                HeartbeatStats { loss_sum: f64::from_bits(bits), ..HeartbeatStats::default() };
+            let arrived = serde_json::from_str(
+                &serde_json::to_string(&Report::Heartbeat(beat)).expect("messages are JSON"),
+            )
+            .expect("what was sent arrives");
+            let Report::Heartbeat(arrived) = arrived else { panic!("another report") };
+            assert_eq!(arrived.loss_sum.to_bits(), bits);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! State that containers report: when they register, and with each heartbeat.
+
+use serde::{Deserialize, Serialize};
+
+use super::command::LaneGrant;
+use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
+use crate::task_set::TaskSet;
+
+/// Where an ASP task stands on a shard or a trainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskPosition {
+    /// The task.
+    pub task: TaskId,
+    /// Which hand-out of it (0 on shards, which do not know).
+    pub attempt: TaskAttempt,
+    /// The first step that is not wholly there (trainer: not acknowledged by every shard).
+    pub step: Step,
+}
+
+/// What a shard says of itself when an ApplicationMaster takes over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardState {
+    /// The shard.
+    pub shard: ShardId,
+    /// The phase that it serves.
+    pub phase: PhaseNo,
+    /// BSP: job steps of the phase applied.
+    pub step: Step,
+    /// BSP: all lanes have ended and the last step is applied.
+    pub ended: bool,
+    /// ASP: tasks of this phase that are begun here and not done, ascending by task.
+    pub tasks: Vec<TaskPosition>,
+    /// ASP: tasks of this phase that are marked done here. Within [`PserverState`] without those of [`PserverState::done`].
+    pub done: TaskSet,
+}
+
+/// What a pserver holds when it registers: nothing on its first connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PserverState {
+    /// The epoch that it is in.
+    pub epoch: Epoch,
+    /// The highest cut that it has heard of.
+    pub cut: CutId,
+    /// ASP: tasks that all of its shards mark done. Its shards' sets differ by little, so that this keeps the registration
+    /// of a pserver with many shards short.
+    pub done: TaskSet,
+    /// Its shards.
+    pub shards: Vec<ShardState>,
+}
+
+impl PserverState {
+    /// What a pserver says of shards in these states (all tasks that each marks done in [`ShardState::done`]).
+    #[must_use]
+    pub fn new(epoch: Epoch, cut: CutId, mut shards: Vec<ShardState>) -> Self {
+        let mut done = TaskSet::default();
+        if let Some((first, others)) = shards.split_first()
+            && others.iter().all(|other| other.phase == first.phase)
+        {
+            let both = |done: TaskSet, other: &ShardState| done.intersection(&other.done);
+            done = others.iter().fold(first.done.clone(), both);
+            for shard in &mut shards {
+                shard.done = shard.done.difference(&done);
+            }
+        }
+        Self { epoch, cut, done, shards }
+    }
+}
+
+/// What a trainer is at when it registers again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrainerState {
+    /// The epoch that it works in.
+    pub epoch: Epoch,
+    /// The phase.
+    pub phase: PhaseNo,
+    /// The highest cut that it has heard of.
+    pub cut: CutId,
+    /// ASP, evaluation: the tasks it holds.
+    pub tasks: Vec<TaskPosition>,
+    /// BSP: the lanes it runs.
+    pub lanes: Vec<LaneGrant>,
+}
+
+/// Figures of a container, sent with each heartbeat. Counters run since the container's start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeartbeatStats {
+    /// Resident memory, bytes.
+    pub rss_bytes: u64,
+    /// Trainer: records computed, recomputed ones included.
+    pub rows: u64,
+    /// Trainer: those of `rows` that were computed for evaluations.
+    #[serde(default)]
+    pub evaluated_rows: u64,
+    /// Trainer: steps reached (acknowledged by every shard).
+    pub steps: u64,
+    /// Trainer: own computing time, without waiting, ms.
+    pub compute_ms: u64,
+    /// Trainer: sum of training losses over `rows` of this phase, for progress only.
+    pub loss_sum: f64,
+    /// Trainer: records behind `loss_sum`.
+    pub loss_rows: u64,
+    /// Pserver: push frames applied or staged.
+    pub pushes: u64,
+    /// Pserver: frames refused (other epoch, no member, …).
+    pub refused: u64,
+    /// Pserver, BSP: lowest number of job steps applied among its shards, and the phase. Trainer: its phase and the
+    /// lowest step of its lanes.
+    pub phase: PhaseNo,
+    /// See `phase`.
+    pub step: Step,
+    /// The epoch the container is in.
+    pub epoch: Epoch,
+    /// How long ago the control connection before the present one was lost, ms; none on a container's first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_lost_ms: Option<u64>,
+    /// Trainer: the reader that has waited longest for its storage; none while all of them read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_wait: Option<InputWait>,
+    /// Trainer: pservers that a data connection is wanted to and cannot be opened, or broke and did not come back yet.
+    /// Sorted, unique; at most one entry for each pserver.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable: Vec<Member>,
+}
+
+impl HeartbeatStats {
+    /// Trainer: records computed for training and measuring.
+    #[must_use]
+    pub fn trained_rows(&self) -> u64 {
+        self.rows.saturating_sub(self.evaluated_rows)
+    }
+}
+
+/// A reader that waits for the storage of its input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputWait {
+    /// How long, ms, failed tries included.
+    pub for_ms: u64,
+    /// The file, as a person would type it: `hdfs://nn:8020/data/part-0`.
+    pub file: String,
+    /// Why the last try failed; empty while the first one has no answer.
+    pub error: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Generation;
+
+    fn shard(number: u32, done: impl IntoIterator<Item = u32>) -> ShardState {
+        ShardState {
+            shard: ShardId(number),
+            phase: PhaseNo(1),
+            step: Step(0),
+            ended: false,
+            tasks: Vec::new(),
+            done: done.into_iter().map(TaskId).collect(),
+        }
+    }
+
+    /// A registration is a line, whatever the phase and the number of shards: 84,000 done tasks on 16 shards were
+    /// 64 MiB as a list.
+    #[test]
+    fn a_pserver_with_many_done_tasks_registers_with_a_short_line() {
+        let epoch = Epoch::first(Generation(1));
+        let done = |but: u32| (0..1_000_000).step_by(2).filter(move |task| *task != but);
+        let shards: Vec<_> = (0..16).map(|n| shard(n, done(2 * n))).collect();
+        let held = PserverState::new(epoch, CutId::default(), shards);
+        let json = serde_json::to_string(&held).expect("JSON");
+        let held: PserverState = serde_json::from_str(&json).expect("what was sent arrives");
+        let bytes = json.len();
+        assert!(bytes < 4 << 20, "{bytes} bytes");
+        assert_eq!(held.shards[3].done, shard(3, (0..16).filter(|n| *n != 3).map(|n| 2 * n)).done);
+        let whole = held.done.union(&held.shards[3].done);
+        assert_eq!(whole, shard(3, done(6)).done);
+    }
+
+    #[test]
+    fn shards_of_different_phases_have_no_tasks_in_common() {
+        let mut later = shard(1, [0, 1]);
+        later.phase = PhaseNo(2);
+        let shards = vec![shard(0, [0, 1]), later];
+        let held = PserverState::new(Epoch::default(), CutId::default(), shards.clone());
+        assert!(held.done.is_empty());
+        assert_eq!(held.shards, shards);
+    }
+}
