@@ -325,7 +325,7 @@ impl<C: ContainerSource> Driver<C> {
                     **view = self.view();
                 }
                 let cluster = &self.cluster;
-                self.history.note(&event, wall_ms(), |slot, incarnation| {
+                event.record(&mut self.history, wall_ms(), |slot, incarnation| {
                     cluster.placement(Member { slot, incarnation })
                 });
                 match self.about.application {

@@ -4,9 +4,8 @@ use heddle_am_core::Outcome;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
 use heddle_protocol::view::{
-    ApplicationView, CheckpointView, DamagedCheckpointView, EndedView, EvaluationView,
-    FirstFigures, JobState, JobView, LateCheckpointView, Placement, RecoveryView, SlotState,
-    SlotView,
+    AbortedCheckpointView, ApplicationView, CheckpointView, DamagedCheckpointView, EndedView,
+    EvaluationView, FirstFigures, JobState, JobView, Placement, RecoveryView, SlotState, SlotView,
 };
 
 use super::{JobReport, ReportFacts, RequestedContainers};
@@ -66,7 +65,7 @@ pub(crate) fn view() -> JobView {
     view.slots = vec![slot(Slot::pserver(0), 2, 4), slot(Slot::trainer(0), 1, 3)];
     view.history.ended.push_back(lost_pserver());
     view.history.ended_total = 1;
-    view.history.checkpoints_late.push_back(LateCheckpointView {
+    view.history.checkpoints_late.push_back(AbortedCheckpointView {
         cut: cut(2),
         at_ms: 1_700_000_011_000,
         reason: "pserver-0 was lost before its shards were saved".into(),

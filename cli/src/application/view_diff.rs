@@ -221,7 +221,7 @@ mod tests {
                 incarnation: Incarnation(1),
                 cause: "exited".to_owned(),
             };
-            history.note(&lost, 1, |_, _| None);
+            lost.record(history, 1, |_, _| None);
         };
         lose(&mut view.history);
         lose(&mut view.history);
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(told(&mut changes, &view), [""; 0]);
         view.storage_wait = None;
         wait.ended_ms = Some(9_000);
-        view.history.note(&Event::StorageWait(wait), 9_000, |_, _| None);
+        Event::StorageWait(wait).record(&mut view.history, 9_000, |_, _| None);
         assert_eq!(view.history.storage_waited_ms, 4_000);
         assert_eq!(told(&mut changes, &view), ["storage-wait"]);
         assert_eq!(told(&mut changes, &view), [""; 0]);
@@ -261,7 +261,7 @@ mod tests {
             cause: n.to_string(),
         };
         for n in 0..3 {
-            view.history.note(&lost(n), n, |_, _| None);
+            lost(n).record(&mut view.history, n, |_, _| None);
         }
         assert_eq!(told(&mut changes, &view), ["lost", "lost", "lost"]);
         // The third was not written down before the old one died.
@@ -270,7 +270,7 @@ mod tests {
         view.history.ended_total = 2;
         view.evaluations.push(evaluation(0));
         assert_eq!(told(&mut changes, &view), ["warning", "evaluated"]);
-        view.history.note(&lost(4), 4, |_, _| None);
+        lost(4).record(&mut view.history, 4, |_, _| None);
         assert_eq!(told(&mut changes, &view), ["lost"]);
     }
 }

@@ -12,7 +12,9 @@ use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step}
 mod history;
 mod placement;
 
-pub use history::{DamagedCheckpointView, EndedView, FirstFigures, History, LateCheckpointView};
+pub use history::{
+    AbortedCheckpointView, DamagedCheckpointView, EndedView, FirstFigures, History, StorageWaitView,
+};
 pub use placement::{ApplicationView, MasterView, Placement};
 
 /// Where a job stands.
@@ -147,33 +149,6 @@ pub struct EvaluationView {
     pub auc_error: f64,
     /// Share of records on the right side of 0.5.
     pub accuracy: f64,
-}
-
-/// A time in which trainers waited for the storage of their input.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StorageWaitView {
-    /// Since when, milliseconds since 1970.
-    pub since_ms: u64,
-    /// When the last trainer read again, milliseconds since 1970; none while one waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_ms: Option<u64>,
-    /// Trainers that wait now; of a wait that is over, or has just begun, 1.
-    pub trainers: u32,
-    /// A file that is waited for.
-    pub file: String,
-    /// Why the last try failed; empty where the storage did not answer at all.
-    pub error: String,
-}
-
-impl StorageWaitView {
-    /// What is waited for, by the name that operators use.
-    #[must_use]
-    pub fn storage(&self) -> &'static str {
-        match self.file.starts_with("hdfs://") {
-            true => "HDFS",
-            false => "storage",
-        }
-    }
 }
 
 /// Recoveries that a view holds. A page of so many rows is still read.
@@ -396,4 +371,45 @@ pub enum Event {
         /// The job as it stood.
         view: Box<JobView>,
     },
+}
+
+impl Event {
+    /// Records the event, which happened at `at_ms` (milliseconds since 1970). `placement` is the container of the event's
+    /// slot and incarnation, where there is one and it is known.
+    pub fn record(
+        &self,
+        history: &mut History,
+        at_ms: u64,
+        placement: impl FnOnce(Slot, Incarnation) -> Option<Placement>,
+    ) {
+        match self {
+            Self::Lost { slot, incarnation, cause } => history.add_ended(EndedView {
+                slot: *slot,
+                incarnation: *incarnation,
+                at_ms,
+                cause: cause.clone(),
+                placement: placement(*slot, *incarnation),
+            }),
+            Self::CheckpointGivenUp { cut, reason } => {
+                let aborted = AbortedCheckpointView { cut: *cut, at_ms, reason: reason.clone() };
+                history.add_aborted(aborted);
+            }
+            Self::StorageWait(wait) => history.add_storage_wait(wait),
+            Self::CheckpointDamaged { cut, dir, error } => {
+                let (dir, error) = (dir.clone(), error.clone());
+                history.add_damaged(DamagedCheckpointView { cut: *cut, at_ms, dir, error });
+            }
+            Self::Progress { rows, .. } => {
+                history.first_figures.get_or_insert(FirstFigures { rows: *rows, at_ms });
+            }
+            Self::Started { .. }
+            | Self::Registered { .. }
+            | Self::PhaseBegun { .. }
+            | Self::Evaluated(_)
+            | Self::CheckpointCommitted(_)
+            | Self::Recovered(_)
+            | Self::Warning { .. }
+            | Self::Ended { .. } => {}
+        }
+    }
 }

@@ -1,17 +1,17 @@
-//! What went wrong and is over: containers that ended, checkpoints that were not taken.
+//! What failed and is over: containers that ended, checkpoints that were aborted, waits for storage.
 //!
-//! Kept from the events that are told anyway, by whoever tells them, so that the page and the report
-//! can show it. Bounded: of a job of weeks the newest are kept, and all are counted.
+//! The ApplicationMaster records it from its events, so that the page and the report can show it. Bounded: the newest
+//! entries are kept, and all are counted.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, MasterView, Placement, StorageWaitView};
+use super::placement::{MasterView, Placement};
 use crate::ids::{CutId, Incarnation, Slot};
 
-/// Entries that are kept of each kind. A page of so many rows is still read; a job that lost more
-/// containers has a story that their log tells better.
+/// Entries that are kept of each kind. People still read a page of 500 rows; of more losses the log gives a better
+/// account.
 const KEPT_MAX: usize = 500;
 
 /// A container that ended before the job did.
@@ -32,7 +32,7 @@ pub struct EndedView {
 
 /// A cut that did not become a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LateCheckpointView {
+pub struct AbortedCheckpointView {
     /// Its name.
     pub cut: CutId,
     /// When it was given up.
@@ -54,7 +54,34 @@ pub struct DamagedCheckpointView {
     pub error: String,
 }
 
-/// Where counting speed begins.
+/// A time in which trainers waited for the storage of their input.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageWaitView {
+    /// Since when, milliseconds since 1970.
+    pub since_ms: u64,
+    /// When the last trainer read again, milliseconds since 1970; none while one waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// Trainers that wait now; of a wait that is over, or has just begun, 1.
+    pub trainers: u32,
+    /// A file that is waited for.
+    pub file: String,
+    /// Why the last try failed; empty where the storage did not answer at all.
+    pub error: String,
+}
+
+impl StorageWaitView {
+    /// What is waited for, by the name that operators use.
+    #[must_use]
+    pub fn storage(&self) -> &'static str {
+        match self.file.starts_with("hdfs://") {
+            true => "HDFS",
+            false => "storage",
+        }
+    }
+}
+
+/// The start of the measurement of speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstFigures {
     /// Records that had been computed then: by earlier runs too, when it continues from their checkpoint.
@@ -63,7 +90,7 @@ pub struct FirstFigures {
     pub at_ms: u64,
 }
 
-/// What this attempt of the ApplicationMaster saw go wrong.
+/// Failures that this attempt of the ApplicationMaster saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     /// Containers that ended before the job did, oldest first; the newest 500.
@@ -74,7 +101,7 @@ pub struct History {
     pub ended_total: u64,
     /// Cuts that did not become checkpoints, oldest first; the newest 500.
     #[serde(default)]
-    pub checkpoints_late: VecDeque<LateCheckpointView>,
+    pub checkpoints_late: VecDeque<AbortedCheckpointView>,
     /// How many there were.
     #[serde(default)]
     pub checkpoints_late_total: u64,
@@ -102,66 +129,37 @@ pub struct History {
 }
 
 impl History {
-    /// Takes the container of an ApplicationMaster that begins.
+    /// The container of an ApplicationMaster that starts.
     pub fn note_master(&mut self, master: MasterView) {
         push_bounded(&mut self.masters, master);
     }
 
-    /// Takes an event that was told at `at_ms` (milliseconds since 1970). `placement` is the container of
-    /// the event's slot and incarnation, where there is one and it is known.
-    pub fn note(
-        &mut self,
-        event: &Event,
-        at_ms: u64,
-        placement: impl FnOnce(Slot, Incarnation) -> Option<Placement>,
-    ) {
-        match event {
-            Event::Lost { slot, incarnation, cause } => {
-                self.ended_total = self.ended_total.saturating_add(1);
-                let ended = EndedView {
-                    slot: *slot,
-                    incarnation: *incarnation,
-                    at_ms,
-                    cause: cause.clone(),
-                    placement: placement(*slot, *incarnation),
-                };
-                push_bounded(&mut self.ended, ended);
-            }
-            Event::CheckpointGivenUp { cut, reason } => {
-                self.checkpoints_late_total = self.checkpoints_late_total.saturating_add(1);
-                let late = LateCheckpointView { cut: *cut, at_ms, reason: reason.clone() };
-                push_bounded(&mut self.checkpoints_late, late);
-            }
-            Event::StorageWait(wait) => {
-                if let Some(ended_ms) = wait.ended_ms {
-                    self.storage_waits_total = self.storage_waits_total.saturating_add(1);
-                    let waited_ms = ended_ms.saturating_sub(wait.since_ms);
-                    self.storage_waited_ms = self.storage_waited_ms.saturating_add(waited_ms);
-                    push_bounded(&mut self.storage_waits, wait.clone());
-                }
-            }
-            Event::CheckpointDamaged { cut, dir, error } => {
-                self.checkpoints_damaged_total = self.checkpoints_damaged_total.saturating_add(1);
-                let damaged = DamagedCheckpointView {
-                    cut: *cut,
-                    at_ms,
-                    dir: dir.clone(),
-                    error: error.clone(),
-                };
-                push_bounded(&mut self.checkpoints_damaged, damaged);
-            }
-            Event::Progress { rows, .. } => {
-                self.first_figures.get_or_insert(FirstFigures { rows: *rows, at_ms });
-            }
-            Event::Started { .. }
-            | Event::Registered { .. }
-            | Event::PhaseBegun { .. }
-            | Event::Evaluated(_)
-            | Event::CheckpointCommitted(_)
-            | Event::Recovered(_)
-            | Event::Warning { .. }
-            | Event::Ended { .. } => {}
+    /// A container that ended before the job did.
+    pub(super) fn add_ended(&mut self, ended: EndedView) {
+        self.ended_total = self.ended_total.saturating_add(1);
+        push_bounded(&mut self.ended, ended);
+    }
+
+    /// A cut that did not become a checkpoint.
+    pub(super) fn add_aborted(&mut self, aborted: AbortedCheckpointView) {
+        self.checkpoints_late_total = self.checkpoints_late_total.saturating_add(1);
+        push_bounded(&mut self.checkpoints_late, aborted);
+    }
+
+    /// A wait for storage; one that has not ended is not counted.
+    pub(super) fn add_storage_wait(&mut self, wait: &StorageWaitView) {
+        if let Some(ended_ms) = wait.ended_ms {
+            self.storage_waits_total = self.storage_waits_total.saturating_add(1);
+            let waited_ms = ended_ms.saturating_sub(wait.since_ms);
+            self.storage_waited_ms = self.storage_waited_ms.saturating_add(waited_ms);
+            push_bounded(&mut self.storage_waits, wait.clone());
         }
+    }
+
+    /// A checkpoint that was found damaged.
+    pub(super) fn add_damaged(&mut self, damaged: DamagedCheckpointView) {
+        self.checkpoints_damaged_total = self.checkpoints_damaged_total.saturating_add(1);
+        push_bounded(&mut self.checkpoints_damaged, damaged);
     }
 }
 
@@ -180,12 +178,13 @@ mod tests {
     fn the_newest_losses_are_kept_and_all_are_counted() {
         let mut history = History::default();
         for n in 0..=KEPT_MAX as u64 {
-            let lost = Event::Lost {
+            history.add_ended(EndedView {
                 slot: Slot::trainer(0),
                 incarnation: Incarnation(1),
+                at_ms: n,
                 cause: n.to_string(),
-            };
-            history.note(&lost, n, |_, _| None);
+                placement: None,
+            });
         }
         assert_eq!(history.ended.len(), KEPT_MAX);
         assert_eq!(history.ended_total, KEPT_MAX as u64 + 1);
