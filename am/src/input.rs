@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use heddle_am_core::Locality;
+use heddle_input::{TaskLength, compression_of, plan_input};
 use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
-use heddle_protocol::plan::{TaskLength, compression_of, plan_input};
 use heddle_protocol::plan_file::{self, PlanFileError};
 use heddle_protocol::spec::{Consistency, JobSpec, Location, TaskSize};
 use heddle_storage::{BlockPlace, StorageError, chain, connect, find_files};

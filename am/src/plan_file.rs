@@ -43,8 +43,8 @@ pub async fn write(plan: &InputPlan, dir: &str) -> Result<PlanFile, WritePlanErr
 
 #[cfg(test)]
 mod tests {
+    use heddle_input::{TaskLength, plan_input};
     use heddle_protocol::manifest::{Compression, InputFile};
-    use heddle_protocol::plan::{TaskLength, plan_input};
 
     use super::*;
 

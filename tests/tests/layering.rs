@@ -25,9 +25,11 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("heddle-yarn", &["heddle-hadoop"]),
         ("heddle-md5-lanes", &[]),
         ("heddle-protocol", &[]),
+        ("heddle-input", &["heddle-protocol"]),
+        ("heddle-metrics", &["heddle-protocol"]),
         ("heddle-telemetry", &[]),
+        ("heddle-am-core", &["heddle-metrics", "heddle-protocol"]),
         ("heddle-storage", &["heddle-hadoop", "heddle-md5-lanes", "heddle-protocol"]),
-        ("heddle-am-core", &["heddle-protocol"]),
         ("heddle-shard", &["heddle-protocol"]),
         ("heddle-client", &["heddle-protocol"]),
         ("heddle-agent", &["heddle-protocol"]),
@@ -36,6 +38,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
             &[
                 "heddle-am-core",
                 "heddle-hadoop",
+                "heddle-input",
                 "heddle-protocol",
                 "heddle-storage",
                 "heddle-telemetry",
@@ -57,6 +60,8 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
             &[
                 "heddle-agent",
                 "heddle-client",
+                "heddle-input",
+                "heddle-metrics",
                 "heddle-protocol",
                 "heddle-storage",
                 "heddle-telemetry",
@@ -69,6 +74,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "heddle-am",
                 "heddle-am-core",
                 "heddle-hadoop",
+                "heddle-input",
                 "heddle-protocol",
                 "heddle-pserver",
                 "heddle-storage",
@@ -111,7 +117,14 @@ fn dependencies_point_one_way() {
 #[test]
 fn the_pure_crates_have_no_runtime_below_them() {
     let metadata = metadata();
-    for name in ["heddle-am-core", "heddle-md5-lanes", "heddle-shard", "heddle-protocol"] {
+    for name in [
+        "heddle-am-core",
+        "heddle-input",
+        "heddle-md5-lanes",
+        "heddle-metrics",
+        "heddle-protocol",
+        "heddle-shard",
+    ] {
         let below = everything_below(&metadata, name);
         for runtime in ["tokio", "hyper", "mio", "socket2", "async-std", "smol", "rayon"] {
             assert!(!below.contains(runtime), "{name} has {runtime} below it");

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use heddle_am::driver::wall_ms;
 use heddle_am::report::format;
 use heddle_am::run_dir::{ResumeMode, RunDir, RunFile};
+use heddle_input::{parallelism_warning, workers};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
-use heddle_protocol::plan::{parallelism_warning, workers};
 use heddle_protocol::spec::file::Job;
 use uuid::Uuid;
 

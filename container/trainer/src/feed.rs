@@ -438,8 +438,8 @@ pub(crate) fn patiently<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Resu
 #[cfg(test)]
 mod tests {
     use crossbeam::channel::unbounded;
+    use heddle_input::{TaskLength, plan_input};
     use heddle_protocol::manifest::InputFile;
-    use heddle_protocol::plan::{TaskLength, plan_input};
     use heddle_protocol::spec::DataFormat;
     use heddle_storage::{LocalStorage, StorePath};
 

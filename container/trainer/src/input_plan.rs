@@ -82,8 +82,8 @@ async fn read_once(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
 
 #[cfg(test)]
 mod tests {
+    use heddle_input::{TaskLength, plan_input};
     use heddle_protocol::manifest::{Compression, InputFile};
-    use heddle_protocol::plan::{TaskLength, plan_input};
 
     use super::*;
 

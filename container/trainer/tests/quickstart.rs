@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use heddle_client::layout::Rows;
+use heddle_input::{TaskLength, compression_of, plan_input};
+use heddle_metrics::{PhaseMetrics, Summary};
 use heddle_protocol::ids::{Lane, PhaseNo, TableId, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
-use heddle_protocol::metrics::{PhaseMetrics, Summary, TaskMetrics};
-use heddle_protocol::plan::{TaskLength, compression_of, plan_input};
+use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::file::{Context, read};
 use heddle_protocol::spec::{JobSpec, Optimizer, PhaseKind, TableSpec, phase_count, phase_kind};
 use heddle_storage::{LocalStorage, Location, find_files};

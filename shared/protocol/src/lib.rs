@@ -17,7 +17,6 @@ pub mod manifest;
 pub mod metrics;
 pub mod model;
 pub mod mutation;
-pub mod plan;
 pub mod plan_file;
 pub mod spec;
 pub mod task_set;

@@ -1,23 +1,19 @@
-//! What a task's records add up to, and how tasks are merged into the figures of a phase.
+//! Metrics of a task, as trainers report them.
 //!
-//! Merging is exact and does not depend on who computed what when: counts are integers, and sums of
-//! losses are kept per task and added in the order of task numbers. The area under the ROC curve
-//! comes from counts over 2²⁰ bins of the score, so that no list of scores is ever sent or sorted;
-//! what binning can have changed is known exactly and reported beside it.
+//! Counts are integers and sums of losses belong to one task, so that merging is exact and independent of the order.
+//! Scores are counted in 2²⁰ bins: no list of scores is sent or sorted. `heddle-metrics` merges the tasks of a phase and
+//! computes the area under the ROC curve.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::TaskId;
-
 /// Number of bins that scores are counted in.
 pub const SCORE_BINS: u32 = 1 << 20;
-/// Bad records of a task whose place is told in words; the others are only counted.
+/// Bad records of a task that are reported with their place; the others are only counted.
 pub const BAD_EXAMPLES_MAX: usize = 5;
 
-/// What the records of one task add up to in one phase.
+/// Sums over the records of one task in one phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct TaskMetrics {
@@ -28,7 +24,7 @@ pub struct TaskMetrics {
     pub loss_sum: f64,
     /// Records on the right side of probability ½.
     pub correct: u64,
-    /// Records left out because they are malformed.
+    /// Records skipped because they are malformed.
     #[serde(default)]
     pub bad_records: u64,
     /// The first [`BAD_EXAMPLES_MAX`] of them, as `file:line:column: what`.
@@ -90,25 +86,9 @@ impl ScoreCounts {
         }
     }
 
-    /// Area under the ROC curve: the chance that a positive record scores above a negative one, ties
-    /// counting half, and the most that it can be away from the area over unbinned scores. Nothing
-    /// when a class is missing.
-    #[must_use]
-    pub fn auc(&self) -> Option<Auc> {
-        // Pairs of one bin could be in either order: they count half, and half of them is the error.
-        let (mut below, mut positives) = (0u128, 0u128);
-        let (mut doubled, mut tied) = (0u128, 0u128);
-        for [n, p] in self.bins.values().map(|pair| pair.map(u128::from)) {
-            doubled += p * (2 * below + n);
-            tied += p * n;
-            below += n;
-            positives += p;
-        }
-        let pairs = positives * below;
-        (pairs > 0).then(|| Auc {
-            value: doubled as f64 / (2.0 * pairs as f64),
-            error: tied as f64 / (2.0 * pairs as f64),
-        })
+    /// The bins with any record, ascending, with their counts of negatives and positives.
+    pub fn bins(&self) -> impl Iterator<Item = (u32, [u64; 2])> + '_ {
+        self.bins.iter().map(|(bin, counts)| (*bin, *counts))
     }
 }
 
@@ -133,135 +113,6 @@ impl TryFrom<Vec<[u64; 3]>> for ScoreCounts {
 impl From<ScoreCounts> for Vec<[u64; 3]> {
     fn from(counts: ScoreCounts) -> Self {
         counts.bins.into_iter().map(|(bin, [n, p])| [u64::from(bin), n, p]).collect()
-    }
-}
-
-/// An area under the ROC curve with its error bound.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Auc {
-    /// From 0 to 1.
-    pub value: f64,
-    /// The area over unbinned scores is within `value ± error`.
-    pub error: f64,
-}
-
-/// The tasks of one phase, merged as they finish; the same figures in whatever order they come.
-///
-/// Taking in a task costs the logarithm of the number of tasks, whatever their number: only sums of losses depend on
-/// the order of addition and are kept per task, 16 bytes each.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PhaseMetrics {
-    /// Per task: the sum of its losses.
-    losses: BTreeMap<TaskId, f64>,
-    rows: u64,
-    correct: u64,
-    bad_total: u64,
-    /// Bad records of tasks that a checkpoint holds as done: they are not reported again.
-    bad_before: u64,
-    /// Per task that has any: its bad records.
-    bad_records: BTreeMap<TaskId, u64>,
-    /// Examples of bad records, of the [`EXAMPLE_TASKS_MAX`] lowest tasks that have any.
-    bad_examples: BTreeMap<TaskId, Vec<String>>,
-    scores: ScoreCounts,
-}
-
-/// Tasks whose examples of bad records are kept.
-const EXAMPLE_TASKS_MAX: usize = 16;
-
-impl PhaseMetrics {
-    /// Takes in a task. The first report of a task counts; says whether this was it.
-    pub fn add(&mut self, task: TaskId, mut metrics: TaskMetrics) -> bool {
-        match self.losses.entry(task) {
-            Entry::Occupied(_) => return false,
-            Entry::Vacant(entry) => entry.insert(metrics.loss_sum),
-        };
-        self.rows = self.rows.saturating_add(metrics.rows);
-        self.correct = self.correct.saturating_add(metrics.correct);
-        if metrics.bad_records > 0 {
-            self.bad_total = self.bad_total.saturating_add(metrics.bad_records);
-            self.bad_records.insert(task, metrics.bad_records);
-        }
-        self.scores.merge(&metrics.scores);
-        if !metrics.bad_examples.is_empty() {
-            metrics.bad_examples.truncate(BAD_EXAMPLES_MAX);
-            self.bad_examples.insert(task, metrics.bad_examples);
-            if self.bad_examples.len() > EXAMPLE_TASKS_MAX {
-                self.bad_examples.pop_last();
-            }
-        }
-        true
-    }
-
-    /// A phase that goes on from a checkpoint, whose finished tasks had so many bad records.
-    #[must_use]
-    pub fn after(bad_before: u64) -> Self {
-        Self { bad_total: bad_before, bad_before, ..Self::default() }
-    }
-
-    /// Bad records of all tasks taken in so far, and of those that a checkpoint holds as done.
-    #[must_use]
-    pub fn bad_records(&self) -> u64 {
-        self.bad_total
-    }
-
-    /// Bad records of these tasks, and of those that the checkpoint before holds as done.
-    #[must_use]
-    pub fn bad_records_of(&self, tasks: &BTreeSet<TaskId>) -> u64 {
-        self.bad_records
-            .iter()
-            .filter(|(task, _)| tasks.contains(task))
-            .fold(self.bad_before, |sum, (_, bad)| sum.saturating_add(*bad))
-    }
-
-    /// The figures of all tasks taken in so far. Walks all tasks and score bins: once per phase, not per task.
-    #[must_use]
-    pub fn summary(&self) -> Summary {
-        Summary {
-            tasks: self.losses.len() as u64,
-            rows: self.rows,
-            loss_sum: self.losses.values().fold(0.0, |sum, loss| sum + loss),
-            correct: self.correct,
-            bad_records: self.bad_total,
-            auc: self.scores.auc(),
-        }
-    }
-
-    /// Places of bad records, at most `count`, in the order of task numbers.
-    pub fn bad_examples(&self, count: usize) -> impl Iterator<Item = &str> {
-        self.bad_examples.values().flatten().map(String::as_str).take(count)
-    }
-}
-
-/// Figures of a phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Summary {
-    /// Tasks taken in.
-    pub tasks: u64,
-    /// Records computed.
-    pub rows: u64,
-    /// Sum of losses, added in the order of task numbers.
-    #[serde(with = "any_float")]
-    pub loss_sum: f64,
-    /// Records on the right side of probability ½.
-    pub correct: u64,
-    /// Records left out as bad.
-    pub bad_records: u64,
-    /// Evaluations in which both classes occur: the area under the ROC curve.
-    pub auc: Option<Auc>,
-}
-
-impl Summary {
-    /// Mean loss per record; nothing without records.
-    #[must_use]
-    pub fn mean_loss(&self) -> Option<f64> {
-        (self.rows > 0).then(|| self.loss_sum / self.rows as f64)
-    }
-
-    /// Share of records on the right side of ½; nothing without records.
-    #[must_use]
-    pub fn accuracy(&self) -> Option<f64> {
-        (self.rows > 0).then(|| self.correct as f64 / self.rows as f64)
     }
 }
 
@@ -299,35 +150,6 @@ mod tests {
 
     use super::*;
 
-    fn counts(scores: &[(f64, bool)]) -> ScoreCounts {
-        let mut counts = ScoreCounts::default();
-        for (score, positive) in scores {
-            counts.count(*score, *positive);
-        }
-        counts
-    }
-
-    #[test]
-    fn area_of_a_perfect_a_reversed_and_a_tied_order() {
-        let perfect = counts(&[(-1.0, false), (1.0, true)]).auc().expect("both classes");
-        assert_eq!((perfect.value, perfect.error), (1.0, 0.0));
-        let reversed = counts(&[(-1.0, true), (1.0, false)]).auc().expect("both classes");
-        assert_eq!(reversed.value, 0.0);
-        let tied = counts(&[(0.5, true), (0.5, false)]).auc().expect("both classes");
-        assert_eq!((tied.value, tied.error), (0.5, 0.5));
-        assert_eq!(counts(&[(0.5, true)]).auc(), None);
-    }
-
-    #[test]
-    fn the_first_report_of_a_task_counts() {
-        let mut phase = PhaseMetrics::default();
-        let once = TaskMetrics { rows: 3, loss_sum: 1.5, ..TaskMetrics::default() };
-        assert!(phase.add(TaskId(1), once.clone()));
-        assert!(!phase.add(TaskId(1), once));
-        assert_eq!(phase.summary().rows, 3);
-        assert_eq!(phase.summary().mean_loss(), Some(0.5));
-    }
-
     #[test]
     fn what_is_no_number_survives_json() {
         for loss_sum in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.1] {
@@ -352,47 +174,6 @@ mod tests {
             let (low, high) = if a < b { (a, b) } else { (b, a) };
             prop_assert!(score_bin(low) <= score_bin(high));
             prop_assert!(score_bin(high) < SCORE_BINS);
-        }
-
-        #[test]
-        fn the_area_is_within_its_bound_of_the_exact_one(
-            scores in proptest::collection::vec((-30.0f64..30.0, any::<bool>()), 2..60)
-        ) {
-            let positives: Vec<f64> = scores.iter().filter(|s| s.1).map(|s| s.0).collect();
-            let negatives: Vec<f64> = scores.iter().filter(|s| !s.1).map(|s| s.0).collect();
-            prop_assume!(!positives.is_empty() && !negatives.is_empty());
-            let mut wins = 0.0;
-            for p in &positives {
-                for n in &negatives {
-                    wins += if p > n { 1.0 } else if p == n { 0.5 } else { 0.0 };
-                }
-            }
-            let exact = wins / (positives.len() * negatives.len()) as f64;
-            let auc = counts(&scores).auc().expect("both classes");
-            prop_assert!((auc.value - exact).abs() <= auc.error + 1e-12);
-        }
-
-        #[test]
-        fn merging_does_not_depend_on_the_order(
-            tasks in proptest::collection::vec((0u64..100, -1e3f64..1e3, -5.0f64..5.0, any::<bool>()), 1..20)
-        ) {
-            let of = |(n, task): (usize, &(u64, f64, f64, bool))| {
-                let metrics = TaskMetrics {
-                    rows: task.0,
-                    loss_sum: task.1,
-                    scores: counts(&[(task.2, task.3)]),
-                    ..TaskMetrics::default()
-                };
-                (TaskId(n as u32), metrics)
-            };
-            let (mut forward, mut backward) = (PhaseMetrics::default(), PhaseMetrics::default());
-            for (task, metrics) in tasks.iter().enumerate().map(of) {
-                forward.add(task, metrics);
-            }
-            for (task, metrics) in tasks.iter().enumerate().rev().map(of) {
-                backward.add(task, metrics);
-            }
-            prop_assert_eq!(forward.summary(), backward.summary());
         }
     }
 }

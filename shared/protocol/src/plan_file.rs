@@ -180,8 +180,7 @@ impl PlanFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{Compression, InputFile};
-    use crate::plan::{TaskLength, plan_input};
+    use crate::manifest::{Compression, InputFile, TaskRange};
 
     fn plan(bytes: u64) -> InputPlan {
         let file = |name: &str| InputFile {
@@ -190,7 +189,19 @@ mod tests {
             modified_ms: 7,
             compression: Compression::None,
         };
-        plan_input(vec![file("a"), file("b")], vec![file("t")], TaskLength::Bytes(1000))
+        let tasks = |file: u32| {
+            let pieces = bytes.div_ceil(1000);
+            (0..pieces).map(move |n| TaskRange {
+                file,
+                start: bytes * n / pieces,
+                end: bytes * (n + 1) / pieces,
+            })
+        };
+        InputPlan {
+            files: vec![file("a"), file("b"), file("t")],
+            train: tasks(0).chain(tasks(1)).collect(),
+            test: tasks(2).collect(),
+        }
     }
 
     #[test]

@@ -13,8 +13,8 @@ mod master;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use heddle_input::{TaskLength, plan_input};
 use heddle_protocol::manifest::InputFile;
-use heddle_protocol::plan::{TaskLength, plan_input};
 use heddle_protocol::spec::{Consistency, Every, JobSpec};
 use heddle_protocol::{ids::RunId, manifest::InputPlan};
 

@@ -17,11 +17,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use heddle_metrics::PhaseMetrics;
 use heddle_protocol::control::{Base, Command};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, Role, Slot, Step};
-use heddle_protocol::metrics::PhaseMetrics;
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::OnCorrupt;
 use heddle_protocol::view;

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use heddle_metrics::PhaseMetrics;
 use heddle_protocol::control::{Command, Phase, Sharing};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{
     Epoch, Generation, Lane, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId,
 };
 use heddle_protocol::lanes::{lane_tasks, task_order};
-use heddle_protocol::metrics::PhaseMetrics;
 use heddle_protocol::spec::{Consistency, Every, JobSpec, PhaseKind, phase_count, phase_kind};
 use heddle_protocol::view::{self};
 

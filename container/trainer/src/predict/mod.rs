@@ -9,9 +9,10 @@ use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
+use heddle_input::{TaskLength, compression_of, plan_tasks};
+use heddle_metrics::Auc;
 use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::plan::{TaskLength, compression_of, plan_tasks};
 use heddle_storage::{Location, Storage, StorageError, connect, find_files};
 
 pub use model::{LinearModel, ModelError};
@@ -129,7 +130,7 @@ impl<'a> Scorer<'a> {
             rows: self.rows,
             quality: is_labelled.then(|| Quality {
                 log_loss: self.metrics.loss_sum / self.rows as f64,
-                auc: self.metrics.scores.auc().map(|auc| auc.value),
+                auc: Auc::of(&self.metrics.scores).map(|auc| auc.value),
                 accuracy: self.metrics.correct as f64 / self.rows as f64,
             }),
         })

@@ -272,7 +272,7 @@ mod tests {
 
     use flate2::Compression as Level;
     use flate2::write::GzEncoder;
-    use heddle_protocol::plan::{TaskLength, compression_of, plan_tasks};
+    use heddle_input::{TaskLength, compression_of, plan_tasks};
     use heddle_protocol::spec::DataFormat;
     use heddle_storage::{LocalStorage, StorePath};
     use proptest::prelude::*;

@@ -11,6 +11,7 @@ use crossbeam::channel::{Receiver, bounded};
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
+use heddle_input::{TaskLength, plan_input};
 use heddle_protocol::control::{
     Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, Welcome,
 };
@@ -19,7 +20,6 @@ use heddle_protocol::ids::{
 };
 use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::plan::{TaskLength, plan_input};
 use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::{self, *};
 use heddle_storage::{LocalStorage, Storage, StorePath};

@@ -1,11 +1,11 @@
-//! Cutting the input into tasks: a pure function of the files and the job, made once when a job begins.
+//! Input files cut into tasks: a pure function of the files and the job, computed once when a job begins.
 //!
-//! Tasks must be many enough that every worker has several, else the last one is waited for, and
-//! small enough that losing one costs little. A file in gzip cannot be entered in the middle and is
-//! one task whatever its length. The plan does not depend on how many trainers happen to run.
+//! Each worker needs several tasks, or all others wait for the last one. A task must be short, so that its loss costs
+//! little. A reader cannot start in the middle of a gzip file, which is one task of any length. The plan does not depend on
+//! the number of trainers that run.
 
-use crate::manifest::{Compression, InputFile, InputPlan, TaskRange};
-use crate::spec::{Consistency, JobSpec};
+use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
+use heddle_protocol::spec::{Consistency, JobSpec};
 
 /// Tasks per worker (lane, or trainer at the most) that `auto` aims at, at least.
 const TASKS_PER_WORKER: u64 = 4;
@@ -18,13 +18,13 @@ const TASKS_MAX: u64 = 1_000_000;
 /// How long tasks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskLength {
-    /// So that a pass has at least four tasks for each of so many workers, each of at most 32 MiB.
+    /// A pass has at least four tasks for each of this number of workers, each of at most 32 MiB.
     /// Workers are the lanes (BSP) or the trainers at the most (ASP).
     Auto {
         /// At least 1.
         workers: u32,
     },
-    /// At most so many bytes each, at least 1.
+    /// At most this number of bytes each, at least 1.
     Bytes(u64),
 }
 

@@ -1,0 +1,177 @@
+//! The tasks of one phase, merged.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use heddle_protocol::ids::TaskId;
+use heddle_protocol::metrics::{BAD_EXAMPLES_MAX, ScoreCounts, TaskMetrics};
+
+use crate::auc::Auc;
+
+/// The tasks of one phase, merged as they finish; the same figures in whatever order they come.
+///
+/// Adding a task costs the logarithm of the number of tasks: only sums of losses depend on the order of addition and are
+/// kept per task, 16 bytes each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PhaseMetrics {
+    /// Per task: the sum of its losses.
+    losses: BTreeMap<TaskId, f64>,
+    rows: u64,
+    correct: u64,
+    bad_total: u64,
+    /// Bad records of tasks that a checkpoint holds as done: they are not reported again.
+    bad_before: u64,
+    /// Per task that has any: its bad records.
+    bad_records: BTreeMap<TaskId, u64>,
+    /// Examples of bad records, of the [`EXAMPLE_TASKS_MAX`] lowest tasks that have any.
+    bad_examples: BTreeMap<TaskId, Vec<String>>,
+    scores: ScoreCounts,
+}
+
+/// Tasks whose examples of bad records are kept.
+const EXAMPLE_TASKS_MAX: usize = 16;
+
+impl PhaseMetrics {
+    /// Adds a task. The first report of a task counts; returns whether this was the first.
+    pub fn add(&mut self, task: TaskId, mut metrics: TaskMetrics) -> bool {
+        match self.losses.entry(task) {
+            Entry::Occupied(_) => return false,
+            Entry::Vacant(entry) => entry.insert(metrics.loss_sum),
+        };
+        self.rows = self.rows.saturating_add(metrics.rows);
+        self.correct = self.correct.saturating_add(metrics.correct);
+        if metrics.bad_records > 0 {
+            self.bad_total = self.bad_total.saturating_add(metrics.bad_records);
+            self.bad_records.insert(task, metrics.bad_records);
+        }
+        self.scores.merge(&metrics.scores);
+        if !metrics.bad_examples.is_empty() {
+            metrics.bad_examples.truncate(BAD_EXAMPLES_MAX);
+            self.bad_examples.insert(task, metrics.bad_examples);
+            if self.bad_examples.len() > EXAMPLE_TASKS_MAX {
+                self.bad_examples.pop_last();
+            }
+        }
+        true
+    }
+
+    /// A phase that continues from a checkpoint whose finished tasks had this number of bad records.
+    #[must_use]
+    pub fn after(bad_before: u64) -> Self {
+        Self { bad_total: bad_before, bad_before, ..Self::default() }
+    }
+
+    /// Bad records of all tasks added so far, and of those that a checkpoint holds as done.
+    #[must_use]
+    pub fn bad_records(&self) -> u64 {
+        self.bad_total
+    }
+
+    /// Bad records of these tasks, and of those that the checkpoint before holds as done.
+    #[must_use]
+    pub fn bad_records_of(&self, tasks: &BTreeSet<TaskId>) -> u64 {
+        self.bad_records
+            .iter()
+            .filter(|(task, _)| tasks.contains(task))
+            .fold(self.bad_before, |sum, (_, bad)| sum.saturating_add(*bad))
+    }
+
+    /// The figures of all tasks added so far. Walks all tasks and score bins: once per phase, not per task.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        Summary {
+            tasks: self.losses.len() as u64,
+            rows: self.rows,
+            loss_sum: self.losses.values().fold(0.0, |sum, loss| sum + loss),
+            correct: self.correct,
+            bad_records: self.bad_total,
+            auc: Auc::of(&self.scores),
+        }
+    }
+
+    /// Places of bad records, at most `count`, in the order of task numbers.
+    pub fn bad_examples(&self, count: usize) -> impl Iterator<Item = &str> {
+        self.bad_examples.values().flatten().map(String::as_str).take(count)
+    }
+}
+
+/// Figures of a phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Tasks added.
+    pub tasks: u64,
+    /// Records computed.
+    pub rows: u64,
+    /// Sum of losses, added in the order of task numbers.
+    pub loss_sum: f64,
+    /// Records on the right side of probability ½.
+    pub correct: u64,
+    /// Records skipped as bad.
+    pub bad_records: u64,
+    /// Evaluations in which both classes occur: the area under the ROC curve.
+    pub auc: Option<Auc>,
+}
+
+impl Summary {
+    /// Mean loss per record; `None` without records.
+    #[must_use]
+    pub fn mean_loss(&self) -> Option<f64> {
+        (self.rows > 0).then(|| self.loss_sum / self.rows as f64)
+    }
+
+    /// Share of records on the right side of ½; `None` without records.
+    #[must_use]
+    pub fn accuracy(&self) -> Option<f64> {
+        (self.rows > 0).then(|| self.correct as f64 / self.rows as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn counts(scores: &[(f64, bool)]) -> ScoreCounts {
+        let mut counts = ScoreCounts::default();
+        for (score, positive) in scores {
+            counts.count(*score, *positive);
+        }
+        counts
+    }
+
+    #[test]
+    fn the_first_report_of_a_task_counts() {
+        let mut phase = PhaseMetrics::default();
+        let once = TaskMetrics { rows: 3, loss_sum: 1.5, ..TaskMetrics::default() };
+        assert!(phase.add(TaskId(1), once.clone()));
+        assert!(!phase.add(TaskId(1), once));
+        assert_eq!(phase.summary().rows, 3);
+        assert_eq!(phase.summary().mean_loss(), Some(0.5));
+    }
+
+    proptest! {
+        #[test]
+        fn merging_does_not_depend_on_the_order(
+            tasks in proptest::collection::vec((0u64..100, -1e3f64..1e3, -5.0f64..5.0, any::<bool>()), 1..20)
+        ) {
+            let of = |(n, task): (usize, &(u64, f64, f64, bool))| {
+                let metrics = TaskMetrics {
+                    rows: task.0,
+                    loss_sum: task.1,
+                    scores: counts(&[(task.2, task.3)]),
+                    ..TaskMetrics::default()
+                };
+                (TaskId(n as u32), metrics)
+            };
+            let (mut forward, mut backward) = (PhaseMetrics::default(), PhaseMetrics::default());
+            for (task, metrics) in tasks.iter().enumerate().map(of) {
+                forward.add(task, metrics);
+            }
+            for (task, metrics) in tasks.iter().enumerate().rev().map(of) {
+                backward.add(task, metrics);
+            }
+            prop_assert_eq!(forward.summary(), backward.summary());
+        }
+    }
+}
