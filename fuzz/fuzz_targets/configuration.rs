@@ -4,7 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use heddle_hadoop::configuration::{Configuration, Environment, Files, RmService, TimeUnit};
+use heddle_hadoop::configuration::{
+    Configuration, Environment, Files, NameService, RmService, TimeUnit,
+};
 use libfuzzer_sys::fuzz_target;
 
 /// The fuzzed bytes, split at the first zero byte into a file and another that it may include.
@@ -41,6 +43,6 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = configuration.address(&key, Some(1));
         assert!(configuration.explain(&key).is_some());
     }
-    let _ = configuration.resource_managers(RmService::Client);
-    let _ = configuration.default_name_service();
+    let _ = RmService::Client.addresses(&configuration);
+    let _ = NameService::of_default(&configuration);
 });

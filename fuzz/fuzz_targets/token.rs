@@ -2,7 +2,7 @@
 #![no_main]
 
 use heddle_hadoop::Token;
-use heddle_hadoop::token::kind;
+use heddle_hadoop::token::{Identifier, kind};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         kind::KMS_DELEGATION,
         kind::TIMELINE_DELEGATION,
     ] {
-        if let Ok(identifier) = Token::new(bytes, *b"p", kind, "").read_identifier() {
+        if let Ok(identifier) = Identifier::of(&Token::new(bytes, *b"p", kind, "")) {
             let _ = identifier.to_string();
         }
     }

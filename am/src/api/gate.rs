@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use heddle_hadoop::configuration::{HaError, RmService};
+use heddle_hadoop::configuration::{RmService, ServersError};
 use heddle_hadoop::{Configuration, HostPort};
 
 use tokio::sync::Mutex;
@@ -45,7 +45,11 @@ impl WebProxy {
     ///
     /// # Errors
     /// When an address is malformed or a member of a group of ResourceManagers has none.
-    pub fn of(configuration: &Configuration, path: &str, own_host: &str) -> Result<Self, HaError> {
+    pub fn of(
+        configuration: &Configuration,
+        path: &str,
+        own_host: &str,
+    ) -> Result<Self, ServersError> {
         let is_secure = configuration
             .trimmed("yarn.http.policy")?
             .is_some_and(|policy| policy.eq_ignore_ascii_case("HTTPS_ONLY"));
@@ -56,7 +60,7 @@ impl WebProxy {
         let servers =
             match configuration.address("yarn.web-proxy.address", Some(service.default_port()))? {
                 Some(proxy) => vec![proxy],
-                None => configuration.resource_managers(service)?,
+                None => service.addresses(configuration)?,
             };
         let servers: Vec<_> = servers
             .into_iter()

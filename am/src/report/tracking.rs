@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use heddle_hadoop::configuration::NameService;
 use heddle_hadoop::{Configuration, HostPort};
 use heddle_protocol::view::Placement;
 
@@ -104,7 +105,7 @@ fn default_authority(configuration: &Configuration) -> String {
 /// Web addresses of the NameNodes behind `authority`, a logical name or `host:port`. A wildcard stands for the host
 /// of the RPC address, as Hadoop has it.
 fn servers(configuration: &Configuration, authority: &str, key: &str) -> Vec<HostPort> {
-    let Ok(service) = configuration.name_service(&format!("hdfs://{authority}")) else {
+    let Ok(service) = NameService::of(configuration, &format!("hdfs://{authority}")) else {
         return Vec::new();
     };
     let port = match key {

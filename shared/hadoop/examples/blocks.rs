@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use heddle_hadoop::User;
-use heddle_hadoop::configuration::{Configuration, Environment};
+use heddle_hadoop::configuration::{Configuration, Environment, NameService};
 use heddle_hadoop::namenode::NameNode;
 use heddle_hadoop::rpc::{Login, RpcClient, RpcOptions};
 use heddle_hadoop::sasl::SecurityPolicy;
@@ -18,7 +18,7 @@ use heddle_hadoop::token::{Credentials, ServiceNames, kind};
 async fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).ok_or("usage: blocks PATH")?;
     let configuration = Configuration::load(Environment::of_process())?;
-    let service = configuration.default_name_service()?;
+    let service = NameService::of_default(&configuration)?;
 
     let mut names = ServiceNames::new().with_servers(&service.servers).await;
     if let Some(logical) = &service.logical {

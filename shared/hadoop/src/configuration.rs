@@ -9,10 +9,11 @@
 
 mod defaults;
 mod deprecated;
+mod environment;
 mod expand;
-mod ha;
 mod locate;
 mod origin;
+mod servers;
 mod values;
 mod xml;
 
@@ -20,10 +21,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use environment::Environment;
 pub use expand::ExpandError;
-pub use ha::{HaError, NameService, RmService};
-pub use locate::{Candidate, Environment, FileSystem, candidates};
+pub use locate::{Candidate, FileSystem, candidates};
 pub use origin::{Explanation, Note, Origin, Setting, ValueError};
+pub use servers::{NameService, RmService, ServersError};
 pub use values::{TimeUnit, ValueProblem};
 pub use xml::{DEPTH_MAX, FILE_BYTES_MAX, Files, INCLUDES_MAX, XmlError, XmlProblem};
 

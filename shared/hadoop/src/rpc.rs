@@ -23,6 +23,7 @@
 //! ```
 //! Source: `ipc.Client`, `ipc.Server`, `ipc.RpcConstants`, `ipc.ProtobufRpcEngine2`, `io.retry.RetryPolicies`.
 
+mod backoff;
 mod client;
 mod connection;
 mod dial;
@@ -34,6 +35,7 @@ mod outstanding;
 mod remote;
 pub mod session;
 
+pub use backoff::Backoff;
 pub use client::{Login, Proxy, RpcClient};
 pub use error::{Outcome, RpcError};
 pub use options::{CallOptions, Retry, RpcOptions};

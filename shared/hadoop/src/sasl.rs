@@ -9,6 +9,7 @@ mod digest;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod layer;
+mod md5;
 mod negotiation;
 mod offer;
 mod policy;

@@ -12,7 +12,7 @@
 
 mod credentials;
 mod identifier;
-mod select;
+mod service_names;
 pub mod writable;
 
 use base64::Engine as _;
@@ -23,7 +23,7 @@ pub use credentials::{
     CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, CredentialsSourceError,
 };
 pub use identifier::{DelegationIdentifier, Identifier, IdentifierError, kind};
-pub use select::ServiceNames;
+pub use service_names::ServiceNames;
 
 use crate::proto::common::TokenProto;
 use writable::{WritableError, WritableReader, put_bytes, put_text};

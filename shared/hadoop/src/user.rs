@@ -64,18 +64,6 @@ impl User {
     }
 }
 
-/// The system's account of this process.
-pub(crate) struct Account {
-    pub name: String,
-    pub home: String,
-}
-
-/// By the real user id, as Java's `user.name`. `None` when the system has no entry for it.
-pub(crate) fn account_of_process() -> Option<Account> {
-    let account = nix::unistd::User::from_uid(nix::unistd::getuid()).ok()??;
-    Some(Account { name: account.name, home: account.dir.to_string_lossy().into_owned() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

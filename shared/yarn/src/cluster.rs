@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_hadoop::configuration::{Configuration, HaError, RmService, ValueError};
+use heddle_hadoop::configuration::{Configuration, RmService, ServersError, ValueError};
 use heddle_hadoop::rpc::{CallOptions, Login, Proxy, RpcClient, RpcOptions};
 use heddle_hadoop::sasl::SecurityPolicy;
 use heddle_hadoop::{HostPort, Token, User};
@@ -58,7 +58,7 @@ struct Shared {
 pub enum ClusterError {
     /// The addresses of the ResourceManagers are wrong.
     #[error("the configuration does not name the ResourceManager")]
-    Addresses(#[from] HaError),
+    Addresses(#[from] ServersError),
     /// A value that is none.
     #[error("a setting of security or of the RPC cannot be used")]
     Value(#[from] ValueError),
@@ -86,8 +86,8 @@ impl Cluster {
     ) -> Result<Self, ClusterError> {
         let shared = Shared {
             rpc: RpcClient::new(options),
-            client_addresses: configuration.resource_managers(RmService::Client)?,
-            scheduler_addresses: configuration.resource_managers(RmService::Scheduler)?,
+            client_addresses: RmService::Client.addresses(configuration)?,
+            scheduler_addresses: RmService::Scheduler.addresses(configuration)?,
             user,
             policy: SecurityPolicy::of(configuration)?,
             limits,

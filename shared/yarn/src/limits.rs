@@ -7,8 +7,7 @@
 use std::time::Duration;
 
 use heddle_hadoop::configuration::{Configuration, TimeUnit, ValueError};
-use heddle_hadoop::rpc::RpcOptions;
-use heddle_hadoop::rpc::failover::Backoff;
+use heddle_hadoop::rpc::{Backoff, RpcOptions};
 
 /// Longest pause between two rounds over the ResourceManagers, whatever a site states: an ApplicationMaster whose last
 /// heartbeat is older than this commits nothing.

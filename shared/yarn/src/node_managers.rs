@@ -3,7 +3,7 @@
 //! Each node takes only a token that the ResourceManager made for this attempt and that node; they come with grants and
 //! are kept in [`NodeTokens`].
 
-mod error;
+mod answer;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +13,14 @@ use heddle_hadoop::Token;
 use heddle_hadoop::rpc::{CallOptions, Proxy};
 use tokio::time::{Instant, sleep};
 
-pub use error::NodeError;
+pub use answer::{NodeError, Started};
 
 use crate::cluster::Cluster;
 use crate::container::{Container, ContainerStatus, token_to_proto};
 use crate::ids::{ContainerId, Missing, NodeId};
 use crate::launch::LaunchContext;
 use crate::proto;
-use error::{call_error, refusal, started};
+use answer::{call_error, refusal, started};
 
 /// Pause before a NodeManager that is still starting is asked again.
 const NOT_READY_PAUSE: Duration = Duration::from_millis(200);
@@ -38,16 +38,6 @@ impl NodeTokens {
     pub fn get(&self, node: &NodeId) -> Option<Token> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned()
     }
-}
-
-/// That a NodeManager took a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Started {
-    /// It will start it. Failures from here on come as the container's completion.
-    Accepted,
-    /// It had taken it before: our earlier call got through although its answer did not. The container runs, or has ended
-    /// since.
-    AlreadyRunning,
 }
 
 /// A container's process is sent a signal (`SignalContainerCommand`).

@@ -52,7 +52,7 @@ pub async fn masters(
         false => String::new(),
     };
     let asked = async {
-        let addresses = cluster.configuration.resource_managers(RmService::Web);
+        let addresses = RmService::Web.addresses(&cluster.configuration);
         for address in addresses.unwrap_or_default() {
             // Only where the cluster believes names is one told; it shows containers to those who may view them.
             let path = format!("/ws/v1/cluster/apps/{application}/appattempts{user}");
@@ -77,7 +77,7 @@ fn nodes_of_attempts(answer: &Value) -> BTreeMap<String, String> {
 }
 
 async fn told(cluster: &ClusterContext, queue: &str) -> QueueAnswer {
-    let addresses = cluster.configuration.resource_managers(RmService::Web);
+    let addresses = RmService::Web.addresses(&cluster.configuration);
     for address in addresses.unwrap_or_default() {
         let address = address.to_string();
         let number = async |key: &str| number(&get(&address, &format!("/conf?name={key}")).await?);

@@ -1,68 +1,8 @@
 //! Where the configuration files are.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What a configuration takes from the process it runs in: environment variables and Java-like system properties.
-///
-/// A value, not a global: tests and services give what they like.
-#[derive(Clone, Debug, Default)]
-pub struct Environment {
-    variables: BTreeMap<String, String>,
-    properties: BTreeMap<String, String>,
-}
-
-impl Environment {
-    /// No variables, no properties.
-    pub fn empty() -> Self {
-        Self::default()
-    }
-
-    /// The environment of this process. Variables that are not UTF-8 are left out.
-    ///
-    /// Values in configuration files use a few of Java's system properties: `user.name` (the system's user, not
-    /// `HADOOP_USER_NAME`), `user.home`, `user.dir`, `java.io.tmpdir`. They are set; others are not.
-    pub fn of_process() -> Self {
-        let variables: BTreeMap<_, _> = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        let mut properties = BTreeMap::from([("java.io.tmpdir".to_owned(), "/tmp".to_owned())]);
-        if let Some(account) = crate::user::account_of_process() {
-            properties.insert("user.name".to_owned(), account.name);
-            properties.insert("user.home".to_owned(), account.home);
-        }
-        if let Some(directory) =
-            std::env::current_dir().ok().and_then(|path| path.into_os_string().into_string().ok())
-        {
-            properties.insert("user.dir".to_owned(), directory);
-        }
-        Self { variables, properties }
-    }
-
-    /// Sets an environment variable.
-    #[must_use]
-    pub fn with_variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.variables.insert(name.into(), value.into());
-        self
-    }
-
-    /// Sets a system property, as `-Dname=value` does for Java.
-    #[must_use]
-    pub fn with_property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.properties.insert(name.into(), value.into());
-        self
-    }
-
-    /// An environment variable.
-    pub fn variable(&self, name: &str) -> Option<&str> {
-        self.variables.get(name).map(String::as_str)
-    }
-
-    /// A system property.
-    pub fn property(&self, name: &str) -> Option<&str> {
-        self.properties.get(name).map(String::as_str)
-    }
-}
+use super::environment::Environment;
 
 /// A directory that may hold configuration files, and why it was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

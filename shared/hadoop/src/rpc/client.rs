@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -11,11 +12,12 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::debug;
 
-use super::connection::{Call, CallResult, Connection};
+use super::connection::{Call, Connection};
 use super::error::{LostCause, RpcError};
 use super::failover::{Decision, decide};
 use super::frame::{Delimited, take_message};
-use super::options::{CallOptions, RpcOptions, later};
+use super::options::{CallOptions, Retry, RpcOptions, later};
+use super::outstanding::CallResult;
 use super::session::{CallFrame, SessionConfig};
 use crate::address::HostPort;
 use crate::sasl::SecurityPolicy;
@@ -196,29 +198,8 @@ impl Proxy {
                 // A server that is slow for everybody would never answer tries of the same length.
                 attempt_limit = attempt_limit.saturating_mul(2);
             }
-            let backoff = &self.client.shared.options.backoff;
-            let decision = decide(
-                &error,
-                options.retry,
-                self.servers.len(),
-                failures,
-                backoff,
-                random_number(),
-            );
-            let pause = match decision {
-                Decision::GiveUp => return Err(error),
-                Decision::Again(pause) => pause,
-                Decision::Next(pause) => {
-                    // Another call may have moved on meanwhile; then its choice stands.
-                    let next = (index + 1) % self.servers.len();
-                    let _ = self.active.compare_exchange(
-                        index,
-                        next,
-                        Ordering::AcqRel,
-                        Ordering::Acquire,
-                    );
-                    pause
-                }
+            let Some(pause) = self.pause_after(&error, options.retry, index, failures) else {
+                return Err(error);
             };
             if later(Instant::now(), pause) >= deadline {
                 return Err(error);
@@ -231,6 +212,28 @@ impl Proxy {
                 "rpc call failed, trying again"
             );
             sleep(pause).await;
+        }
+    }
+
+    /// The pause before the next try, or `None` when there is none. Moves on to the next server where that may help.
+    fn pause_after(
+        &self,
+        error: &RpcError,
+        retry: Retry,
+        index: usize,
+        failures: u32,
+    ) -> Option<Duration> {
+        let backoff = &self.client.shared.options.backoff;
+        match decide(error, retry, self.servers.len(), failures, backoff, random_number()) {
+            Decision::GiveUp => None,
+            Decision::Again(pause) => Some(pause),
+            Decision::Next(pause) => {
+                // A concurrent call may have moved on already. Its choice stands.
+                let next = (index + 1) % self.servers.len();
+                let _ =
+                    self.active.compare_exchange(index, next, Ordering::AcqRel, Ordering::Acquire);
+                Some(pause)
+            }
         }
     }
 

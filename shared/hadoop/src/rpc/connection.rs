@@ -10,7 +10,6 @@ use std::sync::{Arc, OnceLock};
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
@@ -19,7 +18,7 @@ use tracing::debug;
 use super::dial::connect;
 use super::error::{AuthError, ConnectError, LostCause, ProtocolError, RpcError};
 use super::options::{RpcOptions, later};
-use super::outstanding::{NobodyAsked, OutstandingCalls, Waiting};
+use super::outstanding::{CallResult, NobodyAsked, OutstandingCalls, Waiting};
 use super::remote::RemoteException;
 use super::session::{CallFrame, Event, Session, SessionConfig, SessionError};
 use crate::address::HostPort;
@@ -34,9 +33,6 @@ const OUTSTANDING_MAX: usize = 1024;
 const OUTPUT_HIGH_BYTES: usize = 1 << 20;
 /// Read at a time; replies are mostly far smaller.
 const READ_BYTES: usize = 16 << 10;
-
-/// What a caller gets.
-pub(super) type CallResult = Result<Bytes, RpcError>;
 
 /// A call on its way to the task.
 pub(super) struct Call {

@@ -10,33 +10,9 @@
 
 use std::time::Duration;
 
+use super::backoff::Backoff;
 use super::error::{AuthError, Outcome, RpcError};
 use super::options::Retry;
-
-/// Pauses that double from `first` up to `max`, each times a random factor of 0.5 to 1.5.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
-    /// Default 200 ms.
-    pub first: Duration,
-    /// Default 2 s: an ApplicationMaster is back well within its expiry, and a server sees one call per client in 2 s.
-    pub max: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { first: Duration::from_millis(200), max: Duration::from_secs(2) }
-    }
-}
-
-impl Backoff {
-    /// The pause before round `round` (0 for the first pause). `random` is any random number.
-    pub fn pause(&self, round: u32, random: u64) -> Duration {
-        let doubled = self.first.saturating_mul(2_u32.saturating_pow(round.min(31))).min(self.max);
-        // The factor is 512/1024 to 1535/1024.
-        let factor = 512 + u32::try_from(random % 1024).expect("below 1024");
-        doubled.saturating_mul(factor) / 1024
-    }
-}
 
 /// What to do with a failed try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +69,6 @@ mod tests {
     use crate::rpc::RemoteException;
     use crate::rpc::error::{ConnectError, LostCause, ProtocolError};
     use crate::sasl::SaslError;
-    use proptest::prelude::*;
 
     const BACKOFF: Backoff =
         Backoff { first: Duration::from_millis(100), max: Duration::from_secs(1) };
@@ -198,15 +173,6 @@ mod tests {
                 expected,
                 "{error:?} {retry:?} {failures}"
             );
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn pauses_stay_within_half_and_one_and_a_half_of_the_limit(round: u32, random: u64) {
-            let pause = BACKOFF.pause(round, random);
-            prop_assert!(pause >= BACKOFF.first / 2);
-            prop_assert!(pause < BACKOFF.max * 3 / 2);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::failover::Backoff;
+use super::backoff::Backoff;
 use crate::configuration::{Configuration, TimeUnit, ValueError, ValueProblem};
 
 /// Settings of an [`RpcClient`](super::RpcClient). The defaults are Hadoop's where it has some.

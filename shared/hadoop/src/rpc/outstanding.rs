@@ -5,10 +5,14 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::connection::CallResult;
+use super::error::RpcError;
+
+/// The undecoded body of a reply, or why there is none.
+pub(super) type CallResult = Result<Bytes, RpcError>;
 
 /// The table of one connection.
 #[derive(Default)]

@@ -6,10 +6,10 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use md5::{Digest as _, Md5};
 
 use super::challenge::{Challenge, ChallengeError};
 use super::layer::{Layer, LayerKeys};
+use super::md5::md5;
 use crate::token::Token;
 
 /// Largest token that we let the server send by its own choice, in bytes; Hadoop's client says 65536 and accepts more.
@@ -171,14 +171,6 @@ impl DigestExchange {
             Qop::Privacy => Some(Layer::privacy(&self.keys, self.send_max)),
         }
     }
-}
-
-pub(super) fn md5(pieces: &[&[u8]]) -> [u8; 16] {
-    let mut hash = Md5::new();
-    for piece in pieces {
-        hash.update(piece);
-    }
-    hash.finalize().into()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -3,7 +3,8 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use super::digest::{DigestExchange, Qop, md5};
+use super::digest::{DigestExchange, Qop, };
+use super::md5::md5;
 use super::layer::{Layer, LayerKeys};
 use crate::token::Token;
 

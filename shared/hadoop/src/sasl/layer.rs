@@ -13,7 +13,7 @@ use des::TdesEde2;
 use hmac::{Hmac, KeyInit, Mac};
 use md5::Md5;
 
-use super::digest::md5;
+use super::md5::md5;
 
 const MAC_LEN: usize = 10;
 /// MAC, message type 1, sequence number.

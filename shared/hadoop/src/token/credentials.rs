@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 
+use super::service_names::ServiceNames;
 use super::writable::{WritableError, WritableReader, put_bytes, put_text, put_vlong};
 use super::{Token, TokenTextError};
 use crate::configuration::{Configuration, Environment, ValueError};
@@ -272,6 +273,18 @@ impl Credentials {
     /// All tokens with their aliases, in the order of the aliases.
     pub fn tokens(&self) -> impl Iterator<Item = (&str, &Token)> {
         self.tokens.iter().map(|(alias, token)| (alias.as_str(), token))
+    }
+
+    /// The tokens of one kind, in the order of their aliases.
+    pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Token> {
+        self.tokens().map(|(_, token)| token).filter(move |token| token.kind() == kind)
+    }
+
+    /// The token of one kind for one service: the one that is filed under the most specific of its names.
+    pub fn for_service(&self, kind: &str, service: &ServiceNames) -> Option<&Token> {
+        let ranked =
+            self.of_kind(kind).filter_map(|token| Some((service.rank(token.service())?, token)));
+        ranked.min_by_key(|(rank, _)| *rank).map(|(_, token)| token)
     }
 
     /// Aliases of all secrets.

@@ -93,27 +93,25 @@ pub enum IdentifierError {
     Protobuf(#[from] prost::DecodeError),
 }
 
-impl Token {
+impl Identifier {
     /// Reads the identifier by the token's kind.
     ///
     /// # Errors
     /// When it does not decode. The token may be good all the same.
-    pub fn read_identifier(&self) -> Result<Identifier, IdentifierError> {
-        let bytes = self.identifier();
-        Ok(match self.kind() {
-            kind::AMRM => Identifier::AmRm(AmrmTokenIdentifierProto::decode(bytes)?),
-            kind::NM => Identifier::Nm(NmTokenIdentifierProto::decode(bytes)?),
-            kind::CONTAINER => Identifier::Container(ContainerTokenIdentifierProto::decode(bytes)?),
-            kind::CLIENT_TO_AM => {
-                Identifier::ClientToAm(ClientToAmTokenIdentifierProto::decode(bytes)?)
-            }
+    pub fn of(token: &Token) -> Result<Self, IdentifierError> {
+        let bytes = token.identifier();
+        Ok(match token.kind() {
+            kind::AMRM => Self::AmRm(AmrmTokenIdentifierProto::decode(bytes)?),
+            kind::NM => Self::Nm(NmTokenIdentifierProto::decode(bytes)?),
+            kind::CONTAINER => Self::Container(ContainerTokenIdentifierProto::decode(bytes)?),
+            kind::CLIENT_TO_AM => Self::ClientToAm(ClientToAmTokenIdentifierProto::decode(bytes)?),
             kind::HDFS_DELEGATION | kind::KMS_DELEGATION => {
-                Identifier::Delegation(DelegationIdentifier::decode_writable(bytes)?)
+                Self::Delegation(DelegationIdentifier::decode_writable(bytes)?)
             }
             kind::RM_DELEGATION | kind::TIMELINE_DELEGATION => {
-                Identifier::Delegation(DelegationIdentifier::decode_yarn(bytes)?)
+                Self::Delegation(DelegationIdentifier::decode_yarn(bytes)?)
             }
-            _ => Identifier::Other,
+            _ => Self::Other,
         })
     }
 }
@@ -291,7 +289,7 @@ mod tests {
             ("another-kind", "ff", "not read"),
         ] {
             let shown =
-                token(kind, identifier).read_identifier().map(|identifier| identifier.to_string());
+                Identifier::of(&token(kind, identifier)).map(|identifier| identifier.to_string());
             assert_eq!(shown.as_deref(), Ok(expected), "{kind}");
         }
     }
@@ -326,7 +324,7 @@ mod tests {
                 kind::AMRM, kind::NM, kind::CONTAINER, kind::CLIENT_TO_AM, kind::RM_DELEGATION,
                 kind::HDFS_DELEGATION, kind::KMS_DELEGATION, kind::TIMELINE_DELEGATION,
             ];
-            if let Ok(identifier) = Token::new(bytes, *b"p", kinds[index], "").read_identifier() {
+            if let Ok(identifier) = Identifier::of(&Token::new(bytes, *b"p", kinds[index], "")) {
                 let _ = identifier.to_string();
             }
         }

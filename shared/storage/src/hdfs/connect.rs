@@ -108,9 +108,9 @@ pub(super) fn service_of(
                 "fs.defaultFS names no HDFS; write hdfs://host:port/… or set HADOOP_CONF_DIR";
             return Err(failed(Reason::Unsupported(what.to_owned())));
         }
-        configuration.default_name_service()
+        NameService::of_default(configuration)
     } else {
-        configuration.name_service(&format!("hdfs://{authority}"))
+        NameService::of(configuration, &format!("hdfs://{authority}"))
     };
     service.map_err(|error| failed(Reason::Other).because(chain(&error)))
 }

@@ -3,9 +3,18 @@
 use heddle_hadoop::rpc::RpcError;
 use heddle_hadoop::rpc::error::AuthError;
 
-use super::Started;
 use crate::ids::{ContainerId, Missing, NodeId};
 use crate::proto;
+
+/// That a NodeManager took a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Started {
+    /// It will start it. Failures from here on come as the container's completion.
+    Accepted,
+    /// It had taken it before: our earlier call got through although its answer did not. The container runs, or has ended
+    /// since.
+    AlreadyRunning,
+}
 
 /// Why a NodeManager did not do as told.
 #[derive(Clone, Debug, thiserror::Error)]

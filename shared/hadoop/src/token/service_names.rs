@@ -7,7 +7,6 @@
 
 use std::net::SocketAddr;
 
-use super::{Credentials, Token};
 use crate::address::HostPort;
 
 /// All names under which a token for one service may be filed.
@@ -18,7 +17,7 @@ pub struct ServiceNames {
 }
 
 impl ServiceNames {
-    /// No name; only [`Credentials::of_kind`] finds a token for it.
+    /// No name; only [`Credentials::of_kind`](super::Credentials::of_kind) finds a token for it.
     pub fn new() -> Self {
         Self::default()
     }
@@ -69,28 +68,15 @@ impl ServiceNames {
     }
 
     /// Position of the best name that the service field has; lower is better.
-    fn rank(&self, service: &str) -> Option<usize> {
+    pub(super) fn rank(&self, service: &str) -> Option<usize> {
         let parts = || service.split(',').map(str::trim).filter(|part| !part.is_empty());
         self.names.iter().position(|name| parts().any(|part| part.eq_ignore_ascii_case(name)))
     }
 }
 
-impl Credentials {
-    /// The tokens of one kind, in the order of their aliases.
-    pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Token> {
-        self.tokens().map(|(_, token)| token).filter(move |token| token.kind() == kind)
-    }
-
-    /// The token of one kind for one service: the one that is filed under the most specific of its names.
-    pub fn for_service(&self, kind: &str, service: &ServiceNames) -> Option<&Token> {
-        let ranked =
-            self.of_kind(kind).filter_map(|token| Some((service.rank(token.service())?, token)));
-        ranked.min_by_key(|(rank, _)| *rank).map(|(_, token)| token)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::{Credentials, Token};
     use super::*;
 
     fn credentials(services: &[&str]) -> Credentials {

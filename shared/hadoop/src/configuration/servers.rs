@@ -56,7 +56,7 @@ pub struct NameService {
 /// Why servers cannot be told from a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HaError {
+pub enum ServersError {
     /// A value cannot be used.
     #[error(transparent)]
     Value(#[from] ValueError),
@@ -82,31 +82,34 @@ pub enum HaError {
 /// Port of a NameNode that is named without one.
 const NAMENODE_PORT: u16 = 8020;
 
-impl Configuration {
+impl RmService {
     /// The ResourceManagers' addresses for one service: all of an HA group, in the order of their ids, or the one.
     ///
     /// # Errors
     /// When an address is malformed, or a member of the group has none.
-    pub fn resource_managers(&self, service: RmService) -> Result<Vec<HostPort>, HaError> {
-        let (key, port) = (service.key(), service.default_port());
-        if !self.boolean("yarn.resourcemanager.ha.enabled", false)? {
-            let address = self.address(key, Some(port))?;
-            return Ok(vec![address.ok_or_else(|| HaError::NoAddress { key: key.to_owned() })?]);
+    pub fn addresses(self, configuration: &Configuration) -> Result<Vec<HostPort>, ServersError> {
+        let (key, port) = (self.key(), self.default_port());
+        if !configuration.boolean("yarn.resourcemanager.ha.enabled", false)? {
+            let address = configuration.address(key, Some(port))?;
+            return Ok(vec![
+                address.ok_or_else(|| ServersError::NoAddress { key: key.to_owned() })?,
+            ]);
         }
-        let ids = self.list("yarn.resourcemanager.ha.rm-ids")?;
+        let ids = configuration.list("yarn.resourcemanager.ha.rm-ids")?;
         if ids.is_empty() {
             let (enabled, ids) =
                 ("yarn.resourcemanager.ha.enabled", "yarn.resourcemanager.ha.rm-ids");
-            return Err(HaError::NoIds { enabled, ids });
+            return Err(ServersError::NoIds { enabled, ids });
         }
         let mut servers = Vec::with_capacity(ids.len());
         for id in ids {
             let own_key = format!("{key}.{id}");
-            let address = match self.address(&own_key, Some(port))? {
+            let address = match configuration.address(&own_key, Some(port))? {
                 Some(address) => address,
                 None => {
-                    let host = self.trimmed(&format!("yarn.resourcemanager.hostname.{id}"))?;
-                    let host = host.ok_or(HaError::NoAddress { key: own_key })?;
+                    let host =
+                        configuration.trimmed(&format!("yarn.resourcemanager.hostname.{id}"))?;
+                    let host = host.ok_or(ServersError::NoAddress { key: own_key })?;
                     HostPort::new(host, port)
                 }
             };
@@ -114,13 +117,15 @@ impl Configuration {
         }
         Ok(servers)
     }
+}
 
+impl NameService {
     /// The NameNodes of a file system: `hdfs://host[:port][/…]` or `hdfs://logical-name[/…]`.
     ///
     /// # Errors
     /// When the URI is not of HDFS, an address is malformed, or a member of the group has none.
-    pub fn name_service(&self, uri: &str) -> Result<NameService, HaError> {
-        let not_hdfs = || HaError::NotHdfs(uri.to_owned());
+    pub fn of(configuration: &Configuration, uri: &str) -> Result<Self, ServersError> {
+        let not_hdfs = || ServersError::NotHdfs(uri.to_owned());
         let authority = uri.strip_prefix("hdfs://").ok_or_else(not_hdfs)?;
         let authority = authority.split('/').next().unwrap_or_default();
         // user@host is allowed by URIs and means nothing to HDFS.
@@ -128,12 +133,12 @@ impl Configuration {
         if authority.is_empty() {
             return Err(not_hdfs());
         }
-        let ids = self.list(&format!("dfs.ha.namenodes.{authority}"))?;
-        let is_logical =
-            !ids.is_empty() || self.list("dfs.nameservices")?.iter().any(|name| name == authority);
+        let ids = configuration.list(&format!("dfs.ha.namenodes.{authority}"))?;
+        let is_logical = !ids.is_empty()
+            || configuration.list("dfs.nameservices")?.iter().any(|name| name == authority);
         if !is_logical {
             let server = HostPort::parse(authority, Some(NAMENODE_PORT)).map_err(|_| not_hdfs())?;
-            return Ok(NameService { logical: None, servers: vec![server] });
+            return Ok(Self { logical: None, servers: vec![server] });
         }
         let keys: Vec<String> = if ids.is_empty() {
             vec![format!("dfs.namenode.rpc-address.{authority}")]
@@ -142,18 +147,21 @@ impl Configuration {
         };
         let mut servers = Vec::with_capacity(keys.len());
         for key in keys {
-            servers
-                .push(self.address(&key, Some(NAMENODE_PORT))?.ok_or(HaError::NoAddress { key })?);
+            servers.push(
+                configuration
+                    .address(&key, Some(NAMENODE_PORT))?
+                    .ok_or(ServersError::NoAddress { key })?,
+            );
         }
-        Ok(NameService { logical: Some(authority.to_owned()), servers })
+        Ok(Self { logical: Some(authority.to_owned()), servers })
     }
 
     /// The NameNodes of `fs.defaultFS`.
     ///
     /// # Errors
-    /// As [`Configuration::name_service`]; a default file system other than HDFS is [`HaError::NotHdfs`].
-    pub fn default_name_service(&self) -> Result<NameService, HaError> {
-        self.name_service(&self.trimmed("fs.defaultFS")?.unwrap_or_default())
+    /// As [`NameService::of`]; a default file system other than HDFS is [`ServersError::NotHdfs`].
+    pub fn of_default(configuration: &Configuration) -> Result<Self, ServersError> {
+        Self::of(configuration, &configuration.trimmed("fs.defaultFS")?.unwrap_or_default())
     }
 }
 
@@ -177,9 +185,9 @@ mod tests {
     #[test]
     fn a_single_resource_manager_is_found_by_its_host_name() {
         let configuration = configuration(&[("yarn.resourcemanager.hostname", "rm.example.com")]);
-        let client = configuration.resource_managers(RmService::Client).expect("is set");
+        let client = RmService::Client.addresses(&configuration).expect("is set");
         assert_eq!(shown(&client), ["rm.example.com:8032"]);
-        let scheduler = configuration.resource_managers(RmService::Scheduler).expect("is set");
+        let scheduler = RmService::Scheduler.addresses(&configuration).expect("is set");
         assert_eq!(shown(&scheduler), ["rm.example.com:8030"]);
     }
 
@@ -193,17 +201,17 @@ mod tests {
             ("yarn.resourcemanager.scheduler.address.rm2", "b"),
         ]);
         assert_eq!(
-            shown(&configuration.resource_managers(RmService::Client).expect("set")),
+            shown(&RmService::Client.addresses(&configuration).expect("set")),
             ["a:8032", "b:9"]
         );
         assert_eq!(
-            shown(&configuration.resource_managers(RmService::Scheduler).expect("set")),
+            shown(&RmService::Scheduler.addresses(&configuration).expect("set")),
             ["a:8030", "b:8030"]
         );
-        let missing = configuration.resource_managers(RmService::Admin);
+        let missing = RmService::Admin.addresses(&configuration);
         assert_eq!(
             missing,
-            Err(HaError::NoAddress { key: "yarn.resourcemanager.admin.address.rm2".into() })
+            Err(ServersError::NoAddress { key: "yarn.resourcemanager.admin.address.rm2".into() })
         );
     }
 
@@ -211,8 +219,8 @@ mod tests {
     fn high_availability_without_ids_is_an_error() {
         let configuration = configuration(&[("yarn.resourcemanager.ha.enabled", "true")]);
         assert!(matches!(
-            configuration.resource_managers(RmService::Client),
-            Err(HaError::NoIds { .. })
+            RmService::Client.addresses(&configuration),
+            Err(ServersError::NoIds { .. })
         ));
     }
 
@@ -226,23 +234,26 @@ mod tests {
             ("dfs.namenode.rpc-address.prod.nn2", "b"),
             ("dfs.namenode.rpc-address.solo", "c:1"),
         ]);
-        let default = configuration.default_name_service().expect("set");
+        let default = NameService::of_default(&configuration).expect("set");
         assert_eq!(
             (default.logical.as_deref(), shown(&default.servers)),
             (Some("prod"), vec!["a:8020".into(), "b:8020".into()])
         );
-        let solo = configuration.name_service("hdfs://solo/path").expect("set");
+        let solo = NameService::of(&configuration, "hdfs://solo/path").expect("set");
         assert_eq!(
             (solo.logical.as_deref(), shown(&solo.servers)),
             (Some("solo"), vec!["c:1".into()])
         );
-        let host = configuration.name_service("hdfs://nn.example.com:9000/x").expect("a host");
+        let host = NameService::of(&configuration, "hdfs://nn.example.com:9000/x").expect("a host");
         assert_eq!(
             (host.logical, shown(&host.servers)),
             (None, vec!["nn.example.com:9000".into()])
         );
         for uri in ["file:///", "hdfs://", "hdfs:///x", "s3://b"] {
-            assert!(matches!(configuration.name_service(uri), Err(HaError::NotHdfs(_))), "{uri}");
+            assert!(
+                matches!(NameService::of(&configuration, uri), Err(ServersError::NotHdfs(_))),
+                "{uri}"
+            );
         }
     }
 }
