@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use heddle_am::staging::HOME_DIR;
-use heddle_hadoop::configuration::{Environment, candidates};
+use heddle_hadoop::configuration::{Environment, config_directories};
 use heddle_hadoop::rpc::RpcError;
 use heddle_hadoop::rpc::error::AuthError;
 use heddle_hadoop::sasl::{DigestError, SaslError};
@@ -14,7 +14,8 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::{Kind, Mode, Reason, Storage, StorageError, StorePath, WriteError, connect};
 use heddle_yarn::{
-    ApplicationId, Client, ClientError, Cluster, ClusterError, Limits, rpc_options, stated_rm_wait,
+    ApplicationId, CallTimeouts, ClientError, Cluster, ClusterError, YarnClient, rpc_options,
+    stated_rm_wait,
 };
 
 use crate::application::HDFS;
@@ -26,7 +27,7 @@ pub struct ClusterContext {
     /// What `HADOOP_CONF_DIR` says.
     pub configuration: Configuration,
     /// Calls to the ResourceManager.
-    pub client: Client,
+    pub client: YarnClient,
     /// As whom.
     pub user: User,
     /// Whether the cluster wants proofs of identity.
@@ -58,7 +59,7 @@ pub fn is_named() -> bool {
 }
 
 fn names_a_cluster(environment: &Environment) -> bool {
-    candidates(environment, true)
+    config_directories(environment, true)
         .iter()
         .any(|candidate| candidate.directory.join("yarn-site.xml").is_file())
 }
@@ -75,7 +76,7 @@ fn cluster_of(
         Some(given) => *given,
         None => stated_rm_wait(configuration)?.unwrap_or(RM_WAIT),
     };
-    let limits = Limits { call: wait, ..Limits::of(configuration)? };
+    let limits = CallTimeouts { call: wait, ..CallTimeouts::of(configuration)? };
     let options = rpc_options(configuration)?.with_caller_context(configuration, context)?;
     let cluster = Cluster::with(configuration, user.clone(), options, limits)?;
     Ok(cluster.telling_slow_calls(Arc::new(|servers: &[HostPort], wait: Duration| {
@@ -131,7 +132,7 @@ impl ClusterContext {
         };
         let storage = connect(&root).map_err(|error| storage_failure("no storage", &error))?;
         Ok(Self {
-            client: Client::new(&cluster),
+            client: YarnClient::new(&cluster),
             configuration,
             user,
             secured,
@@ -146,7 +147,7 @@ impl ClusterContext {
     ///
     /// # Errors
     /// As [`ClusterContext::load`].
-    pub fn client_naming(&self, application: ApplicationId) -> Result<Option<Client>, Failure> {
+    pub fn client_naming(&self, application: ApplicationId) -> Result<Option<YarnClient>, Failure> {
         let enabled = self.configuration.boolean("hadoop.caller.context.enabled", false);
         if !enabled.unwrap_or(false) {
             return Ok(None);
@@ -160,7 +161,7 @@ impl ClusterContext {
                 &error,
             )
         })?;
-        Ok(Some(Client::new(&cluster)))
+        Ok(Some(YarnClient::new(&cluster)))
     }
 
     /// A place on the default file system.

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use heddle_hadoop::configuration::{
-    Configuration, Environment, Files, NameService, RmService, TimeUnit,
+    Configuration, Environment, FileSource, NameService, RmService, TimeUnit,
 };
 use libfuzzer_sys::fuzz_target;
 
 /// The fuzzed bytes, split at the first zero byte into a file and another that it may include.
 struct Two<'a>(&'a [u8], &'a [u8]);
 
-impl Files for Two<'_> {
+impl FileSource for Two<'_> {
     fn read(&self, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
         Ok(match path.to_str() {
             Some("/a.xml") => Some(self.0.to_vec()),

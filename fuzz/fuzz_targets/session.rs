@@ -1,13 +1,13 @@
 //! Any bytes of a server, in pieces, to a session with SIMPLE and to one with a token.
 #![no_main]
 
-use heddle_hadoop::rpc::session::{Session, SessionConfig};
+use heddle_hadoop::rpc::session::{RpcSession, SessionConfig};
 use heddle_hadoop::sasl::SecurityPolicy;
 use heddle_hadoop::{Token, User};
 use libfuzzer_sys::fuzz_target;
 
-fn session(token: Option<Token>) -> Session {
-    Session::start(SessionConfig {
+fn session(token: Option<Token>) -> RpcSession {
+    RpcSession::start(SessionConfig {
         protocol: "p".into(),
         user: User::new("u"),
         token,

@@ -9,8 +9,9 @@ use anyhow::{Result, bail, ensure};
 use heddle_tests::hadoop::{Cluster, Daemon, Lossy, Options, Shared, Unmanaged};
 use heddle_yarn::am::{Constraint, DEFAULT_RACK, NodeName, Update, UpdateKind};
 use heddle_yarn::{
-    ApplicationMaster, Ask, AskId, Container, ContainerState, Event, ExecutionType, ExitStatus,
-    LaunchContext, Memory, NodeError, Place, Placement, Resources, Signal, Started, VCores,
+    AmEndpoint, AmEvent, ApplicationMaster, Ask, AskId, Container, ContainerState, ExecutionType,
+    ExitStatus, LaunchContext, Memory, NodeError, RequestedPlacement, Resources, Signal, Started,
+    VCores,
 };
 
 const A: AskId = AskId(1);
@@ -32,7 +33,7 @@ fn yarn() -> Result<heddle_yarn::Cluster> {
 }
 
 async fn app() -> Result<Unmanaged> {
-    Unmanaged::new(&yarn()?, Place::default()).await
+    Unmanaged::new(&yarn()?, AmEndpoint::default()).await
 }
 
 fn small() -> Ask {
@@ -112,8 +113,10 @@ async fn bad_asks_are_taken_out_and_good_ones_served() -> Result<()> {
     let mut app = app().await?;
     let too_big = Ask { resources: Resources::new(Memory::mib(99_999), VCores(1)), ..small() };
     let no_label = Ask { label: Some("nowhere".into()), ..small() };
-    let tagged =
-        Ask { placement: Placement::Tagged(Constraint::at_most_per_node("ps", 1)), ..small() };
+    let tagged = Ask {
+        placement: RequestedPlacement::Tagged(Constraint::at_most_per_node("ps", 1)),
+        ..small()
+    };
     app.am.want(A, small(), 1);
     app.am.want(B, too_big, 1);
     app.am.want(AskId(3), no_label, 1);
@@ -121,12 +124,12 @@ async fn bad_asks_are_taken_out_and_good_ones_served() -> Result<()> {
     let refused = app
         .until("refusals", |events| {
             let refused = events.iter().filter_map(|event| match event {
-                Event::Refused { ask, message } => Some((*ask, message.clone())),
+                AmEvent::Refused { ask, message } => Some((*ask, message.clone())),
                 _ => None,
             });
             let refused: Vec<_> = refused.collect();
             let granted =
-                events.iter().any(|event| matches!(event, Event::Allocated { ask: A, .. }));
+                events.iter().any(|event| matches!(event, AmEvent::Allocated { ask: A, .. }));
             (refused.len() == 3 && granted).then_some(refused)
         })
         .await?;
@@ -140,8 +143,10 @@ async fn bad_asks_are_taken_out_and_good_ones_served() -> Result<()> {
 async fn nodes_are_hit_when_wanted_and_missed_when_excluded() -> Result<()> {
     let mut app = app().await?;
     let nodes = vec![NodeName { host: host(2)?, rack: DEFAULT_RACK.into() }];
-    let there =
-        Ask { placement: Placement::Near { nodes, racks: vec![], relax: false }, ..small() };
+    let there = Ask {
+        placement: RequestedPlacement::Near { nodes, racks: vec![], relax: false },
+        ..small()
+    };
     app.am.want(A, there, 3);
     let granted = app.grants(3).await?;
     let hosts: BTreeSet<_> = granted.iter().map(|container| container.node.host.clone()).collect();
@@ -193,7 +198,7 @@ async fn a_second_speaker_of_one_attempt_finds_the_response_id() -> Result<()> {
     app.am.want(A, small(), 1);
     app.grants(1).await?;
     let mut other = ApplicationMaster::new(&yarn()?, app.token.clone());
-    let registered = other.register(Place::default()).await?;
+    let registered = other.register(AmEndpoint::default()).await?;
     ensure!(registered.is_none(), "it is registered already: {registered:?}");
     other.want(B, small(), 1);
     for _ in 0..100 {
@@ -230,13 +235,13 @@ async fn a_container_grows() -> Result<()> {
                 events
                     .iter()
                     .find(|event| {
-                        matches!(event, Event::Updated { .. } | Event::UpdateFailed { .. })
+                        matches!(event, AmEvent::Updated { .. } | AmEvent::UpdateFailed { .. })
                     })
                     .cloned()
             })
             .await?;
         match event {
-            Event::Updated { container, .. } => break container,
+            AmEvent::Updated { container, .. } => break container,
             other if tries == 20 => bail!("{other:?}"),
             _ => tries += 1,
         }
@@ -254,7 +259,7 @@ async fn lost_replies_are_asked_for_again_and_nothing_is_doubled() -> Result<()>
     let yarn =
         cluster()?.yarn_with("alice", &[("yarn.resourcemanager.scheduler.address", &address)])?;
     let mut app = Unmanaged::unregistered(&yarn).await?;
-    app.am.register(Place::default()).await?;
+    app.am.register(AmEndpoint::default()).await?;
     let mut events = Vec::new();
     for round in 0..40_u32 {
         match round {
@@ -275,7 +280,7 @@ async fn lost_replies_are_asked_for_again_and_nothing_is_doubled() -> Result<()>
     }
     let twice = events
         .iter()
-        .find(|event| matches!(event, Event::DuplicateGrant(_) | Event::UnknownCompletion(_)));
+        .find(|event| matches!(event, AmEvent::DuplicateGrant(_) | AmEvent::UnknownCompletion(_)));
     ensure!(twice.is_none(), "{twice:?}");
     ensure!((app.am.counts(A), app.am.counts(B)) == (Some((5, 5)), Some((2, 2))), "{events:?}");
     let usage = app.client.report(app.id).await?.usage;
@@ -299,9 +304,11 @@ async fn tags_spread_containers_and_opportunistic_ones_are_promoted() -> Result<
             .into(),
         ..Options::default()
     })?;
-    let mut app = Unmanaged::new(&cluster.yarn_with("alice", &[])?, Place::default()).await?;
-    let tagged =
-        Ask { placement: Placement::Tagged(Constraint::at_most_per_node("ps", 1)), ..small() };
+    let mut app = Unmanaged::new(&cluster.yarn_with("alice", &[])?, AmEndpoint::default()).await?;
+    let tagged = Ask {
+        placement: RequestedPlacement::Tagged(Constraint::at_most_per_node("ps", 1)),
+        ..small()
+    };
     app.am.want(A, tagged, 3);
     let granted = app.grants(2).await?;
     let hosts: BTreeSet<_> = granted.iter().map(|container| container.node.host.clone()).collect();
@@ -321,7 +328,9 @@ async fn tags_spread_containers_and_opportunistic_ones_are_promoted() -> Result<
     let promoted = app
         .until("the promotion", |events| {
             events.iter().find_map(|event| match event {
-                Event::Updated { kind: UpdateKind::Promote, container } => Some(container.clone()),
+                AmEvent::Updated { kind: UpdateKind::Promote, container } => {
+                    Some(container.clone())
+                }
                 _ => None,
             })
         })

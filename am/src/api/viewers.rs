@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 
 use heddle_hadoop::Configuration;
-use heddle_hadoop::configuration::ValueError;
+use heddle_hadoop::configuration::PropertyError;
 use hyper::HeaderMap;
 use hyper::header::COOKIE;
 use nix::unistd::{Group, User, getgrouplist};
@@ -62,7 +62,7 @@ impl Viewers {
         configuration: &Configuration,
         owner: &str,
         view_acl: &str,
-    ) -> Result<Option<Self>, ValueError> {
+    ) -> Result<Option<Self>, PropertyError> {
         if !configuration.boolean("yarn.acl.enable", false)? {
             return Ok(None);
         }

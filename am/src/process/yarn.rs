@@ -22,7 +22,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::view::{JobState, JobView};
 use heddle_storage::chain;
 use heddle_storage::checkpoint::{CheckpointDir, Owner};
-use heddle_yarn::Place;
+use heddle_yarn::AmEndpoint;
 use heddle_yarn::am::Registered;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -234,7 +234,7 @@ async fn joined(
     let joining = Joining {
         cluster: inputs.cluster.clone(),
         token: inputs.token.clone(),
-        place: Place {
+        place: AmEndpoint {
             host: inputs.environment.node_host.clone(),
             port: address.address.port(),
             tracking_url: inputs.tracking_url(address),
@@ -294,7 +294,7 @@ fn limits(inputs: &ContainerInputs, files: &SubmittedFiles) -> Limits {
 async fn give_back(inputs: &ContainerInputs, refusal: &StartFailure) -> ExitCode {
     said(refusal);
     let mut am = heddle_yarn::ApplicationMaster::new(&inputs.cluster, inputs.token.clone());
-    let place = Place { host: inputs.environment.node_host.clone(), ..Place::default() };
+    let place = AmEndpoint { host: inputs.environment.node_host.clone(), ..AmEndpoint::default() };
     let ended = match am.register(place).await {
         Ok(_) => {
             let diagnostics =

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use heddle_hadoop::configuration::Environment;
 use heddle_hadoop::token::Credentials;
 use heddle_yarn::{
-    AmEnvironment, ApplicationMaster, Ask, AskId, Container, Event, ExitCause, FinalStatus,
-    LaunchContext, NodeManagers, Place,
+    AmEndpoint, AmEnvironment, AmEvent, ApplicationMaster, Ask, AskId, Container, ExitCause,
+    FinalStatus, LaunchContext, NodeManagers,
 };
 
 use crate::Work;
@@ -24,7 +24,7 @@ pub async fn run(work: Work) -> Result<()> {
     let credentials = Credentials::read_file(&me.token_file)?;
     let token = credentials.of_kind("YARN_AM_RM_TOKEN").next().context("no AMRM token")?;
     let mut am = ApplicationMaster::new(&cluster, token.clone());
-    am.register(Place { host: me.node_host.clone(), ..Place::default() }).await?;
+    am.register(AmEndpoint { host: me.node_host.clone(), ..AmEndpoint::default() }).await?;
     eprintln!("registered {}", me.attempt());
 
     // One ask for each container, so that a grant tells which one it is. A target of 1 means: hold one, and ask again
@@ -50,8 +50,8 @@ pub async fn run(work: Work) -> Result<()> {
         };
         for event in events {
             match event {
-                Event::Allocated { ask, container } => granted.push((ask, container)),
-                Event::Completed { ask, status } => {
+                AmEvent::Allocated { ask, container } => granted.push((ask, container)),
+                AmEvent::Completed { ask, status } => {
                     eprintln!("{} ended with {} {}", status.id, status.exit, status.diagnostics);
                     match (status.exit.cause(), ask) {
                         (ExitCause::Success, Some(index)) => {
@@ -67,7 +67,7 @@ pub async fn run(work: Work) -> Result<()> {
                     }
                 }
                 // We are a second attempt; the containers of the first still run.
-                Event::Recovered(container) => {
+                AmEvent::Recovered(container) => {
                     let free = all.clone().map(AskId).find(|ask| am.counts(*ask) == Some((1, 0)));
                     let adopted = free.is_some_and(|ask| am.adopt(container.id, ask));
                     eprintln!("{} recovered for {free:?}: {adopted}", container.id);

@@ -18,8 +18,8 @@ use clap::{Args, Parser, Subcommand};
 use heddle_hadoop::configuration::Environment;
 use heddle_hadoop::{Configuration, User};
 use heddle_yarn::{
-    Amount, ApplicationState, Client, Cluster, LaunchContext, LocalResource, Memory, ResourceKind,
-    Resources, Submission, VCores, Visibility,
+    Amount, ApplicationState, Cluster, LaunchContext, LocalResource, Memory, ResourceKind,
+    Resources, Submission, VCores, Visibility, YarnClient,
 };
 
 #[derive(Parser)]
@@ -120,7 +120,7 @@ async fn main() -> ExitCode {
 
 async fn submit(queue: String, attempts: u32, work: Work) -> Result<()> {
     let cluster = cluster()?;
-    let client = Client::new(&cluster);
+    let client = YarnClient::new(&cluster);
     let new = client.new_application().await?;
     // The ResourceManager would drop a resource type that it does not know, without a word.
     client.resource_types().await?.check(&work.resources(), &new.maximum)?;

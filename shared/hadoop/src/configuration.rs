@@ -23,11 +23,11 @@ use std::time::Duration;
 
 pub use environment::Environment;
 pub use expand::ExpandError;
-pub use locate::{Candidate, FileSystem, candidates};
-pub use origin::{Explanation, Note, Origin, Setting, ValueError};
+pub use locate::{ConfigDirectory, FileSystem, config_directories};
+pub use origin::{Explanation, Note, PropertyError, PropertyOrigin, PropertySetting};
 pub use servers::{NameService, RmService, ServersError};
 pub use values::{TimeUnit, ValueProblem};
-pub use xml::{DEPTH_MAX, FILE_BYTES_MAX, Files, INCLUDES_MAX, XmlError, XmlProblem};
+pub use xml::{DEPTH_MAX, FILE_BYTES_MAX, FileSource, INCLUDES_MAX, XmlError, XmlProblem};
 
 use crate::address::HostPort;
 use deprecated::present_name;
@@ -43,13 +43,13 @@ pub struct Configuration {
 #[derive(Clone, Debug, Default)]
 struct Property {
     /// Absent when a file only made the key final.
-    setting: Option<Setting>,
+    setting: Option<PropertySetting>,
     /// Values that `setting` replaced, the latest first.
-    hidden: Vec<Setting>,
+    hidden: Vec<PropertySetting>,
     /// Where it was made final.
-    sealed: Option<Origin>,
+    sealed: Option<PropertyOrigin>,
     /// Values that were refused because the key was final.
-    refused: Vec<Setting>,
+    refused: Vec<PropertySetting>,
 }
 
 impl Configuration {
@@ -67,7 +67,7 @@ impl Configuration {
             (&[], "", "resource-types.xml", true),
         ] {
             configuration.add_defaults(defaults, name);
-            let looked_in = candidates(&configuration.environment, is_yarn);
+            let looked_in = config_directories(&configuration.environment, is_yarn);
             configuration.add_first(site, looked_in)?;
         }
         Ok(configuration)
@@ -99,12 +99,12 @@ impl Configuration {
     ///
     /// # Errors
     /// When it cannot be read or parsed; nothing of it then counts.
-    pub fn add_file_of(&mut self, files: &dyn Files, path: &Path) -> Result<bool, XmlError> {
+    pub fn add_file_of(&mut self, files: &dyn FileSource, path: &Path) -> Result<bool, XmlError> {
         let Some(entries) = xml::read_file(files, path)? else {
             return Ok(false);
         };
         for entry in entries {
-            let origin = Origin::File { path: entry.file, line: entry.line };
+            let origin = PropertyOrigin::File { path: entry.file, line: entry.line };
             self.put(&entry.name, entry.value, entry.is_final, origin);
         }
         self.notes.push(Note::Read(path.to_owned()));
@@ -114,14 +114,17 @@ impl Configuration {
     /// Sets a value from outside any file; it wins over all files, final ones too. `who` is shown as its origin.
     pub fn set(&mut self, key: &str, value: impl Into<String>, who: &str) {
         let property = self.properties.entry(present_name(java_key(key)).to_owned()).or_default();
-        property.replace(Setting { raw: value.into(), origin: Origin::Override(who.into()) });
+        property.replace(PropertySetting {
+            raw: value.into(),
+            origin: PropertyOrigin::Override(who.into()),
+        });
     }
 
     /// The value, expanded. `Ok(None)` when the key has none.
     ///
     /// # Errors
     /// When its variables go in a circle.
-    pub fn get(&self, key: &str) -> Result<Option<String>, ValueError> {
+    pub fn get(&self, key: &str) -> Result<Option<String>, PropertyError> {
         self.with(key, |text| Ok(text.to_owned()))
     }
 
@@ -129,7 +132,7 @@ impl Configuration {
     ///
     /// # Errors
     /// When its variables go in a circle.
-    pub fn trimmed(&self, key: &str) -> Result<Option<String>, ValueError> {
+    pub fn trimmed(&self, key: &str) -> Result<Option<String>, PropertyError> {
         let value = self.with(key, |text| Ok(xml::java_trim(text).to_owned()))?;
         Ok(value.filter(|value| !value.is_empty()))
     }
@@ -138,7 +141,7 @@ impl Configuration {
     ///
     /// # Errors
     /// When its variables go in a circle.
-    pub fn boolean(&self, key: &str, default: bool) -> Result<bool, ValueError> {
+    pub fn boolean(&self, key: &str, default: bool) -> Result<bool, PropertyError> {
         Ok(self.with(key, |text| Ok(values::boolean(text)))?.flatten().unwrap_or(default))
     }
 
@@ -146,7 +149,7 @@ impl Configuration {
     ///
     /// # Errors
     /// When the value is none of 64 bits.
-    pub fn integer(&self, key: &str, default: i64) -> Result<i64, ValueError> {
+    pub fn integer(&self, key: &str, default: i64) -> Result<i64, PropertyError> {
         Ok(self.with(key, values::integer)?.unwrap_or(default))
     }
 
@@ -154,7 +157,7 @@ impl Configuration {
     ///
     /// # Errors
     /// When the value is none.
-    pub fn decimal(&self, key: &str, default: f64) -> Result<f64, ValueError> {
+    pub fn decimal(&self, key: &str, default: f64) -> Result<f64, PropertyError> {
         let parse = |text: &str| xml::java_trim(text).parse().map_err(|_| ValueProblem::Decimal);
         Ok(self.with(key, parse)?.unwrap_or(default))
     }
@@ -168,7 +171,7 @@ impl Configuration {
         key: &str,
         unit: TimeUnit,
         default: Duration,
-    ) -> Result<Duration, ValueError> {
+    ) -> Result<Duration, PropertyError> {
         Ok(self.with(key, |text| values::duration(text, unit))?.unwrap_or(default))
     }
 
@@ -176,7 +179,7 @@ impl Configuration {
     ///
     /// # Errors
     /// When the value is no size of 63 bits.
-    pub fn size(&self, key: &str, default: i64) -> Result<i64, ValueError> {
+    pub fn size(&self, key: &str, default: i64) -> Result<i64, PropertyError> {
         Ok(self.with(key, values::size)?.unwrap_or(default))
     }
 
@@ -184,7 +187,7 @@ impl Configuration {
     ///
     /// # Errors
     /// When its variables go in a circle.
-    pub fn list(&self, key: &str) -> Result<Vec<String>, ValueError> {
+    pub fn list(&self, key: &str) -> Result<Vec<String>, PropertyError> {
         Ok(self.with(key, |text| Ok(values::list(text)))?.unwrap_or_default())
     }
 
@@ -196,7 +199,7 @@ impl Configuration {
         &self,
         key: &str,
         default_port: Option<u16>,
-    ) -> Result<Option<HostPort>, ValueError> {
+    ) -> Result<Option<HostPort>, PropertyError> {
         let parse = |text: &str| match xml::java_trim(text) {
             "" => Ok(None),
             text => {
@@ -228,7 +231,7 @@ impl Configuration {
         let property = self.properties.get(present_name(java_key(key)));
         property
             .and_then(|property| property.setting.as_ref())
-            .is_some_and(|setting| !matches!(setting.origin, Origin::Default(_)))
+            .is_some_and(|setting| !matches!(setting.origin, PropertyOrigin::Default(_)))
     }
 
     /// All keys that have a value, in order.
@@ -250,14 +253,14 @@ impl Configuration {
     }
 
     /// The error for a value of `key` that a caller cannot use, for readers of its own.
-    pub fn value_error(&self, key: &str, problem: ValueProblem) -> ValueError {
+    pub fn value_error(&self, key: &str, problem: ValueProblem) -> PropertyError {
         let key = present_name(java_key(key));
         let setting = self.properties.get(key).and_then(|property| property.setting.as_ref());
-        ValueError {
+        PropertyError {
             key: key.to_owned(),
             value: setting.map(|setting| setting.raw.clone()).unwrap_or_default(),
             origin: setting.map_or_else(
-                || Origin::Override("not set".into()),
+                || PropertyOrigin::Override("not set".into()),
                 |setting| setting.origin.clone(),
             ),
             problem,
@@ -269,13 +272,13 @@ impl Configuration {
         &self,
         key: &str,
         read: impl FnOnce(&str) -> Result<T, ValueProblem>,
-    ) -> Result<Option<T>, ValueError> {
+    ) -> Result<Option<T>, PropertyError> {
         let key = present_name(java_key(key));
         let Some(setting) = self.properties.get(key).and_then(|property| property.setting.as_ref())
         else {
             return Ok(None);
         };
-        let error = |value: &str, problem| ValueError {
+        let error = |value: &str, problem| PropertyError {
             key: key.to_owned(),
             value: value.to_owned(),
             origin: setting.origin.clone(),
@@ -302,12 +305,16 @@ impl Configuration {
 
     fn add_defaults(&mut self, table: &[(&str, &str)], file: &'static str) {
         for (key, value) in table {
-            self.put(key, Some((*value).to_owned()), false, Origin::Default(file));
+            self.put(key, Some((*value).to_owned()), false, PropertyOrigin::Default(file));
         }
     }
 
     /// Adds the first file of that name, as a class path would.
-    fn add_first(&mut self, file: &'static str, looked_in: Vec<Candidate>) -> Result<(), XmlError> {
+    fn add_first(
+        &mut self,
+        file: &'static str,
+        looked_in: Vec<ConfigDirectory>,
+    ) -> Result<(), XmlError> {
         let mut used: Option<PathBuf> = None;
         for candidate in &looked_in {
             let path = candidate.directory.join(file);
@@ -331,10 +338,10 @@ impl Configuration {
     }
 
     /// One entry of a file, as `Configuration.loadProperty` takes it.
-    fn put(&mut self, name: &str, value: Option<String>, is_final: bool, origin: Origin) {
+    fn put(&mut self, name: &str, value: Option<String>, is_final: bool, origin: PropertyOrigin) {
         let property = self.properties.entry(present_name(name).to_owned()).or_default();
         if let Some(raw) = value {
-            let setting = Setting { raw, origin: origin.clone() };
+            let setting = PropertySetting { raw, origin: origin.clone() };
             if property.sealed.is_some() {
                 property.refused.push(setting);
             } else {
@@ -348,7 +355,7 @@ impl Configuration {
 }
 
 impl Property {
-    fn replace(&mut self, setting: Setting) {
+    fn replace(&mut self, setting: PropertySetting) {
         if let Some(old) = self.setting.replace(setting) {
             self.hidden.insert(0, old);
         }

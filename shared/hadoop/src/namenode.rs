@@ -21,7 +21,7 @@ use crate::proto::hdfs::{
     IsFileClosedRequestProto, IsFileClosedResponseProto, LocatedBlockProto, LocatedBlocksProto,
     SetQuotaRequestProto, SetQuotaResponseProto, SetSafeModeRequestProto, SetSafeModeResponseProto,
 };
-use crate::rpc::{CallOptions, Login, Proxy, RpcClient, RpcError};
+use crate::rpc::{CallOptions, Login, RpcClient, RpcError, RpcProxy};
 use crate::token::Token;
 use crate::{HostPort, proto};
 
@@ -36,7 +36,7 @@ const SAFE_MODE_GET: u32 = 3;
 /// One file system's NameNodes.
 #[derive(Debug)]
 pub struct NameNode {
-    proxy: Proxy,
+    proxy: RpcProxy,
     timeout: Duration,
 }
 
@@ -312,7 +312,7 @@ impl NameNode {
     }
 
     /// The proxy, for other calls of the protocol and for a change of login.
-    pub fn proxy(&self) -> &Proxy {
+    pub fn proxy(&self) -> &RpcProxy {
         &self.proxy
     }
 

@@ -1,6 +1,6 @@
 //! Hadoop RPC, version 9: calls with protocol buffers over TCP.
 //!
-//! [`RpcClient`] keeps one connection per (address, protocol, user, token) with many calls in flight; a [`Proxy`] calls
+//! [`RpcClient`] keeps one connection per (address, protocol, user, token) with many calls in flight; a [`RpcProxy`] calls
 //! one protocol at one server or at the members of an HA group. Frames, handshake, protection and the decisions about
 //! retries are pure code ([`frame`], [`session`], [`failover`]); `connection` is the only file with a socket.
 //!
@@ -36,7 +36,7 @@ mod remote;
 pub mod session;
 
 pub use backoff::Backoff;
-pub use client::{Login, Proxy, RpcClient};
-pub use error::{Outcome, RpcError};
+pub use client::{Login, RpcClient, RpcProxy};
+pub use error::{CallOutcome, RpcError};
 pub use options::{CallOptions, Retry, RpcOptions};
 pub use remote::RemoteException;

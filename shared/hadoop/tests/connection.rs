@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use heddle_hadoop::User;
 use heddle_hadoop::rpc::error::{AuthError, LostCause};
-use heddle_hadoop::rpc::{CallOptions, Login, Outcome, RpcClient, RpcError, RpcOptions};
+use heddle_hadoop::rpc::{CallOptions, CallOutcome, Login, RpcClient, RpcError, RpcOptions};
 use scripted::{Call, PROTOCOL, Server, echo, exception, nobody, once, options, proxy};
 use tokio::sync::{mpsc, oneshot};
 
@@ -155,7 +155,7 @@ async fn exceptions_of_the_method_are_the_callers() {
     let error =
         echo(&proxy([server.address.clone()]), "x", idempotent()).await.expect_err("is thrown");
     assert!(error.is_remote("ApplicationNotFoundException") && error.is_remote(class), "{error:?}");
-    assert_eq!((error.outcome(), error.is_retryable()), (Outcome::Answered, false));
+    assert_eq!((error.outcome(), error.is_retryable()), (CallOutcome::Answered, false));
     let source = std::error::Error::source(&error).expect("has one");
     assert_eq!(source.to_string(), "ApplicationNotFoundException: as the test says");
 }
@@ -175,7 +175,7 @@ async fn a_refused_context_means_that_nothing_was_executed() {
         panic!("{error:?}")
     };
     assert!(exception.is_denied());
-    assert_eq!((error.outcome(), error.is_retryable()), (Outcome::NotExecuted, false));
+    assert_eq!((error.outcome(), error.is_retryable()), (CallOutcome::NotExecuted, false));
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn a_fatal_reply_blames_one_call_and_leaves_the_others_unknown() {
         matches!(&other, RpcError::Lost { sent: true, source: LostCause::Fatal(_), .. }),
         "{other:?}"
     );
-    assert_eq!(other.outcome(), Outcome::Unknown);
+    assert_eq!(other.outcome(), CallOutcome::Unknown);
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use heddle_hadoop::proto::common::RpcSaslProto;
 use heddle_hadoop::proto::common::rpc_sasl_proto::SaslAuth;
 use heddle_hadoop::rpc::error::{AuthError, ConnectError, LostCause, ProtocolError};
-use heddle_hadoop::rpc::frame::FrameError;
-use heddle_hadoop::rpc::{CallOptions, Login, Outcome, RpcClient, RpcError, RpcOptions};
+use heddle_hadoop::rpc::frame::RpcFrameError;
+use heddle_hadoop::rpc::{CallOptions, CallOutcome, Login, RpcClient, RpcError, RpcOptions};
 use heddle_hadoop::sasl::{SaslError, SecurityPolicy};
 use heddle_hadoop::{Token, User};
 use scripted::{PROTOCOL, Server, echo, exception, nobody, once, options, proxy, sasl, success};
@@ -41,16 +41,16 @@ async fn broken(bytes: impl Fn(i32) -> Vec<u8> + Send + Sync + Clone + 'static) 
     // A broken protocol is not tried again, even where a retry is allowed.
     let options = CallOptions::idempotent(Duration::from_secs(20));
     let error = echo(&proxy([server.address.clone()]), "x", options).await.expect_err("is broken");
-    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert_eq!(error.outcome(), CallOutcome::Unknown);
     assert_eq!(server.accepted(), 1);
     protocol_error(&error).clone()
 }
 
 #[tokio::test]
 async fn lengths_of_four_gigabytes_and_below_zero_are_refused() {
-    assert_eq!(broken(|_| vec![0xff; 4]).await, FrameError::Negative(-1).into());
-    assert_eq!(broken(|_| vec![0x80, 0, 0, 0]).await, FrameError::Negative(i32::MIN).into());
-    let too_long = FrameError::TooLong { length: 0x7fff_ffff, limit: 128 << 20 };
+    assert_eq!(broken(|_| vec![0xff; 4]).await, RpcFrameError::Negative(-1).into());
+    assert_eq!(broken(|_| vec![0x80, 0, 0, 0]).await, RpcFrameError::Negative(i32::MIN).into());
+    let too_long = RpcFrameError::TooLong { length: 0x7fff_ffff, limit: 128 << 20 };
     assert_eq!(broken(|_| vec![0x7f, 0xff, 0xff, 0xff]).await, too_long.into());
 }
 
@@ -71,7 +71,7 @@ async fn a_second_reply_to_one_call_ends_the_connection_but_not_the_call() {
 async fn a_web_server_is_recognised() {
     assert_eq!(
         broken(|_| b"HTTP/1.1 404 Not Found\r\n\r\n".to_vec()).await,
-        FrameError::Http.into()
+        RpcFrameError::Http.into()
     );
 }
 
@@ -87,7 +87,7 @@ async fn a_reply_cut_at_any_byte_leaves_the_outcome_unknown() {
     for _ in 0..whole {
         // A client each time: its call has the id 0, and so the reply the length counted above.
         let error = echo(&proxy([server.address.clone()]), "x", once()).await.expect_err("was cut");
-        assert_eq!(error.outcome(), Outcome::Unknown, "{error:?}");
+        assert_eq!(error.outcome(), CallOutcome::Unknown, "{error:?}");
         assert!(
             matches!(error, RpcError::Lost { source: LostCause::Closed | LostCause::Io(_), .. }),
             "{error:?}"
@@ -108,7 +108,7 @@ async fn a_reply_that_does_not_decode_costs_only_its_call() {
     let proxy = proxy([server.address.clone()]);
     let error = echo(&proxy, "x", once()).await.expect_err("is cut within");
     assert!(matches!(error, RpcError::Reply { .. }), "{error:?}");
-    assert_eq!(error.outcome(), Outcome::Answered);
+    assert_eq!(error.outcome(), CallOutcome::Answered);
     assert_eq!(echo(&proxy, "x", once()).await.expect("is whole"), "x");
     assert_eq!(server.accepted(), 1);
 }
@@ -128,7 +128,7 @@ async fn a_server_that_never_answers_costs_one_deadline_and_its_connection() {
     let error =
         echo(&proxy, "x", CallOptions::once(Duration::from_millis(100))).await.expect_err("hangs");
     assert!(matches!(error, RpcError::Deadline { sent: true, .. }), "{error:?}");
-    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert_eq!(error.outcome(), CallOutcome::Unknown);
     assert_eq!(echo(&proxy, "x", once()).await.expect("goes to a new connection"), "x");
 }
 
@@ -148,7 +148,7 @@ fn secured(
     policy: SecurityPolicy,
     options: RpcOptions,
     server: &Server,
-) -> heddle_hadoop::rpc::Proxy {
+) -> heddle_hadoop::rpc::RpcProxy {
     let token = Token::new(*b"identifier", *b"password", "kind", "");
     let login = Login::token(User::new("alice"), token, policy);
     RpcClient::new(options).proxy(PROTOCOL, [server.address.clone()], login)
@@ -200,7 +200,7 @@ async fn negotiation(answers: Vec<Vec<u8>>) -> RpcError {
     .await;
     let proxy = secured(required(), options(), &server);
     let error = echo(&proxy, "secret", once()).await.expect_err("must not go through");
-    assert_eq!(error.outcome(), Outcome::NotExecuted);
+    assert_eq!(error.outcome(), CallOutcome::NotExecuted);
     assert_eq!(ended.recv().await, Some(true), "the client sent more than it should");
     error
 }
@@ -287,7 +287,7 @@ async fn a_handshake_that_hangs_or_breaks_off_is_no_connection() {
         ),
         "{error:?}"
     );
-    assert!(error.is_retryable() && error.outcome() == Outcome::NotExecuted);
+    assert!(error.is_retryable() && error.outcome() == CallOutcome::NotExecuted);
 }
 
 #[tokio::test]

@@ -14,15 +14,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use heddle_hadoop::Token;
-use heddle_hadoop::rpc::{CallOptions, Outcome, Proxy, RpcError};
+use heddle_hadoop::rpc::{CallOptions, CallOutcome, RpcError, RpcProxy};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
-pub use ask::{Ask, DEFAULT_RACK, NodeName, Placement};
+pub use ask::{Ask, DEFAULT_RACK, NodeName, RequestedPlacement};
 pub use constraint::{Constraint, Scope};
-pub use environment::{AmEnvironment, EnvironmentError};
+pub use environment::{AmEnvironment, AmEnvironmentError};
 pub use error::AmError;
-pub use event::{Event, Excess, Preemption, UpdateKind};
+pub use event::{AmEvent, Excess, Preemption, UpdateKind};
 pub use session::{ClusterView, Update};
 
 use crate::cluster::Cluster;
@@ -32,8 +32,8 @@ use crate::launch::Access;
 use crate::node_managers::NodeTokens;
 use crate::proto;
 use crate::resource::{ResourceTypes, Resources};
-use error::{Fault, Meaning};
-use session::{Delivery, Refusal, Session};
+use error::{HeartbeatFault, Meaning};
+use session::{AmSession, Delivery, RefusedPart};
 
 /// Pause between calls of `finishApplicationMaster` until the ResourceManager has noted the end (Java's is the same).
 const FINISH_PAUSE: Duration = Duration::from_millis(100);
@@ -74,7 +74,7 @@ impl From<FinalStatus> for proto::FinalApplicationStatusProto {
 
 /// Where the ApplicationMaster says it is found (`RegisterApplicationMasterRequest`).
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Place {
+pub struct AmEndpoint {
     /// Its host, shown in reports.
     pub host: String,
     /// A port of its own choice, shown in reports; 0 for none.
@@ -87,19 +87,19 @@ pub struct Place {
 ///
 /// Call [`register`](Self::register) once, then [`allocate`](Self::allocate) at an interval well below the expiry (15
 /// minutes by default; Java beats each second), then [`finish`](Self::finish). A restarted or failed-over ResourceManager
-/// is dealt with inside: [`Event::Resynchronised`] tells of it.
+/// is dealt with inside: [`AmEvent::Resynchronised`] tells of it.
 ///
 /// # Cancel safety
 /// All calls: dropping a future loses nothing, the next `allocate` takes up the unanswered request.
 pub struct ApplicationMaster {
     cluster: Cluster,
-    proxy: Proxy,
+    proxy: RpcProxy,
     token: Token,
-    session: Session,
+    session: AmSession,
     node_tokens: NodeTokens,
-    place: Option<Place>,
+    place: Option<AmEndpoint>,
     must_register: bool,
-    fault: Fault,
+    fault: HeartbeatFault,
 }
 
 impl ApplicationMaster {
@@ -109,11 +109,11 @@ impl ApplicationMaster {
             cluster: cluster.clone(),
             proxy: cluster.scheduler_proxy(token.clone()),
             token,
-            session: Session::default(),
+            session: AmSession::default(),
             node_tokens: NodeTokens::default(),
             place: None,
             must_register: true,
-            fault: Fault::default(),
+            fault: HeartbeatFault::default(),
         }
     }
 
@@ -123,11 +123,11 @@ impl ApplicationMaster {
     }
 
     /// Registers the attempt. `None`: it is registered already, by a call whose answer was lost. Containers of earlier
-    /// attempts come as [`Event::Recovered`] from the next [`allocate`](Self::allocate).
+    /// attempts come as [`AmEvent::Recovered`] from the next [`allocate`](Self::allocate).
     ///
     /// # Errors
     /// [`AmError::Fenced`] when the attempt is over, else a failed call.
-    pub async fn register(&mut self, place: Place) -> Result<Option<Registered>, AmError> {
+    pub async fn register(&mut self, place: AmEndpoint) -> Result<Option<Registered>, AmError> {
         self.place = Some(place);
         self.register_again().await
     }
@@ -142,7 +142,7 @@ impl ApplicationMaster {
     }
 
     /// Nothing more is wanted of this ask, and its number will not be used again. A container that fills it stays ours;
-    /// what is still granted comes as [`Event::Excess`]. Keeps the table small where each container has an ask of its own.
+    /// what is still granted comes as [`AmEvent::Excess`]. Keeps the table small where each container has an ask of its own.
     pub fn forget(&mut self, id: AskId) {
         self.session.table.forget(id);
     }
@@ -175,7 +175,7 @@ impl ApplicationMaster {
         self.session.exclude(hosts);
     }
 
-    /// Asks for a change to a container; it ends in [`Event::Updated`] or [`Event::UpdateFailed`].
+    /// Asks for a change to a container; it ends in [`AmEvent::Updated`] or [`AmEvent::UpdateFailed`].
     pub fn update(&mut self, id: ContainerId, update: Update) {
         self.session.update(id, update);
     }
@@ -203,9 +203,9 @@ impl ApplicationMaster {
     ///
     /// # Errors
     /// [`AmError::Fenced`]: this attempt is over for the ResourceManager; stop, and do not [`finish`](Self::finish).
-    /// [`AmError::Unreachable`]: no ResourceManager answered within [`Limits::call`](crate::Limits::call); call again.
+    /// [`AmError::Unreachable`]: no ResourceManager answered within [`CallTimeouts::call`](crate::CallTimeouts::call); call again.
     /// [`AmError::Failed`]: it answered with an exception that it does not explain; call again after a pause.
-    pub async fn allocate(&mut self, progress: f32) -> Result<Vec<Event>, AmError> {
+    pub async fn allocate(&mut self, progress: f32) -> Result<Vec<AmEvent>, AmError> {
         loop {
             if self.must_register {
                 self.register_again().await?;
@@ -252,7 +252,7 @@ impl ApplicationMaster {
             tracking_url: Some(tracking_url.to_owned()),
             final_application_status: Some(proto::FinalApplicationStatusProto::from(status).into()),
         };
-        let limits = self.cluster.limits();
+        let limits = self.cluster.timeouts();
         let end = Instant::now() + limits.call;
         let mut may_be_noted = false;
         loop {
@@ -270,7 +270,7 @@ impl ApplicationMaster {
                 Err(error) => match Meaning::of(&error) {
                     Meaning::NotRegistered => self.forgotten(),
                     Meaning::Fenced if may_be_noted => return Ok(()),
-                    _ if error.outcome() == Outcome::Unknown && Instant::now() < end => {
+                    _ if error.outcome() == CallOutcome::Unknown && Instant::now() < end => {
                         may_be_noted = true;
                     }
                     _ => return Err(AmError::from(error)),
@@ -325,17 +325,19 @@ impl ApplicationMaster {
                 self.session.response_id_is(expected);
                 true
             }
-            Meaning::BadAsk => self.session.refused(Refusal::Asks, &message),
-            Meaning::BadRelease => self.session.refused(Refusal::Releases, &message),
-            Meaning::BadExclusion => self.session.refused(Refusal::Exclusions, &message),
+            Meaning::BadAsk => self.session.refused(RefusedPart::Asks, &message),
+            Meaning::BadRelease => self.session.refused(RefusedPart::Releases, &message),
+            Meaning::BadExclusion => self.session.refused(RefusedPart::Exclusions, &message),
             // Exceptions without a class of their own: mostly a passing fault. One that stays must be the request's: it
             // must not go out again as it is, or the attempt expires.
-            Meaning::Other if error.outcome() == Outcome::Answered && error.remote().is_some() => {
+            Meaning::Other
+                if error.outcome() == CallOutcome::Answered && error.remote().is_some() =>
+            {
                 if !self.fault.lasts(now) {
                     return Err(AmError::Failed(error));
                 }
                 self.fault.is_over();
-                self.session.refused(Refusal::Asks, &message)
+                self.session.refused(RefusedPart::Asks, &message)
             }
             Meaning::AlreadyRegistered | Meaning::Fenced | Meaning::Other => false,
         };
@@ -356,7 +358,7 @@ impl ApplicationMaster {
             info!("the token of this attempt was replaced");
             self.proxy.set_login(self.cluster.login(Some(token.clone())));
             self.token = token;
-            self.session.push(Event::TokenRolled);
+            self.session.push(AmEvent::TokenRolled);
         }
     }
 }
@@ -427,7 +429,7 @@ mod tests {
         am.explain(npe, start + Duration::from_secs(10)).expect("the ask is to blame");
         assert!(matches!(
             &*am.session.take_events(),
-            [Event::Refused { ask: A, message }] if message == "no rack"
+            [AmEvent::Refused { ask: A, message }] if message == "no rack"
         ));
     }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use heddle_hadoop::Token;
 use heddle_hadoop::proto::common;
-use heddle_hadoop::rpc::{CallOptions, Proxy, RpcError};
+use heddle_hadoop::rpc::{CallOptions, RpcError, RpcProxy};
 use tokio::time::{Instant, sleep};
 
-pub use queue::{ClusterMetrics, Queue, QueueAcls, QueueState};
+pub use queue::{ClusterMetrics, QueueAcls, QueueInfo, QueueState};
 pub use report::{
     ApplicationFilter, ApplicationReport, ApplicationState, AttemptReport, AttemptState,
     ContainerReport, FinalApplicationStatus, Usage,
@@ -109,12 +109,12 @@ pub struct NewApplication {
 }
 
 /// A client of the ResourceManager. Calls may overlap.
-pub struct Client {
+pub struct YarnClient {
     cluster: Cluster,
-    proxy: Proxy,
+    proxy: RpcProxy,
 }
 
-impl Client {
+impl YarnClient {
     /// As the cluster's user.
     pub fn new(cluster: &Cluster) -> Self {
         Self { cluster: cluster.clone(), proxy: cluster.client_proxy(None) }
@@ -142,7 +142,7 @@ impl Client {
     /// repeat with the same id.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with the cluster's reason; [`ClientError::Waited`] after [`Limits::call`](crate::Limits).
+    /// [`ClientError::Refused`] with the cluster's reason; [`ClientError::Waited`] after [`CallTimeouts::call`](crate::CallTimeouts).
     pub async fn submit(&self, submission: &Submission) -> Result<ApplicationReport, ClientError> {
         let application = submission.id;
         let request = proto::SubmitApplicationRequestProto {
@@ -162,7 +162,7 @@ impl Client {
             ),
             other => other,
         })?;
-        let limit = self.cluster.limits().call;
+        let limit = self.cluster.timeouts().call;
         let (start, mut pause) = (Instant::now(), POLL_FIRST);
         loop {
             match self.report(application).await {
@@ -201,9 +201,9 @@ impl Client {
     /// The token of an unmanaged ApplicationMaster, as soon as its attempt is launched.
     ///
     /// # Errors
-    /// [`ClientError::Waited`] after [`Limits::call`](crate::Limits).
+    /// [`ClientError::Waited`] after [`CallTimeouts::call`](crate::CallTimeouts).
     pub async fn am_token(&self, id: ApplicationId) -> Result<Token, ClientError> {
-        let limit = self.cluster.limits().call;
+        let limit = self.cluster.timeouts().call;
         let start = Instant::now();
         loop {
             if let Some(token) = self.report(id).await?.am_token {
@@ -222,13 +222,13 @@ impl Client {
     /// Kills an application and waits until it is dead (`forceKillApplication`). One that has ended is dead.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] for users who may not; [`ClientError::Waited`] after [`Limits::call`](crate::Limits).
+    /// [`ClientError::Denied`] for users who may not; [`ClientError::Waited`] after [`CallTimeouts::call`](crate::CallTimeouts).
     pub async fn kill(&self, id: ApplicationId, diagnostics: &str) -> Result<(), ClientError> {
         let request = proto::KillApplicationRequestProto {
             application_id: Some(id.into()),
             diagnostics: Some(diagnostics.to_owned()),
         };
-        let limit = self.cluster.limits().call;
+        let limit = self.cluster.timeouts().call;
         let start = Instant::now();
         loop {
             let answer: proto::KillApplicationResponseProto =
@@ -272,7 +272,7 @@ impl Client {
     }
 
     /// A queue and the queues below it (`getQueueInfo`). `None`: there is no such queue.
-    pub async fn queue(&self, name: &str) -> Result<Option<Queue>, ClientError> {
+    pub async fn queue(&self, name: &str) -> Result<Option<QueueInfo>, ClientError> {
         let request = proto::GetQueueInfoRequestProto {
             queue_name: Some(name.to_owned()),
             include_applications: Some(false),
@@ -280,7 +280,7 @@ impl Client {
             recursive: Some(true),
         };
         let answer: proto::GetQueueInfoResponseProto = self.call("getQueueInfo", &request).await?;
-        Ok(answer.queue_info.as_ref().map(Queue::from))
+        Ok(answer.queue_info.as_ref().map(QueueInfo::from))
     }
 
     /// What this user may do with each queue (`getQueueUserAcls`).
@@ -347,7 +347,7 @@ impl Client {
     pub async fn delegation_token(&self, renewer: &str) -> Result<Option<Token>, ClientError> {
         let request = common::GetDelegationTokenRequestProto { renewer: renewer.to_owned() };
         // Each call makes another token, so none is made when it is not known whether one was.
-        let options = CallOptions::unless_executed(self.cluster.limits().call);
+        let options = CallOptions::unless_executed(self.cluster.timeouts().call);
         let answer: common::GetDelegationTokenResponseProto = self
             .proxy
             .call("getDelegationToken", &request, options)
@@ -369,7 +369,7 @@ impl Client {
             container_id: container.into(),
             command: proto::SignalContainerCommandProto::from(signal).into(),
         };
-        let options = CallOptions::unless_executed(self.cluster.limits().call);
+        let options = CallOptions::unless_executed(self.cluster.timeouts().call);
         let answer: proto::SignalContainerResponseProto = self
             .proxy
             .call("signalToContainer", &request, options)

@@ -4,14 +4,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_hadoop::configuration::{Configuration, RmService, ServersError, ValueError};
-use heddle_hadoop::rpc::{CallOptions, Login, Proxy, RpcClient, RpcOptions};
+use heddle_hadoop::configuration::{Configuration, PropertyError, RmService, ServersError};
+use heddle_hadoop::rpc::{CallOptions, Login, RpcClient, RpcOptions, RpcProxy};
 use heddle_hadoop::sasl::SecurityPolicy;
 use heddle_hadoop::{HostPort, Token, User};
 use tokio::time::timeout;
 
 use crate::ids::NodeId;
-use crate::limits::{Limits, rpc_options};
+use crate::timeouts::{CallTimeouts, rpc_options};
 
 /// Interfaces by their Java names, which servers compare.
 const APPLICATION_CLIENT: &str = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB";
@@ -29,26 +29,26 @@ pub type SlowCall = Arc<dyn Fn(&[HostPort], Duration) + Send + Sync>;
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use heddle_hadoop::configuration::{Configuration, Environment};
-/// use heddle_yarn::{Client, Cluster};
+/// use heddle_yarn::{YarnClient, Cluster};
 ///
 /// let configuration = Configuration::load(Environment::of_process())?;
-/// let client = Client::new(&Cluster::new(&configuration, "alice".into_user())?);
+/// let client = YarnClient::new(&Cluster::new(&configuration, "alice".into_user())?);
 /// # Ok(()) }
 /// # trait U { fn into_user(self) -> heddle_hadoop::User; }
 /// # impl U for &str { fn into_user(self) -> heddle_hadoop::User { heddle_hadoop::User::new(self) } }
 /// ```
 #[derive(Clone)]
 pub struct Cluster {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterInner>,
 }
 
-struct Shared {
+struct ClusterInner {
     rpc: RpcClient,
     client_addresses: Vec<HostPort>,
     scheduler_addresses: Vec<HostPort>,
     user: User,
     policy: SecurityPolicy,
-    limits: Limits,
+    limits: CallTimeouts,
     slow_call: Option<SlowCall>,
 }
 
@@ -61,17 +61,22 @@ pub enum ClusterError {
     Addresses(#[from] ServersError),
     /// A value that is none.
     #[error("a setting of security or of the RPC cannot be used")]
-    Value(#[from] ValueError),
+    Value(#[from] PropertyError),
 }
 
 impl Cluster {
     /// The cluster of a configuration (`yarn.resourcemanager.address`, `.scheduler.address`, `.ha.*`), with the times
-    /// that it states: see [`rpc_options`] and [`Limits::of`].
+    /// that it states: see [`rpc_options`] and [`CallTimeouts::of`].
     ///
     /// # Errors
     /// Addresses, security settings or times that cannot be read.
     pub fn new(configuration: &Configuration, user: User) -> Result<Self, ClusterError> {
-        Self::with(configuration, user, rpc_options(configuration)?, Limits::of(configuration)?)
+        Self::with(
+            configuration,
+            user,
+            rpc_options(configuration)?,
+            CallTimeouts::of(configuration)?,
+        )
     }
 
     /// The same with other times.
@@ -82,9 +87,9 @@ impl Cluster {
         configuration: &Configuration,
         user: User,
         options: RpcOptions,
-        limits: Limits,
+        limits: CallTimeouts,
     ) -> Result<Self, ClusterError> {
-        let shared = Shared {
+        let shared = ClusterInner {
             rpc: RpcClient::new(options),
             client_addresses: RmService::Client.addresses(configuration)?,
             scheduler_addresses: RmService::Scheduler.addresses(configuration)?,
@@ -96,18 +101,18 @@ impl Cluster {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Has `tell` called for each call of a [`Client`](crate::Client) that no ResourceManager has answered for 2 s.
+    /// Has `tell` called for each call of a [`YarnClient`](crate::YarnClient) that no ResourceManager has answered for 2 s.
     #[must_use]
     pub fn telling_slow_calls(self, tell: SlowCall) -> Self {
         let shared = &*self.shared;
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ClusterInner {
                 rpc: shared.rpc.clone(),
                 client_addresses: shared.client_addresses.clone(),
                 scheduler_addresses: shared.scheduler_addresses.clone(),
                 user: shared.user.clone(),
                 policy: shared.policy.clone(),
-                limits: shared.limits,
+                limits: shared.timeouts,
                 slow_call: Some(tell),
             }),
         }
@@ -122,7 +127,7 @@ impl Cluster {
         match timeout(SLOW, &mut call).await {
             Ok(answer) => answer,
             Err(_) => {
-                tell(&self.shared.client_addresses, self.shared.limits.call);
+                tell(&self.shared.client_addresses, self.shared.timeouts.call);
                 call.await
             }
         }
@@ -139,21 +144,21 @@ impl Cluster {
     }
 
     /// How long calls may take.
-    pub fn limits(&self) -> Limits {
-        self.shared.limits
+    pub fn timeouts(&self) -> CallTimeouts {
+        self.shared.timeouts
     }
 
     /// For a call to a ResourceManager that may be made twice.
     pub(crate) fn rm_call(&self) -> CallOptions {
-        CallOptions::idempotent(self.shared.limits.call)
-            .with_attempt_timeout(self.shared.limits.attempt)
+        CallOptions::idempotent(self.shared.timeouts.call)
+            .with_attempt_timeout(self.shared.timeouts.attempt)
     }
 
     pub(crate) fn login(&self, token: Option<Token>) -> Login {
         Login { user: self.shared.user.clone(), token, policy: self.shared.policy.clone() }
     }
 
-    pub(crate) fn client_proxy(&self, token: Option<Token>) -> Proxy {
+    pub(crate) fn client_proxy(&self, token: Option<Token>) -> RpcProxy {
         self.shared.rpc.proxy(
             APPLICATION_CLIENT,
             self.shared.client_addresses.clone(),
@@ -161,7 +166,7 @@ impl Cluster {
         )
     }
 
-    pub(crate) fn scheduler_proxy(&self, token: Token) -> Proxy {
+    pub(crate) fn scheduler_proxy(&self, token: Token) -> RpcProxy {
         self.shared.rpc.proxy(
             APPLICATION_MASTER,
             self.shared.scheduler_addresses.clone(),
@@ -169,7 +174,7 @@ impl Cluster {
         )
     }
 
-    pub(crate) fn node_proxy(&self, node: &NodeId, token: Token) -> Proxy {
+    pub(crate) fn node_proxy(&self, node: &NodeId, token: Token) -> RpcProxy {
         let address = HostPort::new(&node.host, node.port);
         self.shared.rpc.proxy(CONTAINER_MANAGEMENT, [address], self.login(Some(token)))
     }

@@ -3,7 +3,7 @@
 use heddle_hadoop::Token;
 use heddle_hadoop::proto::common::TokenProto;
 
-use crate::exit::ExitStatus;
+use crate::exit_status::ExitStatus;
 use crate::ids::{ContainerId, Missing, NodeId};
 use crate::proto;
 use crate::resource::Resources;

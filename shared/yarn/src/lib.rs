@@ -1,6 +1,6 @@
 //! The YARN client, ApplicationMaster and NodeManager protocols from Rust, without a JVM.
 //!
-//! - [`Client`]: submit, report, kill, list, nodes, queues.
+//! - [`YarnClient`]: submit, report, kill, list, nodes, queues.
 //! - [`ApplicationMaster`]: register, ask for containers, hear what became of them, finish.
 //! - [`NodeManagers`]: start, stop, ask about and signal containers.
 //!
@@ -13,31 +13,32 @@ pub mod am;
 pub mod client;
 mod cluster;
 pub mod container;
-pub mod exit;
+pub mod exit_status;
 pub mod ids;
 pub mod launch;
-mod limits;
 pub mod node;
 pub mod node_managers;
 pub mod proto;
 pub mod resource;
 pub mod shell;
+mod timeouts;
 
 pub use am::{
-    AmEnvironment, AmError, ApplicationMaster, Ask, Event, FinalStatus, Place, Placement,
+    AmEndpoint, AmEnvironment, AmError, AmEvent, ApplicationMaster, Ask, FinalStatus,
+    RequestedPlacement,
 };
-pub use client::{ApplicationReport, ApplicationState, Client, ClientError, Submission};
+pub use client::{ApplicationReport, ApplicationState, ClientError, Submission, YarnClient};
 pub use cluster::{Cluster, ClusterError, SlowCall};
 pub use container::{AskId, Container, ContainerState, ContainerStatus, ExecutionType, Priority};
-pub use exit::{ExitCause, ExitStatus};
+pub use exit_status::{ExitCause, ExitStatus};
 pub use ids::{ApplicationAttemptId, ApplicationId, ContainerId, NodeId};
 pub use launch::{
     Access, LaunchContext, LocalResource, ResourceKind, ResourceUrl, RetryContext, Visibility,
 };
-pub use limits::{Limits, rpc_options, stated_rm_wait};
 pub use node::{NodeReport, NodeState};
 pub use node_managers::{NodeError, NodeManagers, NodeTokens, Signal, Started};
 pub use resource::{Amount, Memory, ResourceTypes, Resources, VCores};
+pub use timeouts::{CallTimeouts, rpc_options, stated_rm_wait};
 
 /// The README's example compiles.
 #[cfg(doctest)]

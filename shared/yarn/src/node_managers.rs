@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use heddle_hadoop::Token;
-use heddle_hadoop::rpc::{CallOptions, Proxy};
+use heddle_hadoop::rpc::{CallOptions, RpcProxy};
 use tokio::time::{Instant, sleep};
 
 pub use answer::{NodeError, Started};
@@ -163,7 +163,7 @@ impl NodeManagers {
         Ok(())
     }
 
-    /// Makes a change effective that came as [`Event::Updated`](crate::Event::Updated); `container` is the new one.
+    /// Makes a change effective that came as [`AmEvent::Updated`](crate::AmEvent::Updated); `container` is the new one.
     ///
     /// # Errors
     /// See [`NodeError`].
@@ -211,13 +211,13 @@ impl NodeManagers {
     {
         let token =
             self.tokens.get(node).ok_or_else(|| NodeError::NoToken { node: node.clone() })?;
-        let proxy: Proxy = self.cluster.node_proxy(node, token);
-        let end = Instant::now() + self.cluster.limits().node_call;
+        let proxy: RpcProxy = self.cluster.node_proxy(node, token);
+        let end = Instant::now() + self.cluster.timeouts().node_call;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             // All of these calls may be made twice: a second start is answered by "already is running".
             let options =
-                CallOptions::idempotent(left).with_attempt_timeout(self.cluster.limits().attempt);
+                CallOptions::idempotent(left).with_attempt_timeout(self.cluster.timeouts().attempt);
             match proxy.call(method, request, options).await {
                 Ok(reply) => return Ok(reply),
                 Err(error)

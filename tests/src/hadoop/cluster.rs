@@ -112,8 +112,8 @@ impl Cluster {
     ///
     /// # Errors
     /// The configuration does not read.
-    pub fn yarn(&self, user: &str) -> Result<heddle_yarn::Client> {
-        Ok(heddle_yarn::Client::new(&self.yarn_with(user, &[])?))
+    pub fn yarn(&self, user: &str) -> Result<heddle_yarn::YarnClient> {
+        Ok(heddle_yarn::YarnClient::new(&self.yarn_with(user, &[])?))
     }
 
     /// The cluster as `user` sees it, with other values of some keys.

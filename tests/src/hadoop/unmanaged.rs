@@ -6,9 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 use heddle_hadoop::Token;
 use heddle_yarn::client::FinalApplicationStatus;
 use heddle_yarn::{
-    AmError, ApplicationId, ApplicationMaster, ApplicationState, Client, Container, Event,
-    ExitStatus, FinalStatus, LaunchContext, Memory, NodeManagers, Place, Resources, Submission,
-    VCores,
+    AmEndpoint, AmError, AmEvent, ApplicationId, ApplicationMaster, ApplicationState, Container,
+    ExitStatus, FinalStatus, LaunchContext, Memory, NodeManagers, Resources, Submission, VCores,
+    YarnClient,
 };
 
 /// A submitted application of which the test is the ApplicationMaster.
@@ -16,7 +16,7 @@ pub struct Unmanaged {
     /// Its id.
     pub id: ApplicationId,
     /// Its owner's client.
-    pub client: Client,
+    pub client: YarnClient,
     /// What makes the test its ApplicationMaster.
     pub token: Token,
     /// The conversation with the ResourceManager.
@@ -30,7 +30,7 @@ impl Unmanaged {
     ///
     /// # Errors
     /// The cluster refuses; so for all of these.
-    pub async fn new(yarn: &heddle_yarn::Cluster, place: Place) -> Result<Self> {
+    pub async fn new(yarn: &heddle_yarn::Cluster, place: AmEndpoint) -> Result<Self> {
         let mut app = Self::unregistered(yarn).await?;
         let registered = app.am.register(place).await?.context("the first registration")?;
         ensure!(registered.maximum.memory == Memory::mib(4096), "{registered:?}");
@@ -40,7 +40,7 @@ impl Unmanaged {
 
     /// Submits one.
     pub async fn unregistered(yarn: &heddle_yarn::Cluster) -> Result<Self> {
-        let client = Client::new(yarn);
+        let client = YarnClient::new(yarn);
         let id = client.new_application().await?.id;
         let submission = Submission {
             unmanaged: true,
@@ -62,7 +62,7 @@ impl Unmanaged {
     pub async fn until<T>(
         &mut self,
         what: &str,
-        mut found: impl FnMut(&[Event]) -> Option<T>,
+        mut found: impl FnMut(&[AmEvent]) -> Option<T>,
     ) -> Result<T> {
         let mut events = Vec::new();
         for _ in 0..300 {
@@ -79,7 +79,7 @@ impl Unmanaged {
     pub async fn grants(&mut self, count: usize) -> Result<Vec<Container>> {
         self.until("grants", |events| {
             let granted = events.iter().filter_map(|event| match event {
-                Event::Allocated { container, .. } => Some(container.clone()),
+                AmEvent::Allocated { container, .. } => Some(container.clone()),
                 _ => None,
             });
             let granted: Vec<_> = granted.collect();
@@ -93,7 +93,9 @@ impl Unmanaged {
         let id = container.id;
         self.until("end", |events| {
             events.iter().find_map(|event| match event {
-                Event::Completed { status, .. } | Event::Released(status) if status.id == id => {
+                AmEvent::Completed { status, .. } | AmEvent::Released(status)
+                    if status.id == id =>
+                {
                     Some(status.exit)
                 }
                 _ => None,

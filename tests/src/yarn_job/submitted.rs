@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{Event, JobState, JobView};
 use heddle_yarn::client::ContainerReport;
-use heddle_yarn::{ApplicationId, ApplicationReport, Client, ContainerId};
+use heddle_yarn::{ApplicationId, ApplicationReport, ContainerId, YarnClient};
 use nix::unistd::Pid;
 use tokio::runtime::Runtime;
 
@@ -29,7 +29,7 @@ pub struct Submitted<'c> {
     events: Arc<Mutex<Vec<Event>>>,
     stderr: Arc<Mutex<String>>,
     runtime: Runtime,
-    yarn: Client,
+    yarn: YarnClient,
     address: Mutex<Option<SocketAddr>>,
     /// The application's id.
     pub id: String,

@@ -18,7 +18,8 @@ use heddle_protocol::spec::{Bytes, JobSpec};
 use heddle_protocol::view::Placement as PlacementView;
 use heddle_yarn::am::{DEFAULT_RACK, NodeName};
 use heddle_yarn::{
-    Amount, AskId, Container, ContainerId, Memory, NodeId, Placement, Priority, Resources, VCores,
+    Amount, AskId, Container, ContainerId, Memory, NodeId, Priority, RequestedPlacement, Resources,
+    VCores,
 };
 
 use crate::cluster::ContainerRequest;
@@ -201,7 +202,7 @@ impl ContainerRegistry {
         let id = AskId(self.next_ask);
         self.avoid = avoid.iter().cloned().collect();
         let placement = if prefer.is_empty() {
-            Placement::Any
+            RequestedPlacement::Any
         } else {
             let rack = |host: &String| {
                 self.racks.get(host).map_or(DEFAULT_RACK, String::as_str).to_owned()
@@ -210,7 +211,7 @@ impl ContainerRegistry {
                 .iter()
                 .take(PREFERRED_MAX)
                 .map(|host| NodeName { host: host.clone(), rack: rack(host) });
-            Placement::Near { nodes: nodes.collect(), racks: Vec::new(), relax: true }
+            RequestedPlacement::Near { nodes: nodes.collect(), racks: Vec::new(), relax: true }
         };
         let mut resources = self.sizes.resources(slot.role, memory);
         // More than before must not be rounded up to what was too little.

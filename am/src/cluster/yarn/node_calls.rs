@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_am_core::Exit;
-use heddle_hadoop::rpc::Outcome;
+use heddle_hadoop::rpc::CallOutcome;
 use heddle_protocol::ids::Member;
 use heddle_storage::chain;
 use heddle_yarn::{
@@ -261,7 +261,7 @@ async fn is_refused(node: &NodeId) -> bool {
 }
 
 fn is_unknown(error: &NodeError) -> bool {
-    matches!(error, NodeError::Call(error) if error.outcome() == Outcome::Unknown)
+    matches!(error, NodeError::Call(error) if error.outcome() == CallOutcome::Unknown)
 }
 
 /// What a failed start means: the end that is told, and whether the node does not answer at all.

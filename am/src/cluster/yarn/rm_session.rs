@@ -13,8 +13,8 @@ use heddle_storage::chain;
 use heddle_yarn::am::{Preemption, Registered};
 use heddle_yarn::resource::ResourceError;
 use heddle_yarn::{
-    AmError, ApplicationMaster, Client, Cluster, Container, ContainerStatus, Event as Heard,
-    NodeManagers, NodeReport, NodeState, Place,
+    AmEndpoint, AmError, AmEvent as Heard, ApplicationMaster, Cluster, Container, ContainerStatus,
+    NodeManagers, NodeReport, NodeState, YarnClient,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -39,7 +39,7 @@ pub struct Joining {
     /// The `AMRMToken`.
     pub token: Token,
     /// Where this ApplicationMaster is.
-    pub place: Place,
+    pub place: AmEndpoint,
     /// Whether containers of an earlier attempt may be there.
     pub again: bool,
     /// What the job asks for.
@@ -441,7 +441,7 @@ impl RmSession {
         if prefer.is_empty() || std::mem::replace(&mut self.racks_asked, true) {
             return;
         }
-        let client = Client::new(&self.yarn);
+        let client = YarnClient::new(&self.yarn);
         let racks = self.racks.clone();
         tokio::spawn(async move {
             match client.nodes(&[NodeState::Running]).await {

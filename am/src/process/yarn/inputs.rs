@@ -13,7 +13,7 @@ use heddle_protocol::spec::JobSpec;
 use heddle_protocol::view::Placement;
 use heddle_storage::Mode;
 use heddle_storage::{Location, StorageError, chain, connect, make_dirs, publish_small};
-use heddle_yarn::{AmEnvironment, Cluster, ClusterError, Limits, rpc_options};
+use heddle_yarn::{AmEnvironment, CallTimeouts, Cluster, ClusterError, rpc_options};
 
 use crate::attempt_history;
 use crate::driver::wall_ms;
@@ -120,7 +120,7 @@ fn cluster(
     let attempt = environment.attempt();
     let context = format!("heddle_{}_{}", attempt.application, attempt.attempt);
     let options = rpc_options(configuration)?.with_caller_context(configuration, &context)?;
-    Cluster::with(configuration, user, options, Limits::of(configuration)?)
+    Cluster::with(configuration, user, options, CallTimeouts::of(configuration)?)
 }
 
 fn expiry(configuration: &Configuration) -> Duration {

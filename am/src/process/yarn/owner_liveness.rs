@@ -2,19 +2,19 @@
 
 use heddle_storage::chain;
 use heddle_storage::checkpoint::Owner;
-use heddle_yarn::{ApplicationId, Client, ClientError, Cluster};
+use heddle_yarn::{ApplicationId, ClientError, Cluster, YarnClient};
 
 use crate::claim::{self, Liveness, LivenessCheck};
 
 /// Asks the ResourceManager.
 pub(super) struct YarnOwners {
-    client: Client,
+    client: YarnClient,
     own: ApplicationId,
 }
 
 impl YarnOwners {
     pub(super) fn new(cluster: &Cluster, own: ApplicationId) -> Self {
-        Self { client: Client::new(cluster), own }
+        Self { client: YarnClient::new(cluster), own }
     }
 }
 

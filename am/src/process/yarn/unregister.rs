@@ -19,7 +19,7 @@ use heddle_protocol::spec::Bytes;
 use heddle_protocol::view::{self, ApplicationView, JobState, JobView};
 use heddle_storage::{Location, Storage, StorePath, chain, connect};
 use heddle_yarn::client::ApplicationFilter;
-use heddle_yarn::{ApplicationReport, ApplicationState, Client, FinalStatus};
+use heddle_yarn::{ApplicationReport, ApplicationState, FinalStatus, YarnClient};
 
 use super::inputs::{ContainerInputs, SubmittedFiles};
 use super::{bare_view, outcome};
@@ -154,7 +154,7 @@ impl<'a> Unregistration<'a> {
     /// Lines for a job that got too little: who has how much of its queue. Empty when nobody else has, or nobody tells.
     async fn who_holds_the_queue(&self) -> String {
         let queue = &self.application.queue;
-        let client = Client::new(&self.inputs.cluster);
+        let client = YarnClient::new(&self.inputs.cluster);
         let filter = ApplicationFilter {
             states: vec![ApplicationState::Running],
             // ResourceManagers differ in whether they compare paths or names.

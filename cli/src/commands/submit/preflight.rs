@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use heddle_am::report::format;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::JobSpec;
-use heddle_yarn::client::{NewApplication, Queue, QueueAcls, QueueState};
+use heddle_yarn::client::{NewApplication, QueueAcls, QueueInfo, QueueState};
 use heddle_yarn::resource::ResourceError;
 use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
 
@@ -174,7 +174,7 @@ fn has_children(queue: &QueueAcls, all: &[QueueAcls]) -> bool {
 /// Exit code 4 for that queue.
 fn queue_view(
     name: &str,
-    queue: Option<Queue>,
+    queue: Option<QueueInfo>,
     acls: &[QueueAcls],
     user: &str,
     notes: &mut Vec<String>,
@@ -330,8 +330,8 @@ mod tests {
         }
     }
 
-    fn queue(name: &str, state: proto::QueueStateProto) -> Option<Queue> {
-        Some(Queue::from(&message(name, state)))
+    fn queue(name: &str, state: proto::QueueStateProto) -> Option<QueueInfo> {
+        Some(QueueInfo::from(&message(name, state)))
     }
 
     fn acls(submit: bool) -> Vec<QueueAcls> {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     /// The notes about a queue; none: the job is refused.
-    fn notes(name: &str, found: Option<Queue>, submit: bool) -> Option<Vec<String>> {
+    fn notes(name: &str, found: Option<QueueInfo>, submit: bool) -> Option<Vec<String>> {
         let mut notes = Vec::new();
         match queue_view(name, found, &acls(submit), "alice", &mut notes) {
             Ok(_) => Some(notes),
@@ -369,7 +369,7 @@ mod tests {
             child_queues: vec![message("bob", QRunning)],
             ..message("users", QRunning)
         };
-        says(notes("users", Some(Queue::from(&parent)), true), "bob");
+        says(notes("users", Some(QueueInfo::from(&parent)), true), "bob");
         assert_eq!(notes("ml", queue("ml", QStopped), true), None);
     }
 

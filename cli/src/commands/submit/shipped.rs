@@ -6,7 +6,7 @@
 //! Tokens and the job's secret travel in the containers' credentials.
 
 use heddle_hadoop::Configuration;
-use heddle_hadoop::configuration::Origin;
+use heddle_hadoop::configuration::PropertyOrigin;
 
 /// Keys that containers read; `*` at the end stands for every ending, also none.
 const SHIPPED: &[&str] = &[
@@ -105,7 +105,7 @@ pub(super) fn core_site(configuration: &Configuration) -> String {
         let Some(explained) = configuration.explain(key) else {
             continue;
         };
-        let default = matches!(explained.setting.origin, Origin::Default(_));
+        let default = matches!(explained.setting.origin, PropertyOrigin::Default(_));
         let Ok(value) = explained.value else { continue };
         if default || value.chars().any(|c| c.is_control() && !c.is_whitespace()) {
             continue;

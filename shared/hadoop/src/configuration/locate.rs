@@ -6,7 +6,7 @@ use super::environment::Environment;
 
 /// A directory that may hold configuration files, and why it was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct ConfigDirectory {
     /// The directory.
     pub directory: PathBuf,
     /// The variable that names it, such as `HADOOP_CONF_DIR`.
@@ -16,24 +16,25 @@ pub struct Candidate {
 /// The directories to look in, the most specific first: for `yarn-site.xml` and `resource-types.xml`
 /// `YARN_CONF_DIR` comes before `HADOOP_CONF_DIR`, for the others after it. `HADOOP_HOME/etc/hadoop` and
 /// `/etc/hadoop/conf` count only when neither is set.
-pub fn candidates(environment: &Environment, is_yarn: bool) -> Vec<Candidate> {
+pub fn config_directories(environment: &Environment, is_yarn: bool) -> Vec<ConfigDirectory> {
     let named = |reason: &'static str| {
         let directory = environment.variable(reason).filter(|value| !value.is_empty())?;
-        Some(Candidate { directory: PathBuf::from(directory), reason })
+        Some(ConfigDirectory { directory: PathBuf::from(directory), reason })
     };
     let order = if is_yarn {
         ["YARN_CONF_DIR", "HADOOP_CONF_DIR"]
     } else {
         ["HADOOP_CONF_DIR", "YARN_CONF_DIR"]
     };
-    let mut found: Vec<Candidate> = order.into_iter().filter_map(named).collect();
+    let mut found: Vec<ConfigDirectory> = order.into_iter().filter_map(named).collect();
     if found.is_empty() {
         for reason in ["HADOOP_HOME", "HADOOP_PREFIX"] {
             if let Some(home) = named(reason) {
-                found.push(Candidate { directory: home.directory.join("etc/hadoop"), reason });
+                found
+                    .push(ConfigDirectory { directory: home.directory.join("etc/hadoop"), reason });
             }
         }
-        found.push(Candidate {
+        found.push(ConfigDirectory {
             directory: PathBuf::from("/etc/hadoop/conf"),
             reason: "the usual place",
         });
@@ -46,7 +47,7 @@ pub fn candidates(environment: &Environment, is_yarn: bool) -> Vec<Candidate> {
 #[derive(Clone, Copy, Debug)]
 pub struct FileSystem;
 
-impl super::xml::Files for FileSystem {
+impl super::xml::FileSource for FileSystem {
     fn read(&self, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
         use std::io::{Error, ErrorKind, Read as _};
         let file = match std::fs::File::open(path) {
@@ -70,7 +71,10 @@ mod tests {
     use super::*;
 
     fn reasons(environment: &Environment, is_yarn: bool) -> Vec<&'static str> {
-        candidates(environment, is_yarn).into_iter().map(|candidate| candidate.reason).collect()
+        config_directories(environment, is_yarn)
+            .into_iter()
+            .map(|candidate| candidate.reason)
+            .collect()
     }
 
     #[test]
@@ -91,6 +95,6 @@ mod tests {
         let home = Environment::empty()
             .with_variable("HADOOP_CONF_DIR", "")
             .with_variable("HADOOP_HOME", "/opt/h");
-        assert_eq!(candidates(&home, false)[0].directory, Path::new("/opt/h/etc/hadoop"));
+        assert_eq!(config_directories(&home, false)[0].directory, Path::new("/opt/h/etc/hadoop"));
     }
 }

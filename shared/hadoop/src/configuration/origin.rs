@@ -4,21 +4,21 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::locate::Candidate;
+use super::locate::ConfigDirectory;
 use super::values::ValueProblem;
 
 /// A value and where it was stated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct PropertySetting {
     /// As written, variables unexpanded.
     pub raw: String,
     /// Where.
-    pub origin: Origin,
+    pub origin: PropertyOrigin,
 }
 
 /// Where a value was stated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum PropertyOrigin {
     /// Built in; the name of Hadoop's file.
     Default(&'static str),
     /// A file.
@@ -32,7 +32,7 @@ pub enum Origin {
     Override(Arc<str>),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for PropertyOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default(file) => write!(f, "{file} (built in)"),
@@ -52,7 +52,7 @@ pub enum Note {
         /// Its name.
         file: &'static str,
         /// The directories that were looked in.
-        looked_in: Vec<Candidate>,
+        looked_in: Vec<ConfigDirectory>,
     },
     /// A second file of the same name differs from the first, which counts.
     Differs {
@@ -90,13 +90,13 @@ impl fmt::Display for Note {
 /// A value that cannot be used for what it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = \"{value}\" ({origin}) {problem}")]
-pub struct ValueError {
+pub struct PropertyError {
     /// The key.
     pub key: String,
     /// The value, expanded as far as possible.
     pub value: String,
     /// Where it was stated.
-    pub origin: Origin,
+    pub origin: PropertyOrigin,
     /// What is wrong.
     pub problem: ValueProblem,
 }
@@ -107,13 +107,13 @@ pub struct Explanation {
     /// The key's present name.
     pub key: String,
     /// The value, expanded.
-    pub value: Result<String, ValueError>,
+    pub value: Result<String, PropertyError>,
     /// The value as written, and where.
-    pub setting: Setting,
+    pub setting: PropertySetting,
     /// What it replaced, the latest first.
-    pub hidden: Vec<Setting>,
+    pub hidden: Vec<PropertySetting>,
     /// Where the key was made final.
-    pub sealed: Option<Origin>,
+    pub sealed: Option<PropertyOrigin>,
     /// What was refused because the key was final.
-    pub refused: Vec<Setting>,
+    pub refused: Vec<PropertySetting>,
 }

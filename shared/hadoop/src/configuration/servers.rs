@@ -2,7 +2,7 @@
 //!
 //! Source: `YarnConfiguration.getSocketAddr`, `HAUtil`, `RMHAUtils`, `DFSUtilClient.getAddresses`.
 
-use super::{Configuration, ValueError};
+use super::{Configuration, PropertyError};
 use crate::address::HostPort;
 
 /// A port of the ResourceManager.
@@ -59,7 +59,7 @@ pub struct NameService {
 pub enum ServersError {
     /// A value cannot be used.
     #[error(transparent)]
-    Value(#[from] ValueError),
+    Value(#[from] PropertyError),
     /// High availability is on and the list of ids is empty.
     #[error("{enabled} is true and {ids} names none")]
     NoIds {

@@ -62,7 +62,7 @@ fn a_value_says_where_it_comes_from_and_what_it_hides() {
 fn final_values_stay_and_name_what_they_refused() {
     let mut configuration = Configuration::empty(Environment::empty());
     struct Memory;
-    impl Files for Memory {
+    impl FileSource for Memory {
         fn read(&self, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
             let is_final = if path == Path::new("a") { " final='true'" } else { "" };
             let text = format!("<c><property name='k' value='{}'{is_final}/></c>", path.display());

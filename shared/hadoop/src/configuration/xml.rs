@@ -20,7 +20,7 @@ pub const INCLUDES_MAX: usize = 64;
 pub const DEPTH_MAX: usize = 32;
 
 /// Where a file's text comes from. Production reads the file system; tests and fuzzing need none.
-pub trait Files {
+pub trait FileSource {
     /// The text of a file, or `None` when there is none.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ pub trait Files {
 
 /// One property as a file states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct PropertyElement {
     pub name: String,
     /// Absent or empty elements give none: such an entry sets nothing but may still make the key final.
     pub value: Option<String>,
@@ -86,22 +86,25 @@ pub enum XmlProblem {
 }
 
 /// Reads `path` and its includes. `None` when the file itself does not exist.
-pub(super) fn read_file(files: &dyn Files, path: &Path) -> Result<Option<Vec<Entry>>, XmlError> {
+pub(super) fn read_file(
+    files: &dyn FileSource,
+    path: &Path,
+) -> Result<Option<Vec<PropertyElement>>, XmlError> {
     let at_file = |problem| XmlError { file: path.to_owned(), line: 0, problem };
     let Some(bytes) = files.read(path).map_err(|error| at_file(XmlProblem::Io(error)))? else {
         return Ok(None);
     };
-    let mut run = Run { files, stack: Vec::new(), includes: 0, entries: Vec::new() };
+    let mut run = PropertyReader { files, stack: Vec::new(), includes: 0, entries: Vec::new() };
     run.file(path, &bytes)?;
     Ok(Some(run.entries))
 }
 
-struct Run<'a> {
-    files: &'a dyn Files,
+struct PropertyReader<'a> {
+    files: &'a dyn FileSource,
     /// Files being read, the outermost first.
     stack: Vec<PathBuf>,
     includes: usize,
-    entries: Vec<Entry>,
+    entries: Vec<PropertyElement>,
 }
 
 /// The state of Hadoop's parser for one file. The names are its own.
@@ -118,7 +121,7 @@ struct Parser {
     fallback_entered: bool,
 }
 
-impl Run<'_> {
+impl PropertyReader<'_> {
     fn file(&mut self, path: &Path, bytes: &[u8]) -> Result<(), XmlError> {
         let at = |line, problem| XmlError { file: path.to_owned(), line, problem };
         let malformed =
@@ -132,7 +135,7 @@ impl Run<'_> {
         self.stack.push(path.to_owned());
 
         let mut reader = Reader::from_str(text);
-        let mut lines = Lines { text: text.as_bytes(), position: 0, line: 1 };
+        let mut lines = LineCounter { text: text.as_bytes(), position: 0, line: 1 };
         let mut parser = Parser::default();
         let mut depth = 0;
         let mut roots = 0;
@@ -257,7 +260,7 @@ impl Run<'_> {
                 if let Some(name) = &parser.name
                     && (parser.fallback_allowed || !parser.fallback_entered)
                 {
-                    self.entries.push(Entry {
+                    self.entries.push(PropertyElement {
                         name: name.clone(),
                         value: parser.value.clone(),
                         is_final: parser.is_final,
@@ -324,13 +327,13 @@ impl Parser {
 }
 
 /// Counts lines as the reader advances.
-struct Lines<'a> {
+struct LineCounter<'a> {
     text: &'a [u8],
     position: usize,
     line: u32,
 }
 
-impl Lines<'_> {
+impl LineCounter<'_> {
     fn at(&mut self, position: usize) -> u32 {
         let position = position.clamp(self.position, self.text.len());
         self.line = self.line.saturating_add(line_of(&self.text[self.position..position]) - 1);

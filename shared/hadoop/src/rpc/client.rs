@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::debug;
 
-use super::connection::{Call, Connection};
+use super::connection::{PendingCall, RpcConnection};
 use super::error::{LostCause, RpcError};
 use super::failover::{Decision, decide};
 use super::frame::{Delimited, take_message};
@@ -53,18 +53,18 @@ impl Login {
 /// closed when idle. Must be used within a tokio runtime.
 #[derive(Clone)]
 pub struct RpcClient {
-    shared: Arc<Shared>,
+    shared: Arc<RpcClientInner>,
 }
 
-struct Shared {
+struct RpcClientInner {
     options: RpcOptions,
     client_id: [u8; 16],
     next_call: AtomicI32,
-    connections: Mutex<HashMap<Key, Connection>>,
+    connections: Mutex<HashMap<ConnectionKey, RpcConnection>>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct ConnectionKey {
     address: HostPort,
     protocol: Arc<str>,
     login: Arc<Login>,
@@ -81,7 +81,7 @@ impl RpcClient {
         // The form of a version 4 UUID, as Java's; servers take any 16 bytes.
         client_id[6] = client_id[6] & 0x0f | 0x40;
         client_id[8] = client_id[8] & 0x3f | 0x80;
-        let shared = Shared {
+        let shared = RpcClientInner {
             options,
             client_id,
             next_call: AtomicI32::new(0),
@@ -96,8 +96,8 @@ impl RpcClient {
         protocol: &str,
         servers: impl IntoIterator<Item = HostPort>,
         login: Login,
-    ) -> Proxy {
-        Proxy {
+    ) -> RpcProxy {
+        RpcProxy {
             client: self.clone(),
             protocol: protocol.into(),
             servers: servers.into_iter().collect(),
@@ -107,7 +107,7 @@ impl RpcClient {
     }
 
     /// The usable connection, or a new one. Sockets of ended ones are forgotten on the way.
-    fn connection(&self, key: Key) -> Connection {
+    fn connection(&self, key: ConnectionKey) -> RpcConnection {
         let mut connections =
             self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connection) = connections.get(&key).filter(|connection| connection.is_usable())
@@ -128,7 +128,8 @@ impl RpcClient {
             request_max: self.shared.options.request_max,
             caller_context: self.shared.options.caller_context.clone(),
         };
-        let connection = Connection::open(key.address.clone(), config, self.shared.options.clone());
+        let connection =
+            RpcConnection::open(key.address.clone(), config, self.shared.options.clone());
         connections.insert(key, connection.clone());
         connection
     }
@@ -139,7 +140,7 @@ impl RpcClient {
 }
 
 /// One protocol at one service: calls go to the server that last answered, and to the others when it does not.
-pub struct Proxy {
+pub struct RpcProxy {
     client: RpcClient,
     protocol: Arc<str>,
     servers: Vec<HostPort>,
@@ -147,7 +148,7 @@ pub struct Proxy {
     login: Mutex<Arc<Login>>,
 }
 
-impl Proxy {
+impl RpcProxy {
     /// Makes one call: encodes `request`, follows the active server, decodes the reply.
     ///
     /// # Errors
@@ -274,7 +275,7 @@ impl Proxy {
         let started = Instant::now();
         let mut stale = 0;
         loop {
-            let connection = self.client.connection(Key {
+            let connection = self.client.connection(ConnectionKey {
                 address: address.clone(),
                 protocol: self.protocol.clone(),
                 login: login.clone(),
@@ -296,14 +297,14 @@ impl Proxy {
 /// Hands a call to a connection and waits for what comes of it.
 async fn hand_over(
     address: &HostPort,
-    connection: &Connection,
+    connection: &RpcConnection,
     frame: CallFrame,
     started: Instant,
     deadline: Instant,
 ) -> CallResult {
     let sent = Arc::new(OnceLock::new());
     let (reply, answer) = oneshot::channel();
-    let call = Call { frame, deadline, started, reply, sent: sent.clone() };
+    let call = PendingCall { frame, deadline, started, reply, sent: sent.clone() };
     let done = timeout_at(deadline, async {
         if connection.submit(call).await.is_err() {
             let (address, source) = (address.clone(), LostCause::Local);
@@ -327,9 +328,9 @@ async fn hand_over(
     }
 }
 
-impl std::fmt::Debug for Proxy {
+impl std::fmt::Debug for RpcProxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Proxy")
+        f.debug_struct("RpcProxy")
             .field("protocol", &self.protocol)
             .field("servers", &self.servers)
             .field("login", &self.login())

@@ -1,4 +1,4 @@
-//! The shell around a [`Session`]: one task, one socket, and the table of outstanding calls.
+//! The shell around a [`RpcSession`]: one task, one socket, and the table of outstanding calls.
 //!
 //! The task waits for bytes, for room to write, for the next call and for the earliest deadline, in one loop. A call
 //! whose deadline passes is answered "unknown outcome"; when nothing at all was heard since it was sent, the connection
@@ -18,9 +18,9 @@ use tracing::debug;
 use super::dial::connect;
 use super::error::{AuthError, ConnectError, LostCause, ProtocolError, RpcError};
 use super::options::{RpcOptions, later};
-use super::outstanding::{CallResult, NobodyAsked, OutstandingCalls, Waiting};
+use super::outstanding::{CallResult, OutstandingCalls, UnknownReply, WaitingCaller};
 use super::remote::RemoteException;
-use super::session::{CallFrame, Event, Session, SessionConfig, SessionError};
+use super::session::{CallFrame, RpcSession, RpcSessionError, SessionConfig, SessionEvent};
 use crate::address::HostPort;
 use crate::proto::common::rpc_response_header_proto::RpcErrorCodeProto;
 
@@ -35,7 +35,7 @@ const OUTPUT_HIGH_BYTES: usize = 1 << 20;
 const READ_BYTES: usize = 16 << 10;
 
 /// A call on its way to the task.
-pub(super) struct Call {
+pub(super) struct PendingCall {
     pub frame: CallFrame,
     pub deadline: Instant,
     pub started: Instant,
@@ -46,16 +46,16 @@ pub(super) struct Call {
 
 /// The callers' end of a connection. Dropping all of them closes it once no call is outstanding.
 #[derive(Clone)]
-pub(super) struct Connection {
-    calls: mpsc::Sender<Call>,
-    health: Arc<Health>,
+pub(super) struct RpcConnection {
+    calls: mpsc::Sender<PendingCall>,
+    health: Arc<ConnectionHealth>,
 }
 
 /// The connection takes no calls any more.
-pub(super) struct Ended;
+pub(super) struct ConnectionClosed;
 
 /// What callers and task know of a connection.
-struct Health {
+struct ConnectionHealth {
     /// Takes no new calls.
     retired: AtomicBool,
     opened: Instant,
@@ -63,7 +63,7 @@ struct Health {
     heard_us: AtomicU64,
 }
 
-impl Health {
+impl ConnectionHealth {
     fn retire(&self) {
         self.retired.store(true, Ordering::Release);
     }
@@ -88,17 +88,17 @@ impl Health {
     }
 }
 
-impl Connection {
+impl RpcConnection {
     /// Starts the task that connects. Calls may be handed in at once; they wait until it is open.
     pub(super) fn open(address: HostPort, config: SessionConfig, options: RpcOptions) -> Self {
         let (calls, queue) = mpsc::channel(QUEUE_CALLS);
         let now = Instant::now();
-        let health = Arc::new(Health {
+        let health = Arc::new(ConnectionHealth {
             retired: AtomicBool::new(false),
             opened: now,
             heard_us: AtomicU64::new(0),
         });
-        let driver = Driver {
+        let driver = ConnectionTask {
             address,
             options,
             outstanding: OutstandingCalls::default(),
@@ -120,8 +120,8 @@ impl Connection {
     ///
     /// # Errors
     /// When the connection has just ended. Nothing was sent.
-    pub(super) async fn submit(&self, call: Call) -> Result<(), Ended> {
-        self.calls.send(call).await.map_err(|_| Ended)
+    pub(super) async fn submit(&self, call: PendingCall) -> Result<(), ConnectionClosed> {
+        self.calls.send(call).await.map_err(|_| ConnectionClosed)
     }
 
     /// A call that was sent at `sent` is late. When nothing was heard since, new calls go elsewhere.
@@ -131,7 +131,7 @@ impl Connection {
 }
 
 /// Why the loop ended.
-enum End {
+enum ConnectionEnd {
     /// By our own decision, with nothing outstanding.
     Done,
     Connect(ConnectError),
@@ -139,19 +139,19 @@ enum End {
     Lost(LostCause),
 }
 
-struct Driver {
+struct ConnectionTask {
     address: HostPort,
     options: RpcOptions,
     outstanding: OutstandingCalls,
-    health: Arc<Health>,
+    health: Arc<ConnectionHealth>,
     /// Whether the server has answered any call, and so has taken the connection context.
     has_replied: bool,
     last_ping: Instant,
     idle_since: Instant,
 }
 
-impl Driver {
-    async fn run(mut self, config: SessionConfig, mut queue: mpsc::Receiver<Call>) {
+impl ConnectionTask {
+    async fn run(mut self, config: SessionConfig, mut queue: mpsc::Receiver<PendingCall>) {
         let end = self.drive(config, &mut queue).await;
         // From here on `submit` fails; those already in the queue were not sent.
         queue.close();
@@ -166,15 +166,19 @@ impl Driver {
     }
 
     /// Everything that can happen to a connection.
-    async fn drive(&mut self, config: SessionConfig, queue: &mut mpsc::Receiver<Call>) -> End {
+    async fn drive(
+        &mut self,
+        config: SessionConfig,
+        queue: &mut mpsc::Receiver<PendingCall>,
+    ) -> ConnectionEnd {
         let limit = self.options.connect_timeout;
         let connect_by = later(Instant::now(), limit);
         let mut stream = match connect(&self.address, limit).await {
             Ok(stream) => stream,
-            Err(error) => return End::Connect(error),
+            Err(error) => return ConnectionEnd::Connect(error),
         };
         let (mut reader, mut writer) = stream.split();
-        let mut session = Session::start(config);
+        let mut session = RpcSession::start(config);
         let mut has_callers = true;
         // What the server said before it closed its end may explain why writing fails, so reading goes on.
         let mut write_error = None;
@@ -193,7 +197,7 @@ impl Driver {
             }
             let is_idle = self.outstanding.is_idle();
             if is_idle && (!has_callers || self.health.is_retired()) && session.is_open() {
-                return End::Done;
+                return ConnectionEnd::Done;
             }
             let is_open = session.is_open();
             let wake = self.next_wake(is_open, is_idle, connect_by);
@@ -218,7 +222,7 @@ impl Driver {
                 },
                 () = sleep_until(wake) => match self.on_time(&mut session, connect_by) {
                     // A call that came just as the idle time was over is taken.
-                    Some(End::Done) if takes_calls && !queue.is_empty() => self.idle_since = Instant::now(),
+                    Some(ConnectionEnd::Done) if takes_calls && !queue.is_empty() => self.idle_since = Instant::now(),
                     Some(end) => return end,
                     None => {}
                 },
@@ -226,7 +230,7 @@ impl Driver {
         }
     }
 
-    fn send(&mut self, session: &mut Session, call: Call) {
+    fn send(&mut self, session: &mut RpcSession, call: PendingCall) {
         if call.reply.is_closed() {
             return;
         }
@@ -238,7 +242,7 @@ impl Driver {
         }
         // The bytes are in the output and not yet at the socket, which this task writes.
         let sent = *call.sent.get_or_init(Instant::now);
-        let waiting = Waiting {
+        let waiting = WaitingCaller {
             reply: call.reply,
             method: call.frame.method,
             deadline: call.deadline,
@@ -251,17 +255,17 @@ impl Driver {
         }
     }
 
-    fn handle(&mut self, event: Event, is_open: bool) -> Result<(), End> {
+    fn handle(&mut self, event: SessionEvent, is_open: bool) -> Result<(), ConnectionEnd> {
         match event {
-            Event::Open(method) => {
+            SessionEvent::Open(method) => {
                 debug!(address = %self.address, ?method, "rpc connection opened")
             }
-            Event::Reply { id, result } => {
-                let waiting = self.outstanding.reply(id).map_err(|NobodyAsked| {
-                    End::Lost(LostCause::Protocol(ProtocolError::UnknownCall(id)))
+            SessionEvent::Reply { id, result } => {
+                let waiting = self.outstanding.reply(id).map_err(|UnknownReply| {
+                    ConnectionEnd::Lost(LostCause::Protocol(ProtocolError::UnknownCall(id)))
                 })?;
                 self.has_replied = true;
-                if let Some(Waiting { reply, method, .. }) = waiting {
+                if let Some(WaitingCaller { reply, method, .. }) = waiting {
                     let address = self.address.clone();
                     let _ = reply.send(result.map_err(|source| RpcError::Remote {
                         address,
@@ -271,22 +275,22 @@ impl Driver {
                 }
                 self.idle_since = Instant::now();
             }
-            Event::Fatal { id, exception } => {
+            SessionEvent::Fatal { id, exception } => {
                 return Err(match self.outstanding.remove(id) {
-                    Some(Waiting { reply, method, .. }) => {
+                    Some(WaitingCaller { reply, method, .. }) => {
                         let address = self.address.clone();
                         let _ = reply.send(Err(RpcError::Remote {
                             address,
                             method,
                             source: exception.clone(),
                         }));
-                        End::Lost(LostCause::Fatal(exception))
+                        ConnectionEnd::Lost(LostCause::Fatal(exception))
                     }
                     // The server reads the context before any call: when it refuses that, none was executed.
                     None if !is_open || (!self.has_replied && is_unauthorized(&exception)) => {
-                        End::Auth(AuthError::Refused(exception))
+                        ConnectionEnd::Auth(AuthError::Refused(exception))
                     }
-                    None => End::Lost(LostCause::Fatal(exception)),
+                    None => ConnectionEnd::Lost(LostCause::Fatal(exception)),
                 });
             }
         }
@@ -309,11 +313,12 @@ impl Driver {
         later(self.health.last_heard().max(self.last_ping), self.options.ping_interval)
     }
 
-    fn on_time(&mut self, session: &mut Session, connect_by: Instant) -> Option<End> {
+    fn on_time(&mut self, session: &mut RpcSession, connect_by: Instant) -> Option<ConnectionEnd> {
         let now = Instant::now();
         if !session.is_open() {
-            return (now >= connect_by)
-                .then_some(End::Connect(ConnectError::TimedOut(self.options.connect_timeout)));
+            return (now >= connect_by).then_some(ConnectionEnd::Connect(ConnectError::TimedOut(
+                self.options.connect_timeout,
+            )));
         }
         for waiting in self.outstanding.expire(now) {
             self.health.doubt(waiting.sent);
@@ -327,7 +332,7 @@ impl Driver {
         }
         let is_idle = self.outstanding.is_idle();
         if is_idle && now >= later(self.idle_since, self.options.idle_timeout) {
-            return Some(End::Done);
+            return Some(ConnectionEnd::Done);
         }
         if !is_idle && now >= self.ping_due() {
             session.ping();
@@ -337,7 +342,7 @@ impl Driver {
     }
 }
 
-impl End {
+impl ConnectionEnd {
     fn error(&self, address: &HostPort, sent: bool) -> RpcError {
         let address = address.clone();
         match self {
@@ -359,14 +364,18 @@ impl End {
 }
 
 /// A connection that ends before it is open was never there.
-fn lost(cause: LostCause, is_open: bool) -> End {
-    if is_open { End::Lost(cause) } else { End::Connect(ConnectError::Handshake(cause)) }
+fn lost(cause: LostCause, is_open: bool) -> ConnectionEnd {
+    if is_open {
+        ConnectionEnd::Lost(cause)
+    } else {
+        ConnectionEnd::Connect(ConnectError::Handshake(cause))
+    }
 }
 
-fn ended_by(error: SessionError, is_open: bool) -> End {
+fn ended_by(error: RpcSessionError, is_open: bool) -> ConnectionEnd {
     match error {
-        SessionError::Sasl(error) => End::Auth(AuthError::Sasl(error)),
-        SessionError::Protocol(error) => lost(LostCause::Protocol(error), is_open),
+        RpcSessionError::Sasl(error) => ConnectionEnd::Auth(AuthError::Sasl(error)),
+        RpcSessionError::Protocol(error) => lost(LostCause::Protocol(error), is_open),
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::frame::FrameError;
+use super::frame::RpcFrameError;
 use super::remote::RemoteException;
 use crate::address::HostPort;
 use crate::sasl::{LayerError, SaslError};
@@ -67,7 +67,7 @@ pub enum RpcError {
         /// The RPC.
         method: String,
         /// Why.
-        source: FrameError,
+        source: RpcFrameError,
     },
     /// The request is longer than a server takes. It was not sent.
     #[error("the request {method} is too long")]
@@ -75,7 +75,7 @@ pub enum RpcError {
         /// The RPC.
         method: String,
         /// The lengths.
-        source: FrameError,
+        source: RpcFrameError,
     },
     /// The call needs a server and none is configured.
     #[error("no server address for {protocol}")]
@@ -95,7 +95,7 @@ fn sent_text(sent: bool) -> &'static str {
 
 /// What a failed call may have done at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// Nothing.
     NotExecuted,
     /// Anything: nothing, all, or all of it later.
@@ -106,21 +106,21 @@ pub enum Outcome {
 
 impl RpcError {
     /// What the call may have done.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> CallOutcome {
         match self {
             Self::Connect { .. }
             | Self::Auth { .. }
             | Self::Request { .. }
-            | Self::NoServer { .. } => Outcome::NotExecuted,
+            | Self::NoServer { .. } => CallOutcome::NotExecuted,
             Self::Remote { source, .. } if source.is_standby() || source.is_try_again() => {
-                Outcome::NotExecuted
+                CallOutcome::NotExecuted
             }
-            Self::Remote { .. } | Self::Reply { .. } => Outcome::Answered,
+            Self::Remote { .. } | Self::Reply { .. } => CallOutcome::Answered,
             Self::Lost { sent, .. } | Self::Deadline { sent, .. } => {
                 if *sent {
-                    Outcome::Unknown
+                    CallOutcome::Unknown
                 } else {
-                    Outcome::NotExecuted
+                    CallOutcome::NotExecuted
                 }
             }
         }
@@ -250,7 +250,7 @@ impl LostCause {
 pub enum ProtocolError {
     /// A frame that cannot be read.
     #[error(transparent)]
-    Frame(#[from] FrameError),
+    Frame(#[from] RpcFrameError),
     /// A protected message that fails its check.
     #[error(transparent)]
     Layer(#[from] LayerError),

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::error::{AuthError, Outcome, RpcError};
+use super::error::{AuthError, CallOutcome, RpcError};
 use super::options::Retry;
 
 /// What to do with a failed try.
@@ -37,7 +37,9 @@ pub fn decide(
     random: u64,
 ) -> Decision {
     match (retry, error.outcome()) {
-        (Retry::Never, _) | (Retry::IfNotExecuted, Outcome::Unknown) => return Decision::GiveUp,
+        (Retry::Never, _) | (Retry::IfNotExecuted, CallOutcome::Unknown) => {
+            return Decision::GiveUp;
+        }
         (Retry::IfNotExecuted | Retry::Always, _) => {}
     }
     let servers = u32::try_from(servers.max(1)).unwrap_or(u32::MAX);

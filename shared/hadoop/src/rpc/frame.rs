@@ -12,7 +12,7 @@ use prost::Message;
 /// Why a stream of frames cannot be read any further.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum FrameError {
+pub enum RpcFrameError {
     /// The length is below zero; `-1` is how a server of another RPC version begins its answer.
     #[error("a frame of negative length {0}; is this a Hadoop RPC port of version 9?")]
     Negative(i32),
@@ -77,18 +77,18 @@ impl FrameDecoder {
     /// The next whole frame without its length, or `None` until more bytes have come.
     ///
     /// # Errors
-    /// [`FrameError::Negative`], [`FrameError::Http`] and [`FrameError::TooLong`]; after any the stream is lost.
-    pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
+    /// [`RpcFrameError::Negative`], [`RpcFrameError::Http`] and [`RpcFrameError::TooLong`]; after any the stream is lost.
+    pub fn next_frame(&mut self) -> Result<Option<Bytes>, RpcFrameError> {
         let Some(head) = self.buffer.first_chunk::<4>() else {
             return Ok(None);
         };
         if head == b"HTTP" {
-            return Err(FrameError::Http);
+            return Err(RpcFrameError::Http);
         }
         let announced = i32::from_be_bytes(*head);
-        let length = usize::try_from(announced).map_err(|_| FrameError::Negative(announced))?;
+        let length = usize::try_from(announced).map_err(|_| RpcFrameError::Negative(announced))?;
         if length > self.limit {
-            return Err(FrameError::TooLong { length, limit: self.limit });
+            return Err(RpcFrameError::TooLong { length, limit: self.limit });
         }
         if self.buffer.len() - 4 < length {
             return Ok(None);
@@ -106,11 +106,15 @@ impl FrameDecoder {
 /// Appends one frame of delimited messages: length, then each message behind its own varint length.
 ///
 /// # Errors
-/// [`FrameError::TooLong`] when the frame would exceed `limit` bytes; `out` is then as it was.
-pub fn put_frame(out: &mut BytesMut, limit: usize, parts: &[&dyn Part]) -> Result<(), FrameError> {
+/// [`RpcFrameError::TooLong`] when the frame would exceed `limit` bytes; `out` is then as it was.
+pub fn put_frame(
+    out: &mut BytesMut,
+    limit: usize,
+    parts: &[&dyn Part],
+) -> Result<(), RpcFrameError> {
     let length: usize = parts.iter().map(|part| part.part_len()).sum();
     if length > limit || i32::try_from(length).is_err() {
-        return Err(FrameError::TooLong { length, limit });
+        return Err(RpcFrameError::TooLong { length, limit });
     }
     out.reserve(4 + length);
     out.put_u32(u32::try_from(length).expect("checked above to fit an i32"));
@@ -180,24 +184,24 @@ impl Part for Delimited {
 /// Takes one delimited message off the front of a frame.
 ///
 /// # Errors
-/// [`FrameError::Malformed`] when the length runs past the frame or the message does not decode.
+/// [`RpcFrameError::Malformed`] when the length runs past the frame or the message does not decode.
 pub fn take_message<M: Message + Default>(
     frame: &mut Bytes,
     what: &'static str,
-) -> Result<M, FrameError> {
+) -> Result<M, RpcFrameError> {
     let body = take_delimited(frame, what)?;
-    M::decode(body).map_err(|source| FrameError::Malformed { what, source: Some(source) })
+    M::decode(body).map_err(|source| RpcFrameError::Malformed { what, source: Some(source) })
 }
 
 /// Takes the bytes of one delimited message off the front of a frame, undecoded.
 ///
 /// # Errors
-/// [`FrameError::Malformed`] when the length runs past the frame.
-pub fn take_delimited(frame: &mut Bytes, what: &'static str) -> Result<Bytes, FrameError> {
+/// [`RpcFrameError::Malformed`] when the length runs past the frame.
+pub fn take_delimited(frame: &mut Bytes, what: &'static str) -> Result<Bytes, RpcFrameError> {
     let length = prost::decode_length_delimiter(&mut *frame)
-        .map_err(|source| FrameError::Malformed { what, source: Some(source) })?;
+        .map_err(|source| RpcFrameError::Malformed { what, source: Some(source) })?;
     if length > frame.len() {
-        return Err(FrameError::Malformed { what, source: None });
+        return Err(RpcFrameError::Malformed { what, source: None });
     }
     Ok(frame.split_to(length))
 }
@@ -244,7 +248,7 @@ mod tests {
     #[test]
     fn a_message_longer_than_its_frame_is_malformed() {
         let mut frame = Bytes::from_static(&[5, 1, 2]);
-        let cut = FrameError::Malformed { what: "it", source: None };
+        let cut = RpcFrameError::Malformed { what: "it", source: None };
         assert_eq!(take_delimited(&mut frame, "it"), Err(cut));
     }
 }

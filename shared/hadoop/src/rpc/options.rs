@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use crate::configuration::{Configuration, TimeUnit, ValueError, ValueProblem};
+use crate::configuration::{Configuration, PropertyError, TimeUnit, ValueProblem};
 
 /// Settings of an [`RpcClient`](super::RpcClient). The defaults are Hadoop's where it has some.
 #[derive(Clone, Debug)]
@@ -51,11 +51,11 @@ impl RpcOptions {
     ///
     /// # Errors
     /// When a value is no time, or a length no positive number.
-    pub fn of(configuration: &Configuration) -> Result<Self, ValueError> {
+    pub fn of(configuration: &Configuration) -> Result<Self, PropertyError> {
         let default = Self::default();
         let time = |key, default| {
             let value = configuration.duration(key, TimeUnit::Millis, default)?;
-            Ok::<_, ValueError>(if value.is_zero() { default } else { value })
+            Ok::<_, PropertyError>(if value.is_zero() { default } else { value })
         };
         let length = |key, default: usize| {
             let value = configuration.integer(key, i64::try_from(default).unwrap_or(i64::MAX))?;
@@ -87,7 +87,7 @@ impl RpcOptions {
         self,
         configuration: &Configuration,
         context: &str,
-    ) -> Result<Self, ValueError> {
+    ) -> Result<Self, PropertyError> {
         if !configuration.boolean("hadoop.caller.context.enabled", false)? {
             return Ok(self);
         }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::configuration::Environment;
 
-    fn options(pairs: &[(&str, &str)]) -> Result<RpcOptions, ValueError> {
+    fn options(pairs: &[(&str, &str)]) -> Result<RpcOptions, PropertyError> {
         let mut configuration = Configuration::with_defaults(Environment::empty());
         for (key, value) in pairs {
             configuration.set(key, *value, "test");

@@ -22,13 +22,13 @@ pub(super) struct OutstandingCalls {
 
 struct Outstanding {
     /// Absent once the caller was told that it is late.
-    waiting: Option<Waiting>,
+    waiting: Option<WaitingCaller>,
     /// Replies still to come: 2 when a call was tried again on this connection before its first reply.
     owed: u32,
 }
 
 /// A caller that waits for its reply.
-pub(super) struct Waiting {
+pub(super) struct WaitingCaller {
     pub reply: oneshot::Sender<CallResult>,
     pub method: String,
     pub deadline: Instant,
@@ -38,19 +38,19 @@ pub(super) struct Waiting {
 
 /// A reply for a call that is not in the table.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NobodyAsked;
+pub(super) struct UnknownReply;
 
 impl OutstandingCalls {
     /// A call was sent. A retry has the id of the first try; whichever reply comes first is for it.
-    pub(super) fn add(&mut self, id: i32, waiting: Waiting) {
+    pub(super) fn add(&mut self, id: i32, waiting: WaitingCaller) {
         let entry = self.calls.entry(id).or_insert(Outstanding { waiting: None, owed: 0 });
         entry.waiting = Some(waiting);
         entry.owed += 1;
     }
 
     /// A reply came. Gives the caller, unless it was told that it is late.
-    pub(super) fn reply(&mut self, id: i32) -> Result<Option<Waiting>, NobodyAsked> {
-        let entry = self.calls.get_mut(&id).ok_or(NobodyAsked)?;
+    pub(super) fn reply(&mut self, id: i32) -> Result<Option<WaitingCaller>, UnknownReply> {
+        let entry = self.calls.get_mut(&id).ok_or(UnknownReply)?;
         entry.owed -= 1;
         let waiting = entry.waiting.take();
         if entry.owed == 0 {
@@ -60,18 +60,18 @@ impl OutstandingCalls {
     }
 
     /// Takes one call out, reply or not.
-    pub(super) fn remove(&mut self, id: i32) -> Option<Waiting> {
+    pub(super) fn remove(&mut self, id: i32) -> Option<WaitingCaller> {
         self.calls.remove(&id)?.waiting
     }
 
     /// Takes out the callers whose time is over; their replies stay owed.
-    pub(super) fn expire(&mut self, now: Instant) -> Vec<Waiting> {
-        let is_late = |waiting: &mut Waiting| waiting.deadline <= now;
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<WaitingCaller> {
+        let is_late = |waiting: &mut WaitingCaller| waiting.deadline <= now;
         self.calls.values_mut().filter_map(|call| call.waiting.take_if(is_late)).collect()
     }
 
     /// Takes out all callers.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Waiting> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = WaitingCaller> {
         self.calls.drain().filter_map(|(_, call)| call.waiting)
     }
 
@@ -97,8 +97,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn waiting(now: Instant, after_ms: u64) -> Waiting {
-        Waiting {
+    fn waiting(now: Instant, after_ms: u64) -> WaitingCaller {
+        WaitingCaller {
             reply: oneshot::channel().0,
             method: after_ms.to_string(),
             deadline: now + Duration::from_millis(after_ms),
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    fn method(waiting: Option<Waiting>) -> Option<String> {
+    fn method(waiting: Option<WaitingCaller>) -> Option<String> {
         waiting.map(|waiting| waiting.method)
     }
 
@@ -118,8 +118,8 @@ mod tests {
         calls.add(1, waiting(now, 10));
         calls.add(2, waiting(now, 20));
         assert_eq!(calls.reply(2).map(method), Ok(Some("20".into())));
-        assert_eq!(calls.reply(2).map(method), Err(NobodyAsked));
-        assert_eq!(calls.reply(3).map(method), Err(NobodyAsked));
+        assert_eq!(calls.reply(2).map(method), Err(UnknownReply));
+        assert_eq!(calls.reply(3).map(method), Err(UnknownReply));
         assert_eq!(calls.next_deadline(), Some(now + Duration::from_millis(10)));
     }
 
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(late.len(), 1);
         assert!(!calls.is_idle());
         assert_eq!(calls.reply(1).map(method), Ok(None));
-        assert_eq!(calls.reply(1).map(method), Err(NobodyAsked));
+        assert_eq!(calls.reply(1).map(method), Err(UnknownReply));
         assert_eq!(calls.len(), 1);
     }
 
@@ -147,6 +147,6 @@ mod tests {
         assert_eq!(calls.reply(1).map(method), Ok(Some("30".into())));
         assert!(calls.is_idle());
         assert_eq!(calls.reply(1).map(method), Ok(None));
-        assert_eq!(calls.reply(1).map(method), Err(NobodyAsked));
+        assert_eq!(calls.reply(1).map(method), Err(UnknownReply));
     }
 }

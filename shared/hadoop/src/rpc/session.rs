@@ -15,7 +15,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
 use super::error::ProtocolError;
-use super::frame::{Delimited, FrameDecoder, FrameError, put_frame, take_delimited, take_message};
+use super::frame::{
+    Delimited, FrameDecoder, RpcFrameError, put_frame, take_delimited, take_message,
+};
 use super::remote::RemoteException;
 use crate::proto::common::rpc_request_header_proto::OperationProto;
 use crate::proto::common::rpc_response_header_proto::RpcStatusProto;
@@ -81,7 +83,7 @@ pub struct CallFrame {
 }
 
 /// What the server said.
-pub enum Event {
+pub enum SessionEvent {
     /// Calls may be sent.
     Open(AuthMethod),
     /// The reply to a call: the undecoded delimited body, or the exception.
@@ -101,7 +103,7 @@ pub enum Event {
 }
 
 /// Only the length of bodies: replies may carry tokens.
-impl fmt::Debug for Event {
+impl fmt::Debug for SessionEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open(method) => f.debug_tuple("Open").field(method).finish(),
@@ -118,7 +120,7 @@ impl fmt::Debug for Event {
 
 /// Why a connection cannot go on.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum SessionError {
+pub enum RpcSessionError {
     /// Authentication failed on our side.
     #[error(transparent)]
     Sasl(#[from] SaslError),
@@ -127,23 +129,23 @@ pub enum SessionError {
     Protocol(#[from] ProtocolError),
 }
 
-impl From<FrameError> for SessionError {
-    fn from(error: FrameError) -> Self {
+impl From<RpcFrameError> for RpcSessionError {
+    fn from(error: RpcFrameError) -> Self {
         Self::Protocol(error.into())
     }
 }
 
 /// See the module.
-pub struct Session {
+pub struct RpcSession {
     config: SessionConfig,
-    phase: Phase,
+    phase: SessionPhase,
     input: FrameDecoder,
     output: BytesMut,
-    events: VecDeque<Event>,
+    events: VecDeque<SessionEvent>,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum SessionPhase {
     Negotiating(Box<Negotiation>),
     Open(Option<Box<Protection>>),
 }
@@ -155,9 +157,9 @@ struct Protection {
     clear: FrameDecoder,
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for RpcSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session")
+        f.debug_struct("RpcSession")
             .field("config", &self.config)
             .field("phase", &self.phase)
             .field("input", &self.input)
@@ -166,7 +168,7 @@ impl fmt::Debug for Session {
     }
 }
 
-impl Session {
+impl RpcSession {
     /// Begins: preamble and first message are in the output.
     ///
     /// SASL is spoken when security is required or a token is there, as Hadoop's own client does.
@@ -181,11 +183,16 @@ impl Session {
             let (negotiation, first) =
                 Negotiation::start(config.token.take(), config.policy.clone(), cnonce);
             put_sasl(&mut output, first);
-            let phase = Phase::Negotiating(Box::new(negotiation));
+            let phase = SessionPhase::Negotiating(Box::new(negotiation));
             return Self { config, phase, input, output, events: VecDeque::new() };
         }
-        let mut session =
-            Self { config, phase: Phase::Open(None), input, output, events: VecDeque::new() };
+        let mut session = Self {
+            config,
+            phase: SessionPhase::Open(None),
+            input,
+            output,
+            events: VecDeque::new(),
+        };
         session.open(Agreed { method: AuthMethod::Simple, layer: None });
         session
     }
@@ -197,10 +204,10 @@ impl Session {
 
     /// Whether calls may be sent.
     pub fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open(_))
+        matches!(self.phase, SessionPhase::Open(_))
     }
 
-    /// Takes received bytes; the same as appending to the first of [`Session::buffers`].
+    /// Takes received bytes; the same as appending to the first of [`RpcSession::buffers`].
     pub fn receive(&mut self, bytes: &[u8]) {
         self.input.extend(bytes);
     }
@@ -208,13 +215,13 @@ impl Session {
     /// The next thing that the server said, or `None` until more bytes have come.
     ///
     /// # Errors
-    /// After any [`SessionError`] the connection must be closed.
-    pub fn poll(&mut self) -> Result<Option<Event>, SessionError> {
+    /// After any [`RpcSessionError`] the connection must be closed.
+    pub fn poll(&mut self) -> Result<Option<SessionEvent>, RpcSessionError> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
-            if let Phase::Open(Some(protection)) = &mut self.phase
+            if let SessionPhase::Open(Some(protection)) = &mut self.phase
                 && let Some(frame) = protection.clear.next_frame()?
             {
                 let event = self.reply(frame)?;
@@ -224,12 +231,12 @@ impl Session {
                 return Ok(None);
             };
             match &mut self.phase {
-                Phase::Negotiating(_) => self.negotiate(frame)?,
-                Phase::Open(None) => {
+                SessionPhase::Negotiating(_) => self.negotiate(frame)?,
+                SessionPhase::Open(None) => {
                     let event = self.reply(frame)?;
                     self.events.push_back(event);
                 }
-                Phase::Open(Some(protection)) => {
+                SessionPhase::Open(Some(protection)) => {
                     let bytes = protection
                         .layer
                         .unwrap(&wrapped_token(frame)?)
@@ -243,11 +250,11 @@ impl Session {
     /// Puts a call into the output.
     ///
     /// # Errors
-    /// [`FrameError::TooLong`]; nothing was put.
+    /// [`RpcFrameError::TooLong`]; nothing was put.
     ///
     /// # Panics
     /// When the session is not open.
-    pub fn send(&mut self, call: &CallFrame) -> Result<(), FrameError> {
+    pub fn send(&mut self, call: &CallFrame) -> Result<(), RpcFrameError> {
         let header =
             RpcRequestHeaderProto {
                 caller_context: self.config.caller_context.as_ref().map(|context| {
@@ -284,11 +291,11 @@ impl Session {
     /// Appends a whole frame, wrapped where that was agreed.
     fn put(&mut self, frame: &[u8]) {
         match &mut self.phase {
-            Phase::Negotiating(_) => {
+            SessionPhase::Negotiating(_) => {
                 panic!("nothing but authentication may be sent before it is over")
             }
-            Phase::Open(None) => self.output.extend_from_slice(frame),
-            Phase::Open(Some(protection)) => {
+            SessionPhase::Open(None) => self.output.extend_from_slice(frame),
+            SessionPhase::Open(Some(protection)) => {
                 let layer = &mut protection.layer;
                 for piece in frame.chunks(layer.payload_max()) {
                     let message = RpcSaslProto {
@@ -303,20 +310,22 @@ impl Session {
         }
     }
 
-    fn negotiate(&mut self, mut frame: Bytes) -> Result<(), SessionError> {
+    fn negotiate(&mut self, mut frame: Bytes) -> Result<(), RpcSessionError> {
         let head: RpcResponseHeaderProto = take_message(&mut frame, "RpcResponseHeader")?;
         let id = call_id(&head);
         match status(&head)? {
             RpcStatusProto::Fatal | RpcStatusProto::Error => {
-                self.events
-                    .push_back(Event::Fatal { id, exception: RemoteException::from_header(&head) });
+                self.events.push_back(SessionEvent::Fatal {
+                    id,
+                    exception: RemoteException::from_header(&head),
+                });
                 return Ok(());
             }
             RpcStatusProto::Success if id == CALL_ID_SASL => {}
             RpcStatusProto::Success => return Err(ProtocolError::EarlyReply(id).into()),
         }
         let body = take_delimited(&mut frame, "RpcSaslProto")?;
-        let Phase::Negotiating(negotiation) = &mut self.phase else {
+        let SessionPhase::Negotiating(negotiation) = &mut self.phase else {
             unreachable!("the caller matched the phase")
         };
         match negotiation.receive(&body)? {
@@ -347,25 +356,25 @@ impl Session {
         let protection = agreed.layer.map(|layer| {
             Box::new(Protection { layer, clear: FrameDecoder::new(self.config.response_max) })
         });
-        self.phase = Phase::Open(protection);
+        self.phase = SessionPhase::Open(protection);
         self.input.set_limit(match &self.phase {
             // A wrapped reply may come in one piece, which is then longer than the reply.
-            Phase::Open(Some(_)) => self.config.response_max.saturating_add(1024),
+            SessionPhase::Open(Some(_)) => self.config.response_max.saturating_add(1024),
             _ => self.config.response_max,
         });
         let mut frame = BytesMut::new();
         put_frame(&mut frame, usize::MAX, &[&self.header(CALL_ID_CONTEXT, -1), &context])
             .expect("short names");
         self.put(&frame);
-        self.events.push_back(Event::Open(agreed.method));
+        self.events.push_back(SessionEvent::Open(agreed.method));
     }
 
-    fn reply(&self, mut frame: Bytes) -> Result<Event, ProtocolError> {
+    fn reply(&self, mut frame: Bytes) -> Result<SessionEvent, ProtocolError> {
         let head: RpcResponseHeaderProto = take_message(&mut frame, "RpcResponseHeader")?;
         let id = call_id(&head);
         let status = status(&head)?;
         if status == RpcStatusProto::Fatal {
-            return Ok(Event::Fatal { id, exception: RemoteException::from_header(&head) });
+            return Ok(SessionEvent::Fatal { id, exception: RemoteException::from_header(&head) });
         }
         if id == CALL_ID_SASL {
             return Err(ProtocolError::UnexpectedSasl);
@@ -382,7 +391,7 @@ impl Session {
             RpcStatusProto::Success => Ok(frame),
             _ => Err(RemoteException::from_header(&head)),
         };
-        Ok(Event::Reply { id, result })
+        Ok(SessionEvent::Reply { id, result })
     }
 }
 

@@ -3,9 +3,9 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use super::digest::{DigestExchange, Qop, };
-use super::md5::md5;
+use super::digest::{DigestExchange, Qop};
 use super::layer::{Layer, LayerKeys};
+use super::md5::md5;
 use crate::token::Token;
 
 /// One session.

@@ -103,11 +103,11 @@ pub struct Negotiation {
     token: Option<Token>,
     policy: SecurityPolicy,
     cnonce: String,
-    state: State,
+    state: NegotiationState,
 }
 
 #[derive(Debug)]
-enum State {
+enum NegotiationState {
     AwaitOffer,
     AwaitChallenge(Token),
     /// `verified`: the proof came in a CHALLENGE, only SUCCESS is due.
@@ -124,7 +124,7 @@ impl Negotiation {
     /// `token` is what the client would authenticate with. `cnonce` is fresh random text without `"` and `\`.
     pub fn start(token: Option<Token>, policy: SecurityPolicy, cnonce: String) -> (Self, Bytes) {
         (
-            Self { token, policy, cnonce, state: State::AwaitOffer },
+            Self { token, policy, cnonce, state: NegotiationState::AwaitOffer },
             message(SaslState::Negotiate, None),
         )
     }
@@ -138,25 +138,28 @@ impl Negotiation {
         let state = SaslState::try_from(offer.message.state)
             .map_err(|_| SaslError::UnknownState(offer.message.state))?;
         let token = offer.message.token.clone();
-        match (std::mem::replace(&mut self.state, State::Over), state) {
-            (State::AwaitOffer, SaslState::Negotiate) => self.choose(&offer.auths),
-            (State::AwaitOffer, SaslState::Success) => {
+        match (std::mem::replace(&mut self.state, NegotiationState::Over), state) {
+            (NegotiationState::AwaitOffer, SaslState::Negotiate) => self.choose(&offer.auths),
+            (NegotiationState::AwaitOffer, SaslState::Success) => {
                 self.require_simple()?;
                 Ok(Step::Finish(Agreed { method: AuthMethod::Simple, layer: None }))
             }
-            (State::AwaitChallenge(own), SaslState::Challenge) => {
+            (NegotiationState::AwaitChallenge(own), SaslState::Challenge) => {
                 let exchange = self.answer(&own, &token.unwrap_or_default())?;
                 let reply = message(SaslState::Response, Some(exchange.response()));
-                self.state = State::AwaitSuccess { exchange, verified: false };
+                self.state = NegotiationState::AwaitSuccess { exchange, verified: false };
                 Ok(Step::Send(reply))
             }
-            (State::AwaitSuccess { exchange, verified: false }, SaslState::Challenge) => {
+            (
+                NegotiationState::AwaitSuccess { exchange, verified: false },
+                SaslState::Challenge,
+            ) => {
                 // RFC 2831 lets the proof come as a last challenge, which an empty response answers.
                 exchange.verify(&token.unwrap_or_default())?;
-                self.state = State::AwaitSuccess { exchange, verified: true };
+                self.state = NegotiationState::AwaitSuccess { exchange, verified: true };
                 Ok(Step::Send(message(SaslState::Response, Some(&[]))))
             }
-            (State::AwaitSuccess { exchange, verified }, SaslState::Success) => {
+            (NegotiationState::AwaitSuccess { exchange, verified }, SaslState::Success) => {
                 match token {
                     Some(proof) if !verified => exchange.verify(&proof)?,
                     None if verified => {}
@@ -165,7 +168,9 @@ impl Negotiation {
                 }
                 Ok(Step::Finish(Agreed { method: AuthMethod::Token, layer: exchange.into_layer() }))
             }
-            (State::AwaitChallenge(_), SaslState::Success) => Err(SaslError::EarlySuccess),
+            (NegotiationState::AwaitChallenge(_), SaslState::Success) => {
+                Err(SaslError::EarlySuccess)
+            }
             (before, _) => {
                 Err(SaslError::OutOfOrder { message: name(state), expected: before.expects() })
             }
@@ -186,12 +191,12 @@ impl Negotiation {
                         continue;
                     }
                     let Some(challenge) = &offered.auth.challenge else {
-                        self.state = State::AwaitChallenge(token);
+                        self.state = NegotiationState::AwaitChallenge(token);
                         return Ok(Step::Send(offered.initiate(&[])));
                     };
                     let exchange = self.answer(&token, challenge)?;
                     let initiate = offered.initiate(exchange.response());
-                    self.state = State::AwaitSuccess { exchange, verified: false };
+                    self.state = NegotiationState::AwaitSuccess { exchange, verified: false };
                     return Ok(Step::Send(initiate));
                 }
                 "SIMPLE" if self.simple_allowed() => {
@@ -228,7 +233,7 @@ impl Negotiation {
     }
 }
 
-impl State {
+impl NegotiationState {
     fn expects(&self) -> &'static str {
         match self {
             Self::AwaitOffer => "NEGOTIATE",

@@ -1,7 +1,7 @@
 //! What a client insists on.
 
 use super::Qop;
-use crate::configuration::{Configuration, ValueError, ValueProblem};
+use crate::configuration::{Configuration, PropertyError, ValueProblem};
 
 /// What a connection must be before anything is said on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ impl SecurityPolicy {
     ///
     /// # Errors
     /// When a value is none of the known words. Hadoop's own client stops there too: a typo must not open a door.
-    pub fn of(configuration: &Configuration) -> Result<Self, ValueError> {
+    pub fn of(configuration: &Configuration) -> Result<Self, PropertyError> {
         const AUTHENTICATION: &str = "hadoop.security.authentication";
         const PROTECTION: &str = "hadoop.rpc.protection";
         let authentication =
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::configuration::Environment;
 
-    fn policy(pairs: &[(&str, &str)]) -> Result<SecurityPolicy, ValueError> {
+    fn policy(pairs: &[(&str, &str)]) -> Result<SecurityPolicy, PropertyError> {
         let mut configuration = Configuration::with_defaults(Environment::empty());
         for (key, value) in pairs {
             configuration.set(key, *value, "test");

@@ -20,7 +20,7 @@ use prost::Message;
 use super::service_names::ServiceNames;
 use super::writable::{WritableError, WritableReader, put_bytes, put_text, put_vlong};
 use super::{Token, TokenTextError};
-use crate::configuration::{Configuration, Environment, ValueError};
+use crate::configuration::{Configuration, Environment, PropertyError};
 use crate::proto::common::{CredentialsKvProto, CredentialsProto};
 
 const MAGIC: [u8; 4] = *b"HDTS";
@@ -86,7 +86,7 @@ pub enum CredentialsSourceError {
     },
     /// A configuration value cannot be used.
     #[error(transparent)]
-    Value(#[from] ValueError),
+    Value(#[from] PropertyError),
 }
 
 impl Credentials {

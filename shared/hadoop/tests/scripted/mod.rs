@@ -12,7 +12,7 @@ use heddle_hadoop::proto::common::{
     RequestHeaderProto, RpcRequestHeaderProto, RpcResponseHeaderProto, RpcSaslProto,
 };
 use heddle_hadoop::rpc::frame::{take_delimited, take_message};
-use heddle_hadoop::rpc::{CallOptions, Login, Proxy, RpcClient, RpcOptions};
+use heddle_hadoop::rpc::{CallOptions, Login, RpcClient, RpcOptions, RpcProxy};
 use heddle_hadoop::{HostPort, User};
 use prost::Message;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -211,7 +211,7 @@ pub fn options() -> RpcOptions {
 }
 
 /// A proxy to these servers as alice, without security.
-pub fn proxy(servers: impl IntoIterator<Item = HostPort>) -> Proxy {
+pub fn proxy(servers: impl IntoIterator<Item = HostPort>) -> RpcProxy {
     RpcClient::new(options()).proxy(PROTOCOL, servers, Login::simple(User::new("alice")))
 }
 
@@ -222,7 +222,7 @@ pub fn once() -> CallOptions {
 
 /// A request: `String` is a message with one field.
 pub async fn echo(
-    proxy: &Proxy,
+    proxy: &RpcProxy,
     text: &str,
     options: CallOptions,
 ) -> Result<String, heddle_hadoop::rpc::RpcError> {

@@ -15,7 +15,7 @@ pub struct Ask {
     /// Lower is served first. The ResourceManager keeps asks of one priority apart by their [`AskId`].
     pub priority: Priority,
     /// Where.
-    pub placement: Placement,
+    pub placement: RequestedPlacement,
     /// One node label (`node_label_expression`); `None`: the queue's default.
     pub label: Option<String>,
     /// Guaranteed or opportunistic.
@@ -24,7 +24,7 @@ pub struct Ask {
 
 /// Where containers should be (`ResourceRequest.resource_name`, `relax_locality`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
+pub enum RequestedPlacement {
     /// Anywhere.
     #[default]
     Any,
@@ -66,7 +66,7 @@ pub(super) struct RowKey {
 
 /// The rest of a row. `count` is absolute: how many are still wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct RequestRow {
     pub(super) count: u32,
     pub(super) resources: Resources,
     pub(super) relax: bool,
@@ -77,18 +77,20 @@ pub(super) struct Row {
 }
 
 /// The rows that say "`count` more of this".
-pub(super) fn rows(id: AskId, ask: &Ask, count: u32) -> BTreeMap<RowKey, Row> {
+pub(super) fn rows(id: AskId, ask: &Ask, count: u32) -> BTreeMap<RowKey, RequestRow> {
     let mut rows = BTreeMap::new();
-    let mut add =
-        |name: &str, relax: bool, label: Option<String>, constraint: Option<Constraint>| {
-            let key = RowKey { ask: id, priority: ask.priority, name: name.to_owned() };
-            let (resources, execution_type) = (ask.resources.clone(), ask.execution_type);
-            rows.insert(key, Row { count, resources, relax, label, execution_type, constraint });
-        };
+    let mut add = |name: &str,
+                   relax: bool,
+                   label: Option<String>,
+                   constraint: Option<Constraint>| {
+        let key = RowKey { ask: id, priority: ask.priority, name: name.to_owned() };
+        let (resources, execution_type) = (ask.resources.clone(), ask.execution_type);
+        rows.insert(key, RequestRow { count, resources, relax, label, execution_type, constraint });
+    };
     match &ask.placement {
-        Placement::Any => add(ANY, true, ask.label.clone(), None),
-        Placement::Tagged(constraint) => add(ANY, true, None, Some(constraint.clone())),
-        Placement::Near { nodes, racks, relax } => {
+        RequestedPlacement::Any => add(ANY, true, ask.label.clone(), None),
+        RequestedPlacement::Tagged(constraint) => add(ANY, true, None, Some(constraint.clone())),
+        RequestedPlacement::Near { nodes, racks, relax } => {
             for node in nodes {
                 // A hard ask is hard by the rows above it: rack and * do not relax, the node's own row does.
                 add(&node.rack, *relax, None, None);
@@ -106,7 +108,7 @@ pub(super) fn rows(id: AskId, ask: &Ask, count: u32) -> BTreeMap<RowKey, Row> {
 
 /// The rows as messages: resource requests and, for tagged asks, scheduling requests.
 pub(super) fn to_proto(
-    rows: &BTreeMap<RowKey, Row>,
+    rows: &BTreeMap<RowKey, RequestRow>,
 ) -> (Vec<proto::ResourceRequestProto>, Vec<proto::SchedulingRequestProto>) {
     let (mut asks, mut scheduling) = (Vec::new(), Vec::new());
     for (key, row) in rows {
@@ -158,7 +160,7 @@ mod tests {
     fn near(relax: bool) -> Ask {
         let nodes = vec![NodeName { host: "n1".into(), rack: "/r1".into() }];
         Ask {
-            placement: Placement::Near { nodes, racks: vec!["/r2".into()], relax },
+            placement: RequestedPlacement::Near { nodes, racks: vec!["/r2".into()], relax },
             ..Ask::default()
         }
     }
@@ -190,7 +192,7 @@ mod tests {
     #[test]
     fn a_tagged_ask_is_a_scheduling_request() {
         let ask = Ask {
-            placement: Placement::Tagged(Constraint::at_most_per_node("ps", 1)),
+            placement: RequestedPlacement::Tagged(Constraint::at_most_per_node("ps", 1)),
             ..Ask::default()
         };
         let (asks, scheduling) = to_proto(&rows(AskId(7), &ask, 3));

@@ -5,7 +5,7 @@ use crate::proto;
 /// Containers with the tag [`tag`](Self::tag) go only where so many containers of this application with the tag
 /// [`neighbour`](Self::neighbour) are (`PlacementConstraints.cardinality`, target `allocationTag`, namespace `self`).
 ///
-/// For asks with [`Placement::Tagged`](super::Placement::Tagged). Effective only where
+/// For asks with [`RequestedPlacement::Tagged`](super::RequestedPlacement::Tagged). Effective only where
 /// `yarn.resourcemanager.placement-constraints.handler` is `scheduler`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {

@@ -28,7 +28,7 @@ pub struct AmEnvironment {
 /// This process was not started by a NodeManager.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum EnvironmentError {
+pub enum AmEnvironmentError {
     /// A variable is missing.
     #[error("the variable {0} is not set: is this a container of YARN?")]
     Missing(&'static str),
@@ -42,9 +42,10 @@ impl AmEnvironment {
     ///
     /// # Errors
     /// A variable is missing or wrong.
-    pub fn of(environment: &Environment) -> Result<Self, EnvironmentError> {
-        let get =
-            |name: &'static str| environment.variable(name).ok_or(EnvironmentError::Missing(name));
+    pub fn of(environment: &Environment) -> Result<Self, AmEnvironmentError> {
+        let get = |name: &'static str| {
+            environment.variable(name).ok_or(AmEnvironmentError::Missing(name))
+        };
         let optional = |name: &'static str| environment.variable(name).map(str::to_owned);
         Ok(Self {
             container: get("CONTAINER_ID")?.parse()?,
@@ -94,7 +95,7 @@ mod tests {
         assert_eq!(read.node_http_address(), "nm1:8042");
         assert_eq!(
             AmEnvironment::of(&Environment::empty()),
-            Err(EnvironmentError::Missing("CONTAINER_ID"))
+            Err(AmEnvironmentError::Missing("CONTAINER_ID"))
         );
     }
 }

@@ -12,9 +12,9 @@ pub(super) const FAULT_TIME: Duration = Duration::from_secs(10);
 
 /// Since when the heartbeat fails for a reason that the ResourceManager does not name.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fault(Option<Instant>);
+pub(super) struct HeartbeatFault(Option<Instant>);
 
-impl Fault {
+impl HeartbeatFault {
     /// It has failed again. True: for so long that the request is to blame.
     pub(super) fn lasts(&mut self, now: Instant) -> bool {
         now.duration_since(*self.0.get_or_insert(now)) >= FAULT_TIME

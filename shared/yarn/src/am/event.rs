@@ -8,11 +8,11 @@ use crate::resource::Resources;
 
 /// One thing that the ResourceManager told, each exactly once for the state of the ask table.
 ///
-/// Only [`Allocated`](Event::Allocated), [`Completed`](Event::Completed) and [`Recovered`](Event::Recovered) change what
+/// Only [`Allocated`](AmEvent::Allocated), [`Completed`](AmEvent::Completed) and [`Recovered`](AmEvent::Recovered) change what
 /// the application has; the rest is for counting, logs and plans.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum AmEvent {
     /// A container that is wanted. It is ours until it completes or is released.
     Allocated {
         /// For which ask.

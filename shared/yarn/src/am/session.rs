@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use heddle_hadoop::Token;
 
 use super::ask::{Ask, to_proto};
-use super::event::{Event, Preemption, UpdateKind};
-use super::table::{AskTable, Changes, Suspects};
+use super::event::{AmEvent, Preemption, UpdateKind};
+use super::table::{AskTable, Suspects, TableChanges};
 use crate::container::{AskId, Container, ContainerStatus, ExecutionType, token_from_proto};
 use crate::ids::{ContainerId, Missing, NodeId};
 use crate::node::NodeReport;
@@ -37,7 +37,7 @@ pub struct Update {
 #[derive(Clone, Debug)]
 struct Frozen {
     request: proto::AllocateRequestProto,
-    changes: Changes,
+    changes: TableChanges,
     excluded: BTreeSet<String>,
     updates: BTreeSet<ContainerId>,
 }
@@ -61,7 +61,7 @@ pub struct ClusterView {
 
 /// What a refusal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum RefusedPart {
     Asks,
     Releases,
     Exclusions,
@@ -69,7 +69,7 @@ pub(super) enum Refusal {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Session {
+pub(super) struct AmSession {
     pub(super) table: AskTable,
     pub(super) view: ClusterView,
     response_id: i32,
@@ -81,10 +81,10 @@ pub(super) struct Session {
     /// Changes without an outcome; `true`: an answered request has carried it.
     updates: BTreeMap<ContainerId, (Update, bool)>,
     tracking_url: Option<String>,
-    events: Vec<Event>,
+    events: Vec<AmEvent>,
 }
 
-impl Session {
+impl AmSession {
     pub(super) fn want(&mut self, id: AskId, ask: Ask, target: u32) {
         self.suspects.asks.remove(&id);
         self.table.want(id, ask, target);
@@ -167,7 +167,7 @@ impl Session {
                     let event = self.table.granted(container, &just_said);
                     self.events.push(event);
                 }
-                Err(missing) => self.events.push(Event::Malformed(missing)),
+                Err(missing) => self.events.push(AmEvent::Malformed(missing)),
             }
         }
         for status in &response.completed_container_statuses {
@@ -177,20 +177,21 @@ impl Session {
                     let event = self.table.completed(status);
                     self.events.push(event);
                 }
-                Err(missing) => self.events.push(Event::Malformed(missing)),
+                Err(missing) => self.events.push(AmEvent::Malformed(missing)),
             }
         }
         self.take_updates(response);
         for node in &response.updated_nodes {
-            self.events.push(NodeReport::try_from(node).map_or_else(Event::Malformed, Event::Node));
+            self.events
+                .push(NodeReport::try_from(node).map_or_else(AmEvent::Malformed, AmEvent::Node));
         }
         for rejected in &response.rejected_scheduling_requests {
             let ask = AskId(rejected.request.allocation_request_id());
-            self.table.refused(ask, &Changes::default());
-            self.events.push(Event::Rejected(ask));
+            self.table.refused(ask, &TableChanges::default());
+            self.events.push(AmEvent::Rejected(ask));
         }
         if let Some(preempt) = &response.preempt {
-            self.events.push(Event::Preemption(preemption(preempt)));
+            self.events.push(AmEvent::Preemption(preemption(preempt)));
         }
         let amrm_token = response.am_rm_token.as_ref().map(token_from_proto);
         Delivery {
@@ -226,7 +227,7 @@ impl Session {
         for (_, sent) in self.updates.values_mut() {
             *sent = false;
         }
-        self.events.push(Event::Resynchronised);
+        self.events.push(AmEvent::Resynchronised);
     }
 
     /// The ResourceManager expects another response id. Whether it processed the frozen request is not known.
@@ -240,25 +241,26 @@ impl Session {
     }
 
     /// The frozen request was refused as a whole. True when the next one will differ.
-    pub(super) fn refused(&mut self, refusal: Refusal, message: &str) -> bool {
+    pub(super) fn refused(&mut self, refusal: RefusedPart, message: &str) -> bool {
         let Some(frozen) = self.frozen.take() else {
             return false;
         };
         match refusal {
-            Refusal::Asks => {
+            RefusedPart::Asks => {
                 let asks = frozen.changes.asks();
                 match asks.iter().next() {
                     Some(&bad) if asks.len() == 1 => {
                         self.suspects.asks.remove(&bad);
                         self.table.refused(bad, &frozen.changes);
-                        self.events.push(Event::Refused { ask: bad, message: message.to_owned() });
+                        self.events
+                            .push(AmEvent::Refused { ask: bad, message: message.to_owned() });
                     }
                     // Earlier suspects stay: with one of them and new asks in a request it would never end.
                     Some(_) => self.suspects.asks.extend(asks),
                     None => return self.drop_updates(&frozen.updates, message),
                 }
             }
-            Refusal::Releases => {
+            RefusedPart::Releases => {
                 let releases = &frozen.changes.releases;
                 match releases.first() {
                     Some(&bad) if releases.len() == 1 => {
@@ -269,22 +271,22 @@ impl Session {
                     None => return false,
                 }
             }
-            Refusal::Exclusions => self.excluded = self.excluded_there.clone(),
+            RefusedPart::Exclusions => self.excluded = self.excluded_there.clone(),
         }
         true
     }
 
     /// Whether containers of earlier attempts were told of and not yet taken.
     pub(super) fn has_recovered(&self) -> bool {
-        self.events.iter().any(|event| matches!(event, Event::Recovered(_)))
+        self.events.iter().any(|event| matches!(event, AmEvent::Recovered(_)))
     }
 
     /// Everything that happened since the last call, in order.
-    pub(super) fn take_events(&mut self) -> Vec<Event> {
+    pub(super) fn take_events(&mut self) -> Vec<AmEvent> {
         std::mem::take(&mut self.events)
     }
 
-    pub(super) fn push(&mut self, event: Event) {
+    pub(super) fn push(&mut self, event: AmEvent) {
         self.events.push(event);
     }
 
@@ -311,19 +313,19 @@ impl Session {
         container.container_token.get_or_insert_default();
         match Container::try_from(&container) {
             Ok(container) => self.events.extend(self.table.recovered(container)),
-            Err(missing) => self.events.push(Event::Malformed(missing)),
+            Err(missing) => self.events.push(AmEvent::Malformed(missing)),
         }
     }
 
     fn nm_token(&mut self, token: &proto::NmTokenProto) -> Option<(NodeId, Token)> {
         let (Some(node), Some(token)) = (token.node_id.as_ref(), token.token.as_ref()) else {
-            self.events.push(Event::Malformed(Missing("node or token of an NMToken")));
+            self.events.push(AmEvent::Malformed(Missing("node or token of an NMToken")));
             return None;
         };
         match NodeId::try_from(node) {
             Ok(node) => Some((node, token_from_proto(token))),
             Err(missing) => {
-                self.events.push(Event::Malformed(missing));
+                self.events.push(AmEvent::Malformed(missing));
                 None
             }
         }
@@ -335,9 +337,9 @@ impl Session {
             match Container::try_from(&updated.container) {
                 Ok(container) => {
                     self.updates.remove(&container.id);
-                    self.events.push(Event::Updated { kind, container });
+                    self.events.push(AmEvent::Updated { kind, container });
                 }
-                Err(missing) => self.events.push(Event::Malformed(missing)),
+                Err(missing) => self.events.push(AmEvent::Malformed(missing)),
             }
         }
         for error in &response.update_errors {
@@ -347,7 +349,8 @@ impl Session {
             if let Some(id) = container {
                 self.updates.remove(&id);
             }
-            self.events.push(Event::UpdateFailed { container, reason: error.reason().to_owned() });
+            self.events
+                .push(AmEvent::UpdateFailed { container, reason: error.reason().to_owned() });
         }
     }
 
@@ -356,7 +359,7 @@ impl Session {
         for id in updates {
             self.updates.remove(id);
             self.events
-                .push(Event::UpdateFailed { container: Some(*id), reason: message.to_owned() });
+                .push(AmEvent::UpdateFailed { container: Some(*id), reason: message.to_owned() });
         }
         !updates.is_empty()
     }

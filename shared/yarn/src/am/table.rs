@@ -19,8 +19,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ask::{ANY, Ask, Placement, Row, RowKey, rows};
-use super::event::{Event, Excess};
+use super::ask::{ANY, Ask, RequestRow, RequestedPlacement, RowKey, rows};
+use super::event::{AmEvent, Excess};
 use crate::container::{AskId, Container, ContainerStatus, Priority};
 use crate::ids::ContainerId;
 
@@ -30,13 +30,13 @@ const ENDED_MAX: usize = 100_000;
 
 /// One line of the table.
 #[derive(Clone, Debug)]
-struct Want {
+struct AskEntry {
     ask: Ask,
     target: u32,
     held: u32,
 }
 
-impl Want {
+impl AskEntry {
     fn outstanding(&self) -> u32 {
         self.target.saturating_sub(self.held)
     }
@@ -44,12 +44,12 @@ impl Want {
 
 /// What goes out with one heartbeat. It is said again unchanged until an answer comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Changes {
-    pub(super) rows: BTreeMap<RowKey, Row>,
+pub(super) struct TableChanges {
+    pub(super) rows: BTreeMap<RowKey, RequestRow>,
     pub(super) releases: BTreeSet<ContainerId>,
 }
 
-impl Changes {
+impl TableChanges {
     /// The asks that rows are about.
     pub(super) fn asks(&self) -> BTreeSet<AskId> {
         self.rows.keys().map(|key| key.ask).collect()
@@ -66,9 +66,9 @@ pub(super) struct Suspects {
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AskTable {
-    wants: BTreeMap<AskId, Want>,
+    wants: BTreeMap<AskId, AskEntry>,
     /// Rows that the ResourceManager has, with counts above 0.
-    believed: BTreeMap<RowKey, Row>,
+    believed: BTreeMap<RowKey, RequestRow>,
     /// Asks whose rows are said again although they equal the belief.
     again: BTreeSet<AskId>,
     /// Asks that go when their last row has been cancelled.
@@ -83,7 +83,7 @@ impl AskTable {
     /// From now on `target` containers of this kind are wanted in all. What is held stays held, even above the target.
     pub(super) fn want(&mut self, id: AskId, ask: Ask, target: u32) {
         let held = self.wants.get(&id).map_or(0, |want| want.held);
-        self.wants.insert(id, Want { ask, target, held });
+        self.wants.insert(id, AskEntry { ask, target, held });
     }
 
     /// Drops an ask as soon as the ResourceManager believes nothing of it any more.
@@ -128,7 +128,7 @@ impl AskTable {
 
     /// What the next heartbeat says. Of `suspects`, asks and releases of which one was refused, only one of each kind is
     /// among it.
-    pub(super) fn changes(&self, suspects: &Suspects) -> Changes {
+    pub(super) fn changes(&self, suspects: &Suspects) -> TableChanges {
         let mut wanted = BTreeMap::new();
         for (id, want) in &self.wants {
             if want.outstanding() > 0 {
@@ -143,7 +143,7 @@ impl AskTable {
         }
         for (key, row) in &self.believed {
             if !wanted.contains_key(key) {
-                changed.insert(key.clone(), Row { count: 0, ..row.clone() });
+                changed.insert(key.clone(), RequestRow { count: 0, ..row.clone() });
             }
         }
         // The rows are in the order of their asks.
@@ -155,16 +155,16 @@ impl AskTable {
         let is_suspect = |id: &ContainerId| suspects.releases.contains(id);
         let tried = releases.iter().copied().find(is_suspect);
         releases.retain(|id| !is_suspect(id) || Some(*id) == tried);
-        Changes { rows: changed, releases }
+        TableChanges { rows: changed, releases }
     }
 
     /// Whether there is something to say.
     pub(super) fn is_settled(&self) -> bool {
-        self.changes(&Suspects::default()) == Changes::default()
+        self.changes(&Suspects::default()) == TableChanges::default()
     }
 
     /// The ResourceManager has processed these.
-    pub(super) fn processed(&mut self, changes: &Changes) {
+    pub(super) fn processed(&mut self, changes: &TableChanges) {
         for (key, row) in &changes.rows {
             self.again.remove(&key.ask);
             if row.count == 0 {
@@ -184,17 +184,17 @@ impl AskTable {
     }
 
     /// A grant; `just_said` are the asks of which the request that it answers had rows.
-    pub(super) fn granted(&mut self, container: Container, just_said: &BTreeSet<AskId>) -> Event {
+    pub(super) fn granted(&mut self, container: Container, just_said: &BTreeSet<AskId>) -> AmEvent {
         let id = container.id;
         if self.held.contains_key(&id)
             || self.releasing.contains_key(&id)
             || self.ended.contains(&id)
         {
-            return Event::DuplicateGrant(id);
+            return AmEvent::DuplicateGrant(id);
         }
         let Some(ask) = self.ask_of(&container) else {
             self.releasing.insert(id, false);
-            return Event::Excess { container: id, reason: Excess::Unknown };
+            return AmEvent::Excess { container: id, reason: Excess::Unknown };
         };
         self.believe_granted(ask, container.priority);
         if just_said.contains(&ask) {
@@ -204,15 +204,15 @@ impl AskTable {
         if want.outstanding() == 0 {
             self.releasing.insert(id, false);
             self.cancel_again(ask);
-            return Event::Excess { container: id, reason: Excess::Filled };
+            return AmEvent::Excess { container: id, reason: Excess::Filled };
         }
         want.held += 1;
         self.held.insert(id, Some(ask));
-        Event::Allocated { ask, container }
+        AmEvent::Allocated { ask, container }
     }
 
     /// A container of an earlier attempt.
-    pub(super) fn recovered(&mut self, container: Container) -> Option<Event> {
+    pub(super) fn recovered(&mut self, container: Container) -> Option<AmEvent> {
         let id = container.id;
         if self.held.contains_key(&id)
             || self.releasing.contains_key(&id)
@@ -221,21 +221,21 @@ impl AskTable {
             return None;
         }
         self.held.insert(id, None);
-        Some(Event::Recovered(container))
+        Some(AmEvent::Recovered(container))
     }
 
     /// An end.
-    pub(super) fn completed(&mut self, status: ContainerStatus) -> Event {
+    pub(super) fn completed(&mut self, status: ContainerStatus) -> AmEvent {
         let id = status.id;
         let event = if let Some(ask) = self.held.remove(&id) {
             self.let_go(ask);
-            Event::Completed { ask, status }
+            AmEvent::Completed { ask, status }
         } else if self.releasing.remove(&id).is_some() {
-            Event::Released(status)
+            AmEvent::Released(status)
         } else if self.ended.contains(&id) {
-            return Event::DuplicateCompletion(status);
+            return AmEvent::DuplicateCompletion(status);
         } else {
-            Event::UnknownCompletion(status)
+            AmEvent::UnknownCompletion(status)
         };
         self.ended.insert(id);
         if self.ended.len() > ENDED_MAX {
@@ -257,7 +257,7 @@ impl AskTable {
     }
 
     /// It is not known whether the ResourceManager processed `changes`: they, and all else, are said again.
-    pub(super) fn in_doubt(&mut self, changes: &Changes) {
+    pub(super) fn in_doubt(&mut self, changes: &TableChanges) {
         // Believing them makes rows that are no longer wanted go out as 0.
         self.processed(changes);
         self.again = self.wants.keys().copied().collect();
@@ -269,7 +269,7 @@ impl AskTable {
     }
 
     /// Takes an ask out of play: nothing more is wanted of it. `changes` is the request that was refused because of it.
-    pub(super) fn refused(&mut self, ask: AskId, changes: &Changes) {
+    pub(super) fn refused(&mut self, ask: AskId, changes: &TableChanges) {
         if let Some(want) = self.wants.get_mut(&ask) {
             want.target = 0;
         }
@@ -321,7 +321,7 @@ impl AskTable {
     /// found room, so those are said again.
     fn believe_granted(&mut self, ask: AskId, priority: Priority) {
         let key = RowKey { ask, priority, name: ANY.to_owned() };
-        if matches!(self.wants[&ask].ask.placement, Placement::Near { .. }) {
+        if matches!(self.wants[&ask].ask.placement, RequestedPlacement::Near { .. }) {
             self.again.insert(ask);
         }
         if let Some(row) = self.believed.get_mut(&key) {

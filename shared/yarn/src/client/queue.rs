@@ -61,7 +61,7 @@ impl From<proto::QueueStateProto> for QueueState {
 
 /// A queue (`QueueInfo`).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Queue {
+pub struct QueueInfo {
     /// Its name.
     pub name: String,
     /// Its guaranteed share of the parent, 0 … 1.
@@ -79,19 +79,19 @@ pub struct Queue {
     /// MiB that are free, in use, and waited for.
     pub memory_mib: [i64; 3],
     /// The queues below it.
-    pub children: Vec<Queue>,
+    pub children: Vec<QueueInfo>,
 }
 
 /// Queues nest; deeper than this no cluster goes, and a hostile answer shall not exhaust the stack.
 const QUEUE_DEPTH_MAX: u32 = 32;
 
-impl From<&proto::QueueInfoProto> for Queue {
+impl From<&proto::QueueInfoProto> for QueueInfo {
     fn from(message: &proto::QueueInfoProto) -> Self {
         Self::with_depth(message, QUEUE_DEPTH_MAX)
     }
 }
 
-impl Queue {
+impl QueueInfo {
     fn with_depth(message: &proto::QueueInfoProto, depth: u32) -> Self {
         let statistics = message.queue_statistics.unwrap_or_default();
         let children: &[proto::QueueInfoProto] =

@@ -3,7 +3,7 @@
 use heddle_hadoop::Token;
 
 use crate::container::{ContainerState, token_from_proto};
-use crate::exit::ExitStatus;
+use crate::exit_status::ExitStatus;
 use crate::ids::{ApplicationAttemptId, ApplicationId, ContainerId, Missing, NodeId};
 use crate::proto;
 use crate::resource::Resources;

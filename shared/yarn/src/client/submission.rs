@@ -11,7 +11,7 @@ use crate::resource::Resources;
 /// An application (`ApplicationSubmissionContext`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Submission {
-    /// From [`Client::new_application`](super::Client::new_application).
+    /// From [`YarnClient::new_application`](super::YarnClient::new_application).
     pub id: ApplicationId,
     /// Shown in lists.
     pub name: String,
@@ -38,7 +38,7 @@ pub struct Submission {
     pub node_label: Option<String>,
     /// The cluster kills it so long after the submission; whole seconds.
     pub lifetime: Option<Duration>,
-    /// The cluster starts no ApplicationMaster: whoever has [`Client::am_token`](super::Client::am_token) is it, from
+    /// The cluster starts no ApplicationMaster: whoever has [`YarnClient::am_token`](super::YarnClient::am_token) is it, from
     /// anywhere. For tests and for a debugger. There is one attempt.
     pub unmanaged: bool,
     /// Logs that are uploaded while it runs (`rolled_logs_include_pattern`, a Java regular expression).

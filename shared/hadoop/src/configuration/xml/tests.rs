@@ -4,10 +4,10 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Files in memory.
+/// FileSource in memory.
 struct Memory(BTreeMap<PathBuf, String>);
 
-impl Files for Memory {
+impl FileSource for Memory {
     fn read(&self, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
         Ok(self.0.get(path).map(|text| text.clone().into_bytes()))
     }
@@ -121,7 +121,7 @@ fn a_file_of_another_encoding_is_refused_unless_it_is_plain() {
     assert_eq!(read(&files(&[("/conf/a.xml", latin)])).expect("is plain").len(), 1);
     assert!(problem(&latin.replace("VALUE", "ü")).contains("ISO-8859-1"));
     struct Bytes;
-    impl Files for Bytes {
+    impl FileSource for Bytes {
         fn read(&self, _: &Path) -> std::io::Result<Option<Vec<u8>>> {
             Ok(Some(b"<configuration>\n\xff</configuration>".to_vec()))
         }

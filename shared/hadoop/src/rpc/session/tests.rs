@@ -27,11 +27,11 @@ fn config(token: Option<Token>, protection: Qop) -> SessionConfig {
     }
 }
 
-fn simple() -> Session {
-    Session::start(config(None, Qop::Auth))
+fn simple() -> RpcSession {
+    RpcSession::start(config(None, Qop::Auth))
 }
 
-fn sent(session: &mut Session) -> String {
+fn sent(session: &mut RpcSession) -> String {
     let (_, output) = session.buffers();
     hex::encode(output.split())
 }
@@ -84,14 +84,14 @@ fn offer(golden: &Golden) -> Vec<u8> {
 }
 
 /// A session that has authenticated with the golden token.
-fn open(golden: &Golden) -> Session {
-    let mut session = Session::start(config(Some(golden_token()), golden.qop));
+fn open(golden: &Golden) -> RpcSession {
+    let mut session = RpcSession::start(config(Some(golden_token()), golden.qop));
     session.receive(&offer(golden));
     assert!(session.poll().expect("is an offer").is_none());
     let proof = format!("rspauth={}", golden.rspauth);
     session.receive(&sasl_reply(SaslState::Success, proof.as_bytes(), Vec::new()));
     let event = session.poll().expect("is a proof");
-    assert!(matches!(event, Some(Event::Open(AuthMethod::Token))), "{event:?}");
+    assert!(matches!(event, Some(SessionEvent::Open(AuthMethod::Token))), "{event:?}");
     session
 }
 
@@ -131,12 +131,12 @@ fn a_simple_connection_begins_with_preamble_and_context() {
     );
     // The context has 7 bytes more than that of a token: the user's name.
     assert_eq!(sent(&mut session), format!("6872706309 00 00 {context}").replace(' ', ""));
-    assert!(matches!(session.poll(), Ok(Some(Event::Open(AuthMethod::Simple)))));
+    assert!(matches!(session.poll(), Ok(Some(SessionEvent::Open(AuthMethod::Simple)))));
 }
 
 #[test]
 fn a_proxy_user_names_the_real_one() {
-    let mut session = Session::start(SessionConfig {
+    let mut session = RpcSession::start(SessionConfig {
         user: User::proxy("alice", "oozie"),
         ..config(None, Qop::Auth)
     });
@@ -146,7 +146,7 @@ fn a_proxy_user_names_the_real_one() {
 
 #[test]
 fn a_token_connection_is_byte_for_byte_javas() {
-    let mut session = Session::start(config(Some(golden_token()), Qop::Auth));
+    let mut session = RpcSession::start(config(Some(golden_token()), Qop::Auth));
     assert_eq!(
         sent(&mut session),
         "68727063 09 00 df 0000000e 0a 08021000184122002801 02 1001".replace(' ', "")
@@ -160,7 +160,9 @@ fn a_token_connection_is_byte_for_byte_javas() {
     assert_eq!(sent(&mut session), register_hex());
     session.receive(&register_reply());
     let event = session.poll();
-    let Ok(Some(Event::Reply { id: 0, result: Ok(mut body) })) = event else { panic!("{event:?}") };
+    let Ok(Some(SessionEvent::Reply { id: 0, result: Ok(mut body) })) = event else {
+        panic!("{event:?}")
+    };
     assert_eq!(take_delimited(&mut body, "the reply"), Ok(Bytes::from_static(b"\x2a\x07default")));
 }
 
@@ -175,7 +177,7 @@ fn retries_say_so_and_keep_their_id() {
 
 #[test]
 fn the_caller_context_travels_in_the_header_of_calls() {
-    let mut session = Session::start(SessionConfig {
+    let mut session = RpcSession::start(SessionConfig {
         caller_context: Some("job-7".into()),
         ..config(None, Qop::Auth)
     });
@@ -223,7 +225,10 @@ fn under_a_layer_everything_is_wrapped_in_both_directions() {
         }
         for _ in 0..2 {
             let event = session.poll();
-            assert!(matches!(event, Ok(Some(Event::Reply { id: 0, result: Ok(_) }))), "{event:?}");
+            assert!(
+                matches!(event, Ok(Some(SessionEvent::Reply { id: 0, result: Ok(_) }))),
+                "{event:?}"
+            );
         }
         assert!(matches!(session.poll(), Ok(None)));
     }
@@ -264,12 +269,13 @@ fn long_requests_are_split_under_a_layer() {
 
 #[test]
 fn requests_beyond_the_limit_are_refused_and_leave_no_trace() {
-    let mut session = Session::start(SessionConfig { request_max: 300, ..config(None, Qop::Auth) });
+    let mut session =
+        RpcSession::start(SessionConfig { request_max: 300, ..config(None, Qop::Auth) });
     sent(&mut session);
     let body = Delimited::of_encoded(&[0; 300]);
     assert!(matches!(
         session.send(&CallFrame { body, ..register() }),
-        Err(FrameError::TooLong { .. })
+        Err(RpcFrameError::TooLong { .. })
     ));
     assert_eq!(sent(&mut session), "");
 }
@@ -283,7 +289,7 @@ fn exceptions_and_fatal_errors_are_told_apart() {
     header.error_msg = Some("no\n\tat X".into());
     session.receive(&reply(&header, b""));
     let event = session.poll();
-    let Ok(Some(Event::Reply { id: 5, result: Err(exception) })) = event else {
+    let Ok(Some(SessionEvent::Reply { id: 5, result: Err(exception) })) = event else {
         panic!("{event:?}")
     };
     assert_eq!((exception.message(), exception.is_fatal()), ("no", false));
@@ -291,12 +297,12 @@ fn exceptions_and_fatal_errors_are_told_apart() {
     header.call_id = u32::MAX;
     session.receive(&reply(&header, b""));
     assert!(
-        matches!(session.poll(), Ok(Some(Event::Fatal { id: -1, exception })) if exception.is_fatal())
+        matches!(session.poll(), Ok(Some(SessionEvent::Fatal { id: -1, exception })) if exception.is_fatal())
     );
 }
 
 /// Polls to the end and gives the error.
-fn fault(session: &mut Session, bytes: &[u8]) -> Option<SessionError> {
+fn fault(session: &mut RpcSession, bytes: &[u8]) -> Option<RpcSessionError> {
     session.receive(bytes);
     loop {
         match session.poll() {
@@ -307,9 +313,9 @@ fn fault(session: &mut Session, bytes: &[u8]) -> Option<SessionError> {
     }
 }
 
-fn protocol_fault(session: &mut Session, bytes: &[u8]) -> ProtocolError {
+fn protocol_fault(session: &mut RpcSession, bytes: &[u8]) -> ProtocolError {
     match fault(session, bytes) {
-        Some(SessionError::Protocol(error)) => error,
+        Some(RpcSessionError::Protocol(error)) => error,
         other => panic!("{other:?}"),
     }
 }
@@ -317,20 +323,20 @@ fn protocol_fault(session: &mut Session, bytes: &[u8]) -> ProtocolError {
 #[test]
 fn lengths_are_checked_before_anything_is_kept() {
     let fault = |bytes: [u8; 4]| protocol_fault(&mut simple(), &bytes);
-    assert_eq!(fault([0xff; 4]), FrameError::Negative(-1).into());
-    assert_eq!(fault([0x80, 0, 0, 0]), FrameError::Negative(i32::MIN).into());
+    assert_eq!(fault([0xff; 4]), RpcFrameError::Negative(-1).into());
+    assert_eq!(fault([0x80, 0, 0, 0]), RpcFrameError::Negative(i32::MIN).into());
     let length = 0x7fff_ffff;
     assert_eq!(
         fault([0x7f, 0xff, 0xff, 0xff]),
-        FrameError::TooLong { length, limit: 1 << 20 }.into()
+        RpcFrameError::TooLong { length, limit: 1 << 20 }.into()
     );
-    assert_eq!(fault(*b"HTTP"), FrameError::Http.into());
+    assert_eq!(fault(*b"HTTP"), RpcFrameError::Http.into());
 }
 
 #[test]
 fn before_authentication_frames_must_be_short() {
-    let mut session = Session::start(config(Some(golden_token()), Qop::Auth));
-    let too_long = FrameError::TooLong { length: 1 << 19, limit: 256 << 10 };
+    let mut session = RpcSession::start(config(Some(golden_token()), Qop::Auth));
+    let too_long = RpcFrameError::TooLong { length: 1 << 19, limit: 256 << 10 };
     assert_eq!(protocol_fault(&mut session, &[0, 8, 0, 0]), too_long.into());
     assert!(fault(&mut open(&GOLDEN[0]), &[0, 8, 0, 0]).is_none());
 }
@@ -339,7 +345,7 @@ fn before_authentication_frames_must_be_short() {
 fn an_announced_length_takes_no_memory() {
     let mut session = simple();
     session.receive(&[0, 0x10, 0, 0]);
-    assert!(matches!(session.poll(), Ok(Some(Event::Open(_)))));
+    assert!(matches!(session.poll(), Ok(Some(SessionEvent::Open(_)))));
     assert!(matches!(session.poll(), Ok(None)));
     assert!(session.buffers().0.capacity() < 1024);
 }
@@ -356,12 +362,12 @@ fn nonsense_is_a_typed_error() {
         assert_eq!(protocol_fault(&mut simple(), &bytes), expected);
     }
     let empty = protocol_fault(&mut simple(), &[0, 0, 0, 0]);
-    assert!(matches!(empty, ProtocolError::Frame(FrameError::Malformed { .. })), "{empty:?}");
+    assert!(matches!(empty, ProtocolError::Frame(RpcFrameError::Malformed { .. })), "{empty:?}");
 }
 
 #[test]
 fn a_reply_before_authentication_is_refused() {
-    let mut session = Session::start(config(Some(golden_token()), Qop::Auth));
+    let mut session = RpcSession::start(config(Some(golden_token()), Qop::Auth));
     assert_eq!(protocol_fault(&mut session, &register_reply()), ProtocolError::EarlyReply(0));
 }
 
@@ -389,17 +395,17 @@ fn unprotected_and_changed_messages_are_refused_under_a_layer() {
         let huge = golden.server_layer().expect("has a layer").wrap(&[0x7f, 0xff, 0xff, 0xff]);
         let huge =
             protocol_fault(&mut open(golden), &sasl_reply(SaslState::Wrap, &huge, Vec::new()));
-        assert!(matches!(huge, ProtocolError::Frame(FrameError::TooLong { .. })), "{huge:?}");
+        assert!(matches!(huge, ProtocolError::Frame(RpcFrameError::TooLong { .. })), "{huge:?}");
     }
 }
 
 #[test]
 fn debug_output_has_neither_secrets_nor_payloads() {
     let token = Token::new(*b"identifier", *b"canary-password", "k", "s");
-    let mut session = Session::start(config(Some(token.clone()), Qop::Auth));
+    let mut session = RpcSession::start(config(Some(token.clone()), Qop::Auth));
     session.receive(b"canary-reply");
     let call = CallFrame { body: Delimited::of_encoded(b"canary-request"), ..register() };
-    let event = Event::Reply { id: 1, result: Ok(Bytes::from_static(b"canary-body")) };
+    let event = SessionEvent::Reply { id: 1, result: Ok(Bytes::from_static(b"canary-body")) };
     let login = crate::rpc::Login::token(User::new("alice"), token, SecurityPolicy::default());
     let shown = format!("{session:?} {call:?} {event:?} {login:?}");
     // As text, and as the numbers of `c`, `a`, `n`.
@@ -420,7 +426,7 @@ fn conversation() -> Vec<Vec<u8>> {
 fn a_conversation_cut_at_any_byte_waits_for_more() {
     let bytes = conversation().concat();
     for cut in 0..bytes.len() {
-        let mut session = Session::start(config(Some(golden_token()), Qop::Auth));
+        let mut session = RpcSession::start(config(Some(golden_token()), Qop::Auth));
         assert!(fault(&mut session, &bytes[..cut]).is_none(), "{cut}");
         assert!(fault(&mut session, &bytes[cut..]).is_none(), "{cut}");
     }
@@ -431,7 +437,7 @@ fn frames_that_are_themselves_cut_are_errors() {
     let frames = conversation();
     for (index, frame) in frames.iter().enumerate() {
         for cut in 4..frame.len() {
-            let mut session = Session::start(config(Some(golden_token()), Qop::Auth));
+            let mut session = RpcSession::start(config(Some(golden_token()), Qop::Auth));
             for before in &frames[..index] {
                 assert!(fault(&mut session, before).is_none());
             }
@@ -452,7 +458,7 @@ proptest! {
         good in 0_usize..3,
         frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..6),
     ) {
-        let mut session = Session::start(config(with_token.then(golden_token), Qop::Auth));
+        let mut session = RpcSession::start(config(with_token.then(golden_token), Qop::Auth));
         for frame in conversation().iter().take(if with_token { good } else { 0 }) {
             prop_assert!(fault(&mut session, frame).is_none());
         }
@@ -470,7 +476,7 @@ proptest! {
         let mut bytes = conversation().concat();
         let position = position.index(bytes.len());
         bytes[position] ^= change;
-        let mut session = Session::start(config(Some(golden_token()), Qop::Auth));
+        let mut session = RpcSession::start(config(Some(golden_token()), Qop::Auth));
         let _ = fault(&mut session, &bytes);
     }
 

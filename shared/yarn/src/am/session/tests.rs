@@ -3,10 +3,10 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
-use crate::am::ask::{NodeName, Placement};
+use crate::am::ask::{NodeName, RequestedPlacement};
 use crate::am::event::Excess;
 use crate::container::Priority;
-use crate::exit::ExitStatus;
+use crate::exit_status::ExitStatus;
 use crate::ids::{ApplicationAttemptId, ApplicationId};
 use crate::resource::{Memory, VCores};
 
@@ -64,21 +64,21 @@ fn said(request: &proto::AllocateRequestProto) -> Said {
 }
 
 /// One heartbeat that is answered: what was said, and what came of it.
-fn beat(session: &mut Session, answer: &proto::AllocateResponseProto) -> (Said, Vec<Event>) {
+fn beat(session: &mut AmSession, answer: &proto::AllocateResponseProto) -> (Said, Vec<AmEvent>) {
     let request = session.request(0.0);
     session.answered(answer);
     (said(&request), session.take_events())
 }
 
-fn wanting(target: u32) -> Session {
-    let mut session = Session::default();
+fn wanting(target: u32) -> AmSession {
+    let mut session = AmSession::default();
     session.want(A, ask(), target);
     session
 }
 
-fn allocated(events: &[Event]) -> Vec<i64> {
+fn allocated(events: &[AmEvent]) -> Vec<i64> {
     let grants = events.iter().filter_map(|event| match event {
-        Event::Allocated { container, .. } => Some(container.id.id),
+        AmEvent::Allocated { container, .. } => Some(container.id.id),
         _ => None,
     });
     grants.collect()
@@ -105,12 +105,12 @@ fn a1_grants_beyond_the_ask_are_released_in_the_next_heartbeat() {
     beat(&mut session, &response(&[], &[]));
     let (_, events) = beat(&mut session, &response(&[(2, 1), (3, 1)], &[]));
     assert_eq!(allocated(&events), [2]);
-    assert_eq!(events[1], Event::Excess { container: id(3), reason: Excess::Filled });
+    assert_eq!(events[1], AmEvent::Excess { container: id(3), reason: Excess::Filled });
     // The 0 ends whatever else the scheduler may still owe.
     assert_eq!(beat(&mut session, &response(&[], &[])).0, (vec![(1, 0)], vec![3]));
     let (said, events) = beat(&mut session, &response(&[], &[3]));
     assert_eq!(said, (vec![], vec![]));
-    assert!(matches!(&events[..], [Event::Released(status)] if status.id == id(3)));
+    assert!(matches!(&events[..], [AmEvent::Released(status)] if status.id == id(3)));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn bad_release_is_found_and_good_ones_are_said() {
     for _ in 0..10 {
         let (_, releases) = said(&session.request(0.0));
         if releases.contains(&3) {
-            assert!(session.refused(Refusal::Releases, "not of this attempt"));
+            assert!(session.refused(RefusedPart::Releases, "not of this attempt"));
             continue;
         }
         taken.extend(releases);
@@ -153,7 +153,7 @@ fn a2_a_grant_for_a_cancelled_ask_is_released() {
     session.want(A, ask(), 0);
     let (said, events) = beat(&mut session, &response(&[(2, 1)], &[]));
     assert_eq!(said, (vec![(1, 0)], vec![]));
-    assert_eq!(events, [Event::Excess { container: id(2), reason: Excess::Filled }]);
+    assert_eq!(events, [AmEvent::Excess { container: id(2), reason: Excess::Filled }]);
     assert_eq!(session.table.counts(A), Some((0, 0)), "the target is unchanged");
     assert_eq!(beat(&mut session, &response(&[], &[])).0.1, [2]);
 }
@@ -172,7 +172,7 @@ fn a_container_recovered_without_its_token_is_taken_and_a_grant_without_one_is_n
     );
     assert!(matches!(
         &events[..],
-        [Event::Recovered(container), Event::Malformed(_)] if container.id == id(2)
+        [AmEvent::Recovered(container), AmEvent::Malformed(_)] if container.id == id(2)
     ));
 }
 
@@ -186,7 +186,7 @@ fn a_forgotten_ask_is_cancelled_and_then_gone() {
     // What was granted before the 0 arrived.
     let (_, events) = beat(&mut session, &response(&[(2, 1)], &[]));
     let reason = Excess::Unknown;
-    assert_eq!(events, [Event::Excess { container: id(2), reason }]);
+    assert_eq!(events, [AmEvent::Excess { container: id(2), reason }]);
     assert_eq!(beat(&mut session, &response(&[], &[])).0.1, [2]);
 }
 
@@ -198,7 +198,7 @@ fn a_forgotten_ask_keeps_its_container_and_asks_for_no_other() {
     session.table.forget(A);
     assert_eq!(held(&session), BTreeSet::from([2]));
     let (_, events) = beat(&mut session, &response(&[], &[2]));
-    assert!(matches!(&events[..], [Event::Completed { status, .. }] if status.id == id(2)));
+    assert!(matches!(&events[..], [AmEvent::Completed { status, .. }] if status.id == id(2)));
     assert!(!session.has_news());
     assert_eq!(beat(&mut session, &response(&[], &[])).0, (vec![], vec![]));
 }
@@ -218,7 +218,7 @@ fn a3_a_container_granted_twice_is_taken_once() {
     let mut session = wanting(2);
     beat(&mut session, &response(&[(2, 1)], &[]));
     let (_, events) = beat(&mut session, &response(&[(2, 1)], &[]));
-    assert_eq!(events, [Event::DuplicateGrant(id(2))]);
+    assert_eq!(events, [AmEvent::DuplicateGrant(id(2))]);
     assert_eq!(session.table.counts(A), Some((2, 1)));
 }
 
@@ -228,10 +228,10 @@ fn a4_a_second_completion_asks_for_no_second_replacement() {
     beat(&mut session, &response(&[], &[]));
     beat(&mut session, &response(&[(2, 1)], &[]));
     let (_, events) = beat(&mut session, &response(&[], &[2]));
-    assert!(matches!(&events[..], [Event::Completed { ask: Some(A), .. }]));
+    assert!(matches!(&events[..], [AmEvent::Completed { ask: Some(A), .. }]));
     assert_eq!(beat(&mut session, &response(&[(3, 1)], &[])).0.0, [(1, 1)]);
     let (_, events) = beat(&mut session, &response(&[], &[2]));
-    assert!(matches!(&events[..], [Event::DuplicateCompletion(status)] if status.id == id(2)));
+    assert!(matches!(&events[..], [AmEvent::DuplicateCompletion(status)] if status.id == id(2)));
     assert_eq!(session.table.counts(A), Some((1, 1)));
 }
 
@@ -239,9 +239,9 @@ fn a4_a_second_completion_asks_for_no_second_replacement() {
 fn a5_the_end_of_an_unknown_container_changes_nothing() {
     let mut session = wanting(1);
     let (_, events) = beat(&mut session, &response(&[], &[99]));
-    assert!(matches!(&events[..], [Event::UnknownCompletion(_)]));
+    assert!(matches!(&events[..], [AmEvent::UnknownCompletion(_)]));
     let (_, events) = beat(&mut session, &response(&[], &[99]));
-    assert!(matches!(&events[..], [Event::DuplicateCompletion(_)]));
+    assert!(matches!(&events[..], [AmEvent::DuplicateCompletion(_)]));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a6_a_container_granted_and_lost_between_two_heartbeats_comes_and_goes() {
     let mut session = wanting(1);
     beat(&mut session, &response(&[], &[]));
     let (_, events) = beat(&mut session, &response(&[(2, 1)], &[2]));
-    assert!(matches!(&events[..], [Event::Allocated { .. }, Event::Completed { .. }]));
+    assert!(matches!(&events[..], [AmEvent::Allocated { .. }, AmEvent::Completed { .. }]));
     assert_eq!(beat(&mut session, &response(&[], &[])).0.0, [(1, 1)], "asked for again, once");
     assert_eq!(beat(&mut session, &response(&[], &[])).0.0, []);
 }
@@ -264,7 +264,7 @@ fn a7_after_a_restart_of_the_resourcemanager_all_that_is_outstanding_is_said_aga
     session.table.release(id(3));
     beat(&mut session, &response(&[], &[]));
     session.forgotten();
-    assert_eq!(session.take_events(), [Event::Resynchronised]);
+    assert_eq!(session.take_events(), [AmEvent::Resynchronised]);
     let request = session.request(0.5);
     assert_eq!(request.response_id, Some(0));
     // Two more of A: three wanted, one held. Releases whose end was not seen go out again.
@@ -300,7 +300,7 @@ fn a13_what_comes_back_is_matched_by_ask_then_by_priority_never_by_size() {
     let (_, events) = beat(&mut session, &answer);
     assert!(matches!(
         &events[..],
-        [Event::Allocated { ask: A, .. }, Event::Allocated { ask: B, .. }]
+        [AmEvent::Allocated { ask: A, .. }, AmEvent::Allocated { ask: B, .. }]
     ));
 }
 
@@ -328,8 +328,9 @@ fn another_size_replaces_the_row_and_another_priority_cancels_it() {
 #[test]
 fn node_and_rack_rows_are_said_again_after_a_grant() {
     let nodes = vec![NodeName { host: "n1".into(), rack: "/r1".into() }];
-    let near = Ask { placement: Placement::Near { nodes, racks: vec![], relax: true }, ..ask() };
-    let mut session = Session::default();
+    let near =
+        Ask { placement: RequestedPlacement::Near { nodes, racks: vec![], relax: true }, ..ask() };
+    let mut session = AmSession::default();
     session.want(A, near, 2);
     assert_eq!(session.request(0.0).ask.len(), 3);
     session.answered(&response(&[], &[]));
@@ -364,14 +365,14 @@ fn the_bad_ask_of_a_refused_heartbeat_is_found_and_taken_out() {
     for _ in 0..5 {
         let (rows, _) = said(&session.request(0.0));
         if rows.iter().any(|&(ask, count)| ask == 2 && count > 0) {
-            assert!(session.refused(Refusal::Asks, "too big"));
+            assert!(session.refused(RefusedPart::Asks, "too big"));
         } else {
             session.answered(&response(&[], &[]));
             accepted.extend(rows);
         }
         refused = refused.or(session.take_events().into_iter().next());
     }
-    assert_eq!(refused, Some(Event::Refused { ask: B, message: "too big".into() }));
+    assert_eq!(refused, Some(AmEvent::Refused { ask: B, message: "too big".into() }));
     assert_eq!(accepted, [(1, 1), (3, 1)]);
     assert!(!session.has_news());
     session.want(B, ask(), 1);
@@ -385,7 +386,7 @@ fn a_cancellation_that_is_refused_too_is_not_said_for_ever() {
     session.want(A, ask(), 1);
     for expected in [vec![(1, 1)], vec![(1, 0)], vec![]] {
         assert_eq!(said(&session.request(0.0)).0, expected);
-        assert_eq!(session.refused(Refusal::Asks, "no"), !expected.is_empty());
+        assert_eq!(session.refused(RefusedPart::Asks, "no"), !expected.is_empty());
     }
 }
 
@@ -412,7 +413,7 @@ fn an_update_is_said_until_it_has_an_outcome() {
     });
     assert!(matches!(
         session.take_events().last(),
-        Some(Event::Updated { kind: UpdateKind::Increase, .. })
+        Some(AmEvent::Updated { kind: UpdateKind::Increase, .. })
     ));
     session.forgotten();
     assert_eq!(session.request(0.0).update_requests.len(), 0);
@@ -420,7 +421,7 @@ fn an_update_is_said_until_it_has_an_outcome() {
 
 #[test]
 fn exclusions_go_out_as_increments() {
-    let mut session = Session::default();
+    let mut session = AmSession::default();
     session.exclude(["a".to_owned(), "b".to_owned()].into());
     let list = session.request(0.0).blacklist_request.unwrap();
     assert_eq!((list.blacklist_additions.len(), list.blacklist_removals.len()), (2, 0));
@@ -445,7 +446,7 @@ fn a_recovered_container_belongs_to_no_ask_until_it_is_adopted() {
     session.registered(&registered);
     session.registered(&registered);
     assert!(
-        matches!(&session.take_events()[..], [Event::Recovered(container)] if container.id == id(2))
+        matches!(&session.take_events()[..], [AmEvent::Recovered(container)] if container.id == id(2))
     );
     assert!(session.table.adopt(id(2), A));
     assert!(!session.table.adopt(id(2), A), "once");
@@ -460,7 +461,7 @@ fn a_grant_without_id_is_skipped_and_told() {
         ..response(&[(2, 1)], &[])
     };
     let (_, events) = beat(&mut session, &answer);
-    assert!(matches!(&events[..], [Event::Malformed(_)]));
+    assert!(matches!(&events[..], [AmEvent::Malformed(_)]));
 }
 
 /// A ResourceManager in miniature: one row for each ask, grants at its own time, a cache of the last response.
@@ -559,7 +560,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn held(session: &Session) -> BTreeSet<i64> {
+fn held(session: &AmSession) -> BTreeSet<i64> {
     session.table.held().map(|(id, _)| id.id).collect()
 }
 
@@ -590,7 +591,7 @@ proptest! {
     /// Whatever is lost, repeated, late or too much: in the end exactly the targets are held, and nothing else runs.
     #[test]
     fn the_table_settles_at_its_targets(steps in prop::collection::vec(step(), 0..120)) {
-        let mut session = Session::default();
+        let mut session = AmSession::default();
         let mut sim = Sim::default();
         for step in steps {
             match step {
@@ -626,7 +627,7 @@ proptest! {
                     if !request_lost {
                         match sim.allocate(&request) {
                             Some(answer) if !reply_lost => { session.answered(&answer); }
-                            None if !reply_lost => prop_assert!(session.refused(Refusal::Asks, "no")),
+                            None if !reply_lost => prop_assert!(session.refused(RefusedPart::Asks, "no")),
                             _ => {}
                         }
                     }
@@ -644,7 +645,7 @@ proptest! {
             let request = session.request(0.0);
             match sim.allocate(&request) {
                 Some(answer) => { session.answered(&answer); }
-                None => prop_assert!(session.refused(Refusal::Asks, "no")),
+                None => prop_assert!(session.refused(RefusedPart::Asks, "no")),
             }
             for ask in 1..6 {
                 for _ in 0..3 {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use heddle_hadoop::configuration::{Configuration, TimeUnit, ValueError};
+use heddle_hadoop::configuration::{Configuration, PropertyError, TimeUnit};
 use heddle_hadoop::rpc::{Backoff, RpcOptions};
 
 /// Longest pause between two rounds over the ResourceManagers, whatever a site states: an ApplicationMaster whose last
@@ -17,7 +17,7 @@ const FOR_EVER: Duration = Duration::from_secs(7 * 86_400);
 
 /// How long calls may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CallTimeouts {
     /// The first try at one server; then the other ResourceManager is tried, and the limit doubles with each try that
     /// ends by time. Default 5 s (`ipc.client.rpc-timeout.ms`, where a file states it).
     pub attempt: Duration,
@@ -29,7 +29,7 @@ pub struct Limits {
     pub node_call: Duration,
 }
 
-impl Default for Limits {
+impl Default for CallTimeouts {
     fn default() -> Self {
         Self {
             attempt: Duration::from_secs(5),
@@ -39,12 +39,12 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl CallTimeouts {
     /// The limits of a configuration, by the keys named at each field.
     ///
     /// # Errors
     /// When a value is no time.
-    pub fn of(configuration: &Configuration) -> Result<Self, ValueError> {
+    pub fn of(configuration: &Configuration) -> Result<Self, PropertyError> {
         let default = Self::default();
         Ok(Self {
             attempt: stated(configuration, "ipc.client.rpc-timeout.ms")?.unwrap_or(default.attempt),
@@ -60,7 +60,7 @@ impl Limits {
 ///
 /// # Errors
 /// When the value is no time.
-pub fn stated_rm_wait(configuration: &Configuration) -> Result<Option<Duration>, ValueError> {
+pub fn stated_rm_wait(configuration: &Configuration) -> Result<Option<Duration>, PropertyError> {
     stated(configuration, "yarn.resourcemanager.connect.max-wait.ms")
 }
 
@@ -70,7 +70,7 @@ pub fn stated_rm_wait(configuration: &Configuration) -> Result<Option<Duration>,
 ///
 /// # Errors
 /// When a value is no time, or a length no positive number.
-pub fn rpc_options(configuration: &Configuration) -> Result<RpcOptions, ValueError> {
+pub fn rpc_options(configuration: &Configuration) -> Result<RpcOptions, PropertyError> {
     let options = RpcOptions::of(configuration)?;
     let interval = stated(configuration, "yarn.resourcemanager.connect.retry-interval.ms")?;
     let first = stated(configuration, "yarn.client.failover-sleep-base-ms")?
@@ -85,7 +85,7 @@ pub fn rpc_options(configuration: &Configuration) -> Result<RpcOptions, ValueErr
 }
 
 /// A time in milliseconds that a file states; 0 and below are for ever.
-fn stated(configuration: &Configuration, key: &str) -> Result<Option<Duration>, ValueError> {
+fn stated(configuration: &Configuration, key: &str) -> Result<Option<Duration>, PropertyError> {
     if !configuration.is_stated(key) {
         return Ok(None);
     }
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn hadoops_built_in_waits_do_not_count() {
         let defaults = configuration(&[]);
-        assert_eq!(Limits::of(&defaults), Ok(Limits::default()));
+        assert_eq!(CallTimeouts::of(&defaults), Ok(CallTimeouts::default()));
         assert_eq!(stated_rm_wait(&defaults), Ok(None));
         let options = rpc_options(&defaults).expect("the defaults read");
         assert_eq!(options.backoff, Backoff::default());
@@ -138,7 +138,7 @@ mod tests {
             ("yarn.client.failover-sleep-base-ms", "500"),
             ("yarn.client.failover-sleep-max-ms", "60000"),
         ]);
-        let limits = Limits::of(&site).expect("reads");
+        let limits = CallTimeouts::of(&site).expect("reads");
         assert_eq!((limits.attempt, limits.call), (ms(30_000), ms(20_000)));
         assert_eq!(limits.node_call, ms(15_000));
         assert_eq!(stated_rm_wait(&site), Ok(Some(FOR_EVER)));
