@@ -1,4 +1,4 @@
-//! A configuration file of any content: entries and values, or an error.
+//! Configuration files from arbitrary bytes: the parser returns properties or an error.
 #![no_main]
 
 use std::path::Path;
@@ -9,10 +9,10 @@ use heddle_hadoop::configuration::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// The fuzzed bytes, split at the first zero byte into a file and another that it may include.
-struct Two<'a>(&'a [u8], &'a [u8]);
+/// The fuzzed bytes, split at the first zero byte into a file and another file that it may include.
+struct TwoFiles<'a>(&'a [u8], &'a [u8]);
 
-impl FileSource for Two<'_> {
+impl FileSource for TwoFiles<'_> {
     fn read(&self, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
         Ok(match path.to_str() {
             Some("/a.xml") => Some(self.0.to_vec()),
@@ -28,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
     let environment =
         Environment::empty().with_variable("SET", "value").with_property("user.name", "u");
     let mut configuration = Configuration::with_defaults(environment);
-    if configuration.add_file_of(&Two(first, second), Path::new("/a.xml")).is_err() {
+    if configuration.add_file_of(&TwoFiles(first, second), Path::new("/a.xml")).is_err() {
         return;
     }
     let keys: Vec<String> = configuration.keys().map(str::to_owned).collect();

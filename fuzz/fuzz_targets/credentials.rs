@@ -1,4 +1,4 @@
-//! A credentials file of any content; what is read is written and read again as the same.
+//! Credentials files from arbitrary bytes. Decoded credentials survive a round trip in both formats.
 #![no_main]
 
 use heddle_hadoop::token::Credentials;

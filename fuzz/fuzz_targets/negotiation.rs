@@ -1,5 +1,5 @@
-//! SASL messages of any content, each behind a length byte, to a client that requires security: it never agrees, for
-//! the fuzzer knows no password.
+//! SASL messages from arbitrary bytes, each after a length byte, to a client that requires security. The negotiation never
+//! succeeds, because the fuzzer does not have the password.
 #![no_main]
 
 use heddle_hadoop::Token;
@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
         rest = after;
         match negotiation.receive(&message.to_vec().into()) {
             Ok(Step::Send(_)) => {}
-            Ok(agreed) => panic!("agreed without a proof: {agreed:?}"),
+            Ok(agreed) => panic!("the client accepted a server without a proof: {agreed:?}"),
             Err(_) => return,
         }
     }

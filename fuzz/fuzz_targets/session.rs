@@ -1,4 +1,4 @@
-//! Any bytes of a server, in pieces, to a session with SIMPLE and to one with a token.
+//! Arbitrary bytes of a server, in pieces, to a session with SIMPLE and to one with a token.
 #![no_main]
 
 use heddle_hadoop::rpc::session::{RpcSession, SessionConfig};

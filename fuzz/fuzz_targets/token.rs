@@ -1,4 +1,4 @@
-//! Token strings, and identifiers of every kind.
+//! Token strings and identifiers of every kind from arbitrary bytes.
 #![no_main]
 
 use heddle_hadoop::Token;
