@@ -79,7 +79,7 @@ fn cluster_of(
     let limits = CallTimeouts { call: wait, ..CallTimeouts::of(configuration)? };
     let options = rpc_options(configuration)?.with_caller_context(configuration, context)?;
     let cluster = Cluster::with(configuration, user.clone(), options, limits)?;
-    Ok(cluster.telling_slow_calls(Arc::new(|servers: &[HostPort], wait: Duration| {
+    Ok(cluster.with_slow_call_observer(Arc::new(|servers: &[HostPort], wait: Duration| {
         waiting::say(&slow_call_text(servers, wait));
     })))
 }

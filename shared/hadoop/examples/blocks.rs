@@ -34,7 +34,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let namenode = NameNode::new(&client, service.servers, login, Duration::from_secs(10));
 
     println!("{:?}", namenode.content_summary(&path).await?);
-    println!("{:?}", namenode.quota_usage(&path).await?);
     let Some(file) = namenode.block_locations(&path, 0, i64::MAX.cast_unsigned()).await? else {
         return Err(format!("{path} does not exist").into());
     };

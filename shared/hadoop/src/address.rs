@@ -1,31 +1,31 @@
-//! A host and a port, as configuration files write them.
+//! Host and port of a server, as configuration files write them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A server's address before resolution. The host is kept as written, in lower case; it is resolved at each connect,
-/// because a failed-over server may come back at another IP address.
+/// A server's address before resolution. The host is a name or an IP address, in lower case. Each connect resolves it
+/// again, because a server may have another IP address after a failover.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
     host: String,
     port: u16,
 }
 
-/// Text that is no `host:port`.
+/// The text is not `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is not host:port")]
+#[error("an address must be host:port (got \"{0}\")")]
 pub struct AddressError(String);
 
 impl HostPort {
-    /// An address from its parts.
+    /// Makes an address from its parts.
     pub fn new(host: impl AsRef<str>, port: u16) -> Self {
         Self { host: host.as_ref().to_ascii_lowercase(), port }
     }
 
-    /// Reads `host:port`, or `host` with a default port. IPv6 addresses stand in brackets.
+    /// Parses `host:port`, or `host` with a default port. IPv6 addresses are in brackets.
     ///
     /// # Errors
-    /// When the host is empty or the port is no number below 65536.
+    /// The host is empty, or the port is not an integer below 65536.
     pub fn parse(text: &str, default_port: Option<u16>) -> Result<Self, AddressError> {
         let error = || AddressError(text.to_owned());
         let trimmed = text.trim();
@@ -86,7 +86,7 @@ mod tests {
     use super::HostPort;
 
     #[test]
-    fn addresses_are_read_as_configuration_files_write_them() {
+    fn addresses_parse_as_configuration_files_write_them() {
         for (text, default, expected) in [
             ("NN1.example.com:8020", None, Some("nn1.example.com:8020")),
             (" rm ", Some(8032), Some("rm:8032")),

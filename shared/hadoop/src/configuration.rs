@@ -1,11 +1,11 @@
 //! Configuration as Hadoop reads it, with the origin of every value.
 //!
 //! [`Configuration::load`] finds the files by the environment and reads them over the built-in defaults in Hadoop's
-//! order: core, HDFS, YARN, each the defaults first and the site's file after. Values are kept as written and expanded
-//! when asked for. [`Configuration::explain`] tells where a value comes from and what it hides.
+//! order: core, HDFS, YARN, each with the defaults before the site's file. Values are stored as written and expanded on
+//! access. [`Configuration::explain`] returns the origin of a value and the values that it replaced.
 //!
-//! A golden set made by Hadoop's own class holds this module (`tests/golden/configuration`).
-//! What it does not do: fetch includes over the network, read DTDs, reload files that change.
+//! Golden files from Hadoop's own class test this module (`tests/golden/configuration`).
+//! It does not fetch includes over the network, read DTDs, or reload changed files.
 
 mod defaults;
 mod deprecated;
@@ -42,22 +42,22 @@ pub struct Configuration {
 
 #[derive(Clone, Debug, Default)]
 struct Property {
-    /// Absent when a file only made the key final.
+    /// `None` when a file only made the key final.
     setting: Option<PropertySetting>,
     /// Values that `setting` replaced, the latest first.
     hidden: Vec<PropertySetting>,
     /// Where it was made final.
     sealed: Option<PropertyOrigin>,
-    /// Values that were refused because the key was final.
+    /// Values that were rejected because the key was final.
     refused: Vec<PropertySetting>,
 }
 
 impl Configuration {
-    /// The files that the environment names, over the built-in defaults. Files that are not there are noted, not
-    /// missed: a configuration of defaults only is one.
+    /// Reads the files that the environment names, over the built-in defaults. A missing file is a [`Note`] and not an
+    /// error, so a configuration may consist of defaults only.
     ///
     /// # Errors
-    /// When a file is there and cannot be read or parsed.
+    /// A file exists and cannot be read or parsed.
     pub fn load(environment: Environment) -> Result<Self, XmlError> {
         let mut configuration = Self::empty(environment);
         for (defaults, name, site, is_yarn) in [
@@ -73,7 +73,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// The built-in defaults alone.
+    /// A configuration of the built-in defaults only.
     pub fn with_defaults(environment: Environment) -> Self {
         let mut configuration = Self::empty(environment);
         configuration.add_defaults(defaults::CORE, "core-default.xml");
@@ -82,23 +82,23 @@ impl Configuration {
         configuration
     }
 
-    /// Nothing at all, not even defaults.
+    /// A configuration without any value, defaults included.
     pub fn empty(environment: Environment) -> Self {
         Self { environment, properties: BTreeMap::new(), notes: Vec::new() }
     }
 
-    /// Reads one more file over what is there; `Ok(false)` when it does not exist.
+    /// Reads one more file over the present values; `Ok(false)` when it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read or parsed; nothing of it then counts.
+    /// The file cannot be read or parsed. The configuration is then unchanged.
     pub fn add_file(&mut self, path: &Path) -> Result<bool, XmlError> {
         self.add_file_of(&FileSystem, path)
     }
 
-    /// The same with the files from somewhere else.
+    /// [`Configuration::add_file`] with another source of files.
     ///
     /// # Errors
-    /// When it cannot be read or parsed; nothing of it then counts.
+    /// The file cannot be read or parsed. The configuration is then unchanged.
     pub fn add_file_of(&mut self, files: &dyn FileSource, path: &Path) -> Result<bool, XmlError> {
         let Some(entries) = xml::read_file(files, path)? else {
             return Ok(false);
@@ -111,44 +111,44 @@ impl Configuration {
         Ok(true)
     }
 
-    /// Sets a value from outside any file; it wins over all files, final ones too. `who` is shown as its origin.
-    pub fn set(&mut self, key: &str, value: impl Into<String>, who: &str) {
+    /// Sets a value that overrides all files, final values too. `setter` is shown as its origin.
+    pub fn set(&mut self, key: &str, value: impl Into<String>, setter: &str) {
         let property = self.properties.entry(present_name(java_key(key)).to_owned()).or_default();
         property.replace(PropertySetting {
             raw: value.into(),
-            origin: PropertyOrigin::Override(who.into()),
+            origin: PropertyOrigin::Override(setter.into()),
         });
     }
 
-    /// The value, expanded. `Ok(None)` when the key has none.
+    /// The expanded value; `Ok(None)` when the key has none.
     ///
     /// # Errors
-    /// When its variables go in a circle.
+    /// The variables of the value form a cycle.
     pub fn get(&self, key: &str) -> Result<Option<String>, PropertyError> {
         self.with(key, |text| Ok(text.to_owned()))
     }
 
-    /// The value without blanks around it; `Ok(None)` when the key has none or only blanks.
+    /// The trimmed value; `Ok(None)` when the key has no value or only white space.
     ///
     /// # Errors
-    /// When its variables go in a circle.
+    /// The variables of the value form a cycle.
     pub fn trimmed(&self, key: &str) -> Result<Option<String>, PropertyError> {
         let value = self.with(key, |text| Ok(xml::java_trim(text).to_owned()))?;
         Ok(value.filter(|value| !value.is_empty()))
     }
 
-    /// `true` or `false`; the default for anything else, as Hadoop has it.
+    /// `true` or `false`; the default for other text, as in Hadoop.
     ///
     /// # Errors
-    /// When its variables go in a circle.
+    /// The variables of the value form a cycle.
     pub fn boolean(&self, key: &str, default: bool) -> Result<bool, PropertyError> {
         Ok(self.with(key, |text| Ok(values::boolean(text)))?.flatten().unwrap_or(default))
     }
 
-    /// A whole number, decimal or `0x…`.
+    /// An integer, decimal or `0x…`.
     ///
     /// # Errors
-    /// When the value is none of 64 bits.
+    /// The value is not an integer of 64 bits.
     pub fn integer(&self, key: &str, default: i64) -> Result<i64, PropertyError> {
         Ok(self.with(key, values::integer)?.unwrap_or(default))
     }
@@ -156,16 +156,16 @@ impl Configuration {
     /// A decimal number.
     ///
     /// # Errors
-    /// When the value is none.
+    /// The value is not a number.
     pub fn decimal(&self, key: &str, default: f64) -> Result<f64, PropertyError> {
         let parse = |text: &str| xml::java_trim(text).parse().map_err(|_| ValueProblem::Decimal);
         Ok(self.with(key, parse)?.unwrap_or(default))
     }
 
-    /// A span of time; `unit` counts when the value names none.
+    /// A duration; `unit` applies when the value has none.
     ///
     /// # Errors
-    /// When the value is no time, or below zero.
+    /// The value is not a time, or is negative.
     pub fn duration(
         &self,
         key: &str,
@@ -178,15 +178,15 @@ impl Configuration {
     /// A size in bytes; `64m` is 64 MiB.
     ///
     /// # Errors
-    /// When the value is no size of 63 bits.
+    /// The value is not a size of at most 63 bits.
     pub fn size(&self, key: &str, default: i64) -> Result<i64, PropertyError> {
         Ok(self.with(key, values::size)?.unwrap_or(default))
     }
 
-    /// The trimmed, non-empty elements of a comma list.
+    /// The trimmed, non-empty elements of a comma-separated list.
     ///
     /// # Errors
-    /// When its variables go in a circle.
+    /// The variables of the value form a cycle.
     pub fn list(&self, key: &str) -> Result<Vec<String>, PropertyError> {
         Ok(self.with(key, |text| Ok(values::list(text)))?.unwrap_or_default())
     }
@@ -194,7 +194,7 @@ impl Configuration {
     /// An address; `Ok(None)` when the key has no value.
     ///
     /// # Errors
-    /// When the value is no `host:port`, nor a host where there is a default port.
+    /// The value is neither `host:port` nor, with a default port, a host.
     pub fn address(
         &self,
         key: &str,
@@ -209,7 +209,7 @@ impl Configuration {
         Ok(self.with(key, parse)?.flatten())
     }
 
-    /// What is known of a key; `None` when it has no value.
+    /// The value of a key with its history; `None` when it has no value.
     pub fn explain(&self, key: &str) -> Option<Explanation> {
         let key = present_name(java_key(key));
         let property = self.properties.get(key)?;
@@ -225,8 +225,8 @@ impl Configuration {
         })
     }
 
-    /// Whether a file or the program states the key. False: the value, if there is one, is the built-in default, which
-    /// is that of one release and not necessarily the server's.
+    /// Whether a file or the program sets the key. If not, its value is the built-in default of one Hadoop release, which
+    /// may differ from the server's.
     pub fn is_stated(&self, key: &str) -> bool {
         let property = self.properties.get(present_name(java_key(key)));
         property
@@ -242,17 +242,17 @@ impl Configuration {
             .map(|(key, _)| key.as_str())
     }
 
-    /// Which files were read, which were not found, which disagree.
+    /// The files that were read, not found, or ignored because another one of the same name is used.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
 
-    /// Where variables come from.
+    /// The source of variables.
     pub fn environment(&self) -> &Environment {
         &self.environment
     }
 
-    /// The error for a value of `key` that a caller cannot use, for readers of its own.
+    /// An error about the value of `key`, for parsers outside this module.
     pub fn value_error(&self, key: &str, problem: ValueProblem) -> PropertyError {
         let key = present_name(java_key(key));
         let setting = self.properties.get(key).and_then(|property| property.setting.as_ref());
@@ -267,7 +267,7 @@ impl Configuration {
         }
     }
 
-    /// Expands the value and reads it.
+    /// Expands and parses the value.
     fn with<T>(
         &self,
         key: &str,
@@ -289,7 +289,7 @@ impl Configuration {
         read(&value).map(Some).map_err(|problem| error(&value, problem))
     }
 
-    /// A variable's value: environment or system property first, then another key as written.
+    /// A variable's value: an environment variable or system property, else the unexpanded value of another key.
     fn variable(&self, name: &str) -> Option<String> {
         let environment = match name.strip_prefix("env.").filter(|rest| !rest.is_empty()) {
             Some(rest) => expand::environment(rest, &|name| {
@@ -309,7 +309,7 @@ impl Configuration {
         }
     }
 
-    /// Adds the first file of that name, as a class path would.
+    /// Adds the first file of this name, as a class path does.
     fn add_first(
         &mut self,
         file: &'static str,
@@ -337,7 +337,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// One entry of a file, as `Configuration.loadProperty` takes it.
+    /// Adds one property of a file, as `Configuration.loadProperty` does.
     fn put(&mut self, name: &str, value: Option<String>, is_final: bool, origin: PropertyOrigin) {
         let property = self.properties.entry(present_name(name).to_owned()).or_default();
         if let Some(raw) = value {
@@ -362,7 +362,7 @@ impl Property {
     }
 }
 
-/// Keys are trimmed when they are asked for.
+/// Look-ups trim the key.
 fn java_key(key: &str) -> &str {
     xml::java_trim(key)
 }

@@ -1,4 +1,29 @@
-#![doc = include_str!("../README.md")]
+//! Clients for Apache Hadoop services without a JVM.
+//!
+//! - [`configuration`] reads `core-site.xml`, `hdfs-site.xml` and `yarn-site.xml` and reports the origin of each value.
+//! - [`rpc`] calls methods of Hadoop servers over RPC version 9, with deadlines, failover and typed errors.
+//! - [`sasl`] authenticates connections with SIMPLE and tokens (DIGEST-MD5) and protects them.
+//! - [`token`] reads and writes tokens and credentials files.
+//! - [`namenode`] has the NameNode calls that schedulers need, such as block locations and delegation tokens.
+//!
+//! The crate has the transport, not the protocols: callers bring their own protocol buffers. Kerberos is not supported.
+//!
+//! ```no_run
+//! use heddle_hadoop::configuration::{Configuration, Environment, NameService};
+//! use heddle_hadoop::namenode::NameNode;
+//! use heddle_hadoop::rpc::{Login, RpcClient, RpcOptions};
+//! use heddle_hadoop::User;
+//! use std::time::Duration;
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let configuration = Configuration::load(Environment::of_process())?;
+//! let servers = NameService::of_default(&configuration)?.servers;
+//! let client = RpcClient::new(RpcOptions::of(&configuration)?);
+//! let login = Login::simple(User::new("alice"));
+//! let namenode = NameNode::new(&client, servers, login, Duration::from_secs(10));
+//! println!("{:?}", namenode.block_locations("/data/input", 0, 1 << 30).await?);
+//! # Ok(()) }
+//! ```
 
 pub mod address;
 pub mod configuration;
@@ -13,3 +38,8 @@ pub use address::HostPort;
 pub use configuration::Configuration;
 pub use token::Token;
 pub use user::User;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,8 +1,8 @@
-//! The calls of the NameNode that a scheduler and a token keeper need, and file clients mostly lack: block locations,
-//! delegation tokens, quotas and sizes of directories, erasure coding, safe mode, server defaults.
+//! NameNode calls for schedulers and token renewal, which most file clients lack: block locations, delegation tokens,
+//! quotas and sizes of directories, erasure coding policies, encryption zones.
 //!
-//! All of them are marked `@Idempotent` by Hadoop, so they are repeated within their time whatever happened to a try.
-//! Reading and writing files is not here. Source: `hdfs.protocol.ClientProtocol`, `ClientNamenodeProtocol.proto`.
+//! Hadoop marks all of them `@Idempotent`, so a call is retried until its timeout, whatever the outcome of a try. This
+//! module does not read or write files. Source: `hdfs.protocol.ClientProtocol`, `ClientNamenodeProtocol.proto`.
 
 use std::time::Duration;
 
@@ -12,14 +12,11 @@ use crate::proto::common::{
     RenewDelegationTokenRequestProto, RenewDelegationTokenResponseProto,
 };
 use crate::proto::hdfs::{
-    DatanodeInfoProto, ErasureCodingPolicyProto, FsServerDefaultsProto,
-    GetBlockLocationsRequestProto, GetBlockLocationsResponseProto, GetContentSummaryRequestProto,
-    GetContentSummaryResponseProto, GetErasureCodingPolicyRequestProto,
-    GetErasureCodingPolicyResponseProto, GetEzForPathRequestProto, GetEzForPathResponseProto,
-    GetFsStatsResponseProto, GetFsStatusRequestProto, GetQuotaUsageRequestProto,
-    GetQuotaUsageResponseProto, GetServerDefaultsRequestProto, GetServerDefaultsResponseProto,
-    IsFileClosedRequestProto, IsFileClosedResponseProto, LocatedBlockProto, LocatedBlocksProto,
-    SetQuotaRequestProto, SetQuotaResponseProto, SetSafeModeRequestProto, SetSafeModeResponseProto,
+    DatanodeInfoProto, ErasureCodingPolicyProto, GetBlockLocationsRequestProto,
+    GetBlockLocationsResponseProto, GetContentSummaryRequestProto, GetContentSummaryResponseProto,
+    GetErasureCodingPolicyRequestProto, GetErasureCodingPolicyResponseProto,
+    GetEzForPathRequestProto, GetEzForPathResponseProto, LocatedBlockProto, LocatedBlocksProto,
+    SetQuotaRequestProto, SetQuotaResponseProto,
 };
 use crate::rpc::{CallOptions, Login, RpcClient, RpcError, RpcProxy};
 use crate::token::Token;
@@ -27,99 +24,85 @@ use crate::{HostPort, proto};
 
 /// `HdfsConstants.QUOTA_DONT_SET`: leaves a quota as it is.
 const QUOTA_KEEP: u64 = i64::MAX.cast_unsigned();
-/// `HdfsConstants.QUOTA_RESET`, Java's -1: takes a quota away, and stands for none in answers.
+/// `HdfsConstants.QUOTA_RESET`, Java's -1: removes a quota, and means no quota in answers.
 const QUOTA_NONE: u64 = u64::MAX;
 
-/// `SafeModeActionProto.SAFEMODE_GET`: asks, for everybody, and changes nothing.
-const SAFE_MODE_GET: u32 = 3;
-
-/// One file system's NameNodes.
+/// A client of the NameNodes of one file system.
 #[derive(Debug)]
 pub struct NameNode {
     proxy: RpcProxy,
     timeout: Duration,
 }
 
-/// Where the blocks of a file are.
+/// The blocks of a file and their locations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileBlocks {
-    /// Length of the file in bytes, as far as the NameNode knows: less than written while it is being written.
+    /// Length of the file in bytes, as the NameNode has it: behind the writer while the file is open.
     pub length: u64,
-    /// Whether it is being written.
+    /// Whether a writer has the file open.
     pub is_open: bool,
-    /// Blocks that overlap the range asked for, in order.
+    /// Blocks that overlap the requested range, in order.
     pub blocks: Vec<BlockLocation>,
 }
 
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockLocation {
-    /// Of its first byte in the file.
+    /// Position of its first byte in the file.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// All replicas are known to be corrupt.
+    /// Whether all replicas are corrupt.
     pub is_corrupt: bool,
-    /// Who holds a replica, nearest to the caller first. Nodes that are leaving are last.
+    /// DataNodes with a replica, the nearest to the caller first. Decommissioning nodes are last.
     pub replicas: Vec<Replica>,
 }
 
 /// A DataNode with a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
-    /// Host name as the DataNode states it.
+    /// Host name as the DataNode registered it.
     pub host: String,
     /// IP address.
     pub ip: String,
-    /// Port for data.
+    /// Port of the data transfer protocol.
     pub port: u32,
     /// Rack, such as `/default-rack`.
     pub rack: String,
 }
 
-/// What a directory holds and may hold.
+/// Content and quotas of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentSummary {
-    /// Bytes of all files, once.
+    /// Bytes of all files, without replicas.
     pub length: u64,
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Directories, the asked one included.
+    /// Number of directories, this one included.
     pub directories: u64,
-    /// Bytes on disks: length times replicas.
+    /// Bytes on disks, with replicas.
     pub space: u64,
-    /// Limits.
+    /// Limits of the directory.
     pub quota: Quota,
 }
 
-/// Limits of a directory.
+/// Quotas of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Files and directories, the directory itself included; `None` for no limit.
+    /// Most files and directories, the directory itself included; `None` for no limit.
     pub names: Option<u64>,
-    /// Bytes on disks, replicas counted; `None` for no limit.
+    /// Most bytes on disks, with replicas; `None` for no limit.
     pub space: Option<u64>,
 }
 
-/// Use of a directory's quota; the NameNode keeps it at hand where a quota is set, so asking is cheap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QuotaUsage {
-    /// Files and directories, the directory itself included.
-    pub names: u64,
-    /// Bytes on disks, replicas counted.
-    pub space: u64,
-    /// Limits.
-    pub quota: Quota,
-}
-
-/// A change of one limit.
+/// A change of one quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaChange {
-    /// Leave it.
+    /// Keeps the quota.
     Keep,
-    /// Take it away.
+    /// Removes the quota.
     Remove,
-    /// Set it; 0 is allowed for nothing, values above `i64::MAX - 1` count as that.
+    /// Sets the quota. 0 permits nothing. Values above `i64::MAX - 1` become that number.
     Set(u64),
 }
 
@@ -127,7 +110,7 @@ impl NameNode {
     /// Java name of the protocol.
     pub const PROTOCOL: &'static str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
 
-    /// The NameNodes at these addresses; each call may take `timeout` in all.
+    /// A client of the NameNodes at these addresses; each call has this timeout.
     pub fn new(
         client: &RpcClient,
         servers: impl IntoIterator<Item = HostPort>,
@@ -137,10 +120,10 @@ impl NameNode {
         Self { proxy: client.proxy(Self::PROTOCOL, servers, login), timeout }
     }
 
-    /// Blocks of `path` that overlap `length` bytes from `offset` on; `None` when there is no such file.
+    /// Blocks of `path` that overlap `length` bytes from `offset`; `None` when the file does not exist.
     ///
     /// # Errors
-    /// See [`RpcError`]; `FileNotFoundException` of newer servers becomes `None`.
+    /// See [`RpcError`]; the `FileNotFoundException` of newer servers becomes `None`.
     pub async fn block_locations(
         &self,
         path: &str,
@@ -155,13 +138,13 @@ impl NameNode {
         }
     }
 
-    /// A delegation token that `renewer` may renew. `None` from a cluster without security.
+    /// Requests a delegation token that `renewer` may renew. `None` from a cluster without security.
     ///
-    /// Its service field is for the caller to set with [`Token::with_service`]: the logical name of an HA group
-    /// (`ha-hdfs:name`), or the server's address.
+    /// The caller sets its service field with [`Token::with_service`]: the logical name of an HA group (`ha-hdfs:name`),
+    /// or the server's address.
     ///
     /// # Errors
-    /// See [`RpcError`]. A secured NameNode gives none to a caller that authenticated with a token.
+    /// See [`RpcError`]. A secured NameNode issues none to a caller that authenticated with a token.
     pub async fn delegation_token(&self, renewer: &str) -> Result<Option<Token>, RpcError> {
         let request = GetDelegationTokenRequestProto { renewer: renewer.to_owned() };
         let reply: GetDelegationTokenResponseProto =
@@ -169,7 +152,7 @@ impl NameNode {
         Ok(reply.token.map(Token::from))
     }
 
-    /// Prolongs a delegation token; gives its new end in milliseconds since the epoch.
+    /// Renews a delegation token. Returns its new expiry in milliseconds since the epoch.
     ///
     /// # Errors
     /// See [`RpcError`].
@@ -180,10 +163,10 @@ impl NameNode {
         Ok(reply.new_expiry_time)
     }
 
-    /// Ends a delegation token.
+    /// Cancels a delegation token.
     ///
     /// # Errors
-    /// See [`RpcError`]. A repeat after a lost reply finds the token gone: `InvalidToken`.
+    /// See [`RpcError`]. A retry after a lost reply fails with `InvalidToken`, because the token is already cancelled.
     pub async fn cancel_delegation_token(&self, token: &Token) -> Result<(), RpcError> {
         let request = CancelDelegationTokenRequestProto { token: token.into() };
         let _: CancelDelegationTokenResponseProto =
@@ -191,10 +174,10 @@ impl NameNode {
         Ok(())
     }
 
-    /// What a directory (or file) holds. The NameNode walks the whole tree for it: not for large ones in a loop.
+    /// Content and quotas of a directory or file. The NameNode traverses the whole tree, so do not poll large ones.
     ///
     /// # Errors
-    /// See [`RpcError`]; `FileNotFoundException` when it does not exist.
+    /// See [`RpcError`]; `FileNotFoundException` when `path` does not exist.
     pub async fn content_summary(&self, path: &str) -> Result<ContentSummary, RpcError> {
         let request = GetContentSummaryRequestProto { path: path.to_owned() };
         let reply: GetContentSummaryResponseProto =
@@ -209,24 +192,10 @@ impl NameNode {
         })
     }
 
-    /// Use and limits of a directory.
+    /// Changes the quotas of a directory. Only the superuser may do this.
     ///
     /// # Errors
-    /// See [`RpcError`]; `FileNotFoundException` when it does not exist.
-    pub async fn quota_usage(&self, path: &str) -> Result<QuotaUsage, RpcError> {
-        let request = GetQuotaUsageRequestProto { path: path.to_owned() };
-        let GetQuotaUsageResponseProto { usage } = self.call("getQuotaUsage", &request).await?;
-        Ok(QuotaUsage {
-            names: usage.file_and_directory_count,
-            space: usage.space_consumed,
-            quota: Quota::from_wire(usage.quota, usage.space_quota),
-        })
-    }
-
-    /// Changes a directory's limits. For the superuser.
-    ///
-    /// # Errors
-    /// See [`RpcError`]; `AccessControlException` for everybody else.
+    /// See [`RpcError`]; `AccessControlException` for other users.
     pub async fn set_quota(
         &self,
         path: &str,
@@ -242,22 +211,12 @@ impl NameNode {
         Ok(())
     }
 
-    /// Whether a file has been closed by its writer, or by the recovery of its lease.
+    /// Name of the erasure coding policy of new files in a directory; `None` when they are replicated. Erasure-coded files
+    /// cannot be synced while they are written. A NameNode without the call has no erasure coding (HDFS 2, and other
+    /// storage systems with this protocol).
     ///
     /// # Errors
-    /// See [`RpcError`]; `FileNotFoundException` when it does not exist.
-    pub async fn is_file_closed(&self, path: &str) -> Result<bool, RpcError> {
-        let request = IsFileClosedRequestProto { src: path.to_owned() };
-        let reply: IsFileClosedResponseProto = self.call("isFileClosed", &request).await?;
-        Ok(reply.result)
-    }
-
-    /// Name of the erasure coding policy that new files in a directory get; `None` where they are replicated. Such
-    /// files cannot be synced while they are written. A NameNode without the call (HDFS 2, storage systems that speak
-    /// the protocol) has no erasure coding: `None`.
-    ///
-    /// # Errors
-    /// See [`RpcError`]; `FileNotFoundException` when it does not exist.
+    /// See [`RpcError`]; `FileNotFoundException` when `path` does not exist.
     pub async fn erasure_coding_policy(&self, path: &str) -> Result<Option<String>, RpcError> {
         let request = GetErasureCodingPolicyRequestProto { src: path.to_owned() };
         match self.call("getErasureCodingPolicy", &request).await {
@@ -267,12 +226,12 @@ impl NameNode {
         }
     }
 
-    /// Root directory of the encryption zone that contains `path`; `None` outside of encryption zones, and from a
-    /// NameNode without the call, which has none.
+    /// Root directory of the encryption zone that contains `path`; `None` outside of encryption zones. A NameNode without
+    /// the call has no encryption zones.
     ///
     /// # Errors
-    /// See [`RpcError`]; `FileNotFoundException` when it does not exist, `AccessControlException` when the caller has
-    /// no read permission on it.
+    /// See [`RpcError`]; `FileNotFoundException` when `path` does not exist, `AccessControlException` when the caller may
+    /// not read it.
     pub async fn encryption_zone(&self, path: &str) -> Result<Option<String>, RpcError> {
         let request = GetEzForPathRequestProto { src: path.to_owned() };
         match self.call("getEZForPath", &request).await {
@@ -282,36 +241,7 @@ impl NameNode {
         }
     }
 
-    /// Whether the NameNode takes no changes just now: it starts, too many blocks are missing, or an administrator
-    /// has ordered it.
-    ///
-    /// # Errors
-    /// See [`RpcError`].
-    pub async fn is_in_safe_mode(&self) -> Result<bool, RpcError> {
-        let request = SetSafeModeRequestProto { action: SAFE_MODE_GET, checked: None };
-        let reply: SetSafeModeResponseProto = self.call("setSafeMode", &request).await?;
-        Ok(reply.result)
-    }
-
-    /// Block size, replication and other values that the server takes for new files.
-    ///
-    /// # Errors
-    /// See [`RpcError`].
-    pub async fn server_defaults(&self) -> Result<FsServerDefaultsProto, RpcError> {
-        let reply: GetServerDefaultsResponseProto =
-            self.call("getServerDefaults", &GetServerDefaultsRequestProto {}).await?;
-        Ok(reply.server_defaults)
-    }
-
-    /// Capacity and use of the file system in bytes, and its sick blocks.
-    ///
-    /// # Errors
-    /// See [`RpcError`].
-    pub async fn status(&self) -> Result<GetFsStatsResponseProto, RpcError> {
-        self.call("getFsStats", &GetFsStatusRequestProto {}).await
-    }
-
-    /// The proxy, for other calls of the protocol and for a change of login.
+    /// The proxy, for other calls of the protocol and to change the login.
     pub fn proxy(&self) -> &RpcProxy {
         &self.proxy
     }
@@ -325,7 +255,7 @@ impl NameNode {
     }
 }
 
-/// The policy's name; those that come with Hadoop travel by their ids alone (`SystemErasureCodingPolicies`).
+/// The policy's name. Messages have only the ids of Hadoop's own policies (`SystemErasureCodingPolicies`).
 fn policy_name(policy: ErasureCodingPolicyProto) -> String {
     let known = match policy.id {
         1 => "RS-6-3-1024k",
@@ -340,7 +270,7 @@ fn policy_name(policy: ErasureCodingPolicyProto) -> String {
 
 impl Quota {
     fn from_wire(names: u64, space: u64) -> Self {
-        // The root directory's limit is Java's largest number, which is none either.
+        // The root directory has Java's largest number, which also means no limit.
         let limit = |value: u64| (value < QUOTA_KEEP).then_some(value);
         Self { names: limit(names), space: limit(space) }
     }
@@ -369,7 +299,7 @@ impl From<LocatedBlocksProto> for FileBlocks {
 impl From<LocatedBlockProto> for BlockLocation {
     fn from(message: LocatedBlockProto) -> Self {
         use proto::hdfs::datanode_info_proto::AdminState;
-        // A stable sort: among equals the NameNode's order, nearest first, stays.
+        // The sort is stable, so the NameNode's order (nearest first) remains among equals.
         let mut nodes = message.locs;
         nodes.sort_by_key(|node| node.admin_state() != AdminState::Normal);
         Self {
@@ -407,13 +337,13 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_leave_come_last_and_the_order_of_the_others_stays() {
+    fn decommissioning_nodes_come_last() {
         let block = LocatedBlockProto {
             b: ExtendedBlockProto { num_bytes: Some(5), ..ExtendedBlockProto::default() },
             offset: 10,
             locs: vec![
-                node("leaving", 1),
-                node("near", 0),
+                node("decommissioning", 1),
+                node("nearest", 0),
                 node("of the future", 77),
                 node("far", 0),
             ],
@@ -421,13 +351,13 @@ mod tests {
         };
         let location = BlockLocation::from(block);
         let hosts: Vec<_> = location.replicas.iter().map(|replica| replica.host.as_str()).collect();
-        // A state that we do not know reads as the default.
-        assert_eq!(hosts, ["near", "of the future", "far", "leaving"]);
+        // An unknown state reads as the default.
+        assert_eq!(hosts, ["nearest", "of the future", "far", "decommissioning"]);
         assert_eq!((location.offset, location.length), (10, 5));
     }
 
     #[test]
-    fn policies_of_hadoop_are_named_though_only_their_ids_travel() {
+    fn erasure_coding_policies_are_named_by_id() {
         let policy = |id, name: Option<&str>| {
             policy_name(ErasureCodingPolicyProto { name: name.map(str::to_owned), id })
         };
@@ -437,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_of_java_are_told_apart() {
+    fn quotas_of_java_have_distinct_meanings() {
         assert_eq!(Quota::from_wire(u64::MAX, 7), Quota { names: None, space: Some(7) });
         assert_eq!(
             Quota::from_wire(i64::MAX.cast_unsigned(), 0),

@@ -1,7 +1,7 @@
 //! Messages on the wire, generated from `proto/*.proto` by `examples/generate_protos.rs`.
 //!
-//! The names are Hadoop's. Enum fields are `i32` with a getter that falls back on the default, so that a value that
-//! a newer server knows and we do not is no error. Messages that carry secrets print no secrets.
+//! The names are Hadoop's. Enum fields are `i32`; their getter returns the default for an unknown value, so a value of
+//! a newer server is not an error. `Debug` of messages with secrets shows lengths only.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub mod hdfs;
 #[path = "proto/hadoop_token.rs"]
 pub mod token;
 
-/// Length of bytes that must not be shown.
+/// Length of bytes that must not be printed.
 struct Hidden(usize);
 
 impl fmt::Debug for Hidden {
@@ -58,7 +58,7 @@ impl fmt::Debug for common::CredentialsKvProto {
 
 impl fmt::Debug for common::RpcSaslProto {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A token of a wrapped frame is the payload, one of the exchange is a proof: neither is for logs.
+        // The token is the payload of a wrapped frame, or a proof of the exchange. Neither may be logged.
         f.debug_struct("RpcSaslProto")
             .field("state", &self.state)
             .field("token", &self.token.as_ref().map(|token| Hidden(token.len())))
@@ -104,7 +104,7 @@ mod tests {
         };
         let shown = format!("{entry:?}");
         assert!(!shown.contains("canary"), "{shown}");
-        // Bytes would be printed as numbers or as an escaped string: neither form may appear.
+        // Bytes print as numbers or as an escaped string. Neither form may appear.
         assert!(!shown.contains("99, 97"), "{shown}");
     }
 }

@@ -1,8 +1,8 @@
 //! Hadoop RPC, version 9: calls with protocol buffers over TCP.
 //!
-//! [`RpcClient`] keeps one connection per (address, protocol, user, token) with many calls in flight; a [`RpcProxy`] calls
-//! one protocol at one server or at the members of an HA group. Frames, handshake, protection and the decisions about
-//! retries are pure code ([`frame`], [`session`], [`failover`]); `connection` is the only file with a socket.
+//! [`RpcClient`] keeps one connection for each address, protocol, user and token, with many calls in flight. An
+//! [`RpcProxy`] calls one protocol at one server or at the members of an HA group. Frames, handshake, protection and
+//! retry decisions are pure code ([`frame`], [`session`], [`failover`]). Only `connection` has a socket.
 //!
 //! ```no_run
 //! # use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Authentication as Hadoop negotiates it: SIMPLE and TOKEN (DIGEST-MD5), with the layers that protect what follows.
+//! Authentication as Hadoop negotiates it: SIMPLE and TOKEN (DIGEST-MD5), with the security layers of a connection.
 //!
-//! Pure: messages in, messages out; sockets are in [`crate::rpc`]. KERBEROS (GSSAPI) is recognised in what a server
-//! offers and not yet served: its place is one more arm in [`Negotiation`] and one more [`Layer`].
+//! Pure: messages in, messages out; [`crate::rpc`] has the sockets. A server's offer of KERBEROS (GSSAPI) is recognised
+//! and not supported: it would be one more arm in [`Negotiation`] and one more [`Layer`].
 //! Source: `security.SaslRpcClient`, `ipc.Server.Connection`, RFC 2831.
 
 mod challenge;

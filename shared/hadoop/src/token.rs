@@ -1,6 +1,6 @@
-//! Security tokens: what they are, how files of them are read and written, which one fits a service.
+//! Security tokens, credentials files, and the selection of a token for a service.
 //!
-//! Forms of one token:
+//! A token has three encodings:
 //!
 //! | form | layout |
 //! | --- | --- |
@@ -28,25 +28,25 @@ pub use service_names::ServiceNames;
 use crate::proto::common::TokenProto;
 use writable::{WritableError, WritableReader, put_bytes, put_text};
 
-/// Java writes no padding; other tools do.
+/// Base64 with optional padding. Java writes none; other tools do.
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Why a text is no token. It does not show the text, which is a secret.
+/// Why a text is not a token. The error does not show the text, which is a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenTextError {
     /// Not URL-safe Base64.
-    #[error("the token is no URL-safe Base64")]
+    #[error("the token is not URL-safe Base64")]
     Base64,
-    /// The bytes in it are no token.
-    #[error("the token is damaged")]
+    /// The decoded bytes are not a token.
+    #[error("cannot decode the token")]
     Writable(#[from] WritableError),
 }
 
-/// A token: an identifier that the server can read, and a password that only it and the holder know.
+/// A token: an identifier that the server can decode, and a password that only the server and the holder have.
 ///
 /// The password never appears in `Debug` output.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -73,7 +73,7 @@ impl Token {
         }
     }
 
-    /// The identifier, in the form of its kind.
+    /// The identifier, encoded as its kind requires.
     pub fn identifier(&self) -> &[u8] {
         &self.identifier
     }
@@ -88,22 +88,22 @@ impl Token {
         &self.kind
     }
 
-    /// For which service it is, as far as whoever delivered it says so.
+    /// The service for which it was issued; may be empty.
     pub fn service(&self) -> &str {
         &self.service
     }
 
-    /// The same token filed under another service. The service is local: servers do not see it.
+    /// The same token with another service. Servers do not receive the service field.
     #[must_use]
     pub fn with_service(mut self, service: impl Into<String>) -> Self {
         self.service = service.into();
         self
     }
 
-    /// Reads the Writable form off the front.
+    /// Decodes the Writable form.
     ///
     /// # Errors
-    /// When the bytes are damaged.
+    /// The bytes are not a token.
     pub fn read(reader: &mut WritableReader<'_>) -> Result<Self, WritableError> {
         let (identifier, password) = (reader.bytes()?, reader.bytes()?);
         Ok(Self::new(identifier, password, reader.text()?, reader.text()?))
@@ -117,17 +117,17 @@ impl Token {
         put_text(out, &self.service);
     }
 
-    /// The form for environment variables and URLs. A secret.
+    /// The form for environment variables and URLs. It is a secret.
     pub fn to_url_string(&self) -> String {
         let mut bytes = Vec::new();
         self.write(&mut bytes);
         BASE64_URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// Reads the form of [`Token::to_url_string`], with or without padding.
+    /// Parses the form of [`Token::to_url_string`], with or without padding.
     ///
     /// # Errors
-    /// When the text is no Base64, or holds no token or more than one.
+    /// The text is not Base64, or is not exactly one token.
     pub fn from_url_string(text: &str) -> Result<Self, TokenTextError> {
         let bytes = URL_SAFE.decode(text.trim()).map_err(|_| TokenTextError::Base64)?;
         let mut reader = WritableReader::new(&bytes);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_taken_and_what_is_left_over_is_not() {
+    fn padding_is_accepted_and_trailing_bytes_are_not() {
         let text = Token::new(*b"i", *b"p", "kind", "s").to_url_string();
         let padded = format!("{text}{}", "=".repeat((4 - text.len() % 4) % 4));
         assert!(Token::from_url_string(&padded).is_ok());

@@ -1,49 +1,51 @@
-//! Who the caller is.
+//! The user on whose behalf calls are made.
 //!
 //! Source: `security.UserGroupInformation.createLoginUser`.
 
 use crate::configuration::Environment;
 
-/// The user that a server is told about on connections without other proof.
+/// The user that the connection context names on connections without authentication.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct User {
-    /// On whose behalf calls are made.
+    /// Name of the user on whose behalf calls are made.
     pub effective: String,
-    /// Who makes them, when that is another (`HADOOP_PROXY_USER`): a proxy user in Hadoop's sense.
+    /// Name of the authenticated user if it differs from `effective` (a proxy user in Hadoop's sense).
     pub real: Option<String>,
 }
 
-/// No name for the caller: no `HADOOP_USER_NAME`, and the system does not know the user id.
+/// The user has no name: `HADOOP_USER_NAME` is not set, and the system has no entry for the user id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the system has no name for user id {user_id}, and HADOOP_USER_NAME is not set")]
+#[error(
+    "cannot determine the user: the system has no name for user id {user_id}; set HADOOP_USER_NAME"
+)]
 pub struct NoUser {
     /// The process's user id.
     pub user_id: u32,
 }
 
 impl User {
-    /// A user who acts for itself.
+    /// A user that acts for itself.
     pub fn new(name: impl Into<String>) -> Self {
         Self { effective: name.into(), real: None }
     }
 
-    /// A user for whom another, trusted one acts.
+    /// `effective`, with calls made by the proxy user `real`.
     pub fn proxy(effective: impl Into<String>, real: impl Into<String>) -> Self {
         Self { effective: effective.into(), real: Some(real.into()) }
     }
 
-    /// The user as Hadoop's clients resolve it: `HADOOP_USER_NAME` unless the cluster is secured (there the name
-    /// comes from a proof, and the variable is ignored), else the system's user; `HADOOP_PROXY_USER` makes calls on
-    /// behalf of that one. Both may also be system properties.
+    /// The user as Hadoop's clients resolve it: `HADOOP_USER_NAME`, else the system's user. A secured cluster takes the
+    /// name from the authentication and ignores the variable. `HADOOP_PROXY_USER` names another effective user. Both
+    /// may also be system properties.
     ///
     /// # Errors
-    /// When nothing gives a name, as in a container with an arbitrary user id.
+    /// No source has a name, as in a container with an arbitrary user id.
     pub fn resolve(environment: &Environment, is_secured: bool) -> Result<Self, NoUser> {
-        let given = |name: &str| {
+        let stated = |name: &str| {
             let value = environment.variable(name).or_else(|| environment.property(name));
             value.filter(|value| !value.is_empty()).map(str::to_owned)
         };
-        let login = match given("HADOOP_USER_NAME").filter(|_| !is_secured) {
+        let login = match stated("HADOOP_USER_NAME").filter(|_| !is_secured) {
             Some(name) => name,
             None => match environment.property("user.name") {
                 Some(name) => name.to_owned(),
@@ -52,13 +54,13 @@ impl User {
                 }
             },
         };
-        Ok(match given("HADOOP_PROXY_USER") {
+        Ok(match stated("HADOOP_PROXY_USER") {
             Some(effective) => Self::proxy(effective, login),
             None => Self::new(login),
         })
     }
 
-    /// The name without host and realm, `alice` of `alice/host@REALM`: what HDFS and YARN call the user by default.
+    /// The name without host and realm: `alice` of `alice/host@REALM`. HDFS and YARN map principals so by default.
     pub fn short_name(&self) -> &str {
         self.effective.split(['/', '@']).next().unwrap_or_default()
     }
@@ -73,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_names_the_user_where_there_is_no_proof() {
+    fn the_variable_counts_only_without_security() {
         let named = environment().with_variable("HADOOP_USER_NAME", "alice");
         assert_eq!(User::resolve(&named, false), Ok(User::new("alice")));
         assert_eq!(User::resolve(&named, true), Ok(User::new("os")));
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_user_is_acted_for() {
+    fn the_proxy_user_variable_sets_the_effective_user() {
         let environment = environment()
             .with_variable("HADOOP_USER_NAME", "service")
             .with_variable("HADOOP_PROXY_USER", "alice");
@@ -93,8 +95,8 @@ mod tests {
     }
 
     #[test]
-    fn without_any_name_there_is_no_user() {
-        User::resolve(&Environment::empty(), false).expect_err("nobody knows the user");
+    fn a_user_without_a_name_is_an_error() {
+        User::resolve(&Environment::empty(), false).expect_err("no source has a name");
     }
 
     #[test]

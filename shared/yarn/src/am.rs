@@ -1,6 +1,7 @@
-//! The ApplicationMaster's side: register, heartbeat, finish (`ApplicationMasterProtocol`).
+//! The ApplicationMaster's side: register, heartbeat, unregister (`ApplicationMasterProtocol`).
 //!
-//! What to say and what an answer means is decided without sockets in `session` and `table`; this file makes the calls.
+//! `session` and `table` decide without sockets what a request contains and what a response means. This module makes the
+//! calls.
 
 mod ask;
 mod constraint;
@@ -35,30 +36,30 @@ use crate::resource::{ResourceTypes, Resources};
 use error::{HeartbeatFault, Meaning};
 use session::{AmSession, Delivery, RefusedPart};
 
-/// Pause between calls of `finishApplicationMaster` until the ResourceManager has noted the end (Java's is the same).
+/// Pause between calls of `finishApplicationMaster` until the ResourceManager confirms the end, as in Java.
 const FINISH_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the ResourceManager said to a registration (`RegisterApplicationMasterResponse`).
+/// The ResourceManager's response to a registration (`RegisterApplicationMasterResponse`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registered {
-    /// The most that one container may have.
+    /// Largest container.
     pub maximum: Resources,
-    /// The resource types that the cluster knows; others would be dropped from asks in silence.
+    /// The resource types of the cluster. The ResourceManager ignores others in asks without an error.
     pub resource_types: ResourceTypes,
-    /// The queue that the application runs in.
+    /// The queue of the application.
     pub queue: String,
-    /// Who may see and change the application: the ApplicationMaster's own pages must keep to it.
+    /// The users that may view and change the application. The ApplicationMaster's pages must enforce them.
     pub acls: BTreeMap<Access, String>,
 }
 
-/// How the application says that it ended (`FinalApplicationStatus`).
+/// The final status that the application reports (`FinalApplicationStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinalStatus {
-    /// It did what it should.
+    /// The application succeeded.
     Succeeded,
-    /// It did not.
+    /// The application failed.
     Failed,
-    /// Somebody ended it.
+    /// The application was killed.
     Killed,
 }
 
@@ -72,25 +73,25 @@ impl From<FinalStatus> for proto::FinalApplicationStatusProto {
     }
 }
 
-/// Where the ApplicationMaster says it is found (`RegisterApplicationMasterRequest`).
+/// The addresses that the ApplicationMaster registers (`RegisterApplicationMasterRequest`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AmEndpoint {
     /// Its host, shown in reports.
     pub host: String,
     /// A port of its own choice, shown in reports; 0 for none.
     pub port: u16,
-    /// Its pages, `http://host:port`; empty for none. YARN's proxy forwards people there.
+    /// Its tracking URL, `http://host:port`; empty for none. YARN's proxy forwards browsers there.
     pub tracking_url: String,
 }
 
-/// One attempt's conversation with the ResourceManager.
+/// The connection of one attempt to the ResourceManager.
 ///
 /// Call [`register`](Self::register) once, then [`allocate`](Self::allocate) at an interval well below the expiry (15
-/// minutes by default; Java beats each second), then [`finish`](Self::finish). A restarted or failed-over ResourceManager
-/// is dealt with inside: [`AmEvent::Resynchronised`] tells of it.
+/// minutes by default; Java's interval is one second), then [`finish`](Self::finish). After a restart or failover of the
+/// ResourceManager it registers again and reports [`AmEvent::Resynchronised`].
 ///
 /// # Cancel safety
-/// All calls: dropping a future loses nothing, the next `allocate` takes up the unanswered request.
+/// All calls are cancel safe: the next `allocate` repeats an unanswered request.
 pub struct ApplicationMaster {
     cluster: Cluster,
     proxy: RpcProxy,
@@ -103,7 +104,7 @@ pub struct ApplicationMaster {
 }
 
 impl ApplicationMaster {
-    /// The attempt that `token`, an `AMRMToken` (`YARN_AM_RM_TOKEN`), was made for.
+    /// The attempt for which `token`, an `AMRMToken` (`YARN_AM_RM_TOKEN`), was issued.
     pub fn new(cluster: &Cluster, token: Token) -> Self {
         Self {
             cluster: cluster.clone(),
@@ -117,108 +118,100 @@ impl ApplicationMaster {
         }
     }
 
-    /// The tokens for NodeManagers that came with grants; the same set, growing.
+    /// The tokens for NodeManagers that arrive with grants. All clones share one set.
     pub fn node_tokens(&self) -> NodeTokens {
         self.node_tokens.clone()
     }
 
-    /// Registers the attempt. `None`: it is registered already, by a call whose answer was lost. Containers of earlier
-    /// attempts come as [`AmEvent::Recovered`] from the next [`allocate`](Self::allocate).
+    /// Registers the attempt. `None` if it is already registered by a call whose answer was lost. The next
+    /// [`allocate`](Self::allocate) returns containers of earlier attempts as [`AmEvent::Recovered`].
     ///
     /// # Errors
-    /// [`AmError::Fenced`] when the attempt is over, else a failed call.
+    /// [`AmError::Fenced`] when the attempt has ended, else the error of the call.
     pub async fn register(&mut self, place: AmEndpoint) -> Result<Option<Registered>, AmError> {
         self.place = Some(place);
         self.register_again().await
     }
 
-    /// Sets how many containers of a kind are wanted **in all**, held ones included. Said with the next heartbeat. Fewer
-    /// than are held: nothing more is asked for; [`release`](Self::release) gives back.
+    /// Sets the target of an ask: the number of containers **in all**, held ones included. The next heartbeat requests the
+    /// difference. A target below the held number requests nothing; [`release`](Self::release) releases containers.
     ///
-    /// `id` is at least 1. One id for each place that a container fills makes grants tell their place; the same id with
-    /// another `ask` replaces it.
+    /// `id` is at least 1. With one id for each slot, a grant names its slot. Another `ask` under the same id replaces the
+    /// first.
     pub fn want(&mut self, id: AskId, ask: Ask, target: u32) {
         self.session.want(id, ask, target);
     }
 
-    /// Nothing more is wanted of this ask, and its number will not be used again. A container that fills it stays ours;
-    /// what is still granted comes as [`AmEvent::Excess`]. Keeps the table small where each container has an ask of its own.
+    /// Removes an ask whose id will not be used again. Its containers stay held, and later grants are
+    /// [`AmEvent::Excess`]. This keeps the table small when each container has its own ask.
     pub fn forget(&mut self, id: AskId) {
         self.session.table.forget(id);
     }
 
-    /// (target, held) of an ask.
+    /// Target and number of held containers of an ask.
     pub fn counts(&self, id: AskId) -> Option<(u32, u32)> {
         self.session.table.counts(id)
     }
 
-    /// The containers that are ours, with the asks they fill.
+    /// The held containers with their asks.
     pub fn held(&self) -> impl Iterator<Item = (ContainerId, Option<AskId>)> {
         self.session.table.held()
     }
 
-    /// Gives a container back, running or not. Its ask will want another unless its target is lowered. False: it is not
-    /// ours.
+    /// Releases a container, running or not. Its ask requests another one unless its target is lowered. Returns false if
+    /// the container is not held.
     pub fn release(&mut self, id: ContainerId) -> bool {
         self.session.table.release(id)
     }
 
-    /// Counts a recovered container as one of `ask`. False: it is not ours, or fills an ask already, or there is no such
-    /// ask.
+    /// Assigns a recovered container to `ask`. Returns false if the container is not held or has an ask, or if the ask
+    /// does not exist.
     pub fn adopt(&mut self, id: ContainerId, ask: AskId) -> bool {
         self.session.table.adopt(id, ask)
     }
 
-    /// Sets the nodes, by host, on which no further container is wanted (`ResourceBlacklistRequest`). Replaces the last
-    /// set. It is no help to exclude all: keep it to a few.
+    /// Sets the hosts on which the scheduler places no further containers (`ResourceBlacklistRequest`). Replaces the last
+    /// set. Exclude few hosts: a set of all hosts prevents every grant.
     pub fn exclude(&mut self, hosts: BTreeSet<String>) {
         self.session.exclude(hosts);
     }
 
-    /// Asks for a change to a container; it ends in [`AmEvent::Updated`] or [`AmEvent::UpdateFailed`].
+    /// Requests a change of a container. Its result is [`AmEvent::Updated`] or [`AmEvent::UpdateFailed`].
     pub fn update(&mut self, id: ContainerId, update: Update) {
         self.session.update(id, update);
     }
 
-    /// Says another address of the pages from the next heartbeat on.
-    pub fn set_tracking_url(&mut self, url: String) {
-        if let Some(place) = &mut self.place {
-            place.tracking_url.clone_from(&url);
-        }
-        self.session.set_tracking_url(url);
-    }
-
-    /// Whether a heartbeat now would say more than that we live. Then it need not wait for the interval.
+    /// Whether the next heartbeat has changes, so that the caller may send it before the interval ends.
     pub fn has_news(&self) -> bool {
         self.session.has_news()
     }
 
-    /// What the last answer said about the cluster.
+    /// The state of the cluster in the last response.
     pub fn view(&self) -> &ClusterView {
         &self.session.view
     }
 
-    /// One heartbeat: says what is wanted and returns what happened. `progress` is 0 … 1. Recovered containers are
-    /// returned at once, before the heartbeat, so that they can be adopted instead of asked for again.
+    /// Sends one heartbeat with the asks and returns the events of its response. `progress` is 0 … 1. Recovered containers
+    /// are returned before the heartbeat, so that the caller can adopt them instead of requesting others.
     ///
     /// # Errors
-    /// [`AmError::Fenced`]: this attempt is over for the ResourceManager; stop, and do not [`finish`](Self::finish).
+    /// [`AmError::Fenced`]: the ResourceManager has ended this attempt. Stop without [`finish`](Self::finish).
     /// [`AmError::Unreachable`]: no ResourceManager answered within [`CallTimeouts::call`](crate::CallTimeouts::call); call again.
-    /// [`AmError::Failed`]: it answered with an exception that it does not explain; call again after a pause.
+    /// [`AmError::Failed`]: it answered with an exception without a known class; call again after a pause.
     pub async fn allocate(&mut self, progress: f32) -> Result<Vec<AmEvent>, AmError> {
         loop {
             if self.must_register {
                 self.register_again().await?;
             }
             if self.session.has_recovered() {
-                // Who adopts them needs no others in their place, so they come before anything is asked for.
+                // An adopted container needs no replacement, so recovered ones are returned before a request.
                 return Ok(self.session.take_events());
             }
             let request = self.session.request(progress);
             let answer = self.proxy.call("allocate", &request, self.cluster.rm_call()).await;
             match answer {
                 Ok(response) => {
-                    self.fault.is_over();
+                    self.fault.clear();
                     let delivery = self.session.answered(&response);
                     match delivery.command {
                         None => {
@@ -229,15 +222,15 @@ impl ApplicationMaster {
                         Some(proto::AmCommandProto::AmShutdown) => return Err(AmError::Shutdown),
                     }
                 }
-                Err(error) => self.explain(error, Instant::now())?,
+                Err(error) => self.handle_error(error, Instant::now())?,
             }
         }
     }
 
-    /// Ends the application. The first accepted status and diagnostics stand. Exit the process soon afterwards.
+    /// Ends the application. The first accepted status and diagnostics are final. Exit the process soon afterwards.
     ///
-    /// A ResourceManager that has noted the end closes the attempt and takes its token no more. So when an answer was
-    /// lost and the attempt turns out to be closed, that is taken for the end that was asked for.
+    /// The ResourceManager closes the attempt and rejects its token once it has recorded the end. So if an answer was lost
+    /// and the attempt is closed, this call has succeeded.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -252,26 +245,26 @@ impl ApplicationMaster {
             tracking_url: Some(tracking_url.to_owned()),
             final_application_status: Some(proto::FinalApplicationStatusProto::from(status).into()),
         };
-        let limits = self.cluster.timeouts();
-        let end = Instant::now() + limits.call;
-        let mut may_be_noted = false;
+        let timeouts = self.cluster.timeouts();
+        let end = Instant::now() + timeouts.call;
+        let mut may_be_recorded = false;
         loop {
             if self.must_register {
                 self.register_again().await?;
             }
-            // Tried again here and not by the layer below, which would not tell that an earlier try was sent.
+            // The loop is here and not in the RPC layer, which does not report that an earlier try was sent.
             let left = end.saturating_duration_since(Instant::now());
-            let options = CallOptions::unless_executed(left).with_attempt_timeout(limits.attempt);
+            let options = CallOptions::unless_executed(left).with_attempt_timeout(timeouts.attempt);
             let answer: Result<proto::FinishApplicationMasterResponseProto, RpcError> =
                 self.proxy.call("finishApplicationMaster", &request, options).await;
             match answer {
                 Ok(answer) if answer.is_unregistered() => return Ok(()),
-                Ok(_) => may_be_noted = true,
+                Ok(_) => may_be_recorded = true,
                 Err(error) => match Meaning::of(&error) {
                     Meaning::NotRegistered => self.forgotten(),
-                    Meaning::Fenced if may_be_noted => return Ok(()),
+                    Meaning::Fenced if may_be_recorded => return Ok(()),
                     _ if error.outcome() == CallOutcome::Unknown && Instant::now() < end => {
-                        may_be_noted = true;
+                        may_be_recorded = true;
                     }
                     _ => return Err(AmError::from(error)),
                 },
@@ -306,56 +299,56 @@ impl ApplicationMaster {
     }
 
     fn forgotten(&mut self) {
-        info!("the ResourceManager does not know this attempt, registering again");
+        info!("am_registration_lost");
         self.session.forgotten();
         self.must_register = true;
     }
 
-    /// Goes on after an exception that tells what to do, or hands it to the caller.
-    fn explain(&mut self, error: RpcError, now: Instant) -> Result<(), AmError> {
+    /// Handles an exception with a known meaning, or returns the error.
+    fn handle_error(&mut self, error: RpcError, now: Instant) -> Result<(), AmError> {
         let message =
             error.remote().map(|exception| exception.message().to_owned()).unwrap_or_default();
-        let goes_on = match Meaning::of(&error) {
+        let continues = match Meaning::of(&error) {
             Meaning::NotRegistered => {
                 self.forgotten();
                 true
             }
             Meaning::ResponseId(expected) => {
-                warn!(expected, "the ResourceManager expects another response id");
+                warn!(expected, "response_id_corrected");
                 self.session.response_id_is(expected);
                 true
             }
             Meaning::BadAsk => self.session.refused(RefusedPart::Asks, &message),
             Meaning::BadRelease => self.session.refused(RefusedPart::Releases, &message),
             Meaning::BadExclusion => self.session.refused(RefusedPart::Exclusions, &message),
-            // Exceptions without a class of their own: mostly a passing fault. One that stays must be the request's: it
-            // must not go out again as it is, or the attempt expires.
+            // An exception without a known class is mostly transient. If it persists, the request causes it, and the same
+            // request would fail until the attempt expires.
             Meaning::Other
                 if error.outcome() == CallOutcome::Answered && error.remote().is_some() =>
             {
-                if !self.fault.lasts(now) {
+                if !self.fault.persists(now) {
                     return Err(AmError::Failed(error));
                 }
-                self.fault.is_over();
+                self.fault.clear();
                 self.session.refused(RefusedPart::Asks, &message)
             }
             Meaning::AlreadyRegistered | Meaning::Fenced | Meaning::Other => false,
         };
-        if goes_on { Ok(()) } else { Err(error.into()) }
+        if continues { Ok(()) } else { Err(error.into()) }
     }
 
-    /// Keeps the tokens of an answer.
+    /// Stores the tokens of a response.
     fn take(&mut self, delivery: Delivery) {
         for (node, token) in delivery.nm_tokens {
-            debug!(%node, "token for a NodeManager");
+            debug!(%node, "node_token_received");
             self.node_tokens.put(node, token);
         }
         if let Some(token) = delivery.amrm_token
             && (token.identifier(), token.password())
                 != (self.token.identifier(), self.token.password())
         {
-            // The ResourceManager repeats it until a connection uses it, and after a while takes no other.
-            info!("the token of this attempt was replaced");
+            // The ResourceManager repeats the token until a connection uses it, and later rejects the old one.
+            info!("amrm_token_rolled");
             self.proxy.set_login(self.cluster.login(Some(token.clone())));
             self.token = token;
             self.session.push(AmEvent::TokenRolled);
@@ -392,7 +385,7 @@ mod tests {
 
     const A: AskId = AskId(1);
 
-    /// An attempt that wants one container and has a heartbeat under way. Nothing is called.
+    /// An attempt with one ask and a pending heartbeat. It makes no call.
     fn am() -> ApplicationMaster {
         let configuration = Configuration::with_defaults(Environment::empty());
         let cluster = Cluster::new(&configuration, User::new("alice")).unwrap();
@@ -413,20 +406,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unexplained_exception_blames_an_ask_after_ten_seconds() {
+    async fn an_unknown_exception_refuses_an_ask_after_ten_seconds() {
         let mut am = am();
         let start = Instant::now();
         for seconds in [0, 5, 9] {
             let npe = thrown("java.lang.NullPointerException", "");
             let error = am
-                .explain(npe, start + Duration::from_secs(seconds))
-                .expect_err("the ResourceManager is to blame");
+                .handle_error(npe, start + Duration::from_secs(seconds))
+                .expect_err("the ResourceManager is the cause");
             assert!(error.is_retryable() && !error.is_fenced(), "after {seconds} s: {error:?}");
             assert!(am.session.has_news(), "the same heartbeat goes out again");
             assert_eq!(am.counts(A), Some((1, 0)));
         }
         let npe = thrown("java.lang.NullPointerException", "no rack");
-        am.explain(npe, start + Duration::from_secs(10)).expect("the ask is to blame");
+        am.handle_error(npe, start + Duration::from_secs(10)).expect("the ask is the cause");
         assert!(matches!(
             &*am.session.take_events(),
             [AmEvent::Refused { ask: A, message }] if message == "no rack"
@@ -434,10 +427,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn named_exception_blames_an_ask_at_once() {
+    async fn a_known_exception_refuses_an_ask_at_once() {
         let class = "org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException";
         let mut am = am();
-        am.explain(thrown(class, "too much"), Instant::now()).expect("the ask is to blame");
+        am.handle_error(thrown(class, "too much"), Instant::now()).expect("the ask is the cause");
         assert_eq!(am.counts(A), Some((0, 0)));
     }
 }

@@ -1,4 +1,4 @@
-//! The client's side: submit, watch, kill, look around (`ApplicationClientProtocol`).
+//! The client's side: submit, monitor and kill applications, list nodes and queues (`ApplicationClientProtocol`).
 
 mod queue;
 mod report;
@@ -19,14 +19,14 @@ pub use report::{
 pub use submission::Submission;
 
 use crate::cluster::Cluster;
-use crate::container::{Priority, token_from_proto};
+use crate::container::token_from_proto;
 use crate::ids::{ApplicationAttemptId, ApplicationId, ContainerId, Missing};
 use crate::node::{NodeReport, NodeState};
 use crate::node_managers::Signal;
 use crate::proto;
 use crate::resource::{ResourceTypes, Resources};
 
-/// Pauses between looks at an application that is being accepted or killed: the first, and the longest, which is Java's
+/// First and longest pause between polls of an application that is being accepted or killed. The longest is Java's
 /// (`yarn.client.application-client-protocol.poll-interval-ms`).
 const POLL_FIRST: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(200);
@@ -35,39 +35,39 @@ const POLL_MAX: Duration = Duration::from_millis(200);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The ResourceManager does not know the application, or has forgotten it.
-    #[error("the ResourceManager does not know {0}")]
+    /// The ResourceManager does not have the application, or no longer has it.
+    #[error("the ResourceManager does not have {0}")]
     NotFound(String),
-    /// The user may not do this.
+    /// The user lacks the permission.
     #[error("not permitted: {0}")]
     Denied(String),
-    /// The cluster does not take the application: queue, limits, labels, credentials. The words are its own.
+    /// The cluster refuses the application because of its queue, limits, labels or credentials.
     #[error("the cluster refused {application}: {diagnostics}")]
     Refused {
-        /// Which.
+        /// The application.
         application: ApplicationId,
-        /// Why.
+        /// The ResourceManager's message.
         diagnostics: String,
     },
-    /// It took longer than the caller wanted to wait; nothing else is wrong.
+    /// The operation took longer than the timeout and may still succeed.
     #[error("{what} took longer than {waited:?}")]
     Waited {
-        /// What was waited for.
+        /// The operation.
         what: &'static str,
-        /// How long.
+        /// The timeout.
         waited: Duration,
     },
     /// No ResourceManager answered.
     #[error("no ResourceManager answers")]
     Unreachable(#[source] RpcError),
-    /// There is no login that the ResourceManager accepts: nothing was executed.
+    /// The ResourceManager accepts no login of this client. It executed nothing.
     #[error("cannot authenticate to the ResourceManager")]
     Auth(#[source] RpcError),
     /// The call failed in another way.
     #[error("the call to the ResourceManager failed")]
     Call(#[source] RpcError),
-    /// The answer lacks something.
-    #[error("the ResourceManager's answer makes no sense")]
+    /// The response lacks a required field.
+    #[error("the ResourceManager's response is malformed")]
     Answer(#[from] Missing),
 }
 
@@ -78,7 +78,7 @@ impl ClientError {
     }
 
     fn of(error: RpcError) -> Self {
-        // Those of a server that fails over are none of ours.
+        // An authentication error of a server that fails over is retryable and is handled below.
         if matches!(error, RpcError::Auth { .. }) && !error.is_retryable() {
             return Self::Auth(error);
         }
@@ -99,12 +99,12 @@ impl ClientError {
     }
 }
 
-/// A place for an application that is not submitted yet (`GetNewApplicationResponse`).
+/// A reserved application id (`GetNewApplicationResponse`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewApplication {
-    /// Its name from now on.
+    /// The reserved id.
     pub id: ApplicationId,
-    /// The most that one container may have. Requests are rounded up to a minimum that is not told.
+    /// Largest container. The ResourceManager rounds requests up to a minimum that it does not report.
     pub maximum: Resources,
 }
 
@@ -115,12 +115,12 @@ pub struct YarnClient {
 }
 
 impl YarnClient {
-    /// As the cluster's user.
+    /// A client with the login of the cluster's user.
     pub fn new(cluster: &Cluster) -> Self {
         Self { cluster: cluster.clone(), proxy: cluster.client_proxy(None) }
     }
 
-    /// As the owner of a delegation token (`RM_DELEGATION_TOKEN`).
+    /// A client with the login of a delegation token (`RM_DELEGATION_TOKEN`).
     pub fn with_token(cluster: &Cluster, token: Token) -> Self {
         Self { cluster: cluster.clone(), proxy: cluster.client_proxy(Some(token)) }
     }
@@ -128,7 +128,7 @@ impl YarnClient {
     /// Reserves an application id (`getNewApplication`).
     ///
     /// # Errors
-    /// See [`ClientError`]; so for all calls.
+    /// See [`ClientError`], as for all calls.
     pub async fn new_application(&self) -> Result<NewApplication, ClientError> {
         let answer: proto::GetNewApplicationResponseProto =
             self.call("getNewApplication", &proto::GetNewApplicationRequestProto {}).await?;
@@ -138,8 +138,8 @@ impl YarnClient {
         })
     }
 
-    /// Submits an application and waits until the cluster has accepted it (`submitApplication`, then reports). Safe to
-    /// repeat with the same id.
+    /// Submits an application and waits until the cluster has accepted it (`submitApplication`, then polls). A repeated
+    /// call with the same id is safe.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with the cluster's reason; [`ClientError::Waited`] after [`CallTimeouts::call`](crate::CallTimeouts).
@@ -156,7 +156,7 @@ impl YarnClient {
         };
         let refused = |diagnostics: String| ClientError::Refused { application, diagnostics };
         submit().await.map_err(|error| match error {
-            // A queue that does not exist or takes nobody is refused at once.
+            // A queue that does not exist or accepts no applications is refused at once.
             ClientError::Call(source) if source.remote().is_some() => refused(
                 source.remote().map(|exception| exception.message().to_owned()).unwrap_or_default(),
             ),
@@ -182,14 +182,17 @@ impl YarnClient {
                 Err(error) => return Err(error),
             }
             if start.elapsed() > limit {
-                return Err(ClientError::Waited { what: "being accepted", waited: limit });
+                return Err(ClientError::Waited {
+                    what: "the acceptance of the application",
+                    waited: limit,
+                });
             }
             sleep(pause).await;
             pause = (pause * 2).min(POLL_MAX);
         }
     }
 
-    /// How an application is (`getApplicationReport`).
+    /// The report of an application (`getApplicationReport`).
     pub async fn report(&self, id: ApplicationId) -> Result<ApplicationReport, ClientError> {
         let request = proto::GetApplicationReportRequestProto { application_id: Some(id.into()) };
         let answer: proto::GetApplicationReportResponseProto =
@@ -219,10 +222,10 @@ impl YarnClient {
         }
     }
 
-    /// Kills an application and waits until it is dead (`forceKillApplication`). One that has ended is dead.
+    /// Kills an application and waits until it has ended (`forceKillApplication`). An ended application is a success.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] for users who may not; [`ClientError::Waited`] after [`CallTimeouts::call`](crate::CallTimeouts).
+    /// [`ClientError::Denied`] for users without the permission; [`ClientError::Waited`] after [`CallTimeouts::call`](crate::CallTimeouts).
     pub async fn kill(&self, id: ApplicationId, diagnostics: &str) -> Result<(), ClientError> {
         let request = proto::KillApplicationRequestProto {
             application_id: Some(id.into()),
@@ -254,14 +257,14 @@ impl YarnClient {
         Ok(answer.applications.iter().map(ApplicationReport::try_from).collect::<Result<_, _>>()?)
     }
 
-    /// How many nodes are in which state (`getClusterMetrics`).
+    /// The number of nodes in each state (`getClusterMetrics`).
     pub async fn metrics(&self) -> Result<ClusterMetrics, ClientError> {
         let answer: proto::GetClusterMetricsResponseProto =
             self.call("getClusterMetrics", &proto::GetClusterMetricsRequestProto {}).await?;
         Ok(answer.cluster_metrics.as_ref().ok_or(Missing("cluster metrics"))?.into())
     }
 
-    /// The nodes in these states; in all states when empty (`getClusterNodes`).
+    /// The nodes in these states, or all nodes if `states` is empty (`getClusterNodes`).
     pub async fn nodes(&self, states: &[NodeState]) -> Result<Vec<NodeReport>, ClientError> {
         let node_states =
             states.iter().map(|state| proto::NodeStateProto::from(*state).into()).collect();
@@ -271,7 +274,7 @@ impl YarnClient {
         Ok(answer.node_reports.iter().map(NodeReport::try_from).collect::<Result<_, _>>()?)
     }
 
-    /// A queue and the queues below it (`getQueueInfo`). `None`: there is no such queue.
+    /// A queue and its child queues (`getQueueInfo`). `None` if it does not exist.
     pub async fn queue(&self, name: &str) -> Result<Option<QueueInfo>, ClientError> {
         let request = proto::GetQueueInfoRequestProto {
             queue_name: Some(name.to_owned()),
@@ -283,7 +286,7 @@ impl YarnClient {
         Ok(answer.queue_info.as_ref().map(QueueInfo::from))
     }
 
-    /// What this user may do with each queue (`getQueueUserAcls`).
+    /// The permissions of this user on each queue (`getQueueUserAcls`).
     pub async fn queue_acls(&self) -> Result<Vec<QueueAcls>, ClientError> {
         let answer: proto::GetQueueUserAclsInfoResponseProto =
             self.call("getQueueUserAcls", &proto::GetQueueUserAclsInfoRequestProto {}).await?;
@@ -326,27 +329,11 @@ impl YarnClient {
         Ok(())
     }
 
-    /// Changes an application's priority among others and returns what it became: above
-    /// `yarn.cluster.max-application-priority`, 0 by default, it is cut (`updateApplicationPriority`).
-    pub async fn set_priority(
-        &self,
-        id: ApplicationId,
-        priority: Priority,
-    ) -> Result<Priority, ClientError> {
-        let request = proto::UpdateApplicationPriorityRequestProto {
-            application_id: id.into(),
-            application_priority: proto::PriorityProto { priority: Some(priority.0) },
-        };
-        let answer: proto::UpdateApplicationPriorityResponseProto =
-            self.call("updateApplicationPriority", &request).await?;
-        Ok(Priority(answer.application_priority.map_or(priority.0, |priority| priority.priority())))
-    }
-
-    /// A token with which others may make client calls as this user (`getDelegationToken`). `None`: an insecure cluster
-    /// gives none. `renewer` is the short name of who may renew it.
+    /// Requests a delegation token for client calls as this user (`getDelegationToken`). `None` from a cluster without
+    /// security. `renewer` is the short name of the user that may renew it.
     pub async fn delegation_token(&self, renewer: &str) -> Result<Option<Token>, ClientError> {
         let request = common::GetDelegationTokenRequestProto { renewer: renewer.to_owned() };
-        // Each call makes another token, so none is made when it is not known whether one was.
+        // Each call issues another token, so a call with an unknown outcome is not retried.
         let options = CallOptions::unless_executed(self.cluster.timeouts().call);
         let answer: common::GetDelegationTokenResponseProto = self
             .proxy
@@ -356,14 +343,14 @@ impl YarnClient {
         Ok(answer.token.as_ref().map(token_from_proto))
     }
 
-    /// The resource types that the cluster knows (`getResourceTypeInfo`).
+    /// The resource types of the cluster (`getResourceTypeInfo`).
     pub async fn resource_types(&self) -> Result<ResourceTypes, ClientError> {
         let answer: proto::GetAllResourceTypeInfoResponseProto =
             self.call("getResourceTypeInfo", &proto::GetAllResourceTypeInfoRequestProto {}).await?;
         Ok(ResourceTypes::from_proto(&answer.resource_type_info))
     }
 
-    /// Sends a signal to a container (`signalToContainer`). Once: a second SIGTERM may mean something else.
+    /// Sends a signal to a container, at most once (`signalToContainer`): a second SIGTERM may have another effect.
     pub async fn signal(&self, container: ContainerId, signal: Signal) -> Result<(), ClientError> {
         let request = proto::SignalContainerRequestProto {
             container_id: container.into(),

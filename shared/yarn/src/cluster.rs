@@ -1,4 +1,4 @@
-//! Where a cluster is, and as whom we speak to it.
+//! A cluster: its addresses, the user, and connections to its servers.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,24 +18,23 @@ const APPLICATION_CLIENT: &str = "org.apache.hadoop.yarn.api.ApplicationClientPr
 const APPLICATION_MASTER: &str = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB";
 const CONTAINER_MANAGEMENT: &str = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB";
 
-/// After how long a call to a ResourceManager counts as slow.
+/// Time after which a call to a ResourceManager counts as slow.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Told once for each call to a ResourceManager that takes long: the servers, and how long the call may take in all.
+/// Called once for each slow call to a ResourceManager, with the servers and the timeout of the call.
 pub type SlowCall = Arc<dyn Fn(&[HostPort], Duration) + Send + Sync>;
 
-/// A cluster as a user sees it. Cheap to clone; connections are shared.
+/// A cluster for one user. Cheap to clone; clones share connections.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use heddle_hadoop::configuration::{Configuration, Environment};
-/// use heddle_yarn::{YarnClient, Cluster};
+/// use heddle_hadoop::User;
+/// use heddle_yarn::{Cluster, YarnClient};
 ///
 /// let configuration = Configuration::load(Environment::of_process())?;
-/// let client = YarnClient::new(&Cluster::new(&configuration, "alice".into_user())?);
+/// let client = YarnClient::new(&Cluster::new(&configuration, User::new("alice"))?);
 /// # Ok(()) }
-/// # trait U { fn into_user(self) -> heddle_hadoop::User; }
-/// # impl U for &str { fn into_user(self) -> heddle_hadoop::User { heddle_hadoop::User::new(self) } }
 /// ```
 #[derive(Clone)]
 pub struct Cluster {
@@ -48,28 +47,28 @@ struct ClusterInner {
     scheduler_addresses: Vec<HostPort>,
     user: User,
     policy: SecurityPolicy,
-    limits: CallTimeouts,
+    timeouts: CallTimeouts,
     slow_call: Option<SlowCall>,
 }
 
-/// Configuration that does not say where the cluster is.
+/// Why a configuration does not describe a cluster.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
     /// The addresses of the ResourceManagers are wrong.
-    #[error("the configuration does not name the ResourceManager")]
+    #[error("cannot find the ResourceManager in the configuration")]
     Addresses(#[from] ServersError),
-    /// A value that is none.
-    #[error("a setting of security or of the RPC cannot be used")]
+    /// A value does not parse.
+    #[error("cannot use a setting of security or RPC")]
     Value(#[from] PropertyError),
 }
 
 impl Cluster {
-    /// The cluster of a configuration (`yarn.resourcemanager.address`, `.scheduler.address`, `.ha.*`), with the times
-    /// that it states: see [`rpc_options`] and [`CallTimeouts::of`].
+    /// The cluster of a configuration (`yarn.resourcemanager.address`, `.scheduler.address`, `.ha.*`), with its timeouts:
+    /// see [`rpc_options`] and [`CallTimeouts::of`].
     ///
     /// # Errors
-    /// Addresses, security settings or times that cannot be read.
+    /// Addresses, security settings or timeouts do not parse.
     pub fn new(configuration: &Configuration, user: User) -> Result<Self, ClusterError> {
         Self::with(
             configuration,
@@ -79,7 +78,7 @@ impl Cluster {
         )
     }
 
-    /// The same with other times.
+    /// [`Cluster::new`] with other timeouts.
     ///
     /// # Errors
     /// As [`Cluster::new`].
@@ -87,7 +86,7 @@ impl Cluster {
         configuration: &Configuration,
         user: User,
         options: RpcOptions,
-        limits: CallTimeouts,
+        timeouts: CallTimeouts,
     ) -> Result<Self, ClusterError> {
         let shared = ClusterInner {
             rpc: RpcClient::new(options),
@@ -95,15 +94,15 @@ impl Cluster {
             scheduler_addresses: RmService::Scheduler.addresses(configuration)?,
             user,
             policy: SecurityPolicy::of(configuration)?,
-            limits,
+            timeouts,
             slow_call: None,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Has `tell` called for each call of a [`YarnClient`](crate::YarnClient) that no ResourceManager has answered for 2 s.
+    /// Calls `observer` for each call of a [`YarnClient`](crate::YarnClient) that no ResourceManager answers within 2 s.
     #[must_use]
-    pub fn telling_slow_calls(self, tell: SlowCall) -> Self {
+    pub fn with_slow_call_observer(self, observer: SlowCall) -> Self {
         let shared = &*self.shared;
         Self {
             shared: Arc::new(ClusterInner {
@@ -112,43 +111,43 @@ impl Cluster {
                 scheduler_addresses: shared.scheduler_addresses.clone(),
                 user: shared.user.clone(),
                 policy: shared.policy.clone(),
-                limits: shared.timeouts,
-                slow_call: Some(tell),
+                timeouts: shared.timeouts,
+                slow_call: Some(observer),
             }),
         }
     }
 
-    /// Waits for a call to a ResourceManager, telling of it when it takes long.
+    /// Waits for a call to a ResourceManager and reports it when it is slow.
     pub(crate) async fn watched<T>(&self, call: impl Future<Output = T>) -> T {
-        let Some(tell) = &self.shared.slow_call else {
+        let Some(observer) = &self.shared.slow_call else {
             return call.await;
         };
         let mut call = pin!(call);
         match timeout(SLOW, &mut call).await {
             Ok(answer) => answer,
             Err(_) => {
-                tell(&self.shared.client_addresses, self.shared.timeouts.call);
+                observer(&self.shared.client_addresses, self.shared.timeouts.call);
                 call.await
             }
         }
     }
 
-    /// As whom we speak where no token says otherwise.
+    /// The user of connections without a token.
     pub fn user(&self) -> &User {
         &self.shared.user
     }
 
-    /// Where clients call the ResourceManagers.
+    /// Addresses of the ResourceManagers for clients.
     pub fn resource_managers(&self) -> &[HostPort] {
         &self.shared.client_addresses
     }
 
-    /// How long calls may take.
+    /// Timeouts of calls.
     pub fn timeouts(&self) -> CallTimeouts {
         self.shared.timeouts
     }
 
-    /// For a call to a ResourceManager that may be made twice.
+    /// Options of an idempotent call to a ResourceManager.
     pub(crate) fn rm_call(&self) -> CallOptions {
         CallOptions::idempotent(self.shared.timeouts.call)
             .with_attempt_timeout(self.shared.timeouts.attempt)

@@ -1,4 +1,4 @@
-//! Grants and how they are.
+//! Containers: grants and states.
 
 use heddle_hadoop::Token;
 use heddle_hadoop::proto::common::TokenProto;
@@ -8,22 +8,22 @@ use crate::ids::{ContainerId, Missing, NodeId};
 use crate::proto;
 use crate::resource::Resources;
 
-/// Which ask a grant belongs to (`allocation_request_id`): chosen by the ApplicationMaster, at least 1, comes back in
-/// [`Container::ask`]. One for each place in the job that a container fills.
+/// Id of an ask (`allocation_request_id`), at least 1. The ApplicationMaster chooses it, and [`Container::ask`] of a grant
+/// returns it. Use one id for each slot of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AskId(pub i64);
 
-/// Urgency of an ask among those of the same application (`Priority`): **lower numbers are served first**. At least 0.
+/// Priority of an ask within its application (`Priority`), at least 0: **lower numbers are served first**.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Priority(pub i32);
 
-/// How firmly a container has its resources (`ExecutionType`).
+/// Whether a container has guaranteed resources (`ExecutionType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExecutionType {
-    /// They are set aside for it.
+    /// Its resources are reserved.
     #[default]
     Guaranteed,
-    /// It waits on the node until they are free, and is pushed out (status -108) when a guaranteed one needs them.
+    /// It waits on the node for free resources. YARN ends it (status -108) when a guaranteed container needs them.
     Opportunistic,
 }
 
@@ -45,50 +45,50 @@ impl From<proto::ExecutionTypeProto> for ExecutionType {
     }
 }
 
-/// A grant (`Container`): resources on a node, to be used within the allocation expiry (10 minutes by default).
+/// A grant (`Container`): resources on a node. It must be started within the allocation expiry (10 minutes by default).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// Its name.
+    /// Its id.
     pub id: ContainerId,
-    /// Where.
+    /// Its node.
     pub node: NodeId,
-    /// `host:port` of the NodeManager's web pages; empty if not told.
+    /// `host:port` of the NodeManager's web pages; empty if unknown.
     pub node_http_address: String,
-    /// What it has, at least what was asked for.
+    /// Its resources, at least those of the ask.
     pub resources: Resources,
     /// The priority of the ask.
     pub priority: Priority,
-    /// The ask it answers; `None` from schedulers that do not say (-1 on the wire).
+    /// Its ask; `None` from schedulers that do not return it (-1 on the wire).
     pub ask: Option<AskId>,
     /// Guaranteed or opportunistic.
     pub execution_type: ExecutionType,
-    /// Goes up by one with each update (`version`).
+    /// Grows by one with each update (`version`).
     pub version: i32,
-    /// What the NodeManager checks at the start (`container_token`); opaque.
+    /// The token that the NodeManager checks at the start (`container_token`); opaque.
     pub token: Token,
 }
 
-/// That a container ended, or how it is (`ContainerStatus`).
+/// Status of a running or ended container (`ContainerStatus`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerStatus {
-    /// Which.
+    /// Its id.
     pub id: ContainerId,
-    /// Whether it runs.
+    /// Its state.
     pub state: ContainerState,
-    /// It is not complete, but is being ended, or has ended and is being cleared away (`COMPLETING`).
+    /// Whether it is being stopped or cleaned up and is not complete (`COMPLETING`).
     pub ending: bool,
-    /// Meaningful when it is complete.
+    /// Its exit status; valid when it is complete.
     pub exit: ExitStatus,
-    /// Words of YARN, and the end of the container's standard error when it failed.
+    /// YARN's diagnostics, with the end of the container's standard error when it failed.
     pub diagnostics: String,
 }
 
-/// Life of a container (`ContainerState`).
+/// State of a container (`ContainerState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerState {
-    /// Accepted, files are being copied.
+    /// Accepted; its files are being localised.
     New,
-    /// Its process runs, or is about to.
+    /// Its process runs or starts.
     Running,
     /// It has ended.
     Complete,
@@ -165,9 +165,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_that_is_being_ended_is_not_complete() {
+    fn a_container_that_is_being_stopped_is_not_complete() {
         use prost::Message;
-        // What a NodeManager says of a container in its state KILLING.
+        // The status of a container in the NodeManager's state KILLING.
         let id: ContainerId = "container_1_0001_01_000002".parse().expect("an id");
         let mut message = proto::ContainerStatusProto {
             container_id: Some(id.into()),
@@ -177,7 +177,7 @@ mod tests {
         let status = |message: &proto::ContainerStatusProto| {
             ContainerStatus::try_from(message).expect("a status")
         };
-        assert!(!status(&message).ending, "as it is where nothing is said");
+        assert!(!status(&message).ending, "the default without a sub-state");
         let mut bytes = message.encode_to_vec();
         bytes.extend([8 << 3, 4]);
         message = proto::ContainerStatusProto::decode(bytes.as_slice()).expect("a message");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_without_a_node_is_refused() {
+    fn a_container_without_a_node_is_rejected() {
         assert_eq!(
             Container::try_from(&proto::ContainerProto::default()),
             Err(Missing("id of a container"))

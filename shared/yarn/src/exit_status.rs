@@ -1,40 +1,40 @@
-//! How containers end, and whom to blame.
+//! Exit statuses of containers and their causes.
 
 use std::fmt;
 
-/// How a container ended (`ContainerExitStatus`, or the command's own status).
+/// Exit status of a container (`ContainerExitStatus`, or the command's own status).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExitStatus(pub i32);
 
 impl ExitStatus {
-    /// The command ended well.
+    /// The command succeeded.
     pub const SUCCESS: Self = Self(0);
-    /// No status: it has not ended, or its files could not be copied.
+    /// No status: the container has not ended, or its files could not be localised.
     pub const INVALID: Self = Self(-1000);
-    /// Released by us, its node was lost, or the grant expired unused.
+    /// The ApplicationMaster released it, its node was lost, or its grant expired.
     pub const ABORTED: Self = Self(-100);
     /// The node's disks failed.
     pub const DISKS_FAILED: Self = Self(-101);
-    /// Taken back by the scheduler.
+    /// Preempted by the scheduler.
     pub const PREEMPTED: Self = Self(-102);
-    /// Used more virtual memory than its share.
+    /// Used more virtual memory than its limit.
     pub const KILLED_EXCEEDED_VMEM: Self = Self(-103);
-    /// Used more memory than it has.
+    /// Used more memory than its limit.
     pub const KILLED_EXCEEDED_PMEM: Self = Self(-104);
     /// Stopped by `stopContainers`.
     pub const KILLED_BY_APPMASTER: Self = Self(-105);
-    /// Stopped because the ResourceManager said so.
+    /// Stopped by the ResourceManager.
     pub const KILLED_BY_RESOURCEMANAGER: Self = Self(-106);
-    /// The application was over.
+    /// The application had ended.
     pub const KILLED_AFTER_APP_COMPLETION: Self = Self(-107);
-    /// An opportunistic container made room.
+    /// An opportunistic container was ended for a guaranteed one.
     pub const KILLED_BY_CONTAINER_SCHEDULER: Self = Self(-108);
     /// Wrote more logs than allowed.
     pub const KILLED_FOR_EXCESS_LOGS: Self = Self(-109);
-    /// The NodeManager restarted and found no status.
+    /// The NodeManager restarted and had no status.
     pub const LOST: Self = Self(154);
 
-    /// Who or what ended it, for the question whom to blame.
+    /// The cause of the end, for restart policies.
     pub fn cause(self) -> ExitCause {
         match self {
             Self::SUCCESS => ExitCause::Success,
@@ -81,22 +81,22 @@ impl fmt::Display for ExitStatus {
     }
 }
 
-/// Who or what ended a container.
+/// The cause of a container's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExitCause {
-    /// Nobody: the command ended with 0.
+    /// The command ended with 0.
     Success,
-    /// It never ran: usually a file that is missing or was changed. Also the status of one that still runs.
+    /// It did not start, mostly because a file is missing or was changed. Running containers have this status too.
     NotStarted,
-    /// The node's disks, or a NodeManager that lost track.
+    /// The node's disks failed, or its NodeManager lost the status.
     Node,
-    /// YARN took it: a lost node, preemption, a release, the end of the application. Nobody's fault.
+    /// YARN ended it: a lost node, preemption, a release, the end of the application. The container is not at fault.
     Cluster,
-    /// Our `stopContainers`.
+    /// The ApplicationMaster's `stopContainers`.
     Ourselves,
-    /// It used more memory or disk than it may.
+    /// It exceeded its limit of memory or disk.
     Limit,
-    /// This signal: 9 without another word may be the kernel's out-of-memory killer.
+    /// A signal. 9 without diagnostics may be the kernel's out-of-memory killer.
     Signal(i32),
     /// The command's own status, 1 … 255.
     Command,
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_statuses_name_whom_to_blame() {
+    fn each_exit_status_has_its_cause() {
         for (status, cause, text) in [
             (0, ExitCause::Success, "0"),
             (1, ExitCause::Command, "1"),

@@ -1,6 +1,6 @@
-//! Names of applications, attempts, containers and nodes, in their wire and their text forms.
+//! Ids of applications, attempts, containers and nodes, with their wire and text forms.
 //!
-//! Text forms, widths being minimums: `application_<timestamp>_<%04d>`, `appattempt_<timestamp>_<%04d>_<%06d>`,
+//! Text forms with minimum widths: `application_<timestamp>_<%04d>`, `appattempt_<timestamp>_<%04d>_<%06d>`,
 //! `container_[e<%02d>_]<timestamp>_<%04d>_<%02d>_<%06d>`, `host:port`.
 
 use std::fmt;
@@ -8,65 +8,65 @@ use std::str::FromStr;
 
 use crate::proto;
 
-/// Text that is no id of the kind named.
+/// The text is not an id of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is not {expected}")]
+#[error("the id must be {expected} (got \"{text}\")")]
 pub struct IdError {
     text: String,
     expected: &'static str,
 }
 
-/// A message of a server lacks an id that it must have.
+/// A message of a server lacks a required field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message has no {0}")]
 pub struct Missing(pub &'static str);
 
-/// An application (`ApplicationId`): when the ResourceManager started, and the number it gave.
+/// Id of an application (`ApplicationId`): start time of the ResourceManager, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ApplicationId {
-    /// When the ResourceManager started, ms since 1970 (`clusterTimestamp`).
+    /// Start time of the ResourceManager, ms since 1970 (`clusterTimestamp`).
     pub cluster_timestamp: i64,
     /// Its number, from 1.
     pub id: i32,
 }
 
-/// One start of an application's ApplicationMaster (`ApplicationAttemptId`).
+/// Id of an attempt, one start of an ApplicationMaster (`ApplicationAttemptId`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ApplicationAttemptId {
-    /// Whose attempt it is.
+    /// Its application.
     pub application: ApplicationId,
     /// Its number, from 1.
     pub attempt: i32,
 }
 
-/// A container (`ContainerId`). Kept containers name the attempt that asked for them, not the one that has them.
+/// Id of a container (`ContainerId`). A kept container has the attempt that requested it, not the one that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContainerId {
-    /// For which attempt it was allocated.
+    /// The attempt for which it was allocated.
     pub attempt: ApplicationAttemptId,
     /// Epoch and number in one, see [`ContainerId::epoch`] and [`ContainerId::number`]. Compare the whole.
     pub id: i64,
 }
 
-/// A NodeManager (`NodeId`): the host and the RPC port under which it registered.
+/// Id of a NodeManager (`NodeId`): the host and RPC port that it registered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId {
-    /// Host name or address, as asks and exclusions name it.
+    /// Host name or address, as in asks and exclusions.
     pub host: String,
     /// Port of `ContainerManagementProtocol`.
     pub port: u16,
 }
 
-/// Bits of a container's number; the epoch is above.
+/// Bits of a container's number; the higher bits are the epoch.
 const NUMBER_BITS: u32 = 40;
 
 impl ContainerId {
-    /// How often the ResourceManager had restarted on its state store when it gave the id; 0 at first.
+    /// Number of restarts of the ResourceManager on its state store before it issued the id.
     pub fn epoch(self) -> i64 {
         self.id >> NUMBER_BITS
     }
 
-    /// The number within attempt and epoch; 1 is the ApplicationMaster's own container.
+    /// Number within attempt and epoch; 1 is the ApplicationMaster's own container.
     pub fn number(self) -> i64 {
         self.id & ((1 << NUMBER_BITS) - 1)
     }
@@ -108,7 +108,7 @@ fn numbers<const N: usize>(text: &str, prefix: &str) -> Option<[i64; N]> {
     let mut found = [0; N];
     for slot in &mut found {
         let part = parts.next()?;
-        // A sign is not a digit, although parse() takes it.
+        // parse() accepts a sign, which is not a digit.
         *slot = part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok())??;
     }
     parts.next().is_none().then_some(found)
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_read_as_hadoop_writes_them() {
+    fn ids_have_hadoops_text_form() {
         assert_eq!(container(0, 2).to_string(), "container_1700000000000_0005_01_000002");
         assert_eq!(
             container(17, 1_234_567).to_string(),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_refused() {
+    fn other_text_is_rejected() {
         for text in [
             "",
             "application_1",
@@ -297,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_container_id_reads_back(stamp in 0..i64::MAX, id in 0..i32::MAX, attempt in 0..i32::MAX, epoch in 0_i64..1 << 23, number in 0_i64..1 << 40) {
+        fn container_ids_survive_a_round_trip(stamp in 0..i64::MAX, id in 0..i32::MAX, attempt in 0..i32::MAX, epoch in 0_i64..1 << 23, number in 0_i64..1 << 40) {
             let application = ApplicationId { cluster_timestamp: stamp, id };
             let attempt = ApplicationAttemptId { application, attempt };
             let container = ContainerId { attempt, id: epoch << 40 | number };
@@ -309,7 +309,7 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in ".{0,60}") {
-            let _refused_or_not = (text.parse::<ContainerId>(), text.parse::<ApplicationAttemptId>(), text.parse::<NodeId>());
+            let _parsed_or_rejected = (text.parse::<ContainerId>(), text.parse::<ApplicationAttemptId>(), text.parse::<NodeId>());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a NodeManager starts: command, environment, files, tokens.
+//! The launch context of a container: command, environment, files, tokens.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,6 @@ pub struct LaunchContext {
     command: Vec<String>,
     environment: BTreeMap<String, String>,
     resources: BTreeMap<String, LocalResource>,
-    service_data: BTreeMap<String, Bytes>,
     acls: BTreeMap<Access, String>,
     tokens: Option<Tokens>,
     retry: Option<RetryContext>,
@@ -38,18 +37,18 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// What a list of users is for (`ApplicationAccessType`).
+/// The permission of an ACL (`ApplicationAccessType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Access {
-    /// See reports, logs and pages.
+    /// View reports, logs and pages.
     View,
-    /// Kill, move, change.
+    /// Kill, move and update the application.
     Modify,
 }
 
 impl LaunchContext {
-    /// Runs `argv`, byte for byte, with its output in the files `stdout` and `stderr` of the log directory. A program
-    /// that was localised is `./<link name>`.
+    /// A context that runs `argv`, byte for byte, with its output in the files `stdout` and `stderr` of the log directory.
+    /// A localised program is `./<link name>`.
     ///
     /// # Errors
     /// See [`shell::command`].
@@ -57,28 +56,28 @@ impl LaunchContext {
         Ok(Self::raw(shell::command(argv)?))
     }
 
-    /// Runs a command of the shell as it stands, inside double quotes, after the NodeManager's replacements
-    /// (`<LOG_DIR>`, `{{NAME}}`, …). Redirect its output or it is lost.
+    /// A context that runs a shell command inside double quotes, after the NodeManager's replacements (`<LOG_DIR>`,
+    /// `{{NAME}}`, …). Redirect its output, or it is lost.
     pub fn raw(command: impl Into<String>) -> Self {
         Self { command: vec![command.into()], ..Self::default() }
     }
 
     /// Adds a variable with exactly this value.
     ///
-    /// Cannot change what the NodeManager sets itself: CONTAINER_ID, NM_HOST, LOCAL_DIRS, HOME, PWD and others.
+    /// It cannot change the variables that the NodeManager sets: CONTAINER_ID, NM_HOST, LOCAL_DIRS, HOME, PWD and others.
     ///
     /// # Errors
-    /// A name that bash refuses, a NUL.
+    /// bash rejects the name, or the value has a NUL.
     pub fn env(self, name: impl Into<String>, value: &str) -> Result<Self, QuoteError> {
         let name = name.into();
         let value = shell::environment_value(&name, value)?;
         self.env_raw(name, value)
     }
 
-    /// Adds a variable whose value the shell reads inside double quotes, such as `$PWD/lib` or `{{JAVA_HOME}}/bin`.
+    /// Adds a variable whose value the shell expands inside double quotes, such as `$PWD/lib` or `{{JAVA_HOME}}/bin`.
     ///
     /// # Errors
-    /// A name that bash refuses.
+    /// bash rejects the name.
     pub fn env_raw(
         mut self,
         name: impl Into<String>,
@@ -90,34 +89,29 @@ impl LaunchContext {
         Ok(self)
     }
 
-    /// Adds a file, which appears as `link` in the working directory; `link` may have folders.
+    /// Adds a file that appears as `link` in the working directory; `link` may have directories.
     pub fn file(mut self, link: impl Into<String>, resource: LocalResource) -> Self {
         self.resources.insert(link.into(), resource);
         self
     }
 
-    /// Adds data for an auxiliary service of the NodeManager. A service that it does not have fails the start.
-    pub fn service_data(mut self, service: impl Into<String>, data: Bytes) -> Self {
-        self.service_data.insert(service.into(), data);
-        self
-    }
-
-    /// Who, besides the owner, may do so: `"user1,user2 group1"`, `"*"` for all. Effective in the ApplicationMaster's
-    /// context.
+    /// Grants an access to users besides the owner: `"user1,user2 group1"`, or `"*"` for all. It is effective in the
+    /// ApplicationMaster's context.
     pub fn acl(mut self, access: Access, users_and_groups: impl Into<String>) -> Self {
         self.acls.insert(access, users_and_groups.into());
         self
     }
 
-    /// A credentials file (`Credentials.writeTokenStorageToStream`), which the process finds by
-    /// `HADOOP_TOKEN_FILE_LOCATION`. **Never the ApplicationMaster's own token**: its holder can act as it.
+    /// Sets the credentials file (`Credentials.writeTokenStorageToStream`), which the process finds by
+    /// `HADOOP_TOKEN_FILE_LOCATION`. **Never add the ApplicationMaster's own token**: its holder can act as the
+    /// ApplicationMaster.
     pub fn tokens(mut self, file: impl Into<Bytes>) -> Self {
         self.tokens = Some(Tokens(file.into()));
         self
     }
 
-    /// Lets the NodeManager start the command again by itself. The ApplicationMaster hears of nothing then; leave it
-    /// for processes with state.
+    /// Lets the NodeManager restart the command. It does not report the restarts to the ApplicationMaster, so do not use
+    /// this for stateful processes.
     pub fn retry(mut self, retry: RetryContext) -> Self {
         self.retry = Some(retry);
         self
@@ -140,14 +134,7 @@ impl From<&LaunchContext> for proto::ContainerLaunchContextProto {
                 })
                 .collect(),
             tokens: context.tokens.as_ref().map(|tokens| tokens.0.clone()),
-            service_data: context
-                .service_data
-                .iter()
-                .map(|(key, value)| proto::StringBytesMapProto {
-                    key: Some(key.clone()),
-                    value: Some(value.clone()),
-                })
-                .collect(),
+            service_data: Vec::new(),
             environment: context.environment.iter().map(pair).collect(),
             command: context.command.clone(),
             application_ac_ls: context
@@ -168,16 +155,16 @@ impl From<&LaunchContext> for proto::ContainerLaunchContextProto {
     }
 }
 
-/// When a NodeManager starts a command again (`ContainerRetryContext`).
+/// When a NodeManager restarts a command (`ContainerRetryContext`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryContext {
-    /// The statuses that are retried; `None` for all but 0.
+    /// Exit statuses that cause a restart; `None` for all but 0.
     pub statuses: Option<Vec<i32>>,
-    /// How often; -1 for ever.
+    /// Most restarts; -1 for no limit.
     pub retries_max: i32,
-    /// Pause before each, ms.
+    /// Pause before each restart, ms.
     pub interval_ms: i32,
-    /// Failures older than this are forgotten, ms; -1 for never.
+    /// Age above which failures do not count, ms; -1 for no limit.
     pub validity_ms: i64,
 }
 
@@ -197,38 +184,38 @@ impl From<&RetryContext> for proto::ContainerRetryContextProto {
     }
 }
 
-/// A file that the NodeManager copies before the start (`LocalResource`).
+/// A file that the NodeManager localises before the start (`LocalResource`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalResource {
-    /// Where it is.
+    /// Its address.
     pub url: ResourceUrl,
-    /// Bytes; only for choosing a disk, -1 if unknown.
+    /// Bytes, for the choice of a disk; -1 if unknown.
     pub size: i64,
-    /// Its modification time, ms since 1970, **exactly** as the file system gives it after the file was closed.
+    /// Its modification time, ms since 1970, **exactly** as the file system reports it after the close.
     pub timestamp_ms: i64,
-    /// What is done with it.
+    /// How it is localised.
     pub kind: ResourceKind,
-    /// Who shares the copy.
+    /// Users and applications that share the copy.
     pub visibility: Visibility,
 }
 
-/// What is done with a copied file (`LocalResourceType`).
+/// How a file is localised (`LocalResourceType`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourceKind {
-    /// Linked as it is, mode 0500: a program can be run.
+    /// Linked with mode 0500, so that a program can run.
     File,
     /// Unpacked by its suffix (.zip, .tar.gz, .tgz, .tar, .jar); the link is the directory.
     Archive,
-    /// A jar of which entries that match the pattern are unpacked.
+    /// A jar; entries that match the pattern are unpacked.
     Pattern(String),
 }
 
-/// Who shares a copy (`LocalResourceVisibility`).
+/// Users and applications that share a copy (`LocalResourceVisibility`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// Everybody on the node; file and all folders above must be readable by all.
+    /// All users of the node. All users must have read access to the file and its directories.
     Public,
-    /// The user's applications, later ones too.
+    /// All applications of the user, later ones included.
     Private,
     /// This application.
     Application,
@@ -241,15 +228,15 @@ pub struct ResourceUrl {
     pub scheme: String,
     /// Host or name service; empty for none.
     pub host: String,
-    /// `None`: the scheme's, or a name service that has none.
+    /// `None` for the scheme's default port, or for a name service.
     pub port: Option<u16>,
-    /// Absolute.
+    /// Absolute path.
     pub path: String,
 }
 
-/// Text that is no `scheme://host:port/path`.
+/// The text is not `scheme://host:port/path`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is not scheme://host:port/path")]
+#[error("a URL must be scheme://host:port/path (got \"{0}\")")]
 pub struct UrlError(String);
 
 impl FromStr for ResourceUrl {

@@ -1,11 +1,28 @@
-//! The YARN client, ApplicationMaster and NodeManager protocols from Rust, without a JVM.
+//! Clients for Apache Hadoop YARN without a JVM.
 //!
-//! - [`YarnClient`]: submit, report, kill, list, nodes, queues.
-//! - [`ApplicationMaster`]: register, ask for containers, hear what became of them, finish.
-//! - [`NodeManagers`]: start, stop, ask about and signal containers.
+//! - [`YarnClient`] submits, monitors, kills and lists applications, and reports nodes and queues.
+//! - [`ApplicationMaster`] registers an attempt, requests containers, receives their events and unregisters.
+//! - [`NodeManagers`] starts, stops, polls and signals containers.
+//! - [`LaunchContext`] describes the command, environment, files and tokens of a container, [`Resources`] its size.
 //!
-//! [`LaunchContext`] says what runs, [`Resources`] what it may use. The README shows an ApplicationMaster; the package
-//! `hello-yarn` is one that runs. Transport, security and configuration come from heddle-hadoop.
+//! The crate implements the protocols and keeps their rules; the policy is the caller's. The README has a complete
+//! ApplicationMaster, and the package `hello-yarn` is one that runs. heddle-hadoop has the transport, security and
+//! configuration.
+//!
+//! ```no_run
+//! use heddle_hadoop::configuration::{Configuration, Environment};
+//! use heddle_hadoop::User;
+//! use heddle_yarn::client::ApplicationFilter;
+//! use heddle_yarn::{Cluster, YarnClient};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let configuration = Configuration::load(Environment::of_process())?;
+//! let client = YarnClient::new(&Cluster::new(&configuration, User::new("alice"))?);
+//! for application in client.applications(&ApplicationFilter::default()).await? {
+//!     println!("{} {:?}", application.id, application.state);
+//! }
+//! # Ok(()) }
+//! ```
 
 #![cfg_attr(test, expect(clippy::unwrap_used, reason = "a test fails by panicking"))]
 
@@ -40,7 +57,7 @@ pub use node_managers::{NodeError, NodeManagers, NodeTokens, Signal, Started};
 pub use resource::{Amount, Memory, ResourceTypes, Resources, VCores};
 pub use timeouts::{CallTimeouts, rpc_options, stated_rm_wait};
 
-/// The README's example compiles.
+/// Compiles the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

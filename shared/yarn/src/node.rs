@@ -1,60 +1,53 @@
-//! Nodes as the ResourceManager sees them.
+//! Reports of nodes.
 
 use crate::ids::{Missing, NodeId};
 use crate::proto;
 use crate::resource::Resources;
 
-/// A node as the ResourceManager sees it (`NodeReport`).
+/// State of a node in the ResourceManager (`NodeReport`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReport {
-    /// Which.
+    /// Its id.
     pub id: NodeId,
-    /// How it is; `None` for a state that we do not know.
+    /// Its state; `None` for an unknown state.
     pub state: Option<NodeState>,
-    /// `/default-rack`, or where the administrator says it stands.
+    /// Its rack, `/default-rack` if none is configured.
     pub rack: String,
     /// `host:port` of its web pages.
     pub http_address: String,
-    /// In use.
+    /// Used resources.
     pub used: Resources,
-    /// What it offers in all.
+    /// Total resources.
     pub capability: Resources,
-    /// How many containers run there.
+    /// Number of its containers.
     pub containers: i32,
     /// Why it is unhealthy.
     pub health_report: String,
     /// Its labels.
     pub labels: Vec<String>,
-    /// While decommissioning: after how many seconds its containers are killed.
+    /// While decommissioning: seconds until YARN kills its containers.
     pub decommissioning_timeout_s: Option<u32>,
 }
 
-/// Life of a node (`NodeState`).
+/// State of a node (`NodeState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeState {
-    /// Not heard of yet.
+    /// Registered, without a heartbeat yet.
     New,
-    /// Takes containers.
+    /// Accepts containers.
     Running,
-    /// Takes none: a disk is full, or its health script says so.
+    /// Accepts no containers: a disk is full, or its health script fails.
     Unhealthy,
-    /// Taken out of service.
+    /// Removed by an administrator.
     Decommissioned,
-    /// Not heard of for the expiry time.
+    /// Without heartbeats for the expiry time.
     Lost,
-    /// Came back as another process.
+    /// Its NodeManager restarted.
     Rebooted,
-    /// Will be taken out; its containers may end in peace.
+    /// An administrator removes it; its containers may run to their end.
     Decommissioning,
-    /// Its NodeManager ended in an orderly way.
+    /// Its NodeManager shut down.
     Shutdown,
-}
-
-impl NodeState {
-    /// Whether containers there are gone or will be soon.
-    pub fn is_unusable(self) -> bool {
-        !matches!(self, Self::New | Self::Running)
-    }
 }
 
 impl From<proto::NodeStateProto> for NodeState {

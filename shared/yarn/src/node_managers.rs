@@ -1,7 +1,7 @@
-//! NodeManagers: start, stop, ask about, signal and change containers (`ContainerManagementProtocol`).
+//! Calls to NodeManagers: start, stop, poll, signal and update containers (`ContainerManagementProtocol`).
 //!
-//! Each node takes only a token that the ResourceManager made for this attempt and that node; they come with grants and
-//! are kept in [`NodeTokens`].
+//! Each node accepts only a token that the ResourceManager issued for this attempt and this node. The tokens arrive with
+//! grants, and [`NodeTokens`] stores them.
 
 mod answer;
 
@@ -22,7 +22,7 @@ use crate::launch::LaunchContext;
 use crate::proto;
 use answer::{call_error, refusal, started};
 
-/// Pause before a NodeManager that is still starting is asked again.
+/// Pause before another call to a NodeManager that is still starting.
 const NOT_READY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The tokens of one attempt for NodeManagers, the newest for each node. Clones share them.
@@ -40,10 +40,10 @@ impl NodeTokens {
     }
 }
 
-/// A container's process is sent a signal (`SignalContainerCommand`).
+/// A signal to the process of a container (`SignalContainerCommand`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
-    /// SIGQUIT: a JVM prints its threads; other programs that do not handle it die.
+    /// SIGQUIT: a JVM prints its threads; it ends other programs that do not handle it.
     Quit,
     /// SIGTERM.
     Term,
@@ -61,7 +61,7 @@ impl From<Signal> for proto::SignalContainerCommandProto {
     }
 }
 
-/// Calls to NodeManagers. Cheap to clone; calls to different nodes do not wait for each other.
+/// A client of the NodeManagers. Cheap to clone. Calls to different nodes are concurrent.
 #[derive(Clone)]
 pub struct NodeManagers {
     cluster: Cluster,
@@ -69,15 +69,15 @@ pub struct NodeManagers {
 }
 
 impl NodeManagers {
-    /// With the tokens of an attempt, [`ApplicationMaster::node_tokens`](crate::ApplicationMaster::node_tokens).
+    /// A client with the tokens of an attempt, [`ApplicationMaster::node_tokens`](crate::ApplicationMaster::node_tokens).
     pub fn new(cluster: &Cluster, tokens: NodeTokens) -> Self {
         Self { cluster: cluster.clone(), tokens }
     }
 
-    /// Starts a container. Calling again after an unknown outcome is safe.
+    /// Starts a container. A repeated call after an unknown outcome is safe.
     ///
     /// # Errors
-    /// See [`NodeError`]. A success says only that the node has taken it.
+    /// See [`NodeError`]. A success means only that the node has accepted the container.
     pub async fn start(
         &self,
         container: &Container,
@@ -87,7 +87,7 @@ impl NodeManagers {
         results.pop().unwrap_or(Err(NodeError::Answer(Missing("result of a start"))))
     }
 
-    /// Starts several containers, one call for each node, all nodes at once. Results in the order of `starts`.
+    /// Starts several containers with one concurrent call for each node. The results are in the order of `starts`.
     pub async fn start_several(
         &self,
         starts: &[(&Container, &LaunchContext)],
@@ -109,7 +109,7 @@ impl NodeManagers {
         results
     }
 
-    /// Stops a container: SIGTERM, then SIGKILL 250 ms later. One that has ended already counts as stopped.
+    /// Stops a container: SIGTERM, then SIGKILL 250 ms later. A container that has ended counts as stopped.
     ///
     /// # Errors
     /// See [`NodeError`].
@@ -123,10 +123,10 @@ impl NodeManagers {
         }
     }
 
-    /// How a container is.
+    /// Polls the status of a container.
     ///
     /// # Errors
-    /// [`NodeError::Gone`] when it ended a while ago, else see [`NodeError`].
+    /// [`NodeError::Gone`] some time after its end, else see [`NodeError`].
     pub async fn status(
         &self,
         node: &NodeId,
@@ -163,7 +163,7 @@ impl NodeManagers {
         Ok(())
     }
 
-    /// Makes a change effective that came as [`AmEvent::Updated`](crate::AmEvent::Updated); `container` is the new one.
+    /// Applies an update that arrived as [`AmEvent::Updated`](crate::AmEvent::Updated); `container` is the updated one.
     ///
     /// # Errors
     /// See [`NodeError`].
@@ -198,7 +198,7 @@ impl NodeManagers {
         }
     }
 
-    /// One call to one node; a node that is still starting is asked again until the time is over.
+    /// One call to one node. It is repeated until its timeout while the node is still starting.
     async fn call<Request, Reply>(
         &self,
         node: &NodeId,
@@ -215,7 +215,7 @@ impl NodeManagers {
         let end = Instant::now() + self.cluster.timeouts().node_call;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            // All of these calls may be made twice: a second start is answered by "already is running".
+            // All of these calls are idempotent: the answer to a second start is "already is running".
             let options =
                 CallOptions::idempotent(left).with_attempt_timeout(self.cluster.timeouts().attempt);
             match proxy.call(method, request, options).await {

@@ -5,9 +5,8 @@
 //!     --include shared/hadoop/proto --extern .hadoop.common=::heddle_hadoop::proto::common
 //! ```
 //!
-//! Names and numbers are Hadoop's. Enum fields are `i32`; a value that a newer server knows and we do not becomes
-//! `None` or the type's own "unknown", never an error. They are public because a caller may meet a field that the typed
-//! records leave out.
+//! Names and numbers are Hadoop's. Enum fields are `i32`. An unknown value of a newer server becomes `None` or the type's
+//! own unknown variant, and never an error. The messages are public for fields that the typed records lack.
 
 #![expect(
     missing_docs,

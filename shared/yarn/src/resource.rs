@@ -1,4 +1,4 @@
-//! What a container has: memory, vcores, and resources that the cluster names.
+//! Resources of a container: memory, vcores, and resource types of the cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use crate::proto;
 pub struct Memory(u64);
 
 impl Memory {
-    /// So many MiB.
+    /// Memory of `mib` MiB.
     pub const fn mib(mib: u64) -> Self {
         Self(mib)
     }
 
-    /// In MiB.
+    /// The memory in MiB.
     pub const fn as_mib(self) -> u64 {
         self.0
     }
@@ -27,7 +27,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// Virtual cores (`Resource.virtualCores`): shares of a processor, as many as the administrator says a core has.
+/// Virtual cores (`Resource.virtualCores`): shares of processor cores. The administrator sets the number per core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VCores(pub u32);
 
@@ -41,14 +41,14 @@ impl fmt::Display for VCores {
 /// An amount of a named resource (`ResourceInformation`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Amount {
-    /// How much, in `unit`.
+    /// Amount in `unit`.
     pub value: i64,
-    /// `""` for things that are counted, else a prefix such as `G` or `Gi`. The receiver converts.
+    /// `""` for countable resources, else a prefix such as `G` or `Gi`. The receiver converts it.
     pub unit: String,
 }
 
 impl Amount {
-    /// A number of things, such as GPUs.
+    /// A number of countable resources, such as GPUs.
     pub fn count(value: u32) -> Self {
         Self { value: value.into(), unit: String::new() }
     }
@@ -60,15 +60,15 @@ impl fmt::Display for Amount {
     }
 }
 
-/// What a container asks for or has (`Resource`). A grant may have more than was asked for: the ResourceManager rounds
+/// Resources of an ask or a container (`Resource`). A grant may have more than its ask, because the ResourceManager rounds
 /// up to multiples of its minimum.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resources {
-    /// Memory. Kept by the node: a container above it is killed.
+    /// Memory. The node kills a container that exceeds it.
     pub memory: Memory,
-    /// Virtual cores. A scheduler that looks at memory alone grants 1 whatever was asked for.
+    /// Virtual cores. A scheduler that compares memory only grants 1.
     pub vcores: VCores,
-    /// Others by name, such as `yarn.io/gpu`; see [`ResourceTypes::check`].
+    /// Other resources by name, such as `yarn.io/gpu`; see [`ResourceTypes::check`].
     pub others: BTreeMap<String, Amount>,
 }
 
@@ -125,10 +125,10 @@ pub enum ResourceError {
 }
 
 impl ResourceTypes {
-    /// Refuses what could only be dropped, or refused later with everything else in the same call.
+    /// Rejects resources that the ResourceManager would ignore, or refuse together with the rest of a call.
     ///
-    /// `maximum` is `maximumCapability` of a new application or of a registration. Amounts whose units differ from
-    /// the maximum's are left to the ResourceManager.
+    /// `maximum` is `maximumCapability` of a new application or of a registration. The ResourceManager checks amounts whose
+    /// units differ from the maximum's.
     ///
     /// # Errors
     /// The first type that is unknown, or the first part above the maximum.
@@ -161,7 +161,7 @@ impl ResourceTypes {
     }
 }
 
-/// The names under which the map repeats fields 1 and 2.
+/// Names of the map's entries that repeat the fields 1 and 2.
 const IN_FIELDS: [&str; 2] = ["memory-mb", "vcores"];
 
 impl From<&Resources> for proto::ResourceProto {
@@ -191,7 +191,7 @@ impl From<&proto::ResourceProto> for Resources {
                 (info.key.clone(), Amount { value: info.value(), unit: info.units().to_owned() })
             });
         Self {
-            // Negative amounts occur as headroom of a queue above its share; there they mean none.
+            // The headroom of a queue above its share is negative, which means none.
             memory: Memory(u64::try_from(message.memory()).unwrap_or(0)),
             vcores: VCores(u32::try_from(message.virtual_cores()).unwrap_or(0)),
             others: others.collect(),
@@ -216,12 +216,12 @@ mod tests {
     }
 
     #[test]
-    fn resources_read_back() {
+    fn resources_survive_a_round_trip() {
         assert_eq!(Resources::from(&proto::ResourceProto::from(&asked())), asked());
     }
 
     #[test]
-    fn an_unknown_type_is_refused_loudly() {
+    fn an_unknown_resource_type_is_rejected() {
         let types = ResourceTypes([("memory-mb".into(), "Mi".into())].into());
         let error = types.check(&asked(), &asked()).unwrap_err();
         assert_eq!(
@@ -229,11 +229,11 @@ mod tests {
             "the cluster does not know the resource yarn.io/gpu; it knows memory-mb"
         );
         let none = Resources::new(Memory::mib(1), VCores(1)).with("yarn.io/gpu", Amount::count(0));
-        assert_eq!(types.check(&none, &asked()), Ok(()), "asking for none of it is no request");
+        assert_eq!(types.check(&none, &asked()), Ok(()), "an amount of 0 is not a request");
     }
 
     #[test]
-    fn what_no_container_may_have_is_refused_with_the_limit() {
+    fn an_ask_above_the_maximum_names_the_limit() {
         let maximum = Resources::new(Memory::mib(1024), VCores(8));
         let error = known().check(&asked(), &maximum).unwrap_err();
         assert_eq!(

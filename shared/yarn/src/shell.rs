@@ -1,50 +1,52 @@
-//! Quoting: what an application says arrives in the process byte for byte.
+//! Shell quoting, so that arguments and variables arrive in the process byte for byte.
 //!
-//! A NodeManager writes the launch context into a bash script without escaping anything. A variable becomes
-//! `export NAME="value"`, the command `exec /bin/bash -c "command"`; so a value is read by bash once, inside double
+//! A NodeManager writes the launch context into a bash script without escaping. A variable becomes
+//! `export NAME="value"`, the command becomes `exec /bin/bash -c "command"`. So bash parses a value once, inside double
 //! quotes, and an argument twice, first inside double quotes and then as a command. Before that the NodeManager
-//! replaces `<LOG_DIR>`, `<CPS>`, `<ADD_OPENS>`, `{{` (by `$`) and `}}` (by nothing) wherever they stand.
+//! replaces `<LOG_DIR>`, `<CPS>`, `<ADD_OPENS>`, `{{` (by `$`) and `}}` (by nothing) everywhere.
 //!
-//! Therefore: what double quotes interpret gets a backslash, arguments are in single quotes besides, and the
-//! NodeManager's own marks are torn apart by a pair of quotes, which bash drops again.
+//! Therefore characters that are special inside double quotes get a backslash, and arguments are also in single quotes. A
+//! pair of quotes splits each of the NodeManager's marks, and bash removes it again.
 //!
 //! Source: `ContainerLaunch.ShellScriptBuilder`, `ContainerLaunch.expandEnvironment`.
 
-/// Text that no quoting can carry into a container.
+/// Why text cannot be passed to a container.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuoteError {
-    /// Processes take arguments and variables that end at the first NUL.
-    #[error("{what} contains a NUL character")]
+    /// Arguments and variables of processes end at the first NUL.
+    #[error("{what} must not contain a NUL character")]
     Nul {
-        /// Which argument or variable.
+        /// The argument or variable.
         what: String,
     },
-    /// bash takes only letters, digits and `_`, no digit first.
-    #[error("\"{name}\" is no name for an environment variable")]
+    /// bash accepts only letters, digits and `_`, and not a digit first.
+    #[error(
+        "the name of an environment variable must have only letters, digits and _ (got \"{name}\")"
+    )]
     Name {
         /// The name.
         name: String,
     },
     /// The whole command is one argument of bash, which Linux limits (`MAX_ARG_STRLEN`, 128 KiB with its NUL).
-    #[error("the command has {length} bytes, more than {COMMAND_MAX}")]
+    #[error("the command must have at most {COMMAND_MAX} bytes (got {length})")]
     TooLong {
         /// Its length with quotes.
         length: usize,
     },
 }
 
-/// Longest command with all its quotes, in bytes.
+/// Longest command with its quotes, in bytes.
 pub const COMMAND_MAX: usize = 131_071;
 
-/// Where the NodeManager keeps a container's logs: the text that it replaces by the directory.
+/// The mark that the NodeManager replaces by the container's log directory.
 pub const LOG_DIR: &str = "<LOG_DIR>";
 
-/// What the NodeManager replaces, and where a pair of quotes breaks it.
+/// The NodeManager's marks, and the positions at which a pair of quotes splits them.
 const MARKS: [(&str, usize); 5] =
     [("<LOG_DIR>", 1), ("<CPS>", 1), ("<ADD_OPENS>", 1), ("{{", 1), ("}}", 1)];
 
-/// The value as it must stand in the launch context so that the process sees `value`.
+/// The encoding of a variable's value in the launch context.
 ///
 /// # Errors
 /// A NUL.
@@ -52,14 +54,14 @@ pub fn environment_value(name: &str, value: &str) -> Result<String, QuoteError> 
     if value.contains('\0') {
         return Err(QuoteError::Nul { what: format!("the variable {name}") });
     }
-    // Closing and opening the double quotes in the middle leaves the value as it is.
-    Ok(tear_marks(&escape_double(value), "\"\""))
+    // A pair of double quotes inside the value closes and opens the string and does not change it.
+    Ok(split_marks(&escape_double(value), "\"\""))
 }
 
 /// Checks the name of a variable.
 ///
 /// # Errors
-/// bash would not take it.
+/// bash rejects the name.
 pub fn environment_name(name: &str) -> Result<(), QuoteError> {
     let start = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if start && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
@@ -72,10 +74,10 @@ pub fn environment_name(name: &str) -> Result<(), QuoteError> {
 /// The command that runs `argv` with standard output and error in the files `stdout` and `stderr` of the container's
 /// log directory.
 ///
-/// It `exec`s: signals reach the program itself and its status is the container's.
+/// The shell `exec`s the program, so it receives signals, and its exit status is the container's.
 ///
 /// # Errors
-/// A NUL in an argument, or too many bytes.
+/// An argument has a NUL, or the command is too long.
 pub fn command(argv: &[impl AsRef<str>]) -> Result<String, QuoteError> {
     let mut line = String::from("exec");
     for (index, argument) in argv.iter().enumerate() {
@@ -84,7 +86,7 @@ pub fn command(argv: &[impl AsRef<str>]) -> Result<String, QuoteError> {
             return Err(QuoteError::Nul { what: format!("argument {index}") });
         }
         line.push(' ');
-        line.push_str(&tear_marks(&single_quoted(argument), "''"));
+        line.push_str(&split_marks(&single_quoted(argument), "''"));
     }
     let line = format!("{} 1>{LOG_DIR}/stdout 2>{LOG_DIR}/stderr", escape_double(&line));
     if line.len() > COMMAND_MAX {
@@ -98,7 +100,7 @@ fn single_quoted(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
-/// For a place between double quotes.
+/// Escapes text for double quotes.
 fn escape_double(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + text.len() / 8);
     for c in text.chars() {
@@ -110,25 +112,25 @@ fn escape_double(text: &str) -> String {
     escaped
 }
 
-/// Puts `quotes`, which bash drops, into every mark of the NodeManager.
-fn tear_marks(text: &str, quotes: &str) -> String {
-    let mut torn = String::with_capacity(text.len());
+/// Puts `quotes`, which bash removes, into each mark of the NodeManager.
+fn split_marks(text: &str, quotes: &str) -> String {
+    let mut split = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         match MARKS.iter().find(|(mark, _)| rest.starts_with(mark)) {
-            // Only up to the break: in `{{{` the second pair begins inside the first.
+            // Continue at the split: in `{{{` the second pair begins inside the first.
             Some(&(mark, at)) => {
-                torn.push_str(&mark[..at]);
-                torn.push_str(quotes);
+                split.push_str(&mark[..at]);
+                split.push_str(quotes);
                 rest = &rest[at..];
             }
             None => {
-                torn.push(c);
+                split.push(c);
                 rest = &rest[c.len_utf8()..];
             }
         }
     }
-    torn
+    split
 }
 
 #[cfg(test)]
@@ -137,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
     use std::process::Command;
 
-    /// What the NodeManager does to a value or command before it writes the script.
+    /// The NodeManager's replacements in a value or command.
     fn expand(text: &str, logs: &str) -> String {
         text.replace("<LOG_DIR>", logs)
             .replace("<CPS>", ":")
@@ -146,7 +148,7 @@ mod tests {
             .replace("}}", "")
     }
 
-    /// Runs the script that the NodeManager would write, with the variable `V` and `printf` of the arguments.
+    /// Runs the NodeManager's script, with the variable `V` and `printf` of the arguments.
     fn through_bash(value: &str, arguments: &[String]) -> (Vec<u8>, Vec<u8>) {
         let logs = tempfile::tempdir().unwrap();
         let path = logs.path().to_str().unwrap();
@@ -192,7 +194,7 @@ mod tests {
     ];
 
     #[test]
-    fn nasty_text_arrives_unchanged_through_real_bash() {
+    fn special_characters_pass_through_bash_unchanged() {
         let arguments = NASTY.map(str::to_owned);
         for value in NASTY {
             let (seen, expected) = through_bash(value, &arguments);
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_replaces_the_shells() {
+    fn the_program_replaces_the_shell() {
         assert_eq!(
             command(&["date", "+%s"]).unwrap(),
             "exec 'date' '+%s' 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_is_refused() {
+    fn text_that_cannot_be_passed_is_rejected() {
         assert!(matches!(environment_value("A", "a\0b"), Err(QuoteError::Nul { .. })));
         assert!(matches!(command(&["a\0"]), Err(QuoteError::Nul { .. })));
         assert!(matches!(command(&["x".repeat(COMMAND_MAX)]), Err(QuoteError::TooLong { .. })));
@@ -226,7 +228,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
         #[test]
-        fn any_text_arrives_unchanged(
+        fn any_text_passes_through_bash_unchanged(
             value in r#"[{}<>A-Z_$`"'\\ !\nä-]{0,24}"#,
             arguments in prop::collection::vec(r#"[{}<>LOG_DIRCPS$`"'\\ !\n*-]{0,24}"#, 0..4),
         ) {

@@ -1,31 +1,31 @@
-//! How long calls may take, by the configuration and by what an ApplicationMaster can afford.
+//! Timeouts of calls to servers of YARN.
 //!
 //! Java's clients wait 30 s between two tries and 15 min in all (`yarn.resourcemanager.connect.*`), and 3 min for a
-//! NodeManager. An ApplicationMaster that expires after 10 min needs to know earlier, so the built-in defaults are not
-//! Hadoop's; what a site states in its files counts.
+//! NodeManager. An ApplicationMaster that expires after 10 min needs shorter timeouts, so the built-in defaults are not
+//! Hadoop's. Values in the files of a site take precedence.
 
 use std::time::Duration;
 
 use heddle_hadoop::configuration::{Configuration, PropertyError, TimeUnit};
 use heddle_hadoop::rpc::{Backoff, RpcOptions};
 
-/// Longest pause between two rounds over the ResourceManagers, whatever a site states: an ApplicationMaster whose last
+/// Longest pause between two rounds over the ResourceManagers, even if a site sets more: an ApplicationMaster whose last
 /// heartbeat is older than this commits nothing.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// For ever, for Hadoop; an end that nobody waits for here.
-const FOR_EVER: Duration = Duration::from_secs(7 * 86_400);
+/// Stands for a timeout without a limit.
+const UNLIMITED: Duration = Duration::from_secs(7 * 86_400);
 
-/// How long calls may take.
+/// Timeouts of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTimeouts {
-    /// The first try at one server; then the other ResourceManager is tried, and the limit doubles with each try that
-    /// ends by time. Default 5 s (`ipc.client.rpc-timeout.ms`, where a file states it).
+    /// Timeout of the first try at one server. The next try goes to the other ResourceManager, and each try that times out
+    /// doubles the timeout. Default 5 s (`ipc.client.rpc-timeout.ms`, if a file sets it).
     pub attempt: Duration,
-    /// A call in all, with its tries at each ResourceManager. Default 20 s: a restarted ResourceManager is back by then,
-    /// a longer absence is for the caller to judge.
+    /// Timeout of a call with all its tries. Default 20 s, in which a ResourceManager restarts; the caller handles longer
+    /// outages.
     pub call: Duration,
-    /// A call to a NodeManager in all. Default 10 s (`yarn.client.nodemanager-connect.max-wait-ms`, where a file
-    /// states it); Java waits 3 min for a dead node.
+    /// Timeout of a call to a NodeManager with all its tries. Default 10 s (`yarn.client.nodemanager-connect.max-wait-ms`,
+    /// if a file sets it). Java waits 3 min for a dead node.
     pub node_call: Duration,
 }
 
@@ -40,10 +40,10 @@ impl Default for CallTimeouts {
 }
 
 impl CallTimeouts {
-    /// The limits of a configuration, by the keys named at each field.
+    /// The timeouts of a configuration, by the key of each field.
     ///
     /// # Errors
-    /// When a value is no time.
+    /// A value is not a time.
     pub fn of(configuration: &Configuration) -> Result<Self, PropertyError> {
         let default = Self::default();
         Ok(Self {
@@ -55,21 +55,21 @@ impl CallTimeouts {
     }
 }
 
-/// How long a client waits for a ResourceManager that does not answer, where a file states it
+/// How long a client waits for a ResourceManager that does not answer, if a file sets it
 /// (`yarn.resourcemanager.connect.max-wait.ms`).
 ///
 /// # Errors
-/// When the value is no time.
+/// The value is not a time.
 pub fn stated_rm_wait(configuration: &Configuration) -> Result<Option<Duration>, PropertyError> {
     stated(configuration, "yarn.resourcemanager.connect.max-wait.ms")
 }
 
-/// Options for connections to servers of YARN: those of Hadoop's RPC, with the pauses that a file states for the
-/// failover between ResourceManagers (`yarn.client.failover-sleep-base-ms`, `yarn.client.failover-sleep-max-ms`, else
+/// Options of connections to servers of YARN: those of Hadoop's RPC, with the pauses that a file sets for the failover
+/// between ResourceManagers (`yarn.client.failover-sleep-base-ms`, `yarn.client.failover-sleep-max-ms`, else
 /// both from `yarn.resourcemanager.connect.retry-interval.ms`), at most 10 s.
 ///
 /// # Errors
-/// When a value is no time, or a length no positive number.
+/// A value is not a time, or a length is not a positive integer.
 pub fn rpc_options(configuration: &Configuration) -> Result<RpcOptions, PropertyError> {
     let options = RpcOptions::of(configuration)?;
     let interval = stated(configuration, "yarn.resourcemanager.connect.retry-interval.ms")?;
@@ -84,19 +84,19 @@ pub fn rpc_options(configuration: &Configuration) -> Result<RpcOptions, Property
     Ok(RpcOptions { backoff: Backoff { first, max }, ..options })
 }
 
-/// A time in milliseconds that a file states; 0 and below are for ever.
+/// A time in milliseconds that a file sets. 0 and negative values mean no limit.
 fn stated(configuration: &Configuration, key: &str) -> Result<Option<Duration>, PropertyError> {
     if !configuration.is_stated(key) {
         return Ok(None);
     }
-    let is_for_ever = configuration.trimmed(key)?.is_some_and(|value| value.starts_with('-'));
-    if is_for_ever {
-        return Ok(Some(FOR_EVER));
+    let is_unlimited = configuration.trimmed(key)?.is_some_and(|value| value.starts_with('-'));
+    if is_unlimited {
+        return Ok(Some(UNLIMITED));
     }
-    let time = configuration.duration(key, TimeUnit::Millis, FOR_EVER)?;
+    let time = configuration.duration(key, TimeUnit::Millis, UNLIMITED)?;
     Ok(Some(match time.is_zero() {
-        true => FOR_EVER,
-        false => time.min(FOR_EVER),
+        true => UNLIMITED,
+        false => time.min(UNLIMITED),
     }))
 }
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn hadoops_built_in_waits_do_not_count() {
+    fn hadoops_default_timeouts_are_ignored() {
         let defaults = configuration(&[]);
         assert_eq!(CallTimeouts::of(&defaults), Ok(CallTimeouts::default()));
         assert_eq!(stated_rm_wait(&defaults), Ok(None));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_a_site_states_count() {
+    fn timeouts_of_a_site_are_used() {
         let site = configuration(&[
             ("ipc.client.rpc-timeout.ms", "30000"),
             ("ipc.client.connect.timeout", "7s"),
@@ -138,10 +138,10 @@ mod tests {
             ("yarn.client.failover-sleep-base-ms", "500"),
             ("yarn.client.failover-sleep-max-ms", "60000"),
         ]);
-        let limits = CallTimeouts::of(&site).expect("reads");
-        assert_eq!((limits.attempt, limits.call), (ms(30_000), ms(20_000)));
-        assert_eq!(limits.node_call, ms(15_000));
-        assert_eq!(stated_rm_wait(&site), Ok(Some(FOR_EVER)));
+        let timeouts = CallTimeouts::of(&site).expect("reads");
+        assert_eq!((timeouts.attempt, timeouts.call), (ms(30_000), ms(20_000)));
+        assert_eq!(timeouts.node_call, ms(15_000));
+        assert_eq!(stated_rm_wait(&site), Ok(Some(UNLIMITED)));
         let options = rpc_options(&site).expect("reads");
         assert_eq!(options.connect_timeout, ms(7_000));
         assert_eq!(options.response_max, 256 << 20);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_retry_interval_stands_for_both_pauses() {
+    fn the_retry_interval_sets_both_pauses() {
         let backoff = |interval: &str| {
             let key = "yarn.resourcemanager.connect.retry-interval.ms";
             let options = rpc_options(&configuration(&[(key, interval)])).expect("reads");
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_no_time_is_an_error() {
+    fn a_malformed_timeout_is_an_error() {
         let site = configuration(&[("yarn.client.failover-sleep-base-ms", "soon")]);
-        rpc_options(&site).expect_err("is no time");
+        rpc_options(&site).expect_err("is not a time");
     }
 }

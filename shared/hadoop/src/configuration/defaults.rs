@@ -1,8 +1,8 @@
-//! Built-in defaults: what `core-default.xml`, `hdfs-default.xml` and `yarn-default.xml` of Hadoop 3.5.0 say about the
-//! keys that a client, an ApplicationMaster or a reader of this crate asks for. A test holds them to the real files.
+//! Built-in defaults: the values of `core-default.xml`, `hdfs-default.xml` and `yarn-default.xml` of Hadoop 3.5.0 for
+//! the keys that a client or an ApplicationMaster reads. A test compares them with the original files.
 //!
-//! The full files have some 2000 keys, nearly all of them for daemons. One pair a line: the generator of the golden files
-//! takes the keys from here.
+//! The full files have some 2000 keys, nearly all of them for daemons. Each pair is on one line, because the generator
+//! of the golden files takes the keys from here.
 
 /// `core-default.xml`.
 #[rustfmt::skip]

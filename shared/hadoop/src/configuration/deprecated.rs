@@ -1,7 +1,7 @@
-//! Old names of keys that Hadoop 3 still takes, and what they are now called.
+//! Deprecated names of keys that Hadoop 3 still accepts, and their present names.
 //!
-//! The list is what `Configuration.dumpDeprecatedKeys` prints once the HDFS and YARN classes are loaded (3.5.0); a test
-//! holds it to that output.
+//! The list is the output of `Configuration.dumpDeprecatedKeys` with the HDFS and YARN classes loaded (3.5.0). A test
+//! compares it with that output.
 
 /// Pairs of old and new name, sorted by the old one.
 const DEPRECATED: &[(&str, &str)] = &[
@@ -85,14 +85,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_names_are_sorted_so_that_they_are_found() {
+    fn old_names_are_sorted_for_binary_search() {
         assert!(DEPRECATED.is_sorted_by_key(|(old, _)| old));
         assert_eq!(present_name("fs.default.name"), "fs.defaultFS");
         assert_eq!(present_name("fs.defaultFS"), "fs.defaultFS");
     }
 
     #[test]
-    fn the_list_is_hadoops() {
+    fn the_list_equals_hadoops() {
         let golden = include_str!("../../tests/golden/configuration/deprecated.tsv");
         let ours: Vec<String> =
             DEPRECATED.iter().map(|(old, new)| format!("{old}\t{new}")).collect();

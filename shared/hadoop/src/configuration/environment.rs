@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// What a configuration takes from the process it runs in: environment variables and Java-like system properties.
+/// What a configuration takes from its process: environment variables, and system properties as in Java.
 ///
-/// A value, not a global: tests and services give what they like.
+/// It is a value and not a global, so tests and services can set their own.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
@@ -20,7 +20,7 @@ impl Environment {
     /// The environment of this process. Variables that are not UTF-8 are left out.
     ///
     /// Values in configuration files use a few of Java's system properties: `user.name` (the system's user, not
-    /// `HADOOP_USER_NAME`), `user.home`, `user.dir`, `java.io.tmpdir`. They are set; others are not.
+    /// `HADOOP_USER_NAME`), `user.home`, `user.dir`, `java.io.tmpdir`. Only these are set.
     pub fn of_process() -> Self {
         let variables: BTreeMap<_, _> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -63,13 +63,13 @@ impl Environment {
     }
 }
 
-/// The system's account of this process.
+/// The account of this process.
 struct Account {
     name: String,
     home: String,
 }
 
-/// By the real user id, as Java's `user.name`. `None` when the system has no entry for it.
+/// The account of the real user id, as Java's `user.name`. `None` when the system has no entry for it.
 fn account_of_process() -> Option<Account> {
     let account = nix::unistd::User::from_uid(nix::unistd::getuid()).ok()??;
     Some(Account { name: account.name, home: account.dir.to_string_lossy().into_owned() })

@@ -5,17 +5,17 @@
 
 /// `Configuration.MAX_SUBST`.
 const SUBSTITUTIONS_MAX: usize = 20;
-/// An expanded value beyond this is refused: 20 rounds of doubling must not fill the memory.
+/// Longest expanded value in bytes: 20 rounds of doubling must not fill the memory.
 const LENGTH_MAX: usize = 1 << 20;
 
-/// Why a value has no expansion.
+/// Why a value cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandError {
-    /// More replacements than Hadoop makes, as in a circle of several keys.
-    #[error("more than 20 variables to replace, is it a circle?")]
+    /// More replacements than Hadoop makes, as in a cycle of several keys.
+    #[error("it has more than 20 variables to replace; check it for a cycle")]
     TooDeep,
     /// Longer than any sensible value.
-    #[error("the expanded value is longer than 1 MiB")]
+    #[error("the expanded value must be at most 1 MiB")]
     TooLong,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn expand(
             return Ok(value);
         };
         if replacement.contains(&value[start..end]) {
-            // The variable stands for itself: the value is left as written.
+            // A variable that expands to itself leaves the value as written.
             return Ok(text.to_owned());
         }
         if value.len() + replacement.len() > LENGTH_MAX {
@@ -67,7 +67,7 @@ fn variable(text: &str) -> Option<(usize, usize)> {
     while let Some(found) = text[start..].find("${") {
         let dollar = start + found;
         let name = &text[dollar + 2..];
-        // Without any of the three, Hadoop gives up on the rest of the text.
+        // Without any of the three, Hadoop leaves the rest of the text as it is.
         let stop = dollar + 2 + name.find([' ', '$', '}'])?;
         if text.as_bytes()[stop] == b'}' && stop > dollar + 2 {
             return Some((dollar, stop + 1));
@@ -96,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_replaced_as_hadoop_does() {
+    fn variables_expand_as_in_hadoop() {
         for (text, expected) in [
             ("plain", Ok("plain")),
             ("${a}-${b}", Ok("1-11")),
             ("${name${a}}", Ok("found")),
-            // A variable without a value ends the expansion: what stands after it is left.
+            // A variable without a value ends the expansion. The text after it stays as written.
             ("${none}/${a}", Ok("${none}/${a}")),
             ("${a}/${none}", Ok("1/${none}")),
             ("${}", Ok("${}")),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_defaults_are_those_of_the_shell() {
+    fn environment_defaults_follow_the_shell() {
         let get = |name: &str| match name {
             "SET" => Some("set".to_owned()),
             "EMPTY" => Some(String::new()),

@@ -1,10 +1,10 @@
-//! Where the configuration files are.
+//! The directories that hold configuration files, and the file system as their source.
 
 use std::path::{Path, PathBuf};
 
 use super::environment::Environment;
 
-/// A directory that may hold configuration files, and why it was looked at.
+/// A directory that may hold configuration files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigDirectory {
     /// The directory.
@@ -13,9 +13,9 @@ pub struct ConfigDirectory {
     pub reason: &'static str,
 }
 
-/// The directories to look in, the most specific first: for `yarn-site.xml` and `resource-types.xml`
-/// `YARN_CONF_DIR` comes before `HADOOP_CONF_DIR`, for the others after it. `HADOOP_HOME/etc/hadoop` and
-/// `/etc/hadoop/conf` count only when neither is set.
+/// The directories to search, the most specific first. `YARN_CONF_DIR` comes before `HADOOP_CONF_DIR` for
+/// `yarn-site.xml` and `resource-types.xml`, and after it for the other files. `HADOOP_HOME/etc/hadoop` and
+/// `/etc/hadoop/conf` count only when neither variable is set.
 pub fn config_directories(environment: &Environment, is_yarn: bool) -> Vec<ConfigDirectory> {
     let named = |reason: &'static str| {
         let directory = environment.variable(reason).filter(|value| !value.is_empty())?;
@@ -36,7 +36,7 @@ pub fn config_directories(environment: &Environment, is_yarn: bool) -> Vec<Confi
         }
         found.push(ConfigDirectory {
             directory: PathBuf::from("/etc/hadoop/conf"),
-            reason: "the usual place",
+            reason: "the default",
         });
     }
     found.dedup_by(|later, earlier| later.directory == earlier.directory);
@@ -55,7 +55,7 @@ impl super::xml::FileSource for FileSystem {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Not by the length that the file system tells: a pipe or a device has none.
+        // The length in the metadata is not used, because a pipe or a device has none.
         let limit = super::xml::FILE_BYTES_MAX;
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes)?;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_file_looks_first_where_it_belongs() {
+    fn yarn_files_search_the_yarn_directory_first() {
         let both = Environment::empty()
             .with_variable("HADOOP_CONF_DIR", "/h")
             .with_variable("YARN_CONF_DIR", "/y");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_directory_is_looked_at_once_and_an_empty_variable_is_none() {
+    fn a_directory_counts_once_and_an_empty_variable_is_unset() {
         let same = Environment::empty()
             .with_variable("HADOOP_CONF_DIR", "/c")
             .with_variable("YARN_CONF_DIR", "/c");

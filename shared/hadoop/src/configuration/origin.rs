@@ -1,4 +1,4 @@
-//! Where values come from, and what is said about them to people.
+//! Origins of values, notes about files, and errors of values.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,19 +7,19 @@ use std::sync::Arc;
 use super::locate::ConfigDirectory;
 use super::values::ValueProblem;
 
-/// A value and where it was stated.
+/// A value and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PropertySetting {
     /// As written, variables unexpanded.
     pub raw: String,
-    /// Where.
+    /// File and line, default or override.
     pub origin: PropertyOrigin,
 }
 
-/// Where a value was stated.
+/// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropertyOrigin {
-    /// Built in; the name of Hadoop's file.
+    /// The built-in default; the name of Hadoop's file.
     Default(&'static str),
     /// A file.
     File {
@@ -28,7 +28,7 @@ pub enum PropertyOrigin {
         /// Line of the property, counted from 1.
         line: u32,
     },
-    /// Set by the program; who.
+    /// Set by the program; the text names the setter.
     Override(Arc<str>),
 }
 
@@ -42,23 +42,23 @@ impl fmt::Display for PropertyOrigin {
     }
 }
 
-/// Something that a person who wonders about a value may want to know.
+/// A fact about the files of a configuration that explains its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     /// A file was read.
     Read(PathBuf),
-    /// No such file in any directory.
+    /// No directory has the file.
     Missing {
         /// Its name.
         file: &'static str,
-        /// The directories that were looked in.
+        /// The directories that were searched.
         looked_in: Vec<ConfigDirectory>,
     },
-    /// A second file of the same name differs from the first, which counts.
+    /// A second file of the same name differs from the first, which is used.
     Differs {
-        /// The file that counts.
+        /// The file that is used.
         used: PathBuf,
-        /// The one that does not.
+        /// The file that is ignored.
         ignored: PathBuf,
     },
 }
@@ -87,21 +87,21 @@ impl fmt::Display for Note {
     }
 }
 
-/// A value that cannot be used for what it is asked for.
+/// A value that does not parse as the type that the caller needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} = \"{value}\" ({origin}) {problem}")]
+#[error("{key} {problem} (got \"{value}\" from {origin})")]
 pub struct PropertyError {
     /// The key.
     pub key: String,
     /// The value, expanded as far as possible.
     pub value: String,
-    /// Where it was stated.
+    /// Where it comes from.
     pub origin: PropertyOrigin,
     /// What is wrong.
     pub problem: ValueProblem,
 }
 
-/// All that is known of a key.
+/// The value of a key with its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The key's present name.
@@ -110,10 +110,10 @@ pub struct Explanation {
     pub value: Result<String, PropertyError>,
     /// The value as written, and where.
     pub setting: PropertySetting,
-    /// What it replaced, the latest first.
+    /// The values that it replaced, the latest first.
     pub hidden: Vec<PropertySetting>,
     /// Where the key was made final.
     pub sealed: Option<PropertyOrigin>,
-    /// What was refused because the key was final.
+    /// The values that were rejected because the key was final.
     pub refused: Vec<PropertySetting>,
 }

@@ -1,4 +1,4 @@
-//! Servers by their roles: ResourceManagers, NameNodes, alone or several for high availability.
+//! Addresses of ResourceManagers and NameNodes, single servers and groups for high availability (HA).
 //!
 //! Source: `YarnConfiguration.getSocketAddr`, `HAUtil`, `RMHAUtils`, `DFSUtilClient.getAddresses`.
 
@@ -16,12 +16,12 @@ pub enum RmService {
     Admin,
     /// Web pages and REST over HTTP, 8088.
     Web,
-    /// The same over TLS, 8090.
+    /// Web pages and REST over TLS, 8090.
     SecureWeb,
 }
 
 impl RmService {
-    /// The key of the address.
+    /// Key of the address.
     pub fn key(self) -> &'static str {
         match self {
             Self::Client => "yarn.resourcemanager.address",
@@ -32,7 +32,7 @@ impl RmService {
         }
     }
 
-    /// The port of an address that names none.
+    /// Port of an address without a port.
     pub fn default_port(self) -> u16 {
         match self {
             Self::Client => 8032,
@@ -47,23 +47,23 @@ impl RmService {
 /// The NameNodes behind one file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameService {
-    /// The logical name, when the file system has one (high availability, federation).
+    /// The logical name, if the file system has one (high availability, federation).
     pub logical: Option<String>,
     /// The RPC addresses, in the order of the configuration.
     pub servers: Vec<HostPort>,
 }
 
-/// Why servers cannot be told from a configuration.
+/// Why a configuration does not name the servers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServersError {
-    /// A value cannot be used.
+    /// A value does not parse.
     #[error(transparent)]
     Value(#[from] PropertyError),
     /// High availability is on and the list of ids is empty.
-    #[error("{enabled} is true and {ids} names none")]
+    #[error("{ids} must list at least one id because {enabled} is true")]
     NoIds {
-        /// The key that switches it on.
+        /// The key that enables it.
         enabled: &'static str,
         /// The key with the list.
         ids: &'static str,
@@ -71,22 +71,22 @@ pub enum ServersError {
     /// A member of a group has no address.
     #[error("{key} is not set")]
     NoAddress {
-        /// The key that should have it.
+        /// The key of the address.
         key: String,
     },
-    /// The URI is none of HDFS.
-    #[error("\"{0}\" is no hdfs:// URI with a host")]
+    /// The URI is not one of HDFS.
+    #[error("a file system must be an hdfs:// URI with a host (got \"{0}\")")]
     NotHdfs(String),
 }
 
-/// Port of a NameNode that is named without one.
+/// Port of a NameNode whose address has none.
 const NAMENODE_PORT: u16 = 8020;
 
 impl RmService {
-    /// The ResourceManagers' addresses for one service: all of an HA group, in the order of their ids, or the one.
+    /// Addresses of the ResourceManagers for this service: one, or those of the HA group in the order of their ids.
     ///
     /// # Errors
-    /// When an address is malformed, or a member of the group has none.
+    /// An address is malformed, or a member of the group has none.
     pub fn addresses(self, configuration: &Configuration) -> Result<Vec<HostPort>, ServersError> {
         let (key, port) = (self.key(), self.default_port());
         if !configuration.boolean("yarn.resourcemanager.ha.enabled", false)? {
@@ -123,12 +123,12 @@ impl NameService {
     /// The NameNodes of a file system: `hdfs://host[:port][/…]` or `hdfs://logical-name[/…]`.
     ///
     /// # Errors
-    /// When the URI is not of HDFS, an address is malformed, or a member of the group has none.
+    /// The URI is not one of HDFS, an address is malformed, or a member of the group has none.
     pub fn of(configuration: &Configuration, uri: &str) -> Result<Self, ServersError> {
         let not_hdfs = || ServersError::NotHdfs(uri.to_owned());
         let authority = uri.strip_prefix("hdfs://").ok_or_else(not_hdfs)?;
         let authority = authority.split('/').next().unwrap_or_default();
-        // user@host is allowed by URIs and means nothing to HDFS.
+        // A URI may have user@host. HDFS ignores the user.
         let authority = authority.rsplit('@').next().unwrap_or_default();
         if authority.is_empty() {
             return Err(not_hdfs());
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_resource_manager_is_found_by_its_host_name() {
+    fn a_single_resource_manager_has_its_host_name() {
         let configuration = configuration(&[("yarn.resourcemanager.hostname", "rm.example.com")]);
         let client = RmService::Client.addresses(&configuration).expect("is set");
         assert_eq!(shown(&client), ["rm.example.com:8032"]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn each_member_has_an_address_or_a_host_name() {
+    fn each_rm_of_a_group_has_an_address_or_host_name() {
         let configuration = configuration(&[
             ("yarn.resourcemanager.ha.enabled", "true"),
             ("yarn.resourcemanager.ha.rm-ids", "rm1, rm2"),

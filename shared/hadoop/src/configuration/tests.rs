@@ -130,7 +130,7 @@ fn a_damaged_file_is_an_error_with_its_place_and_changes_nothing() {
     assert_eq!(configuration.get("a"), Ok(None));
     let loaded = Configuration::load(environment(&[("HADOOP_CONF_DIR", directory.path())]));
     assert!(loaded.is_err());
-    assert!(configuration.add_file(directory.path()).is_err(), "a directory is no file");
+    assert!(configuration.add_file(directory.path()).is_err(), "a directory is not a file");
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn values_that_cannot_be_used_name_key_value_and_place() {
     let mut configuration = Configuration::empty(Environment::empty());
     configuration.set("port", "${base}x", "--set");
     configuration.set("base", "80", "--set");
-    let error = configuration.integer("port", 1).expect_err("is no number");
-    assert_eq!(error.to_string(), "port = \"80x\" (--set) is no whole number");
+    let error = configuration.integer("port", 1).expect_err("is not an integer");
+    assert_eq!(error.to_string(), "port must be an integer (got \"80x\" from --set)");
     configuration.set("circle", "${circle2}", "--set");
     configuration.set("circle2", "${circle}", "--set");
     let error = configuration.get("circle").expect_err("is a circle");

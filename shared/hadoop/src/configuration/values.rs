@@ -1,4 +1,4 @@
-//! Text of values as numbers, times, sizes, lists.
+//! Parsers of values: numbers, times, sizes, lists.
 //!
 //! Source: `Configuration.getInt`, `getTimeDuration`, `getLongBytes`, `StringUtils.getTrimmedStringCollection`.
 
@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use super::xml::java_trim;
 
-/// What is wrong with a value.
+/// Why a value does not parse. The text continues a sentence that begins with the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueProblem {
-    /// Not a whole number, decimal or `0x…`, of 64 bits.
-    #[error("is no whole number")]
+    /// Not an integer of 64 bits, decimal or `0x…`.
+    #[error("must be an integer")]
     Number,
     /// Not a decimal number.
-    #[error("is no number")]
+    #[error("must be a number")]
     Decimal,
     /// Not a number with an optional unit.
-    #[error("is no time; units are ns, us, ms, s, m, h, d")]
+    #[error("must be a time with a unit of ns, us, ms, s, m, h, d")]
     Duration,
-    /// Below zero where only a span makes sense.
-    #[error("is below zero")]
+    /// Negative, where only a duration makes sense.
+    #[error("must not be negative")]
     Negative,
     /// Not a number with an optional binary prefix.
-    #[error("is no size; prefixes are k, m, g, t, p, e")]
+    #[error("must be a size with a prefix of k, m, g, t, p, e")]
     Size,
     /// Not `host:port`.
-    #[error("is no host:port")]
+    #[error("must be host:port")]
     Address,
-    /// One of a list of words was expected.
-    #[error("is none of {0}")]
+    /// Not one of the listed words.
+    #[error("must be one of {0}")]
     Word(&'static str),
     /// The variables in it cannot be replaced.
     #[error("cannot be expanded: {0}")]
@@ -45,7 +45,7 @@ pub enum TimeUnit {
     Seconds,
 }
 
-/// A whole number; `0x` and `-0x` for hexadecimal.
+/// An integer; `0x` and `-0x` begin hexadecimal ones.
 pub(super) fn integer(text: &str) -> Result<i64, ValueProblem> {
     let text = java_trim(text);
     let (sign, digits) = match text.strip_prefix('-') {
@@ -84,10 +84,10 @@ fn nanos(text: &str, unit: TimeUnit) -> Result<i128, ValueProblem> {
     Ok(i128::from(count) * factor)
 }
 
-/// A span of time; `unit` counts when the text has none.
+/// A duration; `unit` applies when the text has none.
 pub(super) fn duration(text: &str, unit: TimeUnit) -> Result<Duration, ValueProblem> {
     let nanos = u128::try_from(nanos(text, unit)?).map_err(|_| ValueProblem::Negative)?;
-    // i64::MAX days are more than a Duration can tell apart from for ever.
+    // i64::MAX days exceed what a Duration represents.
     let seconds = u64::try_from(nanos / 1_000_000_000).unwrap_or(u64::MAX);
     Ok(Duration::new(seconds, u32::try_from(nanos % 1_000_000_000).expect("below a billion")))
 }
@@ -108,7 +108,7 @@ pub(super) fn size(text: &str) -> Result<i64, ValueProblem> {
     count.checked_mul(1 << shift).ok_or(ValueProblem::Size)
 }
 
-/// `true` or `false` in any case; anything else is no answer, and Hadoop then takes the default.
+/// `true` or `false` in any case. `None` for other text, for which Hadoop takes the default.
 pub(super) fn boolean(text: &str) -> Option<bool> {
     let text = java_trim(text);
     if text.eq_ignore_ascii_case("true") {
@@ -131,7 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_time_without_a_unit_takes_the_keys_own() {
+    fn a_time_without_unit_takes_the_keys_unit() {
         assert_eq!(duration("5", TimeUnit::Seconds), Ok(Duration::from_secs(5)));
         assert_eq!(duration(" 5 ", TimeUnit::Millis), Ok(Duration::from_millis(5)));
         assert_eq!(duration("5S", TimeUnit::Millis), Ok(Duration::from_secs(5)));

@@ -1,9 +1,8 @@
-//! Reads one configuration file and what it includes into a list of entries.
+//! Parser of configuration files: one file and its includes become a list of properties.
 //!
-//! The same events lead to the same entries as in `conf.Configuration.Parser`, odd corners included: both forms of a
-//! property (elements and attributes), `xi:include` with `xi:fallback`, values that are not trimmed, names that are.
-//! Refused, where Hadoop would go on: DOCTYPE (entity bombs need one), more than [`FILE_BYTES_MAX`] or
-//! [`INCLUDES_MAX`], nesting beyond [`DEPTH_MAX`], include cycles, and includes over the network.
+//! The parser follows `conf.Configuration.Parser`. A property has two forms (elements and attributes). `xi:include` has
+//! `xi:fallback`. Names are trimmed, values are not. Unlike Hadoop, it rejects DOCTYPE (entity bombs need one), more
+//! than [`FILE_BYTES_MAX`] or [`INCLUDES_MAX`], nesting beyond [`DEPTH_MAX`], include cycles, and includes by URL.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -12,19 +11,19 @@ use std::sync::Arc;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
-/// Bytes of one file. Sites with every key spelled out stay below 1 MiB.
+/// Longest file in bytes. A site file with every key stays below 1 MiB.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Files that one file may pull in, over all levels.
+/// Most files that one file may include, over all levels.
 pub const INCLUDES_MAX: usize = 64;
-/// Elements within elements, and includes within includes. A plain file needs 3.
+/// Deepest nesting of elements, and of includes. A plain file needs 3.
 pub const DEPTH_MAX: usize = 32;
 
-/// Where a file's text comes from. Production reads the file system; tests and fuzzing need none.
+/// Source of the files' bytes: the file system, or memory in tests and fuzz targets.
 pub trait FileSource {
-    /// The text of a file, or `None` when there is none.
+    /// The bytes of a file, or `None` when it does not exist.
     ///
     /// # Errors
-    /// When it is there and cannot be read, or is too long.
+    /// The file exists and cannot be read, or is too long.
     fn read(&self, path: &Path) -> std::io::Result<Option<Vec<u8>>>;
 }
 
@@ -32,7 +31,7 @@ pub trait FileSource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PropertyElement {
     pub name: String,
-    /// Absent or empty elements give none: such an entry sets nothing but may still make the key final.
+    /// `None` for an absent or empty element: it sets no value but may make the key final.
     pub value: Option<String>,
     pub is_final: bool,
     pub file: Arc<Path>,
@@ -40,13 +39,13 @@ pub(super) struct PropertyElement {
     pub line: u32,
 }
 
-/// Why a file cannot be used.
+/// Why a file does not parse.
 #[derive(Debug, thiserror::Error)]
 #[error("{}:{line}: {problem}", file.display())]
 pub struct XmlError {
     /// The file, which may be an included one.
     pub file: PathBuf,
-    /// Line, counted from 1; 0 when it is about the whole file.
+    /// Line, counted from 1; 0 for the whole file.
     pub line: u32,
     /// What is wrong.
     pub problem: XmlProblem,
@@ -57,31 +56,31 @@ pub struct XmlError {
 #[non_exhaustive]
 pub enum XmlProblem {
     /// The file cannot be read.
-    #[error("cannot be read: {0}")]
+    #[error("cannot read the file: {0}")]
     Io(std::io::Error),
-    /// No well-formed XML.
-    #[error("is no well-formed XML: {0}")]
+    /// The XML is not well-formed.
+    #[error("the XML is not well-formed: {0}")]
     Malformed(String),
     /// A DOCTYPE: entities in it could expand without bound or read other files.
-    #[error("a DOCTYPE is refused: entities could expand without bound or read other files")]
+    #[error("a DOCTYPE is not supported: entities could expand without bound or read other files")]
     Dtd,
     /// An entity other than the five of XML and character references.
-    #[error("the entity &{0}; is not known")]
+    #[error("unknown entity &{0};")]
     Entity(String),
     /// Elements or includes nested too deep.
-    #[error("nested deeper than {DEPTH_MAX}")]
+    #[error("the nesting must be at most {DEPTH_MAX} deep")]
     TooDeep,
     /// Too many includes.
-    #[error("more than {INCLUDES_MAX} includes")]
+    #[error("the file must have at most {INCLUDES_MAX} includes")]
     TooManyIncludes,
-    /// A file that includes itself, directly or by others.
-    #[error("includes itself: {0}")]
+    /// A file includes itself, directly or through other files.
+    #[error("the file includes itself: {0}")]
     Cycle(String),
-    /// The included file is not there and there is no fallback.
+    /// The included file does not exist and the include has no fallback.
     #[error("the included file {} does not exist, and there is no xi:fallback", .0.display())]
     IncludeMissing(PathBuf),
-    /// An include that is no file.
-    #[error("the include {0} is no file; only files are read")]
+    /// The include names a URL of another scheme than `file`.
+    #[error("an include must be a file (got {0})")]
     IncludeRemote(String),
 }
 
@@ -256,7 +255,7 @@ impl PropertyReader<'_> {
                 parser.fallback_entered = false;
             }
             "property" => {
-                // Inside a fallback that is not needed, properties do not count.
+                // Properties of a fallback that is not needed are ignored.
                 if let Some(name) = &parser.name
                     && (parser.fallback_allowed || !parser.fallback_entered)
                 {
@@ -287,7 +286,7 @@ impl PropertyReader<'_> {
             Some(_) => return Err(at(XmlProblem::IncludeRemote(href.to_owned()))),
             None => PathBuf::from(href.strip_prefix("file:").unwrap_or(href)),
         };
-        // A relative name is relative to the file that includes it; `join` keeps absolute ones.
+        // A relative path starts at the directory of the including file; `join` keeps absolute paths.
         let target = path.parent().unwrap_or(Path::new("")).join(target);
         self.includes += 1;
         if self.includes > INCLUDES_MAX {
@@ -326,7 +325,7 @@ impl Parser {
     }
 }
 
-/// Counts lines as the reader advances.
+/// Counts lines while the reader advances.
 struct LineCounter<'a> {
     text: &'a [u8],
     position: usize,
@@ -347,12 +346,12 @@ fn line_of(before: &[u8]) -> u32 {
     u32::try_from(newlines).unwrap_or(u32::MAX - 1) + 1
 }
 
-/// Java's `String.trim`: all characters up to the blank.
+/// Java's `String.trim`, which removes all characters up to the space.
 pub(super) fn java_trim(text: &str) -> &str {
     text.trim_matches(|c| c <= ' ')
 }
 
-/// Two names of one file. Includes may go through links, so the resolved paths are compared where there are any.
+/// Whether two paths name one file. Includes may use symbolic links, so resolved paths are compared if both exist.
 fn same_file(a: &Path, b: &Path) -> bool {
     a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
@@ -383,14 +382,14 @@ fn resolve(reference: &BytesRef<'_>, file: &Path, line: u32) -> Result<String, X
     }
 }
 
-/// UTF-8 was checked; any other encoding is fine as long as the text is plain ASCII.
+/// The text is valid UTF-8. A declaration of another encoding is accepted only if the text is ASCII.
 fn check_encoding(
     declaration: &quick_xml::events::BytesDecl<'_>,
     text: &str,
 ) -> Result<(), String> {
     match declaration.encoding() {
         Some(Ok(name)) if !name.eq_ignore_ascii_case("utf-8") && !text.is_ascii() => {
-            Err(format!("the encoding {name} is not supported, only UTF-8"))
+            Err(format!("the encoding must be UTF-8 (got {name})"))
         }
         _ => Ok(()),
     }

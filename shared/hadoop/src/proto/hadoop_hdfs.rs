@@ -145,27 +145,6 @@ pub struct ContentSummaryProto {
     pub space_quota: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetQuotaUsageRequestProto {
-    #[prost(string, required, tag = "1")]
-    pub path: ::prost::alloc::string::String,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetQuotaUsageResponseProto {
-    #[prost(message, required, tag = "1")]
-    pub usage: QuotaUsageProto,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct QuotaUsageProto {
-    #[prost(uint64, required, tag = "1")]
-    pub file_and_directory_count: u64,
-    #[prost(uint64, required, tag = "2")]
-    pub quota: u64,
-    #[prost(uint64, required, tag = "3")]
-    pub space_consumed: u64,
-    #[prost(uint64, required, tag = "4")]
-    pub space_quota: u64,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetQuotaRequestProto {
     #[prost(string, required, tag = "1")]
     pub path: ::prost::alloc::string::String,
@@ -176,61 +155,6 @@ pub struct SetQuotaRequestProto {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetQuotaResponseProto {
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct IsFileClosedRequestProto {
-    #[prost(string, required, tag = "1")]
-    pub src: ::prost::alloc::string::String,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct IsFileClosedResponseProto {
-    #[prost(bool, required, tag = "1")]
-    pub result: bool,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetServerDefaultsRequestProto {
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetServerDefaultsResponseProto {
-    #[prost(message, required, tag = "1")]
-    pub server_defaults: FsServerDefaultsProto,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FsServerDefaultsProto {
-    #[prost(uint64, required, tag = "1")]
-    pub block_size: u64,
-    #[prost(uint32, required, tag = "2")]
-    pub bytes_per_checksum: u32,
-    #[prost(uint32, required, tag = "3")]
-    pub write_packet_size: u32,
-    #[prost(uint32, required, tag = "4")]
-    pub replication: u32,
-    #[prost(uint32, required, tag = "5")]
-    pub file_buffer_size: u32,
-    #[prost(bool, optional, tag = "6", default = "false")]
-    pub encrypt_data_transfer: ::core::option::Option<bool>,
-    #[prost(uint64, optional, tag = "7", default = "0")]
-    pub trash_interval: ::core::option::Option<u64>,
-    #[prost(string, optional, tag = "9")]
-    pub key_provider_uri: ::core::option::Option<::prost::alloc::string::String>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetFsStatusRequestProto {
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetFsStatsResponseProto {
-    #[prost(uint64, required, tag = "1")]
-    pub capacity: u64,
-    #[prost(uint64, required, tag = "2")]
-    pub used: u64,
-    #[prost(uint64, required, tag = "3")]
-    pub remaining: u64,
-    #[prost(uint64, required, tag = "4")]
-    pub under_replicated: u64,
-    #[prost(uint64, required, tag = "5")]
-    pub corrupt_blocks: u64,
-    #[prost(uint64, required, tag = "6")]
-    pub missing_blocks: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetErasureCodingPolicyRequestProto {
@@ -250,19 +174,6 @@ pub struct ErasureCodingPolicyProto {
     pub name: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(uint32, required, tag = "4")]
     pub id: u32,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SetSafeModeRequestProto {
-    /// SafeModeActionProto: 1 leave, 2 enter, 3 get.
-    #[prost(uint32, required, tag = "1")]
-    pub action: u32,
-    #[prost(bool, optional, tag = "2", default = "false")]
-    pub checked: ::core::option::Option<bool>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SetSafeModeResponseProto {
-    #[prost(bool, required, tag = "1")]
-    pub result: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetEzForPathRequestProto {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-/// Pauses that double from `first` up to `max`, each times a random factor of 0.5 to 1.5.
+/// Pauses that double from `first` up to `max`, each multiplied by a random factor of 0.5 to 1.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// Default 200 ms.
+    /// First pause. Default 200 ms.
     pub first: Duration,
-    /// Default 2 s: an ApplicationMaster is back well within its expiry, and a server sees one call per client in 2 s.
+    /// Longest pause. Default 2 s: an ApplicationMaster reconnects well within its expiry, and a server receives one call
+    /// per client in 2 s.
     pub max: Duration,
 }
 

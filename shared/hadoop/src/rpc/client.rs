@@ -1,4 +1,4 @@
-//! Connections shared by callers, and calls that follow the active server.
+//! The RPC client: a pool of connections, and proxies whose calls follow the active server.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -24,33 +24,33 @@ use crate::sasl::SecurityPolicy;
 use crate::token::Token;
 use crate::user::User;
 
-/// As whom a proxy connects.
+/// The identity with which a proxy connects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Login {
-    /// The name that servers without security believe.
+    /// The user, as servers without security accept it.
     pub user: User,
-    /// The token for this service, if there is one: it is used wherever the server takes tokens.
+    /// The token for this service, used if the server accepts tokens.
     pub token: Option<Token>,
-    /// What is insisted on.
+    /// The security that the connection must have.
     pub policy: SecurityPolicy,
 }
 
 impl Login {
-    /// A user on a cluster without security.
+    /// The login of a user on a cluster without security.
     pub fn simple(user: User) -> Self {
         Self { user, token: None, policy: SecurityPolicy::default() }
     }
 
-    /// The holder of a token; `policy` says whether the cluster is secured.
+    /// The login with a token; `policy` states whether the cluster is secured.
     pub fn token(user: User, token: Token, policy: SecurityPolicy) -> Self {
         Self { user, token: Some(token), policy }
     }
 }
 
-/// A client: one identity towards retry caches, and a pool of connections. Cheap to clone.
+/// An RPC client: one client id for retry caches, and a pool of connections. Cheap to clone.
 ///
-/// Connections are opened at the first call, shared by all proxies with the same address, protocol and login, and
-/// closed when idle. Must be used within a tokio runtime.
+/// The first call opens a connection. All proxies with the same address, protocol and login share it. It closes when
+/// idle. The client needs a tokio runtime.
 #[derive(Clone)]
 pub struct RpcClient {
     shared: Arc<RpcClientInner>,
@@ -71,14 +71,14 @@ struct ConnectionKey {
 }
 
 impl RpcClient {
-    /// A client with a random identity.
+    /// A client with a random id.
     ///
     /// # Panics
-    /// When the system has no randomness to give, which on Linux happens only before it has booted.
+    /// The system has no random numbers, which on Linux happens only before it has booted.
     pub fn new(options: RpcOptions) -> Self {
         let mut client_id = [0; 16];
         fill_random(&mut client_id);
-        // The form of a version 4 UUID, as Java's; servers take any 16 bytes.
+        // The form of a version 4 UUID, as in Java. Servers accept any 16 bytes.
         client_id[6] = client_id[6] & 0x0f | 0x40;
         client_id[8] = client_id[8] & 0x3f | 0x80;
         let shared = RpcClientInner {
@@ -90,7 +90,7 @@ impl RpcClient {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Calls of `protocol` (the Java interface's name) at the one of `servers` that is active.
+    /// A proxy for `protocol` (name of the Java interface) at the active one of `servers`.
     pub fn proxy(
         &self,
         protocol: &str,
@@ -106,7 +106,7 @@ impl RpcClient {
         }
     }
 
-    /// The usable connection, or a new one. Sockets of ended ones are forgotten on the way.
+    /// The usable connection, or a new one. Removes ended connections from the pool.
     fn connection(&self, key: ConnectionKey) -> RpcConnection {
         let mut connections =
             self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +139,7 @@ impl RpcClient {
     }
 }
 
-/// One protocol at one service: calls go to the server that last answered, and to the others when it does not.
+/// One protocol at one service. Calls go to the server that answered last, and to the others when it fails.
 pub struct RpcProxy {
     client: RpcClient,
     protocol: Arc<str>,
@@ -152,8 +152,8 @@ impl RpcProxy {
     /// Makes one call: encodes `request`, follows the active server, decodes the reply.
     ///
     /// # Errors
-    /// See [`RpcError`]; [`RpcError::outcome`] says what is known of the call. When tries were made until the time was
-    /// over, the last try's error is given.
+    /// See [`RpcError`]; [`RpcError::outcome`] states whether the call was executed. After the timeout the error is that
+    /// of the last try.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome of a sent call unknown; the connection stays usable.
@@ -196,7 +196,7 @@ impl RpcProxy {
             };
             failures += 1;
             if matches!(error, RpcError::Deadline { .. }) {
-                // A server that is slow for everybody would never answer tries of the same length.
+                // An overloaded server would never answer if each try ended after the same time.
                 attempt_limit = attempt_limit.saturating_mul(2);
             }
             let Some(pause) = self.pause_after(&error, options.retry, index, failures) else {
@@ -210,7 +210,7 @@ impl RpcProxy {
                 failures,
                 ?pause,
                 error = &error as &dyn std::error::Error,
-                "rpc call failed, trying again"
+                "rpc_call_retried"
             );
             sleep(pause).await;
         }
@@ -238,13 +238,13 @@ impl RpcProxy {
         }
     }
 
-    /// Uses another login, such as a token that the server has renewed, for all calls from now on. They get a new
-    /// connection; calls in flight end on the old one, which then closes.
+    /// Uses another login for all later calls, such as a token that the server has rolled. They use a new connection.
+    /// Calls in flight end on the old connection, which then closes.
     pub fn set_login(&self, login: Login) {
         *self.login.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(login);
     }
 
-    /// The server that the next call goes to first.
+    /// The server that the next call tries first.
     pub fn server(&self) -> Option<&HostPort> {
         self.servers.get(self.active.load(Ordering::Acquire))
     }
@@ -261,9 +261,8 @@ impl RpcProxy {
 
     /// One try at one server.
     ///
-    /// A pooled connection may end just as it is handed the call, because it was idle or the server closed it. Nothing
-    /// was sent then, and this is no failure of the try: another connection is opened. Not without end, for a server
-    /// may close each one at once.
+    /// A pooled connection may end as it receives the call, because it was idle or the server closed it. Nothing was sent
+    /// then, so the try opens another connection. The number is bounded, because a server may close each one at once.
     async fn attempt(
         &self,
         address: &HostPort,
@@ -281,7 +280,7 @@ impl RpcProxy {
                 login: login.clone(),
             });
             let frame = frame.clone();
-            let result = hand_over(address, &connection, frame, started, deadline).await;
+            let result = submit_and_wait(address, &connection, frame, started, deadline).await;
             match &result {
                 Err(RpcError::Lost { sent: false, source, .. })
                     if source.is_retryable() && stale < STALE_CONNECTIONS_MAX =>
@@ -294,8 +293,8 @@ impl RpcProxy {
     }
 }
 
-/// Hands a call to a connection and waits for what comes of it.
-async fn hand_over(
+/// Submits a call to a connection and waits for its result.
+async fn submit_and_wait(
     address: &HostPort,
     connection: &RpcConnection,
     frame: CallFrame,
@@ -314,10 +313,10 @@ async fn hand_over(
     });
     match done.await {
         Ok(Some(result)) => result,
-        // The task always answers; should it die, what it did is not known.
+        // The task always answers. If it panicked, the outcome of the call is unknown.
         Ok(None) | Err(_) => {
             if let Some(sent) = sent.get() {
-                connection.doubt(*sent);
+                connection.suspect(*sent);
             }
             Err(RpcError::Deadline {
                 address: address.clone(),
@@ -345,7 +344,7 @@ impl std::fmt::Debug for RpcClient {
 }
 
 fn fill_random(bytes: &mut [u8]) {
-    getrandom::fill(bytes).expect("Linux gives random numbers to every process once booted");
+    getrandom::fill(bytes).expect("Linux has random numbers once it has booted");
 }
 
 fn random_number() -> u64 {

@@ -1,9 +1,9 @@
-//! The shell around a [`RpcSession`]: one task, one socket, and the table of outstanding calls.
+//! The shell around an [`RpcSession`]: one task, one socket, and the table of outstanding calls.
 //!
-//! The task waits for bytes, for room to write, for the next call and for the earliest deadline, in one loop. A call
-//! whose deadline passes is answered "unknown outcome"; when nothing at all was heard since it was sent, the connection
-//! is retired: calls in flight may still end, new ones get a new connection. So a server that hangs costs one
-//! deadline, and one slow call does not take the others' connection away.
+//! One loop waits for bytes, for room to write, for the next call and for the earliest deadline. A call whose deadline
+//! passes ends with an unknown outcome. If no byte arrived since it was sent, the connection is retired: calls in flight
+//! may still end, and new calls get a new connection. So a server that hangs costs one deadline, and one slow call does
+//! not close the connection of the others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,43 +24,43 @@ use super::session::{CallFrame, RpcSession, RpcSessionError, SessionConfig, Sess
 use crate::address::HostPort;
 use crate::proto::common::rpc_response_header_proto::RpcErrorCodeProto;
 
-/// Calls that wait for the task to take them: they are pointers, and a caller that finds the queue full waits.
+/// Calls in the queue to the task. They are small; a caller waits when the queue is full.
 const QUEUE_CALLS: usize = 64;
-/// Outstanding calls, given-up ones included; past it the connection is retired. Hadoop's call queues take 100 per
-/// handler, so a client with a thousand unanswered calls talks to a server that does not answer.
+/// Most outstanding calls, expired ones included; then the connection is retired. Hadoop's call queues hold 100 calls
+/// per handler, so a server with a thousand unanswered calls of one client does not answer.
 const OUTSTANDING_MAX: usize = 1024;
-/// No call is taken while more than this waits to be written: a server that reads slowly must slow us down.
+/// Unwritten bytes above which the task accepts no call: a server that reads slowly must slow its clients down.
 const OUTPUT_HIGH_BYTES: usize = 1 << 20;
-/// Read at a time; replies are mostly far smaller.
+/// Bytes of one read; most replies are far smaller.
 const READ_BYTES: usize = 16 << 10;
 
-/// A call on its way to the task.
+/// A call that a caller submits to the task.
 pub(super) struct PendingCall {
     pub frame: CallFrame,
     pub deadline: Instant,
     pub started: Instant,
     pub reply: oneshot::Sender<CallResult>,
-    /// When it was put on its way; empty while no byte of it can have reached the server.
+    /// Time of sending; empty while no byte of the call can have reached the server.
     pub sent: Arc<OnceLock<Instant>>,
 }
 
-/// The callers' end of a connection. Dropping all of them closes it once no call is outstanding.
+/// The callers' handle of a connection. When all are dropped, it closes as soon as no call is outstanding.
 #[derive(Clone)]
 pub(super) struct RpcConnection {
     calls: mpsc::Sender<PendingCall>,
     health: Arc<ConnectionHealth>,
 }
 
-/// The connection takes no calls any more.
+/// The connection has ended and accepts no calls.
 pub(super) struct ConnectionClosed;
 
-/// What callers and task know of a connection.
+/// State of a connection that callers and task share.
 struct ConnectionHealth {
-    /// Takes no new calls.
+    /// Accepts no new calls.
     retired: AtomicBool,
     opened: Instant,
-    /// When bytes came last, in microseconds since `opened`.
-    heard_us: AtomicU64,
+    /// Time of the last received bytes, in microseconds since `opened`.
+    received_us: AtomicU64,
 }
 
 impl ConnectionHealth {
@@ -72,31 +72,31 @@ impl ConnectionHealth {
         self.retired.load(Ordering::Acquire)
     }
 
-    fn doubt(&self, sent: Instant) {
-        if self.last_heard() <= sent {
+    fn suspect(&self, sent: Instant) {
+        if self.last_received() <= sent {
             self.retire();
         }
     }
 
-    fn hear(&self) {
+    fn note_received(&self) {
         let micros = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.heard_us.store(micros, Ordering::Release);
+        self.received_us.store(micros, Ordering::Release);
     }
 
-    fn last_heard(&self) -> Instant {
-        self.opened + Duration::from_micros(self.heard_us.load(Ordering::Acquire))
+    fn last_received(&self) -> Instant {
+        self.opened + Duration::from_micros(self.received_us.load(Ordering::Acquire))
     }
 }
 
 impl RpcConnection {
-    /// Starts the task that connects. Calls may be handed in at once; they wait until it is open.
+    /// Starts the task that connects. Calls may be submitted at once; they wait until the connection is open.
     pub(super) fn open(address: HostPort, config: SessionConfig, options: RpcOptions) -> Self {
         let (calls, queue) = mpsc::channel(QUEUE_CALLS);
         let now = Instant::now();
         let health = Arc::new(ConnectionHealth {
             retired: AtomicBool::new(false),
             opened: now,
-            heard_us: AtomicU64::new(0),
+            received_us: AtomicU64::new(0),
         });
         let driver = ConnectionTask {
             address,
@@ -111,28 +111,28 @@ impl RpcConnection {
         Self { calls, health }
     }
 
-    /// Whether new calls may use it.
+    /// Whether new calls may use the connection.
     pub(super) fn is_usable(&self) -> bool {
         !self.calls.is_closed() && !self.health.is_retired()
     }
 
-    /// Hands a call over.
+    /// Submits a call.
     ///
     /// # Errors
-    /// When the connection has just ended. Nothing was sent.
+    /// The connection has ended. Nothing was sent.
     pub(super) async fn submit(&self, call: PendingCall) -> Result<(), ConnectionClosed> {
         self.calls.send(call).await.map_err(|_| ConnectionClosed)
     }
 
-    /// A call that was sent at `sent` is late. When nothing was heard since, new calls go elsewhere.
-    pub(super) fn doubt(&self, sent: Instant) {
-        self.health.doubt(sent);
+    /// Retires the connection if no byte arrived since `sent`, the time of a call that has passed its deadline.
+    pub(super) fn suspect(&self, sent: Instant) {
+        self.health.suspect(sent);
     }
 }
 
-/// Why the loop ended.
+/// Why the connection ended.
 enum ConnectionEnd {
-    /// By our own decision, with nothing outstanding.
+    /// This client closed it, with no call outstanding.
     Done,
     Connect(ConnectError),
     Auth(AuthError),
@@ -144,7 +144,7 @@ struct ConnectionTask {
     options: RpcOptions,
     outstanding: OutstandingCalls,
     health: Arc<ConnectionHealth>,
-    /// Whether the server has answered any call, and so has taken the connection context.
+    /// Whether the server has answered any call, and so has accepted the connection context.
     has_replied: bool,
     last_ping: Instant,
     idle_since: Instant,
@@ -153,11 +153,11 @@ struct ConnectionTask {
 impl ConnectionTask {
     async fn run(mut self, config: SessionConfig, mut queue: mpsc::Receiver<PendingCall>) {
         let end = self.drive(config, &mut queue).await;
-        // From here on `submit` fails; those already in the queue were not sent.
+        // `submit` fails from here on. Calls that are in the queue were not sent.
         queue.close();
-        debug!(address = %self.address, end = %end.describe(), "rpc connection ended");
+        debug!(address = %self.address, end = %end.describe(), "rpc_connection_closed");
         for waiting in self.outstanding.drain() {
-            // A caller that has gone away needs no answer.
+            // The caller may have dropped its future.
             let _ = waiting.reply.send(Err(end.error(&self.address, true)));
         }
         while let Some(call) = queue.recv().await {
@@ -165,7 +165,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Everything that can happen to a connection.
+    /// The loop over all events of the connection.
     async fn drive(
         &mut self,
         config: SessionConfig,
@@ -180,7 +180,7 @@ impl ConnectionTask {
         let (mut reader, mut writer) = stream.split();
         let mut session = RpcSession::start(config);
         let mut has_callers = true;
-        // What the server said before it closed its end may explain why writing fails, so reading goes on.
+        // Bytes that the server sent before it closed its end may explain a failed write, so reading continues.
         let mut write_error = None;
         self.idle_since = Instant::now();
         loop {
@@ -209,7 +209,7 @@ impl ConnectionTask {
             tokio::select! {
                 read = reader.read_buf(input) => match read {
                     Ok(0) => return lost(write_error.map_or(LostCause::Closed, LostCause::Io), is_open),
-                    Ok(_) => self.health.hear(),
+                    Ok(_) => self.health.note_received(),
                     Err(error) => return lost(LostCause::Io(Arc::new(error)), is_open),
                 },
                 written = writer.write_buf(output), if has_output => if let Err(error) = written {
@@ -221,7 +221,7 @@ impl ConnectionTask {
                     None => has_callers = false,
                 },
                 () = sleep_until(wake) => match self.on_time(&mut session, connect_by) {
-                    // A call that came just as the idle time was over is taken.
+                    // A call that arrived as the idle time ended is still served.
                     Some(ConnectionEnd::Done) if takes_calls && !queue.is_empty() => self.idle_since = Instant::now(),
                     Some(end) => return end,
                     None => {}
@@ -240,7 +240,7 @@ impl ConnectionTask {
             let _ = call.reply.send(Err(RpcError::Request { method, source }));
             return;
         }
-        // The bytes are in the output and not yet at the socket, which this task writes.
+        // The bytes are in the output buffer. This task writes them to the socket later.
         let sent = *call.sent.get_or_init(Instant::now);
         let waiting = WaitingCaller {
             reply: call.reply,
@@ -258,7 +258,7 @@ impl ConnectionTask {
     fn handle(&mut self, event: SessionEvent, is_open: bool) -> Result<(), ConnectionEnd> {
         match event {
             SessionEvent::Open(method) => {
-                debug!(address = %self.address, ?method, "rpc connection opened")
+                debug!(address = %self.address, ?method, "rpc_connection_opened")
             }
             SessionEvent::Reply { id, result } => {
                 let waiting = self.outstanding.reply(id).map_err(|UnknownReply| {
@@ -286,7 +286,7 @@ impl ConnectionTask {
                         }));
                         ConnectionEnd::Lost(LostCause::Fatal(exception))
                     }
-                    // The server reads the context before any call: when it refuses that, none was executed.
+                    // The server reads the context before any call. If it rejects the context, it executed no call.
                     None if !is_open || (!self.has_replied && is_unauthorized(&exception)) => {
                         ConnectionEnd::Auth(AuthError::Refused(exception))
                     }
@@ -297,7 +297,7 @@ impl ConnectionTask {
         Ok(())
     }
 
-    /// The earliest moment at which something is due.
+    /// The earliest deadline.
     fn next_wake(&self, is_open: bool, is_idle: bool, connect_by: Instant) -> Instant {
         if !is_open {
             return connect_by;
@@ -305,12 +305,12 @@ impl ConnectionTask {
         if is_idle {
             return later(self.idle_since, self.options.idle_timeout);
         }
-        let ping = self.ping_due();
+        let ping = self.next_ping();
         self.outstanding.next_deadline().map_or(ping, |deadline| deadline.min(ping))
     }
 
-    fn ping_due(&self) -> Instant {
-        later(self.health.last_heard().max(self.last_ping), self.options.ping_interval)
+    fn next_ping(&self) -> Instant {
+        later(self.health.last_received().max(self.last_ping), self.options.ping_interval)
     }
 
     fn on_time(&mut self, session: &mut RpcSession, connect_by: Instant) -> Option<ConnectionEnd> {
@@ -321,20 +321,20 @@ impl ConnectionTask {
             )));
         }
         for waiting in self.outstanding.expire(now) {
-            self.health.doubt(waiting.sent);
-            let late = RpcError::Deadline {
+            self.health.suspect(waiting.sent);
+            let expired = RpcError::Deadline {
                 address: self.address.clone(),
                 sent: true,
                 waited: now.duration_since(waiting.started),
             };
-            let _ = waiting.reply.send(Err(late));
+            let _ = waiting.reply.send(Err(expired));
             self.idle_since = now;
         }
         let is_idle = self.outstanding.is_idle();
         if is_idle && now >= later(self.idle_since, self.options.idle_timeout) {
             return Some(ConnectionEnd::Done);
         }
-        if !is_idle && now >= self.ping_due() {
+        if !is_idle && now >= self.next_ping() {
             session.ping();
             self.last_ping = now;
         }
@@ -363,7 +363,7 @@ impl ConnectionEnd {
     }
 }
 
-/// A connection that ends before it is open was never there.
+/// A connection that ends before it is open counts as a failed connect.
 fn lost(cause: LostCause, is_open: bool) -> ConnectionEnd {
     if is_open {
         ConnectionEnd::Lost(cause)

@@ -1,4 +1,4 @@
-//! From a host name to a TCP connection.
+//! Opens a TCP connection to a host name.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,8 +12,8 @@ use super::error::ConnectError;
 use super::options::later;
 use crate::address::HostPort;
 
-/// Resolves and tries the addresses in turn, all within `limit`. Each has an equal share of the time that is left, so
-/// that one which swallows packets does not take it all.
+/// Resolves the host and tries its addresses in turn, all within `limit`. Each address gets an equal share of the
+/// remaining time, so one that drops packets does not use it up.
 pub(super) async fn connect(
     address: &HostPort,
     limit: Duration,
@@ -28,7 +28,7 @@ pub(super) async fn connect(
         let share = by.saturating_duration_since(Instant::now()) / left;
         match timeout(share, TcpStream::connect(candidate)).await {
             Ok(Ok(stream)) => {
-                // Calls are small and waited for: Nagle's delay would be added to each.
+                // Calls are small and their callers wait. Nagle's algorithm would delay each of them.
                 stream.set_nodelay(true).map_err(|error| ConnectError::Io(Arc::new(error)))?;
                 return Ok(stream);
             }
@@ -49,7 +49,7 @@ async fn resolve(address: &HostPort) -> Result<Vec<SocketAddr>, ConnectError> {
     Ok(found.map(dialled).collect())
 }
 
-/// The default of an unset address is 0.0.0.0, "all interfaces", which a client takes for this machine.
+/// Replaces the wildcard address, Hadoop's default for servers, by the loopback address, as Hadoop's client does.
 fn dialled(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_interfaces_means_this_machine() {
+    fn the_wildcard_address_means_this_machine() {
         for (given, expected) in [
             ("0.0.0.0:8032", "127.0.0.1:8032"),
             ("[::]:8032", "[::1]:8032"),

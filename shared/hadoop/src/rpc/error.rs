@@ -1,4 +1,4 @@
-//! Why a call failed, and what is known of its outcome.
+//! Errors of calls and connections, and the outcome of a failed call.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::sasl::{LayerError, SaslError};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RpcError {
-    /// No connection. The call was not sent.
+    /// The client could not connect. The call was not sent.
     #[error("cannot connect to {address}")]
     Connect {
         /// The server.
@@ -21,7 +21,7 @@ pub enum RpcError {
         /// Why.
         source: ConnectError,
     },
-    /// A connection, but no common ground on who we are. The call was not executed.
+    /// The authentication failed. The call was not executed.
     #[error("cannot authenticate to {address}")]
     Auth {
         /// The server.
@@ -34,9 +34,9 @@ pub enum RpcError {
     Remote {
         /// The server.
         address: HostPort,
-        /// The RPC.
+        /// Name of the called method.
         method: String,
-        /// What it threw.
+        /// The exception.
         source: RemoteException,
     },
     /// The connection ended before the reply.
@@ -49,36 +49,36 @@ pub enum RpcError {
         /// How.
         source: LostCause,
     },
-    /// No reply in time.
+    /// No reply arrived in time.
     #[error("no answer from {address} within {waited:?}, {}", sent_text(*.sent))]
     Deadline {
         /// The server.
         address: HostPort,
         /// Whether the request, or a part of it, may have reached the server.
         sent: bool,
-        /// How long was waited.
+        /// Time from the start of the call.
         waited: Duration,
     },
-    /// The reply is a success and its body does not decode. The call was executed.
-    #[error("the reply to {method} from {address} does not decode")]
+    /// The call succeeded and the body of its reply does not decode.
+    #[error("cannot decode the reply to {method} from {address}")]
     Reply {
         /// The server.
         address: HostPort,
-        /// The RPC.
+        /// Name of the called method.
         method: String,
         /// Why.
         source: RpcFrameError,
     },
-    /// The request is longer than a server takes. It was not sent.
-    #[error("the request {method} is too long")]
+    /// The request is longer than servers accept. It was not sent.
+    #[error("cannot send {method}: the request is too long")]
     Request {
-        /// The RPC.
+        /// Name of the called method.
         method: String,
         /// The lengths.
         source: RpcFrameError,
     },
-    /// The call needs a server and none is configured.
-    #[error("no server address for {protocol}")]
+    /// No server is configured.
+    #[error("no server address is configured for {protocol}")]
     NoServer {
         /// The protocol.
         protocol: String,
@@ -93,19 +93,19 @@ fn sent_text(sent: bool) -> &'static str {
     }
 }
 
-/// What a failed call may have done at the server.
+/// The effect of a failed call at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// Nothing.
+    /// The server did not execute the call.
     NotExecuted,
-    /// Anything: nothing, all, or all of it later.
+    /// The server may have executed the call, or may execute it later.
     Unknown,
-    /// The server has answered: it did what its answer says.
+    /// The server has answered, with a result or an exception.
     Answered,
 }
 
 impl RpcError {
-    /// What the call may have done.
+    /// The effect of the call at the server.
     pub fn outcome(&self) -> CallOutcome {
         match self {
             Self::Connect { .. }
@@ -126,8 +126,8 @@ impl RpcError {
         }
     }
 
-    /// Whether the same call may succeed later or at another server without anything being changed here.
-    /// Whether it may be *made* again is a question of its [`outcome`](Self::outcome) and of what it does.
+    /// Whether the same call may succeed later or at another server. Whether the client may repeat it depends on its
+    /// [`outcome`](Self::outcome) and on the method.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Connect { source: ConnectError::Handshake(cause), .. } => cause.is_retryable(),
@@ -159,17 +159,12 @@ impl RpcError {
         self.remote().is_some_and(|exception| exception.is(class))
     }
 
-    /// Whether the server does not implement the called method.
+    /// Whether the server lacks the called method.
     pub fn is_no_such_method(&self) -> bool {
         self.remote().is_some_and(RemoteException::is_no_such_method)
     }
 
-    /// Whether the server could not be reached, or nothing listens there.
-    pub fn is_connect(&self) -> bool {
-        matches!(self, Self::Connect { .. })
-    }
-
-    /// The server that the failure is about.
+    /// The server of the failed call.
     pub fn address(&self) -> Option<&HostPort> {
         match self {
             Self::Connect { address, .. }
@@ -190,28 +185,28 @@ pub enum ConnectError {
     /// The host name does not resolve.
     #[error("the host name does not resolve")]
     Resolve(#[source] Arc<io::Error>),
-    /// Nothing listens at the port: the process is not there.
+    /// No process listens at the port.
     #[error("connection refused")]
     Refused,
-    /// Another error of the network.
+    /// Another network error.
     #[error("the network failed")]
     Io(#[source] Arc<io::Error>),
-    /// No connection, or no end of the authentication, in time.
+    /// Connecting and authenticating took too long.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// The server closed the connection, or spoke nonsense, before authentication was over.
+    /// The connection ended, or the server broke the protocol, before the authentication was complete.
     #[error("the handshake failed")]
     Handshake(#[source] LostCause),
 }
 
-/// Why a connection does not authenticate.
+/// Why the authentication of a connection fails.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// We do not go on.
+    /// The client ended the negotiation.
     #[error(transparent)]
     Sasl(#[from] SaslError),
-    /// The server does not go on.
+    /// The server ended the negotiation.
     #[error("refused by the server")]
     Refused(#[source] RemoteException),
 }
@@ -226,25 +221,25 @@ pub enum LostCause {
     /// Reading or writing failed.
     #[error("the network failed")]
     Io(#[source] Arc<io::Error>),
-    /// The server reported a fatal fault of another call, or of the connection.
+    /// The server reported a fatal error of another call, or of the connection.
     #[error("the server ended the connection")]
     Fatal(#[source] RemoteException),
     /// The server's bytes break the protocol.
     #[error("the server broke the protocol")]
     Protocol(#[source] ProtocolError),
-    /// This client closed it, being idle or shut down.
+    /// This client closed it because it was idle or shut down.
     #[error("closed by this client")]
     Local,
 }
 
 impl LostCause {
-    /// Whether a new connection may fare better. Broken protocol is no accident and is not retried.
+    /// Whether a new connection may succeed. A broken protocol is not transient and is not retried.
     pub fn is_retryable(&self) -> bool {
         !matches!(self, Self::Protocol(_))
     }
 }
 
-/// Bytes of a server that make no sense.
+/// Bytes of a server that break the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
@@ -254,22 +249,22 @@ pub enum ProtocolError {
     /// A protected message that fails its check.
     #[error(transparent)]
     Layer(#[from] LayerError),
-    /// A reply to a call that was not made.
-    #[error("a reply to the call {0}, which is not outstanding")]
+    /// A reply to an unknown call.
+    #[error("the reply belongs to call {0}, which is not outstanding")]
     UnknownCall(i32),
-    /// A status that is none of SUCCESS, ERROR, FATAL.
-    #[error("a reply with the unknown status {0}")]
+    /// A status other than SUCCESS, ERROR, FATAL.
+    #[error("the reply has the unknown status {0}")]
     UnknownStatus(i32),
     /// The reply echoes another client's id.
-    #[error("a reply for another client")]
+    #[error("the reply is for another client")]
     ForeignClient,
-    /// After a layer was agreed a message came without it.
-    #[error("a message without the protection that was agreed")]
+    /// A message without the negotiated security layer.
+    #[error("the message lacks the negotiated protection")]
     Unprotected,
-    /// A SASL message in the middle of calls.
-    #[error("an authentication message out of place")]
+    /// A SASL message after the authentication.
+    #[error("the server sent an authentication message after the authentication")]
     UnexpectedSasl,
-    /// A reply before authentication was over.
-    #[error("a reply to the call {0} before the authentication was over")]
+    /// A reply before the authentication was complete.
+    #[error("the server replied to call {0} before the authentication was complete")]
     EarlyReply(i32),
 }

@@ -1,12 +1,12 @@
-//! Whether, where and when a failed call is tried again.
+//! Failover policy: whether, where and when a failed call is tried again.
 //!
-//! Intuition: a server that is not there, or is a standby, says so at once; then the other one is asked at once. Only
-//! when all have been asked in vain does the client wait, longer each round, with jitter, so that a thousand clients of
-//! a restarted server do not come in step. Java waits 30 s between tries (`yarn.resourcemanager.connect.retry-interval.ms`),
-//! which is slow for an ApplicationMaster that must be back before it expires.
+//! Intuition: a server that is down or a standby fails at once, and the client tries the next server at once. The client
+//! pauses only after a round over all servers. Pauses grow with each round and have jitter, so that a thousand clients of
+//! a restarted server do not call in step. Java waits 30 s between tries (`yarn.resourcemanager.connect.retry-interval.ms`),
+//! which is too slow for an ApplicationMaster that must reconnect before it expires.
 //!
-//! Limits: exceptions of the called method are never retried here, they mean something to the caller. The total
-//! time is the caller's; this file only says how long to pause. Source: `io.retry.RetryPolicies`.
+//! Limits: exceptions of the called method are not retried here, because the caller must handle them. The caller sets
+//! the total time; this module only returns the pause. Source: `io.retry.RetryPolicies`.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use super::backoff::Backoff;
 use super::error::{AuthError, CallOutcome, RpcError};
 use super::options::Retry;
 
-/// What to do with a failed try.
+/// What follows a failed try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Hand the error to the caller.
+    /// Return the error to the caller.
     GiveUp,
     /// Try the same server after the pause.
     Again(Duration),
@@ -25,9 +25,9 @@ pub enum Decision {
     Next(Duration),
 }
 
-/// Decides about the try that failed with `error`.
+/// Decides what follows a try that failed with `error`.
 ///
-/// `failures` counts the failed tries of this call, this one included; `servers` is how many there are.
+/// `failures` is the number of failed tries of this call, this one included; `servers` is the number of servers.
 pub fn decide(
     error: &RpcError,
     retry: Retry,
@@ -47,7 +47,7 @@ pub fn decide(
         && exception.is_invalid_token()
         && failures < servers
     {
-        // A server that has just become a standby, or active, may not know a token that its peer knows.
+        // A server that has just changed between active and standby may lack a token that its peer has.
         return Decision::Next(Duration::ZERO);
     }
     if !error.is_retryable() {
@@ -56,7 +56,7 @@ pub fn decide(
     if error.remote().is_some_and(|exception| exception.is_try_again()) {
         return Decision::Again(backoff.pause(failures - 1, random));
     }
-    // All servers once at once, then a pause before each further round.
+    // The first round has no pauses. Each further round begins with one.
     if failures.is_multiple_of(servers) {
         Decision::Next(backoff.pause(failures / servers - 1, random))
     } else {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn each_error_leads_where_it_should() {
+    fn each_error_has_its_decision() {
         use Decision::{Again, GiveUp, Next};
         use Retry::{Always, IfNotExecuted, Never};
         let now = Duration::ZERO;

@@ -1,7 +1,7 @@
-//! Frames: a 4-byte big-endian length and that many bytes, in both directions.
+//! Frames of the RPC: a 4-byte big-endian length and that many bytes, in both directions.
 //!
-//! Pure: bytes in, frames out. The length is checked against the limit before anything is kept, and memory is taken
-//! only for bytes that have arrived, so a peer that announces 128 MiB and sends nothing costs nothing.
+//! Pure: bytes in, frames out. The length is checked against the limit first, and memory is allocated only for bytes
+//! that have arrived. So a peer that announces 128 MiB and sends nothing costs no memory.
 //! Source: `ipc.Client.IpcStreams`, `ipc.Server.Connection`.
 
 use std::fmt;
@@ -9,35 +9,37 @@ use std::fmt;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 
-/// Why a stream of frames cannot be read any further.
+/// Why a stream of frames is unreadable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RpcFrameError {
-    /// The length is below zero; `-1` is how a server of another RPC version begins its answer.
-    #[error("a frame of negative length {0}; is this a Hadoop RPC port of version 9?")]
+    /// The length is negative. A server of another RPC version begins its answer with `-1`.
+    #[error(
+        "the length of a frame must not be negative (got {0}); check that the port serves Hadoop RPC version 9"
+    )]
     Negative(i32),
     /// The first bytes are `HTTP`: the port is one of a web server.
-    #[error("the server speaks HTTP; is this a web port?")]
+    #[error("the server answers in HTTP; use its RPC port instead of its web port")]
     Http,
     /// The length exceeds the limit (`ipc.maximum.response.length`).
-    #[error("a frame of {length} bytes exceeds the limit of {limit} bytes")]
+    #[error("a frame must be at most {limit} bytes (got {length})")]
     TooLong {
-        /// What the peer announced, in bytes.
+        /// Length that the peer announced, in bytes.
         length: usize,
-        /// What is allowed, in bytes.
+        /// Longest permitted frame, in bytes.
         limit: usize,
     },
     /// A message inside a frame does not decode.
-    #[error("{what} does not decode")]
+    #[error("cannot decode {what}")]
     Malformed {
         /// The message that was expected.
         what: &'static str,
-        /// What prost said; absent when the frame ended too early.
+        /// The cause; `None` when the frame ended too early.
         source: Option<prost::DecodeError>,
     },
 }
 
-/// Collects received bytes and gives out whole frames.
+/// Collects received bytes and returns whole frames.
 pub struct FrameDecoder {
     buffer: BytesMut,
     limit: usize,
@@ -54,30 +56,30 @@ impl fmt::Debug for FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// A decoder that refuses frames longer than `limit` bytes.
+    /// A decoder that rejects frames longer than `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { buffer: BytesMut::new(), limit }
     }
 
-    /// Changes the limit for frames that have not been given out yet.
+    /// Changes the limit for the next frames.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Adds bytes as they came, in any pieces.
+    /// Adds received bytes, in pieces of any length.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Where a socket may write received bytes directly.
+    /// The buffer into which a socket may read directly.
     pub fn buffer_mut(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
 
-    /// The next whole frame without its length, or `None` until more bytes have come.
+    /// The next whole frame without its length, or `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`RpcFrameError::Negative`], [`RpcFrameError::Http`] and [`RpcFrameError::TooLong`]; after any the stream is lost.
+    /// [`RpcFrameError::Negative`], [`RpcFrameError::Http`] and [`RpcFrameError::TooLong`]. The stream is unusable after any of them.
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, RpcFrameError> {
         let Some(head) = self.buffer.first_chunk::<4>() else {
             return Ok(None);
@@ -97,16 +99,16 @@ impl FrameDecoder {
         Ok(Some(self.buffer.split_to(length).freeze()))
     }
 
-    /// Whether bytes of an unfinished frame are waiting.
+    /// Whether the buffer has bytes of an incomplete frame.
     pub fn is_mid_frame(&self) -> bool {
         !self.buffer.is_empty()
     }
 }
 
-/// Appends one frame of delimited messages: length, then each message behind its own varint length.
+/// Appends one frame of delimited messages: its length, then each message after its own varint length.
 ///
 /// # Errors
-/// [`RpcFrameError::TooLong`] when the frame would exceed `limit` bytes; `out` is then as it was.
+/// [`RpcFrameError::TooLong`] if the frame exceeds `limit` bytes; `out` is then unchanged.
 pub fn put_frame(
     out: &mut BytesMut,
     limit: usize,
@@ -124,11 +126,11 @@ pub fn put_frame(
     Ok(())
 }
 
-/// A piece of a frame: a message that goes behind its varint length, or [`Delimited`] bytes that have one already.
+/// A part of a frame: a message, which gets a varint length, or [`Delimited`] bytes, which have one.
 pub trait Part {
     /// Bytes that [`Part::put`] appends.
     fn part_len(&self) -> usize;
-    /// Appends the piece.
+    /// Appends the part.
     fn put(&self, out: &mut BytesMut);
 }
 
@@ -143,7 +145,7 @@ impl<M: Message> Part for M {
     }
 }
 
-/// A message that was encoded before, behind its varint length.
+/// An encoded message with its varint length before it.
 #[derive(Clone)]
 pub struct Delimited(Bytes);
 
@@ -155,12 +157,12 @@ impl fmt::Debug for Delimited {
 }
 
 impl Delimited {
-    /// Encodes `message` once; a call that is sent again reuses the bytes.
+    /// Encodes `message` once. A retried call reuses the bytes.
     pub fn of(message: &impl Message) -> Self {
         Self(Bytes::from(message.encode_length_delimited_to_vec()))
     }
 
-    /// Puts the length before a message that is encoded already.
+    /// Puts the length before an encoded message.
     pub fn of_encoded(message: &[u8]) -> Self {
         let mut bytes =
             BytesMut::with_capacity(prost::length_delimiter_len(message.len()) + message.len());
@@ -181,10 +183,10 @@ impl Part for Delimited {
     }
 }
 
-/// Takes one delimited message off the front of a frame.
+/// Removes and decodes the first delimited message of a frame.
 ///
 /// # Errors
-/// [`RpcFrameError::Malformed`] when the length runs past the frame or the message does not decode.
+/// [`RpcFrameError::Malformed`] if the length exceeds the frame or the message does not decode.
 pub fn take_message<M: Message + Default>(
     frame: &mut Bytes,
     what: &'static str,
@@ -193,10 +195,10 @@ pub fn take_message<M: Message + Default>(
     M::decode(body).map_err(|source| RpcFrameError::Malformed { what, source: Some(source) })
 }
 
-/// Takes the bytes of one delimited message off the front of a frame, undecoded.
+/// Removes the first delimited message of a frame and returns its bytes.
 ///
 /// # Errors
-/// [`RpcFrameError::Malformed`] when the length runs past the frame.
+/// [`RpcFrameError::Malformed`] if the length exceeds the frame.
 pub fn take_delimited(frame: &mut Bytes, what: &'static str) -> Result<Bytes, RpcFrameError> {
     let length = prost::decode_length_delimiter(&mut *frame)
         .map_err(|source| RpcFrameError::Malformed { what, source: Some(source) })?;
@@ -213,7 +215,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_out_as_they_went_in_however_the_bytes_are_cut(
+        fn frames_decode_however_the_bytes_are_split(
             bodies in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..8),
             piece in 1_usize..20,
         ) {

@@ -1,4 +1,4 @@
-//! Times and limits of calls and connections.
+//! Timeouts, limits and retry modes of calls and connections.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use tokio::time::Instant;
 use super::backoff::Backoff;
 use crate::configuration::{Configuration, PropertyError, TimeUnit, ValueProblem};
 
-/// Settings of an [`RpcClient`](super::RpcClient). The defaults are Hadoop's where it has some.
+/// Settings of an [`RpcClient`](super::RpcClient). The defaults are Hadoop's, where Hadoop has one.
 #[derive(Clone, Debug)]
 pub struct RpcOptions {
-    /// Longest time for resolving, connecting and authenticating (`ipc.client.connect.timeout`). Default 20 s.
+    /// Timeout of resolving, connecting and authenticating (`ipc.client.connect.timeout`). Default 20 s.
     pub connect_timeout: Duration,
-    /// Longest wait for one server's answer before another is tried (`ipc.client.rpc-timeout.ms`). A call's own
-    /// timeout is the limit over all servers. Default 120 s.
+    /// Timeout of one try at one server (`ipc.client.rpc-timeout.ms`). The timeout of a call covers all its tries.
+    /// Default 120 s.
     pub attempt_timeout: Duration,
-    /// With calls outstanding and nothing heard for so long, a ping goes out, so that a dead peer shows itself
-    /// (`ipc.ping.interval`). Default 60 s.
+    /// A connection with outstanding calls and without received bytes for this time sends a ping, which fails if the
+    /// peer is dead (`ipc.ping.interval`). Default 60 s.
     pub ping_interval: Duration,
-    /// A connection without calls is closed after it (`ipc.client.connection.maxidletime`). Default 10 s.
+    /// A connection without calls closes after this time (`ipc.client.connection.maxidletime`). Default 10 s.
     pub idle_timeout: Duration,
     /// Longest reply in bytes (`ipc.maximum.response.length`). Default 128 MiB.
     pub response_max: usize,
@@ -26,7 +26,7 @@ pub struct RpcOptions {
     pub request_max: usize,
     /// Pauses between the rounds over all servers.
     pub backoff: Backoff,
-    /// A note for the servers' audit logs (`hadoop.caller.context`), at most 128 bytes by default. Default none.
+    /// Caller context for the servers' audit logs (`hadoop.caller.context`), at most 128 bytes by default. Default none.
     pub caller_context: Option<String>,
 }
 
@@ -46,11 +46,11 @@ impl Default for RpcOptions {
 }
 
 impl RpcOptions {
-    /// The options of a configuration, by the keys named at each field. A timeout of 0, which for Hadoop is "for
-    /// ever", becomes the default: every wait here ends.
+    /// The options of a configuration, by the key of each field. A timeout of 0, which means no limit in Hadoop, becomes
+    /// the default, because every wait has a limit here.
     ///
     /// # Errors
-    /// When a value is no time, or a length no positive number.
+    /// A value is not a time, or a length is not a positive integer.
     pub fn of(configuration: &Configuration) -> Result<Self, PropertyError> {
         let default = Self::default();
         let time = |key, default| {
@@ -77,12 +77,11 @@ impl RpcOptions {
 }
 
 impl RpcOptions {
-    /// Says who calls (`hadoop.caller.context`), in the servers' audit logs, where the site has switched that on
-    /// (`hadoop.caller.context.enabled`). `context` is cut to the bytes that servers keep
-    /// (`hadoop.caller.context.max.size`).
+    /// Sets the caller context (`hadoop.caller.context`) if the site enables it (`hadoop.caller.context.enabled`).
+    /// `context` is cut to the length that servers keep (`hadoop.caller.context.max.size`).
     ///
     /// # Errors
-    /// When the largest size is no number.
+    /// The maximum length is not an integer.
     pub fn with_caller_context(
         self,
         configuration: &Configuration,
@@ -99,54 +98,53 @@ impl RpcOptions {
     }
 }
 
-/// `from + span`, or ten years later when that is beyond what the clock can tell: a span may be any number that a
-/// configuration file holds.
+/// `from + span`, with at most ten years added: a configuration file may have a span that the clock cannot represent.
 pub(super) fn later(from: Instant, span: Duration) -> Instant {
     const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 86_400);
     from + span.min(TEN_YEARS)
 }
 
-/// What may be done when a call fails in a way that another try could cure.
+/// Which failures of a call permit another try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// One try at one server.
     Never,
-    /// Try again only when the call was surely not executed: no connection, standby, "try again later".
+    /// Try again only if the call was certainly not executed: no connection, standby, `RetriableException`.
     IfNotExecuted,
-    /// Try again also when the outcome is unknown. Right for calls that Hadoop marks `@Idempotent`, and for
-    /// `@AtMostOnce` ones of servers with a retry cache (NameNode): a retry has the same client id and call id.
+    /// Try again also if the outcome is unknown. For calls that Hadoop marks `@Idempotent`, and for `@AtMostOnce` calls
+    /// of servers with a retry cache (NameNode): a retry has the same client id and call id.
     Always,
 }
 
-/// How one call is made.
+/// Timeouts and retry mode of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct CallOptions {
-    /// Longest time in all: waiting, connecting, all tries. The call is over by then, with a reply or an error.
+    /// Timeout of the whole call: waiting, connecting, all tries.
     pub timeout: Duration,
-    /// Longest time for the first try, when other than [`RpcOptions::attempt_timeout`]. Each try that ends by time
-    /// doubles the limit of the next.
+    /// Timeout of the first try, if not [`RpcOptions::attempt_timeout`]. Each try that times out doubles the timeout of
+    /// the next one.
     pub attempt_timeout: Option<Duration>,
-    /// What may be tried again.
+    /// Which failures permit another try.
     pub retry: Retry,
 }
 
 impl CallOptions {
-    /// One try.
+    /// A call with one try.
     pub fn once(timeout: Duration) -> Self {
         Self { timeout, attempt_timeout: None, retry: Retry::Never }
     }
 
-    /// Tries until `timeout`, as long as the call was surely not executed.
+    /// A call that is tried until `timeout`, while it was certainly not executed.
     pub fn unless_executed(timeout: Duration) -> Self {
         Self { timeout, attempt_timeout: None, retry: Retry::IfNotExecuted }
     }
 
-    /// Tries until `timeout`, also when the outcome of a try is unknown.
+    /// A call that is tried until `timeout`, also if the outcome of a try is unknown.
     pub fn idempotent(timeout: Duration) -> Self {
         Self { timeout, attempt_timeout: None, retry: Retry::Always }
     }
 
-    /// The same with another limit for the first try.
+    /// Sets the timeout of the first try.
     pub fn with_attempt_timeout(self, limit: Duration) -> Self {
         Self { attempt_timeout: Some(limit), ..self }
     }
@@ -166,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_defaults_are_hadoops() {
+    fn the_defaults_equal_hadoops() {
         let (of_configuration, own) = (options(&[]).expect("are good"), RpcOptions::default());
         assert_eq!(format!("{of_configuration:?}"), format!("{own:?}"));
     }
 
     #[test]
-    fn no_wait_is_for_ever_and_no_number_too_large() {
+    fn zero_and_huge_timeouts_are_bounded() {
         let zero = options(&[("ipc.client.rpc-timeout.ms", "0")]).expect("is good");
         assert_eq!(zero.attempt_timeout, Duration::from_secs(120));
         let huge = options(&[("ipc.ping.interval", "9223372036854775807d")]).expect("is good");
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn caller_context_is_sent_where_the_site_wants_it() {
+    fn caller_context_is_set_if_the_site_enables_it() {
         let context = |pairs: &[(&str, &str)]| {
             let mut configuration = Configuration::with_defaults(Environment::empty());
             for (key, value) in pairs {
@@ -199,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_positive_and_within_a_frame() {
+    fn a_length_outside_a_frame_is_rejected() {
         for length in ["0", "-1", "2147483648", "x"] {
-            options(&[("ipc.maximum.response.length", length)]).expect_err("is no length");
+            options(&[("ipc.maximum.response.length", length)]).expect_err("is not a length");
         }
     }
 }

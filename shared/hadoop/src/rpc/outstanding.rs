@@ -1,7 +1,7 @@
-//! Calls that a server owes a reply, by id.
+//! The table of calls without a reply, by call id.
 //!
-//! A call whose caller was told "too late", or has gone away, stays here until its reply comes: only so can a late reply
-//! be told from one that nobody asked for. No socket and no clock: the time comes in.
+//! A call whose deadline has passed, or whose caller has dropped it, stays in the table until its reply arrives. So a
+//! late reply differs from a reply to an unknown call. The table has no socket and no clock; the time is an argument.
 
 use std::collections::HashMap;
 
@@ -21,13 +21,13 @@ pub(super) struct OutstandingCalls {
 }
 
 struct Outstanding {
-    /// Absent once the caller was told that it is late.
+    /// `None` once the deadline has passed.
     waiting: Option<WaitingCaller>,
-    /// Replies still to come: 2 when a call was tried again on this connection before its first reply.
+    /// Replies that the server still owes: 2 when a call was tried again on this connection before its first reply.
     owed: u32,
 }
 
-/// A caller that waits for its reply.
+/// A caller that waits for the reply of its call.
 pub(super) struct WaitingCaller {
     pub reply: oneshot::Sender<CallResult>,
     pub method: String,
@@ -36,19 +36,19 @@ pub(super) struct WaitingCaller {
     pub sent: Instant,
 }
 
-/// A reply for a call that is not in the table.
+/// The reply is to a call that is not in the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UnknownReply;
 
 impl OutstandingCalls {
-    /// A call was sent. A retry has the id of the first try; whichever reply comes first is for it.
+    /// Adds a sent call. A retry has the id of the first try and takes the reply that arrives first.
     pub(super) fn add(&mut self, id: i32, waiting: WaitingCaller) {
         let entry = self.calls.entry(id).or_insert(Outstanding { waiting: None, owed: 0 });
         entry.waiting = Some(waiting);
         entry.owed += 1;
     }
 
-    /// A reply came. Gives the caller, unless it was told that it is late.
+    /// Accepts a reply and returns its caller, unless the deadline has passed.
     pub(super) fn reply(&mut self, id: i32) -> Result<Option<WaitingCaller>, UnknownReply> {
         let entry = self.calls.get_mut(&id).ok_or(UnknownReply)?;
         entry.owed -= 1;
@@ -59,34 +59,34 @@ impl OutstandingCalls {
         Ok(waiting)
     }
 
-    /// Takes one call out, reply or not.
+    /// Removes one call, with or without a reply.
     pub(super) fn remove(&mut self, id: i32) -> Option<WaitingCaller> {
         self.calls.remove(&id)?.waiting
     }
 
-    /// Takes out the callers whose time is over; their replies stay owed.
+    /// Removes the callers whose deadline has passed. The server still owes their replies.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<WaitingCaller> {
-        let is_late = |waiting: &mut WaitingCaller| waiting.deadline <= now;
-        self.calls.values_mut().filter_map(|call| call.waiting.take_if(is_late)).collect()
+        let has_expired = |waiting: &mut WaitingCaller| waiting.deadline <= now;
+        self.calls.values_mut().filter_map(|call| call.waiting.take_if(has_expired)).collect()
     }
 
-    /// Takes out all callers.
+    /// Removes all callers.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = WaitingCaller> {
         self.calls.drain().filter_map(|(_, call)| call.waiting)
     }
 
-    /// Whether nobody waits.
+    /// Whether no caller waits.
     pub(super) fn is_idle(&self) -> bool {
         self.calls.values().all(|call| call.waiting.is_none())
     }
 
-    /// The earliest deadline of those who wait.
+    /// The earliest deadline of the waiting callers.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let waiting = self.calls.values().filter_map(|call| call.waiting.as_ref());
         waiting.map(|waiting| waiting.deadline).min()
     }
 
-    /// Calls in the table, given-up ones included.
+    /// Calls in the table, expired ones included.
     pub(super) fn len(&self) -> usize {
         self.calls.len()
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reply_finds_its_caller_once() {
+    fn each_reply_reaches_its_caller_once() {
         let now = Instant::now();
         let mut calls = OutstandingCalls::default();
         calls.add(1, waiting(now, 10));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_reply_is_owed_but_nobodys() {
+    fn the_reply_to_an_expired_call_has_no_caller() {
         let now = Instant::now();
         let mut calls = OutstandingCalls::default();
         calls.add(1, waiting(now, 10));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_on_the_same_connection_is_owed_two_replies() {
+    fn a_retry_on_one_connection_is_owed_two_replies() {
         let now = Instant::now();
         let mut calls = OutstandingCalls::default();
         calls.add(1, waiting(now, 10));

@@ -1,7 +1,7 @@
-//! Exceptions that a server reports.
+//! Exceptions that a server returns.
 //!
-//! Java re-creates the exception by reflection from its class name; here the name is kept and matched. Forks of
-//! Hadoop repackage classes, so a match on the last part of the name is enough.
+//! Java re-creates the exception from its class name by reflection; this crate keeps and compares the name. Forks of
+//! Hadoop repackage classes, so a comparison of the last part of the name suffices.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl RemoteException {
         Self { class: class.into(), text: text.into(), code: None, is_fatal: false }
     }
 
-    /// The exception in the head of a reply that is no success.
+    /// The exception in the header of an unsuccessful reply.
     pub fn from_header(header: &RpcResponseHeaderProto) -> Self {
         Self {
             class: header.exception_class_name.clone().unwrap_or_default(),
@@ -43,55 +43,55 @@ impl RemoteException {
         self.class.rsplit(['.', '$']).next().unwrap_or_default()
     }
 
-    /// Whether the class is `name`, given in full or as the simple name.
+    /// Whether the class has this full or simple name.
     pub fn is(&self, name: &str) -> bool {
         self.class == name || self.simple_class() == name
     }
 
-    /// First line of the message, for people. Java puts the stack trace behind the first newline; a message of
-    /// several lines is cut too, so logs for debugging want [`RemoteException::text`].
+    /// First line of the message, for users. Java puts the stack trace after the first newline. A message of several
+    /// lines is cut too; [`RemoteException::text`] has all of it.
     pub fn message(&self) -> &str {
         self.text.lines().next().unwrap_or_default()
     }
 
-    /// Message and stack trace as they came.
+    /// Message and stack trace as received.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The RPC layer's own classification, when the server gave a known one.
+    /// The RPC layer's error code, if the server sent a known one.
     pub fn code(&self) -> Option<RpcErrorCodeProto> {
         self.code
     }
 
-    /// Whether the server closes the connection after it.
+    /// Whether the server closes the connection after this exception.
     pub fn is_fatal(&self) -> bool {
         self.is_fatal
     }
 
-    /// The server is not the active one of an HA pair (`ipc.StandbyException`, `ObserverRetryOnActiveException`).
+    /// Whether the server is not the active one of an HA group (`ipc.StandbyException`, `ObserverRetryOnActiveException`).
     pub fn is_standby(&self) -> bool {
         self.is("StandbyException") || self.is("ObserverRetryOnActiveException")
     }
 
-    /// The same server asks for the same call later: `ipc.RetriableException`, `NMNotYetReadyException`.
+    /// Whether the server asks for the same call later (`ipc.RetriableException`, `NMNotYetReadyException`).
     pub fn is_try_again(&self) -> bool {
         self.is("RetriableException") || self.is("NMNotYetReadyException")
     }
 
-    /// The token is unknown, expired or superseded (`SecretManager$InvalidToken`).
+    /// Whether the token is unknown, expired or superseded (`SecretManager$InvalidToken`).
     pub fn is_invalid_token(&self) -> bool {
         self.is("InvalidToken")
     }
 
-    /// The server does not implement the method: it is older than the method, or another implementation of the
-    /// protocol (`ERROR_NO_SUCH_METHOD`, `RpcNoSuchMethodException`).
+    /// Whether the server lacks the method, because it is older or another implementation of the protocol
+    /// (`ERROR_NO_SUCH_METHOD`, `RpcNoSuchMethodException`).
     pub fn is_no_such_method(&self) -> bool {
         self.code == Some(RpcErrorCodeProto::ErrorNoSuchMethod)
             || self.is("RpcNoSuchMethodException")
     }
 
-    /// The caller may not do this (`AccessControlException`, `AuthorizationException`).
+    /// Whether the caller lacks the permission (`AccessControlException`, `AuthorizationException`).
     pub fn is_denied(&self) -> bool {
         self.is("AccessControlException") || self.is("AuthorizationException")
     }
@@ -126,7 +126,7 @@ mod tests {
     use super::RemoteException;
 
     #[test]
-    fn inner_class_is_known_by_its_full_and_its_simple_name() {
+    fn an_inner_class_matches_its_full_and_simple_name() {
         let exception = RemoteException::new(
             "org.apache.hadoop.security.token.SecretManager$InvalidToken",
             "Invalid AMRMToken from appattempt_1\n\tat Foo.bar(Foo.java:1)",
@@ -139,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn repackaged_standby_exception_is_recognised() {
+    fn a_repackaged_standby_exception_is_recognised() {
         assert!(RemoteException::new("com.vendor.ipc.StandbyException", "").is_standby());
     }
 
     #[test]
-    fn exception_without_class_or_message_still_prints() {
+    fn an_exception_without_class_or_message_prints() {
         assert_eq!(RemoteException::new("", "").to_string(), "unnamed exception: ");
         assert_eq!(RemoteException::new("java.io.IOException", "").to_string(), "IOException");
     }

@@ -33,11 +33,11 @@ use crate::user::User;
 /// `hrpc`, version 9, service class 0; the eighth byte names the authentication.
 const PREAMBLE: [u8; 6] = *b"hrpc\x09\x00";
 const AUTH_NONE: u8 = 0;
-/// -33 as a byte.
+/// `AuthProtocol.SASL`, -33 as a byte.
 const AUTH_SASL: u8 = 0xdf;
 
-/// Longest frame before authentication is over, in bytes. A server that has proved nothing yet must not make us hold
-/// or decode much; offers have some hundred bytes, Kerberos tickets up to 64 KiB.
+/// Longest frame in bytes before the end of the authentication. An unauthenticated server must not make the client store
+/// or decode much. Offers have some hundred bytes, Kerberos tickets up to 64 KiB.
 const HANDSHAKE_MAX: usize = 256 << 10;
 
 const CALL_ID_CONTEXT: i32 = -3;
@@ -46,43 +46,43 @@ const CALL_ID_SASL: i32 = -33;
 /// `clientProtocolVersion` of every protocol of HDFS and YARN.
 const PROTOCOL_VERSION: u64 = 1;
 
-/// What a connection is opened with.
+/// The settings of a connection.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// Java name of the protocol's interface; the server checks its ACL for it.
+    /// Java name of the protocol's interface; the server checks its ACL.
     pub protocol: String,
-    /// Who calls, where the server believes it.
+    /// The user, as servers without security accept it.
     pub user: User,
-    /// The token to authenticate with, if there is one for this server.
+    /// The token for this server, if any.
     pub token: Option<Token>,
-    /// What is insisted on.
+    /// The security that the connection must have.
     pub policy: SecurityPolicy,
-    /// Fresh random text for DIGEST-MD5, without `"` and `\`.
+    /// New random text for DIGEST-MD5, without `"` and `\`.
     pub cnonce: String,
-    /// Identity of this client towards retry caches; the same over reconnects.
+    /// Client id for retry caches; the same for all connections of a client.
     pub client_id: [u8; 16],
-    /// Longest frame taken, in bytes.
+    /// Longest accepted frame, in bytes.
     pub response_max: usize,
     /// Longest frame sent, in bytes.
     pub request_max: usize,
-    /// For the server's audit log.
+    /// Caller context for the server's audit log.
     pub caller_context: Option<String>,
 }
 
-/// One call as it is sent.
+/// One call to send.
 #[derive(Clone, Debug)]
 pub struct CallFrame {
-    /// 0 and up; the same for each try of a call.
+    /// Call id, at least 0; the same for each try of a call.
     pub id: i32,
-    /// 0 for the first try.
+    /// Number of the try, from 0.
     pub retry: i32,
-    /// The RPC's name in lower camel case.
+    /// Name of the method in lower camel case.
     pub method: String,
-    /// The request.
+    /// The encoded request.
     pub body: Delimited,
 }
 
-/// What the server said.
+/// A decoded message of the server.
 pub enum SessionEvent {
     /// Calls may be sent.
     Open(AuthMethod),
@@ -93,11 +93,11 @@ pub enum SessionEvent {
         /// Its result.
         result: Result<Bytes, RemoteException>,
     },
-    /// The server ends the connection; `id` is the call that it blames, negative for none.
+    /// The server ends the connection because of call `id`, which is negative for the connection itself.
     Fatal {
         /// The call, or a negative id.
         id: i32,
-        /// Why.
+        /// The cause.
         exception: RemoteException,
     },
 }
@@ -118,13 +118,13 @@ impl fmt::Debug for SessionEvent {
     }
 }
 
-/// Why a connection cannot go on.
+/// Why a connection fails.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RpcSessionError {
-    /// Authentication failed on our side.
+    /// The client ended the authentication.
     #[error(transparent)]
     Sasl(#[from] SaslError),
-    /// The server's bytes make no sense.
+    /// The server's bytes break the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
 }
@@ -153,7 +153,7 @@ enum SessionPhase {
 #[derive(Debug)]
 struct Protection {
     layer: Layer,
-    /// Clear bytes out of wrapped messages; frames may span several of them.
+    /// Unwrapped bytes; a frame may span several wrapped messages.
     clear: FrameDecoder,
 }
 
@@ -169,9 +169,9 @@ impl fmt::Debug for RpcSession {
 }
 
 impl RpcSession {
-    /// Begins: preamble and first message are in the output.
+    /// Starts a session. Its output has the preamble and the first message.
     ///
-    /// SASL is spoken when security is required or a token is there, as Hadoop's own client does.
+    /// The session uses SASL if security is required or a token is present, as Hadoop's own client does.
     pub fn start(mut config: SessionConfig) -> Self {
         let mut output = BytesMut::with_capacity(256);
         output.extend_from_slice(&PREAMBLE);
@@ -197,7 +197,7 @@ impl RpcSession {
         session
     }
 
-    /// Where received bytes go, and what waits to be sent.
+    /// The buffers of received bytes and of bytes to send.
     pub fn buffers(&mut self) -> (&mut BytesMut, &mut BytesMut) {
         (self.input.buffer_mut(), &mut self.output)
     }
@@ -207,15 +207,15 @@ impl RpcSession {
         matches!(self.phase, SessionPhase::Open(_))
     }
 
-    /// Takes received bytes; the same as appending to the first of [`RpcSession::buffers`].
+    /// Appends received bytes, like an append to the first of [`RpcSession::buffers`].
     pub fn receive(&mut self, bytes: &[u8]) {
         self.input.extend(bytes);
     }
 
-    /// The next thing that the server said, or `None` until more bytes have come.
+    /// The next message of the server, or `None` until more bytes arrive.
     ///
     /// # Errors
-    /// After any [`RpcSessionError`] the connection must be closed.
+    /// The caller must close the connection after any [`RpcSessionError`].
     pub fn poll(&mut self) -> Result<Option<SessionEvent>, RpcSessionError> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -247,13 +247,13 @@ impl RpcSession {
         }
     }
 
-    /// Puts a call into the output.
+    /// Appends a call to the output.
     ///
     /// # Errors
-    /// [`RpcFrameError::TooLong`]; nothing was put.
+    /// [`RpcFrameError::TooLong`]; the output is then unchanged.
     ///
     /// # Panics
-    /// When the session is not open.
+    /// The session is not open.
     pub fn send(&mut self, call: &CallFrame) -> Result<(), RpcFrameError> {
         let header =
             RpcRequestHeaderProto {
@@ -273,14 +273,14 @@ impl RpcSession {
         Ok(())
     }
 
-    /// Puts a ping into the output. It has no reply; sending it makes a dead peer show itself.
+    /// Appends a ping to the output. It has no reply; the write fails if the peer is dead.
     ///
     /// # Panics
-    /// When the session is not open.
+    /// The session is not open.
     pub fn ping(&mut self) {
         let header = self.header(CALL_ID_PING, -1);
         let mut frame = BytesMut::new();
-        put_frame(&mut frame, usize::MAX, &[&header]).expect("a few bytes");
+        put_frame(&mut frame, usize::MAX, &[&header]).expect("a ping fits in a frame");
         self.put(&frame);
     }
 
@@ -288,11 +288,11 @@ impl RpcSession {
         header(call_id, retry, Bytes::copy_from_slice(&self.config.client_id))
     }
 
-    /// Appends a whole frame, wrapped where that was agreed.
+    /// Appends a frame to the output, wrapped if a security layer was negotiated.
     fn put(&mut self, frame: &[u8]) {
         match &mut self.phase {
             SessionPhase::Negotiating(_) => {
-                panic!("nothing but authentication may be sent before it is over")
+                panic!("only authentication messages may be sent before the session is open")
             }
             SessionPhase::Open(None) => self.output.extend_from_slice(frame),
             SessionPhase::Open(Some(protection)) => {
@@ -339,14 +339,14 @@ impl RpcSession {
         Ok(())
     }
 
-    /// Goes on with the connection context, the first thing under the agreed protection.
+    /// Opens the session and sends the connection context, the first message under the negotiated protection.
     fn open(&mut self, agreed: Agreed) {
         let user_info = match agreed.method {
             AuthMethod::Simple => UserInformationProto {
                 effective_user: Some(self.config.user.effective.clone()),
                 real_user: self.config.user.real.clone(),
             },
-            // The token says who we are; a name here would be refused.
+            // The token determines the user. The server rejects a name here.
             AuthMethod::Token => UserInformationProto::default(),
         };
         let context = IpcConnectionContextProto {
@@ -358,13 +358,13 @@ impl RpcSession {
         });
         self.phase = SessionPhase::Open(protection);
         self.input.set_limit(match &self.phase {
-            // A wrapped reply may come in one piece, which is then longer than the reply.
+            // A wrapped reply may be one piece, which is then longer than the reply.
             SessionPhase::Open(Some(_)) => self.config.response_max.saturating_add(1024),
             _ => self.config.response_max,
         });
         let mut frame = BytesMut::new();
         put_frame(&mut frame, usize::MAX, &[&self.header(CALL_ID_CONTEXT, -1), &context])
-            .expect("short names");
+            .expect("a connection context fits in a frame");
         self.put(&frame);
         self.events.push_back(SessionEvent::Open(agreed.method));
     }
@@ -379,7 +379,7 @@ impl RpcSession {
         if id == CALL_ID_SASL {
             return Err(ProtocolError::UnexpectedSasl);
         }
-        // Hadoop's client checks this too: a mixed-up reply must not be taken for ours.
+        // Hadoop's client checks this too: a reply for another client must not be accepted.
         if head
             .client_id
             .as_ref()
@@ -395,7 +395,7 @@ impl RpcSession {
     }
 }
 
-/// The token of a frame that must be a wrapped message.
+/// The token of a wrapped message.
 fn wrapped_token(mut frame: Bytes) -> Result<Bytes, ProtocolError> {
     let head: RpcResponseHeaderProto = take_message(&mut frame, "RpcResponseHeader")?;
     if call_id(&head) != CALL_ID_SASL || status(&head)? != RpcStatusProto::Success {
@@ -408,7 +408,7 @@ fn wrapped_token(mut frame: Bytes) -> Result<Bytes, ProtocolError> {
     }
 }
 
-/// Request ids are zigzag, response ids are not: -33 comes back as 4294967263.
+/// Request ids are zigzag-encoded and response ids are not: -33 returns as 4294967263.
 fn call_id(head: &RpcResponseHeaderProto) -> i32 {
     head.call_id.cast_signed()
 }
@@ -428,11 +428,11 @@ fn header(call_id: i32, retry: i32, client_id: Bytes) -> RpcRequestHeaderProto {
     }
 }
 
-/// Appends a SASL message; its header has an empty client id.
+/// Appends a SASL message. Its header has an empty client id.
 fn put_sasl(output: &mut BytesMut, message: Bytes) {
     let header = header(CALL_ID_SASL, -1, Bytes::new());
     put_frame(output, usize::MAX, &[&header, &Delimited::of_encoded(&message)])
-        .expect("at most one wrapped piece");
+        .expect("a SASL message fits in a frame");
 }
 
 #[cfg(test)]

@@ -1,39 +1,39 @@
-//! The challenge of DIGEST-MD5: a comma list of `name=value` and `name="quoted value"` (RFC 2831 §2.1.1).
+//! Parser of the DIGEST-MD5 challenge: a comma-separated list of `name=value` and `name="quoted value"` (RFC 2831 §2.1.1).
 
 /// Challenges of Hadoop are about 150 bytes; RFC 2831 §2.1.1 says less than 2048.
 const LENGTH_MAX: usize = 2048;
 /// RFC 2831 §2.1.1: `maxbuf` defaults to 65536.
 const MAX_BUFFER_DEFAULT: usize = 65_536;
-/// Below this a wrapped piece would have no room for a payload: 16 bytes of MAC and numbers, 8 of padding, one block.
+/// Smallest usable `maxbuf`: a wrapped piece has 16 bytes of MAC and numbers, 8 of padding, and one block of payload.
 const MAX_BUFFER_MIN: usize = 64;
 
-/// Why a challenge is not usable.
+/// Why a challenge cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChallengeError {
     /// Longer than RFC 2831 allows.
-    #[error("a challenge of {0} bytes; RFC 2831 allows less than 2048")]
+    #[error("the challenge must be shorter than 2048 bytes (got {0})")]
     TooLong(usize),
     /// Not UTF-8, or not a list of `name=value`.
-    #[error("malformed near byte {0}")]
+    #[error("the challenge is malformed near byte {0}")]
     Malformed(usize),
-    /// A field that must come once is missing or comes twice.
+    /// A field that must occur once is missing or repeated.
     #[error("the field {0} is missing or repeated")]
     Field(&'static str),
-    /// The algorithm is not md5-sess, or the character set not UTF-8, or `maxbuf` no usable number.
+    /// The algorithm is not md5-sess, the character set is not UTF-8, or `maxbuf` is not a usable number.
     #[error("{0}={1} is not supported")]
     Unsupported(&'static str, String),
 }
 
-/// What the client uses of a challenge.
+/// The fields of a challenge that the client uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Challenge {
     pub realm: String,
     pub nonce: String,
-    /// `auth` when the server names none.
+    /// `auth` when the challenge has none.
     pub qops: Vec<String>,
     pub ciphers: Vec<String>,
-    /// Longest wrapped piece that the server takes, in bytes.
+    /// Longest wrapped piece that the server accepts, in bytes.
     pub max_buffer: usize,
 }
 
@@ -72,12 +72,12 @@ impl Challenge {
         let max_buffer = match once("maxbuf")? {
             None => MAX_BUFFER_DEFAULT,
             Some(value) => match value.parse::<usize>() {
-                // More than the default would only make us send longer pieces; there is no gain in it.
+                // A larger buffer would only permit longer pieces, which gain nothing.
                 Ok(size) if size >= MAX_BUFFER_MIN => size.min(MAX_BUFFER_DEFAULT),
                 _ => return Err(ChallengeError::Unsupported("maxbuf", value.clone())),
             },
         };
-        // The server may name several realms; Hadoop's has one, and the first is as good as any.
+        // The server may list several realms. Hadoop's servers have one, so the first is taken.
         let realm = fields
             .iter()
             .find(|(field, _)| field.eq_ignore_ascii_case("realm"))
@@ -95,7 +95,7 @@ impl Challenge {
     }
 }
 
-/// Splits the list. Empty elements (`a=1,,b=2`) are allowed by the RFC's list rule.
+/// Splits the list. The RFC's list rule permits empty elements (`a=1,,b=2`).
 fn fields(text: &str) -> Result<Vec<(String, String)>, ChallengeError> {
     let mut fields = Vec::new();
     let mut rest = text;
@@ -126,7 +126,7 @@ fn fields(text: &str) -> Result<Vec<(String, String)>, ChallengeError> {
     }
 }
 
-/// Reads up to the closing quote; a backslash quotes the character after it.
+/// Reads to the closing quote. A backslash quotes the next character.
 fn unquote(quoted: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = quoted.char_indices();
@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn fields_come_in_any_order_quoted_or_not() {
+    fn fields_have_any_order_quoted_or_not() {
         let parsed = Challenge::parse(
             b"algorithm=md5-sess , charset=utf-8,cipher=\"3des, rc4\",,qop=auth, nonce=\"a\\\"b\\\\c\",realm=default",
         );
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_challenges_are_refused() {
+    fn bad_challenges_are_rejected() {
         let long = vec![b'a'; 2048];
         for (challenge, expected) in [
             (&b"nonce=\"n\""[..], ChallengeError::Field("algorithm")),

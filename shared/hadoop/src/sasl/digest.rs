@@ -1,8 +1,8 @@
 //! DIGEST-MD5 as Hadoop's TOKEN method uses it (RFC 2831, client side, first authentication only).
 //!
 //! User name and password are the Base64 of a token's identifier and password, the realm is `default`, the URI
-//! `/default`. Pure: the challenge and a client nonce go in, the response and the check of the server come out.
-//! What it does not do: subsequent authentication (`nc` is always 1), ciphers other than 3DES.
+//! `/default`. Pure: from a challenge and a client nonce follow the response and the expected proof of the server.
+//! It does not support subsequent authentication (`nc` is always 1) and ciphers other than 3DES.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -12,18 +12,18 @@ use super::layer::{Layer, LayerKeys};
 use super::md5::md5;
 use crate::token::Token;
 
-/// Largest token that we let the server send by its own choice, in bytes; Hadoop's client says 65536 and accepts more.
+/// Longest token in bytes that the client permits the server to send. Hadoop's client announces 65536 and accepts more.
 const MAX_BUFFER: usize = 65_536;
 const DIGEST_URI: &str = "/default";
 
-/// Quality of protection: what a connection does to the bytes after authentication (`hadoop.rpc.protection`).
+/// Quality of protection of a connection after authentication (`hadoop.rpc.protection`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Qop {
-    /// `authentication`: nothing.
+    /// `authentication`: no protection.
     Auth,
-    /// `integrity`: each piece carries a MAC.
+    /// `integrity`: each piece has a MAC.
     Integrity,
-    /// `privacy`: each piece is encrypted and carries a MAC.
+    /// `privacy`: each piece is encrypted and has a MAC.
     Privacy,
 }
 
@@ -38,30 +38,30 @@ impl Qop {
     }
 }
 
-/// Why DIGEST-MD5 does not come to an end.
+/// Why DIGEST-MD5 fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DigestError {
     /// The challenge is not one of RFC 2831.
-    #[error("the server's challenge cannot be used")]
+    #[error("cannot use the server's challenge")]
     Challenge(#[from] ChallengeError),
-    /// The server offers no protection level that the configuration allows.
+    /// Server and configuration have no protection level in common.
     #[error("the server offers protection {offered:?}, the configuration allows {allowed:?}")]
     NoCommonQop {
-        /// From the challenge.
+        /// Levels in the challenge.
         offered: Vec<String>,
         /// `hadoop.rpc.protection`, in order of preference.
         allowed: Vec<Qop>,
     },
-    /// Privacy was chosen and the server has no 3DES.
-    #[error("the server offers the ciphers {0:?}, of which 3des is missing")]
+    /// Privacy is chosen and the server does not offer 3DES.
+    #[error("the server must offer the cipher 3des (got {0:?})")]
     NoCipher(Vec<String>),
-    /// The server's proof is wrong or missing: it does not know the token's password.
-    #[error("the server could not prove that it knows the token")]
+    /// The server's proof is wrong or missing, so the server does not have the token's password.
+    #[error("the server did not prove that it has the token's password")]
     ServerNotVerified,
 }
 
-/// The client's half of one exchange, after its response was computed.
+/// The client's state of one exchange, after it has computed its response.
 pub struct DigestExchange {
     response: String,
     expected_rspauth: String,
@@ -79,11 +79,11 @@ impl std::fmt::Debug for DigestExchange {
 impl DigestExchange {
     /// Answers a challenge.
     ///
-    /// `allowed` is in order of preference: the first that the server offers is taken. `cnonce` must be fresh random,
-    /// printable, without `"` and `\`.
+    /// `allowed` is in order of preference; the first level that the server offers is used. `cnonce` must be new random
+    /// printable text without `"` and `\`.
     ///
     /// # Errors
-    /// When the challenge is malformed, or offers neither a level nor a cipher that we may use.
+    /// The challenge is malformed, or has no permitted level or cipher.
     pub fn answer(
         challenge: &[u8],
         token: &Token,
@@ -120,7 +120,7 @@ impl DigestExchange {
         };
         let proof = prove("AUTHENTICATE");
 
-        // The JDK's order of fields; a server must not care, an eavesdropping test may.
+        // The JDK's order of fields. Servers accept any order; comparisons with captured bytes need this one.
         let mut response = format!(
             "charset=utf-8,username={},realm={},nonce={},nc=00000001,cnonce={},digest-uri=\"{DIGEST_URI}\",\
              maxbuf={MAX_BUFFER},response={proof},qop={}",
@@ -142,7 +142,7 @@ impl DigestExchange {
         })
     }
 
-    /// The answer to send.
+    /// The response to send.
     pub fn response(&self) -> &[u8] {
         self.response.as_bytes()
     }
@@ -150,11 +150,11 @@ impl DigestExchange {
     /// Checks the server's proof, `rspauth=…`.
     ///
     /// # Errors
-    /// [`DigestError::ServerNotVerified`] for anything but the one right value.
+    /// [`DigestError::ServerNotVerified`] for any other value than the expected one.
     pub fn verify(&self, proof: &[u8]) -> Result<(), DigestError> {
         let given = proof.strip_prefix(b"rspauth=").ok_or(DigestError::ServerNotVerified)?;
         let expected = self.expected_rspauth.as_bytes();
-        // Looks at every byte whatever differs, so that the time taken tells nothing.
+        // Every byte is compared, so that the duration does not depend on the position of a difference.
         let difference = given.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
         if given.len() == expected.len() && difference == 0 {
             Ok(())
@@ -163,7 +163,7 @@ impl DigestExchange {
         }
     }
 
-    /// The protection of everything that follows; `None` for [`Qop::Auth`].
+    /// The security layer of the connection; `None` for [`Qop::Auth`].
     pub fn into_layer(self) -> Option<Layer> {
         match self.qop {
             Qop::Auth => None,
@@ -176,7 +176,7 @@ impl DigestExchange {
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes everything");
+        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
         text
     })
 }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn responses_and_proofs_are_those_of_the_jdk() {
+    fn responses_and_proofs_equal_the_jdks() {
         for golden in &GOLDEN {
             let exchange = golden.exchange();
             let response = String::from_utf8(exchange.response().to_vec()).expect("text");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_or_missing_proof_is_refused() {
+    fn a_wrong_or_missing_proof_is_rejected() {
         let exchange = GOLDEN[0].exchange();
         for proof in [
             "",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clients_order_of_preference_decides() {
+    fn the_clients_preference_selects_the_level() {
         let challenge = b"realm=\"default\",nonce=\"n\",qop=\"auth,auth-int,auth-conf\",charset=utf-8,cipher=\"3des\",algorithm=md5-sess";
         let pick = |allowed: &[Qop]| {
             DigestExchange::answer(challenge, &golden_token(), allowed, "c")
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_the_configuration_forbids_is_not_taken() {
+    fn a_level_outside_the_configuration_is_not_used() {
         let challenge =
             b"realm=\"default\",nonce=\"n\",qop=\"auth\",charset=utf-8,algorithm=md5-sess";
         let answer = DigestExchange::answer(challenge, &golden_token(), &[Qop::Privacy], "c");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn privacy_without_3des_is_refused() {
+    fn privacy_without_3des_is_rejected() {
         let challenge = b"realm=\"default\",nonce=\"n\",qop=\"auth-conf\",cipher=\"rc4\",charset=utf-8,algorithm=md5-sess";
         let answer = DigestExchange::answer(challenge, &golden_token(), &[Qop::Privacy], "c");
         assert!(matches!(answer, Err(DigestError::NoCipher(_))), "{answer:?}");

@@ -5,8 +5,8 @@
 //! | integrity | message ‖ MAC (10) ‖ `0001` ‖ sequence number (4, big-endian) |
 //! | privacy | 3DES-CBC(message ‖ padding (1–8) ‖ MAC (10)) ‖ `0001` ‖ sequence number (4) |
 //!
-//! The cipher's chain goes on over tokens and sequence numbers count up by one in each direction, so tokens must be
-//! unwrapped in the order in which they were wrapped. Any fault ends the connection.
+//! The cipher chain continues over tokens, and sequence numbers grow by one in each direction. So tokens must be
+//! unwrapped in the order in which they were wrapped. Any error ends the connection.
 
 use cbc::cipher::{Array, BlockModeDecrypt, BlockModeEncrypt, KeyIvInit};
 use des::TdesEde2;
@@ -21,23 +21,23 @@ const TRAILER_LEN: usize = 6;
 const BLOCK_LEN: usize = 8;
 const VERSION: [u8; 2] = [0, 1];
 
-/// Why a wrapped token was refused.
+/// Why a wrapped token is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayerError {
-    /// Too short, or no whole number of cipher blocks, or of another version.
-    #[error("a protected message of {0} bytes is malformed")]
+    /// Too short, not a multiple of the cipher block, or of another version.
+    #[error("the protected message of {0} bytes is malformed")]
     Malformed(usize),
     /// A message is missing, repeated or out of order.
-    #[error("a protected message has number {found}, {expected} was due")]
+    #[error("the sequence number of a protected message must be {expected} (got {found})")]
     Sequence {
-        /// The number that must come next.
+        /// The next number.
         expected: u32,
         /// The number in the message.
         found: u32,
     },
-    /// MAC or padding do not fit: the message was changed, or the keys differ.
-    #[error("a protected message failed its integrity check")]
+    /// MAC or padding are wrong: the message was changed, or the keys differ.
+    #[error("the integrity check of a protected message failed")]
     Integrity,
 }
 
@@ -65,7 +65,7 @@ impl LayerKeys {
         }
     }
 
-    /// The same keys as the other end holds them.
+    /// The same keys in the view of the server.
     #[cfg(test)]
     pub(super) fn of_server(ha1: &[u8; 16]) -> Self {
         let Self { sign_out, sign_in, seal_out, seal_in } = Self::derive(ha1);
@@ -73,9 +73,9 @@ impl LayerKeys {
     }
 }
 
-/// Protection of one connection, both directions.
+/// Security layer of one connection, both directions.
 ///
-/// GSSAPI's layer will be another variant: the framing around it is the same.
+/// A layer of GSSAPI would be another variant with the same framing.
 pub struct Layer {
     sign_out: Hmac<Md5>,
     sign_in: Hmac<Md5>,
@@ -124,7 +124,7 @@ impl Layer {
         Self { cipher: Some(cipher), payload_max: send_max - 26, ..integrity }
     }
 
-    /// Longest message that one token may carry so that the token stays within what the server takes, in bytes.
+    /// Longest message in bytes whose token the server accepts.
     pub fn payload_max(&self) -> usize {
         self.payload_max
     }
@@ -157,10 +157,10 @@ impl Layer {
         token
     }
 
-    /// Unwraps the next token of the other end.
+    /// Unwraps the next token of the peer.
     ///
     /// # Errors
-    /// Any [`LayerError`] is final: the two ends no longer agree.
+    /// Any [`LayerError`] is final, because the state of the two ends then differs.
     pub fn unwrap(&mut self, token: &[u8]) -> Result<Vec<u8>, LayerError> {
         let malformed = LayerError::Malformed(token.len());
         let Some((body, trailer)) = token.split_last_chunk::<TRAILER_LEN>() else {
@@ -207,7 +207,7 @@ impl Layer {
 }
 
 fn mac_key(key: &[u8; 16]) -> Hmac<Md5> {
-    Hmac::new_from_slice(key).expect("HMAC takes keys of any length")
+    Hmac::new_from_slice(key).expect("HMAC accepts keys of any length")
 }
 
 /// Two DES keys from 14 bytes: each 7 bytes are spread over 8, with odd parity in the lowest bits.
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn integrity_tokens_are_those_of_the_jdk() {
+    fn integrity_tokens_equal_the_jdks() {
         let (mut client, mut server) = session(1);
         let c0 = client.wrap(b"hello");
         assert_eq!(hex::encode(&c0), "68656c6c6ff7869c29eb5aabbce97c000100000000");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn privacy_tokens_are_those_of_the_jdk() {
+    fn privacy_tokens_equal_the_jdks() {
         let (mut client, mut server) = session(2);
         let c0 = client.wrap(b"hello");
         assert_eq!(hex::encode(&c0), "bfbaa4212b9a83c31db0247382b38161000100000000");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_or_skipped_token_is_refused() {
+    fn a_repeated_or_skipped_token_is_rejected() {
         for index in [1, 2] {
             let (mut client, mut server) = session(index);
             let first = server.wrap(b"a");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_truncation_is_refused() {
+    fn every_change_and_truncation_is_rejected() {
         for index in [1, 2] {
             let (_, mut server) = session(index);
             let token = server.wrap(b"some message");
@@ -305,7 +305,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_one_end_wraps_the_other_unwraps(
+        fn wrapped_messages_unwrap_at_the_peer(
             index in 1_usize..3,
             messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..100), 1..6),
         ) {
@@ -317,7 +317,7 @@ mod tests {
         }
 
         #[test]
-        fn no_token_makes_it_panic(index in 1_usize..3, token in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn any_token_is_rejected_without_a_panic(index in 1_usize..3, token in proptest::collection::vec(any::<u8>(), 0..80)) {
             let (mut client, _) = session(index);
             prop_assert!(client.unwrap(&token).is_err());
         }

@@ -1,15 +1,15 @@
-//! The exchange that precedes a connection's first call, from the client's side.
+//! The client's side of the SASL exchange before the first call of a connection.
 //!
 //! ```text
 //!  start ─NEGOTIATE─▶ Offered? ─SUCCESS─▶ SIMPLE, unless security is required
-//!                        │NEGOTIATE(auths): the first that we can serve
+//!                        │NEGOTIATE(auths): the first supported method
 //!                        ├─ TOKEN with challenge ──INITIATE(response)──▶ Proof? ─SUCCESS(rspauth)─▶ agreed
 //!                        ├─ TOKEN without ──INITIATE()──▶ Challenge? ─CHALLENGE─RESPONSE──▶ Proof?
 //!                        └─ SIMPLE ──INITIATE()──▶ agreed (the server sends no reply)
 //! ```
 //!
-//! Every other edge is an error. **No downgrade**: a client that requires security takes neither SIMPLE from the list
-//! nor a SUCCESS before the server has proved that it knows the token, whatever the network says.
+//! Every other message is an error. **No downgrade**: a client that requires security accepts neither SIMPLE from the
+//! list nor a SUCCESS before the server has proved that it has the token's password.
 
 use bytes::Bytes;
 use prost::Message;
@@ -22,16 +22,16 @@ use crate::proto::common::RpcSaslProto;
 use crate::proto::common::rpc_sasl_proto::SaslState;
 use crate::token::Token;
 
-/// How a connection was authenticated.
+/// The authentication method of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AuthMethod {
-    /// The server believes the name that the client states.
+    /// The server accepts the user name that the client sends.
     Simple,
-    /// A token; the server knows its owner.
+    /// A token; its owner is the user.
     Token,
 }
 
-/// Why authentication came to no end. None of these is cured by trying again with the same input.
+/// Why authentication fails. Another try with the same input fails again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaslError {
@@ -41,9 +41,9 @@ pub enum SaslError {
          (hadoop.security.authentication; ipc.client.fallback-to-simple-auth-allowed would permit it)"
     )]
     SimpleRefused,
-    /// None of the server's methods can be served.
-    #[error("cannot authenticate via {offered:?} (a token is {}, SIMPLE is {})",
-        if *has_token { "there" } else { "missing" }, if *simple_allowed { "allowed" } else { "not allowed" })]
+    /// The client supports none of the server's methods.
+    #[error("cannot authenticate: the server offers {offered:?} (the token is {}, SIMPLE is {})",
+        if *has_token { "present" } else { "missing" }, if *simple_allowed { "allowed" } else { "not allowed" })]
     NoCommonMethod {
         /// Methods in the server's order, such as `TOKEN`, `KERBEROS`.
         offered: Vec<String>,
@@ -55,45 +55,45 @@ pub enum SaslError {
     /// The server's TOKEN method uses another mechanism than DIGEST-MD5 (`hadoop.security.sasl.mechanism`, 3.5).
     #[error("the server's TOKEN method uses the mechanism {0}, only DIGEST-MD5 is known")]
     Mechanism(String),
-    /// The server says that all is done before it has proved anything.
+    /// The server ends the exchange before its proof.
     #[error("the server ended the authentication before it was complete")]
     EarlySuccess,
-    /// A message that has no place in this state.
-    #[error("the server sent {message} while {expected} was due")]
+    /// A message that is not valid in this state.
+    #[error("the server must send {expected} (got {message})")]
     OutOfOrder {
         /// Name of the state in the message.
         message: &'static str,
-        /// What could come.
+        /// The valid states.
         expected: &'static str,
     },
-    /// A state number that this client does not know.
+    /// An unknown state number.
     #[error("the server sent the unknown state {0}")]
     UnknownState(i32),
     /// The message does not decode.
-    #[error("the server's message does not decode")]
+    #[error("cannot decode the server's message")]
     Malformed(#[from] prost::DecodeError),
     /// DIGEST-MD5 failed.
     #[error("DIGEST-MD5 failed")]
     Digest(#[from] DigestError),
 }
 
-/// What was agreed.
+/// The result of a negotiation.
 #[derive(Debug)]
 pub struct Agreed {
-    /// The method; it decides what the connection context may say of the user.
+    /// The method; it determines the user in the connection context.
     pub method: AuthMethod,
-    /// Protection of all that follows, or none.
+    /// The security layer of the connection, if any.
     pub layer: Option<Layer>,
 }
 
-/// What to do next.
+/// The next action of the connection.
 #[derive(Debug)]
 pub enum Step {
     /// Send this `RpcSaslProto` (encoded, without length) and wait.
     Send(Bytes),
-    /// Send this and go on with the connection context at once.
+    /// Send this, then the connection context.
     SendAndFinish(Bytes, Agreed),
-    /// Go on with the connection context.
+    /// Send the connection context.
     Finish(Agreed),
 }
 
@@ -110,7 +110,7 @@ pub struct Negotiation {
 enum NegotiationState {
     AwaitOffer,
     AwaitChallenge(Token),
-    /// `verified`: the proof came in a CHALLENGE, only SUCCESS is due.
+    /// `verified`: the proof arrived in a CHALLENGE, and only SUCCESS is valid now.
     AwaitSuccess {
         exchange: DigestExchange,
         verified: bool,
@@ -119,9 +119,10 @@ enum NegotiationState {
 }
 
 impl Negotiation {
-    /// Begins, and gives the first message to send (NEGOTIATE).
+    /// Starts a negotiation and returns its first message (NEGOTIATE).
     ///
-    /// `token` is what the client would authenticate with. `cnonce` is fresh random text without `"` and `\`.
+    /// The client authenticates with `token` if the server accepts tokens. `cnonce` is new random text without `"` and
+    /// `\`.
     pub fn start(token: Option<Token>, policy: SecurityPolicy, cnonce: String) -> (Self, Bytes) {
         (
             Self { token, policy, cnonce, state: NegotiationState::AwaitOffer },
@@ -129,10 +130,10 @@ impl Negotiation {
         )
     }
 
-    /// Takes the server's next message, an encoded `RpcSaslProto`.
+    /// Handles the server's next message, an encoded `RpcSaslProto`.
     ///
     /// # Errors
-    /// Any [`SaslError`]; the connection must then be closed with nothing more sent.
+    /// Any [`SaslError`]; the caller then closes the connection and sends nothing.
     pub fn receive(&mut self, bytes: &Bytes) -> Result<Step, SaslError> {
         let offer = Offer::decode(bytes)?;
         let state = SaslState::try_from(offer.message.state)
@@ -154,7 +155,7 @@ impl Negotiation {
                 NegotiationState::AwaitSuccess { exchange, verified: false },
                 SaslState::Challenge,
             ) => {
-                // RFC 2831 lets the proof come as a last challenge, which an empty response answers.
+                // RFC 2831 permits the proof as a last challenge. Its response is empty.
                 exchange.verify(&token.unwrap_or_default())?;
                 self.state = NegotiationState::AwaitSuccess { exchange, verified: true };
                 Ok(Step::Send(message(SaslState::Response, Some(&[]))))
@@ -177,7 +178,7 @@ impl Negotiation {
         }
     }
 
-    /// Takes the first entry that can be served.
+    /// Selects the first supported entry.
     fn choose(&mut self, auths: &[OfferedAuth]) -> Result<Step, SaslError> {
         let mut unknown_mechanism = None;
         for offered in auths {
@@ -203,7 +204,7 @@ impl Negotiation {
                     let agreed = Agreed { method: AuthMethod::Simple, layer: None };
                     return Ok(Step::SendAndFinish(offered.initiate(&[]), agreed));
                 }
-                // KERBEROS, PLAIN and what comes after them.
+                // KERBEROS, PLAIN and later methods.
                 _ => {}
             }
         }
@@ -316,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_message_is_javas() {
+    fn the_first_message_equals_javas() {
         let (_, first) = Negotiation::start(None, SecurityPolicy::default(), String::new());
         assert_eq!(hex::encode(first), "1001");
     }
 
     #[test]
-    fn a_token_is_taken_and_the_servers_proof_checked() {
+    fn a_token_authenticates_both_sides() {
         let mut negotiation = with_token(secured());
         let Ok(Step::Send(initiate)) = negotiation.receive(&offer(vec![token_auth()])) else {
             panic!("goes on")
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_may_come_in_a_message_of_its_own() {
+    fn a_challenge_may_be_a_separate_message() {
         let mut negotiation = with_token(secured());
         let bare = offer(vec![auth("TOKEN", "DIGEST-MD5", None)]);
         let Ok(Step::Send(initiate)) = negotiation.receive(&bare) else { panic!("goes on") };
@@ -349,7 +350,7 @@ mod tests {
         let challenge = server(SaslState::Challenge, Some(&GOLDEN[0].challenge()), Vec::new());
         let Ok(Step::Send(response)) = negotiation.receive(&challenge) else { panic!("goes on") };
         assert_eq!(decoded(&response).state(), SaslState::Response);
-        // The proof as a last challenge, then a bare success.
+        // The proof as a last challenge, then SUCCESS without a token.
         let last = server(SaslState::Challenge, Some(&proof()), Vec::new());
         assert!(matches!(negotiation.receive(&last), Ok(Step::Send(_))));
         let done = negotiation.receive(&server(SaslState::Success, None, Vec::new()));
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_order_decides_among_what_we_can_serve() {
+    fn the_servers_order_selects_the_method() {
         let simple = || auth("SIMPLE", "", None);
         let kerberos = || auth("KERBEROS", "GSSAPI", None);
         let mut negotiation = without_token(SecurityPolicy::default());
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secured_client_is_not_talked_out_of_security() {
+    fn a_secured_client_rejects_a_downgrade() {
         let simple = offer(vec![auth("SIMPLE", "", None)]);
         let early = server(SaslState::Success, None, Vec::new());
         for message in [&simple, &early] {
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn success_without_the_proof_is_refused() {
+    fn success_without_the_proof_is_rejected() {
         for token in [None, Some(""), Some("rspauth=00000000000000000000000000000000")] {
             let mut negotiation = with_token(SecurityPolicy::default());
             assert!(negotiation.receive(&offer(vec![token_auth()])).is_ok());
@@ -405,11 +406,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served_is_named() {
+    fn unsupported_methods_are_listed_in_the_error() {
         let kerberos =
             offer(vec![auth("TOKEN", "DIGEST-MD5", None), auth("KERBEROS", "GSSAPI", None)]);
         let error = without_token(secured()).receive(&kerberos).expect_err("has neither");
-        let text = "cannot authenticate via [\"TOKEN\", \"KERBEROS\"] (a token is missing, SIMPLE is not allowed)";
+        let text = "cannot authenticate: the server offers [\"TOKEN\", \"KERBEROS\"] (the token is missing, SIMPLE is not allowed)";
         assert_eq!(error.to_string(), text);
         let scram = offer(vec![auth("TOKEN", "SCRAM-SHA-256", None)]);
         assert_eq!(
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_message_is_out_of_order() {
+    fn every_other_message_is_rejected() {
         let messages = |state| server(state, Some("x"), vec![token_auth()]);
         let refused = |negotiation: &mut Negotiation, state| {
             let answer = negotiation.receive(&messages(state));
@@ -436,7 +437,7 @@ mod tests {
             let mut negotiation = with_token(SecurityPolicy::default());
             assert!(negotiation.receive(&offer(vec![token_auth()])).is_ok());
             refused(&mut negotiation, state);
-            // An error is the end: the right message comes too late.
+            // An error is final: a valid message after it is rejected.
             refused(&mut negotiation, SaslState::Success);
         }
     }

@@ -1,7 +1,7 @@
-//! The server's list of authentication methods, with each entry kept as it came.
+//! The server's list of authentication methods, with the original bytes of each entry.
 //!
-//! A server compares the entry that the client chose with its own by equality, presence of empty fields and unknown
-//! fields included. So INITIATE carries the server's bytes, less the challenge, and is not rebuilt from what we know.
+//! A server compares the entry that the client selected with its own for equality. The comparison includes empty and
+//! unknown fields, so INITIATE has the server's bytes without the challenge instead of a re-encoded message.
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::encoding::{
@@ -16,7 +16,7 @@ use crate::proto::common::rpc_sasl_proto::{SaslAuth, SaslState};
 const FIELD_AUTHS: u32 = 4;
 /// Number of `challenge` in `SaslAuth`.
 const FIELD_CHALLENGE: u32 = 5;
-/// Servers offer two or three methods.
+/// Most entries of an offer. Servers offer two or three methods.
 const AUTHS_MAX: usize = 32;
 
 /// A SASL message of the server.
@@ -33,7 +33,7 @@ pub struct Offer {
 pub struct OfferedAuth {
     /// The entry, decoded.
     pub auth: SaslAuth,
-    /// The entry's bytes without the challenge.
+    /// The bytes of the entry without the challenge.
     raw: Bytes,
 }
 
@@ -41,11 +41,11 @@ impl Offer {
     /// Decodes a SASL message and keeps the bytes of its entries.
     ///
     /// # Errors
-    /// When the bytes are no `RpcSaslProto`, or name more methods than any server has.
+    /// The bytes are not an `RpcSaslProto`, or list too many methods.
     pub fn decode(bytes: &Bytes) -> Result<Self, DecodeError> {
         let mut message = RpcSaslProto::decode(bytes.clone())?;
         if message.auths.len() > AUTHS_MAX {
-            // prost has no public way to make an error of one's own: this one is what a wrong tag gives.
+            // prost has no public constructor of its error. A wrong tag yields one.
             return Err(prost::encoding::check_wire_type(
                 WireType::Varint,
                 WireType::LengthDelimited,
@@ -64,7 +64,7 @@ impl Offer {
 }
 
 impl OfferedAuth {
-    /// The body of the INITIATE message that chooses this entry.
+    /// The body of the INITIATE message that selects this entry.
     pub fn initiate(&self, token: &[u8]) -> Bytes {
         let head = RpcSaslProto {
             version: None,
@@ -84,7 +84,7 @@ impl OfferedAuth {
 /// One field of an encoded message.
 struct Field {
     number: u32,
-    /// Key and value as they came.
+    /// Key and value as received.
     whole: Bytes,
     /// The value of a length-delimited field, without its length; empty for others.
     payload: Bytes,
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// TOKEN as Hadoop's servers send it, less the challenge.
+    /// TOKEN as Hadoop's servers send it, without the challenge.
     const TOKEN: &str = "0a05544f4b454e120a4449474553542d4d44351a00220764656661756c74";
 
     fn negotiate(auth: &[u8]) -> Bytes {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_we_do_not_know_go_back_to_the_server() {
+    fn unknown_fields_return_to_the_server() {
         let mut auth = vec![0x32, 1, b'?'];
         auth.extend_from_slice(&hex::decode(TOKEN).expect("hex"));
         auth.extend_from_slice(&[0x38, 7]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_thousands_is_refused() {
+    fn a_list_of_thousands_is_rejected() {
         let mut bytes = vec![0x10, 0x01];
         for _ in 0..1000 {
             bytes.extend_from_slice(&[0x22, 0]);

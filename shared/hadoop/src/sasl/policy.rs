@@ -1,21 +1,21 @@
-//! What a client insists on.
+//! The security that a client requires of a connection.
 
 use super::Qop;
 use crate::configuration::{Configuration, PropertyError, ValueProblem};
 
-/// What a connection must be before anything is said on it.
+/// The security that a connection must have before the first call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SecurityPolicy {
-    /// Refuse SIMPLE (`hadoop.security.authentication` is not `simple`).
+    /// Reject SIMPLE (`hadoop.security.authentication` is not `simple`).
     pub required: bool,
-    /// Take SIMPLE from a server that has nothing else although security is required
-    /// (`ipc.client.fallback-to-simple-auth-allowed`). Default false, and best left so.
+    /// Accept SIMPLE from a server that offers nothing else, although security is required
+    /// (`ipc.client.fallback-to-simple-auth-allowed`). Default and recommendation: false.
     pub fallback_to_simple: bool,
-    /// Allowed levels in order of preference (`hadoop.rpc.protection`). Not empty.
+    /// Permitted levels in order of preference (`hadoop.rpc.protection`). Not empty.
     pub protection: Vec<Qop>,
 }
 
-/// A cluster without security: SIMPLE where the server lets us, tokens where it asks for one.
+/// The policy for a cluster without security: SIMPLE if the server accepts it, else a token.
 impl Default for SecurityPolicy {
     fn default() -> Self {
         Self { required: false, fallback_to_simple: false, protection: vec![Qop::Auth] }
@@ -27,7 +27,7 @@ impl SecurityPolicy {
     /// `ipc.client.fallback-to-simple-auth-allowed`.
     ///
     /// # Errors
-    /// When a value is none of the known words. Hadoop's own client stops there too: a typo must not open a door.
+    /// A value is not one of the known words. Hadoop's own client fails too: a typo must not disable security.
     pub fn of(configuration: &Configuration) -> Result<Self, PropertyError> {
         const AUTHENTICATION: &str = "hadoop.security.authentication";
         const PROTECTION: &str = "hadoop.rpc.protection";
@@ -76,12 +76,12 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_ask_for_nothing() {
+    fn the_defaults_require_no_security() {
         assert_eq!(policy(&[]), Ok(SecurityPolicy::default()));
     }
 
     #[test]
-    fn a_secured_configuration_requires_what_it_says() {
+    fn a_secured_configuration_requires_security() {
         let expected = SecurityPolicy {
             required: true,
             fallback_to_simple: false,
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_opens_no_door() {
+    fn a_typo_does_not_disable_security() {
         policy(&[("hadoop.security.authentication", "kerbros")]).expect_err("is no method");
         policy(&[("hadoop.rpc.protection", "private")]).expect_err("is no level");
     }

@@ -1,6 +1,6 @@
-//! Tokens and secrets together: what a process is given to prove who it is.
+//! Credentials: the tokens and secrets with which a process authenticates.
 //!
-//! A credentials file ("HDTS"), which is also what `ContainerLaunchContext.tokens` carries:
+//! Format of a credentials file ("HDTS"), and of `ContainerLaunchContext.tokens`:
 //!
 //! | part | format 0, Writable | format 1, protocol buffers |
 //! | --- | --- | --- |
@@ -8,7 +8,7 @@
 //! | tokens | vint count; each: Text alias, token | one delimited `CredentialsProto` |
 //! | secrets | vint count; each: Text alias, vint length, bytes | in the same message |
 //!
-//! Java reads both and writes 0; so do we. Source: `security.Credentials`.
+//! Java reads both formats and writes format 0, as does this module. Source: `security.Credentials`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,37 +26,37 @@ use crate::proto::common::{CredentialsKvProto, CredentialsProto};
 const MAGIC: [u8; 4] = *b"HDTS";
 const FORMAT_WRITABLE: u8 = 0;
 const FORMAT_PROTOBUF: u8 = 1;
-/// Longest file that is read, in bytes. Real ones have a few kilobytes.
+/// Longest file in bytes. Real ones have a few kilobytes.
 pub const CREDENTIALS_BYTES_MAX: u64 = 16 << 20;
 
-/// Tokens and secrets by alias. Aliases are unique: the same alias again replaces what was there.
+/// Tokens and secrets by alias. Aliases are unique: another insertion under an alias replaces the first.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     tokens: BTreeMap<String, Token>,
     secrets: BTreeMap<String, Vec<u8>>,
 }
 
-/// Why bytes are no credentials.
+/// Why bytes are not credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
-    /// No `HDTS` at the front.
-    #[error("the credentials do not begin with HDTS")]
+    /// The bytes do not begin with `HDTS`.
+    #[error("credentials must begin with HDTS")]
     Magic,
-    /// A format from the future.
-    #[error("the credentials have format {0}, known are 0 and 1")]
+    /// An unknown format.
+    #[error("the format of credentials must be 0 or 1 (got {0})")]
     Format(u8),
-    /// Format 0 that does not decode.
-    #[error("the credentials are damaged")]
+    /// Format 0, which does not decode.
+    #[error("cannot decode the credentials")]
     Writable(#[from] WritableError),
-    /// Format 1 that does not decode.
-    #[error("the credentials are damaged")]
+    /// Format 1, which does not decode.
+    #[error("cannot decode the credentials")]
     Protobuf(#[from] prost::DecodeError),
 }
 
 /// Why a credentials file, or a token in the environment, cannot be used.
 ///
-/// None of these means "no tokens": who names a file means it.
+/// A named file that does not exist is an error too, and not an empty set of credentials.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsSourceError {
@@ -65,41 +65,42 @@ pub enum CredentialsSourceError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The file's content is wrong.
+    /// The content of the file does not decode.
     #[error("cannot use the token file {}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: CredentialsError,
     },
-    /// A token string is wrong.
+    /// A token string does not decode.
     #[error("cannot use a token in {place}")]
     Text {
         /// The variable or key.
         place: &'static str,
-        /// Why.
+        /// The cause.
         source: TokenTextError,
     },
-    /// A configuration value cannot be used.
+    /// A configuration value does not parse.
     #[error(transparent)]
     Value(#[from] PropertyError),
 }
 
 impl Credentials {
-    /// None.
+    /// Credentials without tokens and secrets.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What Hadoop's clients collect at login: the files of the property or key `hadoop.token.files` and of
-    /// `HADOOP_TOKEN_FILE_LOCATION`, the Base64 tokens of `hadoop.tokens` and `HADOOP_TOKEN`; comma lists all of them.
+    /// The credentials that Hadoop's clients collect at login: the files of the property or key `hadoop.token.files` and
+    /// of `HADOOP_TOKEN_FILE_LOCATION`, and the Base64 tokens of `hadoop.tokens` and `HADOOP_TOKEN`. All are
+    /// comma-separated lists.
     ///
     /// # Errors
-    /// When a file that is named is missing, unreadable or damaged, or a token string is malformed.
+    /// A named file is missing, unreadable or malformed, or a token string is malformed.
     pub fn of_environment(configuration: &Configuration) -> Result<Self, CredentialsSourceError> {
         let environment: &Environment = configuration.environment();
         let split = |text: Option<&str>| {
@@ -136,7 +137,7 @@ impl Credentials {
     /// Reads a credentials file of either format.
     ///
     /// # Errors
-    /// When it is missing, unreadable, longer than [`CREDENTIALS_BYTES_MAX`] or damaged.
+    /// The file is missing, unreadable, longer than [`CREDENTIALS_BYTES_MAX`] or malformed.
     pub fn read_file(path: &Path) -> Result<Self, CredentialsSourceError> {
         let io = |source| CredentialsSourceError::Io { path: path.to_owned(), source };
         let mut bytes = Vec::new();
@@ -149,11 +150,11 @@ impl Credentials {
             .map_err(|source| CredentialsSourceError::Content { path: path.to_owned(), source })
     }
 
-    /// Writes a file of format 0, readable by its owner alone, whole or not at all: a temporary file beside it is
-    /// synced and renamed. Readers that have it open keep the old content.
+    /// Writes a file of format 0 that only its owner can read. The write is atomic: a temporary file in the same
+    /// directory is synced and renamed. Processes that have the old file open keep its content.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// The file system fails.
     pub fn write_file(&self, path: &Path) -> Result<(), CredentialsSourceError> {
         let io = |source| CredentialsSourceError::Io { path: path.to_owned(), source };
         let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -161,7 +162,7 @@ impl Credentials {
         let temporary = path.with_file_name(name);
         let write = || {
             use std::os::unix::fs::OpenOptionsExt as _;
-            // A temporary file that a killed process of the same id left would keep its permissions.
+            // A temporary file of a killed process with the same id would keep its permissions.
             let _ = std::fs::remove_file(&temporary);
             let mut file = std::fs::OpenOptions::new()
                 .write(true)
@@ -178,10 +179,10 @@ impl Credentials {
         })
     }
 
-    /// Reads bytes of either format.
+    /// Decodes bytes of either format.
     ///
     /// # Errors
-    /// See [`CredentialsError`]. Memory is taken only for what the bytes really hold, whatever counts they claim.
+    /// See [`CredentialsError`]. Memory is allocated for present bytes only, whatever the counts in them.
     pub fn decode(bytes: &[u8]) -> Result<Self, CredentialsError> {
         let rest = bytes.strip_prefix(&MAGIC).ok_or(CredentialsError::Magic)?;
         let mut reader = WritableReader::new(rest);
@@ -207,7 +208,8 @@ impl Credentials {
 
     /// The bytes in format 0, header included.
     pub fn encode(&self) -> Vec<u8> {
-        let count = |length: usize| i64::try_from(length).expect("fewer than fit in memory");
+        let count =
+            |length: usize| i64::try_from(length).expect("a length in memory fits in an i64");
         let mut out = MAGIC.to_vec();
         out.push(FORMAT_WRITABLE);
         put_vlong(&mut out, count(self.tokens.len()));
@@ -231,13 +233,13 @@ impl Credentials {
         out
     }
 
-    /// Puts a token under an alias; gives back what was there.
+    /// Inserts a token under an alias; returns the token that it replaces.
     pub fn insert(&mut self, alias: impl Into<String>, token: Token) -> Option<Token> {
         self.tokens.insert(alias.into(), token)
     }
 
-    /// Adds a token under an alias that is free: its service, with a number behind it when another token has that.
-    /// The same token again is not added twice.
+    /// Adds a token under a free alias: its service, with a number if another token has that alias. An equal token is not
+    /// added again.
     pub fn add(&mut self, token: Token) {
         if self.tokens.values().any(|present| *present == token) {
             return;
@@ -251,7 +253,7 @@ impl Credentials {
         self.tokens.insert(alias, token);
     }
 
-    /// Puts a secret under an alias; gives back what was there.
+    /// Inserts a secret under an alias; returns the secret that it replaces.
     pub fn insert_secret(
         &mut self,
         alias: impl Into<String>,
@@ -260,7 +262,7 @@ impl Credentials {
         self.secrets.insert(alias.into(), secret.into())
     }
 
-    /// A secret.
+    /// A secret by its alias.
     pub fn secret(&self, alias: &str) -> Option<&[u8]> {
         self.secrets.get(alias).map(Vec::as_slice)
     }
@@ -280,39 +282,35 @@ impl Credentials {
         self.tokens().map(|(_, token)| token).filter(move |token| token.kind() == kind)
     }
 
-    /// The token of one kind for one service: the one that is filed under the most specific of its names.
+    /// The token of one kind for one service: the one with the most specific of its names.
     pub fn for_service(&self, kind: &str, service: &ServiceNames) -> Option<&Token> {
         let ranked =
             self.of_kind(kind).filter_map(|token| Some((service.rank(token.service())?, token)));
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, token)| token)
     }
 
-    /// Aliases of all secrets.
-    pub fn secret_aliases(&self) -> impl Iterator<Item = &str> {
-        self.secrets.keys().map(String::as_str)
-    }
-
-    /// Takes tokens out, such as the AMRM token before credentials are handed to containers; gives how many.
+    /// Removes the tokens of a kind, such as the AMRM token before containers receive the credentials. Returns their
+    /// number.
     pub fn remove_kind(&mut self, kind: &str) -> usize {
         let before = self.tokens.len();
         self.tokens.retain(|_, token| token.kind() != kind);
         before - self.tokens.len()
     }
 
-    /// Adds everything of `other`; on equal aliases `other` wins.
+    /// Adds all tokens and secrets of `other`, which take precedence under equal aliases.
     pub fn merge(&mut self, other: Self) {
         self.tokens.extend(other.tokens);
         self.secrets.extend(other.secrets);
     }
 
-    /// Whether there is neither token nor secret.
+    /// Whether there are neither tokens nor secrets.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty() && self.secrets.is_empty()
     }
 }
 
 impl From<CredentialsProto> for Credentials {
-    /// Entries without the part that they are for are skipped, as Java skips them.
+    /// Skips entries without token or secret, as Java does.
     fn from(message: CredentialsProto) -> Self {
         let tokens =
             message.tokens.into_iter().filter_map(|entry| Some((entry.alias, entry.token?.into())));

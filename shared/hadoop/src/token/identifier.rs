@@ -1,8 +1,8 @@
-//! What a token's identifier says, for people and for planning its end.
+//! The content of token identifiers: owner, renewer, attempt, expiry.
 //!
-//! A client needs none of this to use a token: identifiers are opaque to it. Kinds that we do not know are shown by
-//! name. HDFS and KMS use the Writable form, YARN protocol buffers; older ResourceManagers used Writable too, which
-//! for their delegation tokens is read and for the others is an error to be tolerated.
+//! A client does not need it to use a token. It serves logs and the schedule of renewals. HDFS and KMS use the Writable
+//! form, YARN uses protocol buffers. Older ResourceManagers used Writable too; it is supported for their delegation
+//! tokens and is an error for the others, which a caller may ignore.
 //! Source: `AbstractDelegationTokenIdentifier`, `YARNDelegationTokenIdentifier`, `yarn_security_token.proto`.
 
 use std::fmt;
@@ -23,7 +23,7 @@ pub mod kind {
     pub const AMRM: &str = "YARN_AM_RM_TOKEN";
     /// An ApplicationMaster to one NodeManager.
     pub const NM: &str = "NMToken";
-    /// The permission to start one container.
+    /// An ApplicationMaster to a NodeManager, to start one container.
     pub const CONTAINER: &str = "ContainerToken";
     /// Clients to an ApplicationMaster.
     pub const CLIENT_TO_AM: &str = "YARN_CLIENT_TOKEN";
@@ -54,27 +54,26 @@ pub enum Identifier {
     ClientToAm(ClientToAmTokenIdentifierProto),
     /// Delegation tokens of the ResourceManager, the timeline service, NameNodes and key servers.
     Delegation(DelegationIdentifier),
-    /// A kind without a reader here.
+    /// A kind without a decoder here.
     Other,
 }
 
-/// Whose delegation token it is and how long it may live. Its present expiry is known to the server alone: renewing
-/// changes nothing in the token.
+/// Owner and lifetime of a delegation token. Only the server has its present expiry: a renewal does not change the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DelegationIdentifier {
-    /// On whose behalf the holder acts.
+    /// The user on whose behalf the holder acts.
     pub owner: String,
-    /// Who may renew it; empty for nobody.
+    /// The user that may renew it; empty for none.
     pub renewer: String,
-    /// Who acts for the owner; empty for the owner.
+    /// The proxy user that acts for the owner; empty if the owner acts.
     pub real_user: String,
-    /// When it was issued, milliseconds since the epoch.
+    /// Time of issue, in milliseconds since the epoch.
     pub issue_date_ms: i64,
-    /// When it ends whatever one does, milliseconds since the epoch.
+    /// Latest expiry, in milliseconds since the epoch: no renewal extends it.
     pub max_date_ms: i64,
-    /// Its number at the server.
+    /// Sequence number at the server.
     pub sequence_number: i32,
-    /// The server's key that made its password.
+    /// Id of the server's key that made its password.
     pub master_key_id: i32,
 }
 
@@ -82,22 +81,22 @@ pub struct DelegationIdentifier {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentifierError {
-    /// A Writable form that is damaged.
-    #[error("the identifier is damaged")]
+    /// A malformed Writable form.
+    #[error("cannot decode the identifier")]
     Writable(#[from] WritableError),
-    /// A Writable form from the future.
-    #[error("the identifier has version {0}, known is 0")]
+    /// A Writable form of an unknown version.
+    #[error("the version of an identifier must be 0 (got {0})")]
     Version(u8),
-    /// Protocol buffers that are damaged, or the older form.
-    #[error("the identifier is damaged")]
+    /// Malformed protocol buffers, or the older form.
+    #[error("cannot decode the identifier")]
     Protobuf(#[from] prost::DecodeError),
 }
 
 impl Identifier {
-    /// Reads the identifier by the token's kind.
+    /// Decodes the identifier of a token by the token's kind.
     ///
     /// # Errors
-    /// When it does not decode. The token may be good all the same.
+    /// The identifier does not decode. The token may be valid nevertheless.
     pub fn of(token: &Token) -> Result<Self, IdentifierError> {
         let bytes = token.identifier();
         Ok(match token.kind() {
@@ -117,10 +116,10 @@ impl Identifier {
 }
 
 impl DelegationIdentifier {
-    /// The form of HDFS and KMS.
+    /// Decodes the form of HDFS and KMS.
     ///
     /// # Errors
-    /// When the bytes are damaged or of another version. Bytes after the known fields are left alone, as Java does.
+    /// The bytes are malformed or of another version. Bytes after the known fields are ignored, as in Java.
     pub fn decode_writable(bytes: &[u8]) -> Result<Self, IdentifierError> {
         let mut reader = WritableReader::new(bytes);
         match reader.byte()? {
@@ -138,7 +137,7 @@ impl DelegationIdentifier {
         })
     }
 
-    /// The form of HDFS and KMS.
+    /// Encodes the form of HDFS and KMS.
     pub fn encode_writable(&self) -> Vec<u8> {
         let mut out = vec![DELEGATION_VERSION];
         put_text(&mut out, &self.owner);
@@ -151,7 +150,7 @@ impl DelegationIdentifier {
         out
     }
 
-    /// The form of YARN, or the older Writable one: no message begins with a zero byte.
+    /// Decodes the form of YARN, or the older Writable one, which begins with a zero byte. No message begins so.
     fn decode_yarn(bytes: &[u8]) -> Result<Self, IdentifierError> {
         if bytes.first() == Some(&DELEGATION_VERSION) {
             return Self::decode_writable(bytes);
@@ -169,7 +168,7 @@ impl DelegationIdentifier {
     }
 }
 
-/// One line for people, without anything secret.
+/// One line for users, without secrets.
 impl fmt::Display for Identifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -220,7 +219,7 @@ impl fmt::Display for Identifier {
                     identifier.sequence_number, identifier.max_date_ms
                 )
             }
-            Self::Other => f.write_str("not read"),
+            Self::Other => f.write_str("unknown kind"),
         }
     }
 }
@@ -259,7 +258,7 @@ mod tests {
     const HDFS: &str = "0005616c696365047961726e008a018bcfe568008a018bf3f1ec000302";
 
     #[test]
-    fn identifiers_of_java_are_read() {
+    fn identifiers_of_java_decode() {
         for (kind, identifier, expected) in [
             (
                 kind::AMRM,
@@ -286,7 +285,7 @@ mod tests {
                 HDFS,
                 "owner alice, renewer yarn, number 3, ends at 1700604800000 ms",
             ),
-            ("another-kind", "ff", "not read"),
+            ("another-kind", "ff", "unknown kind"),
         ] {
             let shown =
                 Identifier::of(&token(kind, identifier)).map(|identifier| identifier.to_string());
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn hdfs_identifiers_are_written_as_java_writes_them() {
+    fn hdfs_identifiers_encode_as_in_java() {
         let identifier = DelegationIdentifier {
             owner: "alice".into(),
             renewer: "yarn".into(),
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_from_the_future_and_truncations_are_refused() {
+    fn unknown_versions_and_truncations_are_rejected() {
         let bytes = hex::decode(HDFS).expect("hex");
         for length in 0..bytes.len() {
             DelegationIdentifier::decode_writable(&bytes[..length]).expect_err("was cut");
@@ -319,7 +318,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_of_any_kind_are_shown_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..60), index in 0_usize..8) {
+        fn any_bytes_of_any_kind_decode_or_are_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..60), index in 0_usize..8) {
             let kinds = [
                 kind::AMRM, kind::NM, kind::CONTAINER, kind::CLIENT_TO_AM, kind::RM_DELEGATION,
                 kind::HDFS_DELEGATION, kind::KMS_DELEGATION, kind::TIMELINE_DELEGATION,
@@ -330,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn delegation_identifiers_survive_the_round(
+        fn delegation_identifiers_survive_a_round_trip(
             owner: String, renewer: String, real_user: String, issue_date_ms: i64, max_date_ms: i64,
             sequence_number: i32, master_key_id: i32,
         ) {

@@ -1,23 +1,23 @@
-//! Which token fits a service.
+//! The names of a service in the service fields of tokens.
 //!
-//! A token's service field is written in three forms: `ip:port` (the default), `host:port`
-//! (`hadoop.security.token.service.use_ip` = false), and a logical name such as `ha-hdfs:prod`; tokens for an HA
-//! ResourceManager join the addresses of all members by commas. An AMRM token has none at all and goes by its kind.
+//! A service field has one of three forms: `ip:port` (the default), `host:port`
+//! (`hadoop.security.token.service.use_ip` = false), or a logical name such as `ha-hdfs:prod`. Tokens for ResourceManagers
+//! in HA have the addresses of all members, separated by commas. An AMRM token has none and is found by its kind.
 //! Source: `SecurityUtil.buildTokenService`, `HAUtilClient.buildTokenServiceForLogicalUri`, `AMRMTokenSelector`.
 
 use std::net::SocketAddr;
 
 use crate::address::HostPort;
 
-/// All names under which a token for one service may be filed.
+/// All names that a token for one service may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceNames {
-    /// From the most specific on: logical names, then addresses by host, then by IP.
+    /// The most specific name first: logical names, then addresses by host, then by IP.
     names: Vec<String>,
 }
 
 impl ServiceNames {
-    /// No name; only [`Credentials::of_kind`](super::Credentials::of_kind) finds a token for it.
+    /// No names; only [`Credentials::of_kind`](super::Credentials::of_kind) finds a token for it.
     pub fn new() -> Self {
         Self::default()
     }
@@ -43,7 +43,7 @@ impl ServiceNames {
         self
     }
 
-    /// Adds each of the servers both as configured and as resolved. A name that does not resolve is added as it is.
+    /// Adds each server as configured and as resolved. A host that does not resolve is added as configured only.
     #[must_use]
     pub async fn with_servers(mut self, servers: &[HostPort]) -> Self {
         for server in servers {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_joined_service_is_found_by_any_member() {
+    fn a_joined_service_matches_any_member() {
         assert_eq!(
             found(&["10.0.0.9:8020,10.0.0.1:8020"]).as_deref(),
             Some("10.0.0.9:8020,10.0.0.1:8020")
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_service_goes_by_its_kind() {
+    fn a_token_without_service_is_found_by_its_kind() {
         let credentials = credentials(&["", "x"]);
         assert_eq!(credentials.of_kind("K").count(), 2);
         assert_eq!(credentials.of_kind("L").count(), 0);

@@ -12,39 +12,39 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {problem}")]
 pub struct WritableError {
-    /// Where the value began that could not be read.
+    /// Position of the value that does not decode.
     pub offset: usize,
-    /// What is wrong with it.
+    /// Why it does not decode.
     pub problem: WritableProblem,
 }
 
-/// What is wrong with a value.
+/// Why a value does not decode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WritableProblem {
-    /// The input ends within it.
-    #[error("the input ends too early")]
+    /// The input ends within the value.
+    #[error("the input is too short")]
     Truncated,
-    /// A length or count below zero or beyond the input.
-    #[error("the length {length} does not fit the {available} bytes that follow")]
+    /// A negative length or count, or one beyond the input.
+    #[error("a length must be between 0 and {available} (got {length})")]
     Length {
-        /// As read.
+        /// The length in the input.
         length: i64,
-        /// Bytes left.
+        /// Bytes that follow it.
         available: usize,
     },
-    /// More than 32 bits where 32 are allowed.
-    #[error("{0} does not fit in 32 bits")]
+    /// An integer of more than 32 bits where 32 are allowed.
+    #[error("an integer must fit in 32 bits (got {0})")]
     TooLarge(i64),
     /// A text that is not UTF-8.
     #[error("the text is not UTF-8")]
     Utf8,
     /// Bytes after the end of the value.
-    #[error("{0} bytes too many")]
+    #[error("{0} bytes follow the value")]
     Trailing(usize),
 }
 
-/// Reads values off the front of a byte slice.
+/// Decodes values from the front of a byte slice.
 #[derive(Clone, Debug)]
 pub struct WritableReader<'a> {
     bytes: &'a [u8],
@@ -52,12 +52,12 @@ pub struct WritableReader<'a> {
 }
 
 impl<'a> WritableReader<'a> {
-    /// Starts at the front.
+    /// A reader at the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, offset: 0 }
     }
 
-    /// Bytes not read yet.
+    /// Number of unread bytes.
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.offset
     }
@@ -78,7 +78,7 @@ impl<'a> WritableReader<'a> {
         Ok(taken)
     }
 
-    /// One byte.
+    /// The next byte.
     ///
     /// # Errors
     /// [`WritableProblem::Truncated`].
@@ -122,7 +122,7 @@ impl<'a> WritableReader<'a> {
         Ok(narrow)
     }
 
-    /// A count of things of which each takes at least one byte: a larger one cannot be honest.
+    /// A count of elements. Each has at least one byte, so a count above the remaining bytes is an error.
     ///
     /// # Errors
     /// [`WritableProblem::Truncated`], [`WritableProblem::Length`].
@@ -158,7 +158,7 @@ impl<'a> WritableReader<'a> {
         Ok(text)
     }
 
-    /// Makes sure that nothing is left.
+    /// Checks that all bytes have been read.
     ///
     /// # Errors
     /// [`WritableProblem::Trailing`].
@@ -189,7 +189,7 @@ pub fn put_vlong(out: &mut Vec<u8>, value: i64) {
 /// Appends a byte string.
 ///
 /// # Panics
-/// When it is longer than a `vint` can say, 2 GiB; no token is.
+/// It is longer than 2 GiB, the limit of a `vint`; no token is.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_vlong(out, i64::from(i32::try_from(bytes.len()).expect("below 2 GiB")));
     out.extend_from_slice(bytes);
@@ -198,7 +198,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 /// Appends a text.
 ///
 /// # Panics
-/// When it is longer than 2 GiB.
+/// It is longer than 2 GiB.
 pub fn put_text(out: &mut Vec<u8>, text: &str) {
     put_bytes(out, text.as_bytes());
 }
@@ -209,7 +209,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn integers_are_written_as_java_writes_them() {
+    fn integers_encode_as_in_java() {
         for (value, expected) in [
             (0, "00"),
             (127, "7f"),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_beyond_the_input_and_below_zero_are_refused() {
+    fn negative_and_excessive_lengths_are_rejected() {
         let huge = [0x8c, 0x7f, 0xff, 0xff, 0xff];
         let problem = WritableProblem::Length { length: 0x7fff_ffff, available: 0 };
         assert_eq!(WritableReader::new(&huge).bytes(), Err(WritableError { offset: 0, problem }));
@@ -255,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(value: i64, bytes: Vec<u8>, text: String) {
+        fn values_survive_a_round_trip(value: i64, bytes: Vec<u8>, text: String) {
             let mut out = Vec::new();
             put_vlong(&mut out, value);
             put_bytes(&mut out, &bytes);

@@ -1,4 +1,4 @@
-//! What is wanted, and the rows that say it to the ResourceManager.
+//! Asks, and their rows in the ResourceManager's table of requests.
 
 use std::collections::BTreeMap;
 
@@ -7,42 +7,42 @@ use crate::container::{AskId, ExecutionType, Priority};
 use crate::proto;
 use crate::resource::Resources;
 
-/// One kind of container that is wanted. How many is said beside it.
+/// One kind of container to request. The target number is separate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
-    /// What each has at least.
+    /// Smallest resources of each container.
     pub resources: Resources,
-    /// Lower is served first. The ResourceManager keeps asks of one priority apart by their [`AskId`].
+    /// Lower numbers are served first. The ResourceManager separates asks of one priority by their [`AskId`].
     pub priority: Priority,
-    /// Where.
+    /// Where the containers are placed.
     pub placement: RequestedPlacement,
-    /// One node label (`node_label_expression`); `None`: the queue's default.
+    /// One node label (`node_label_expression`); `None` for the queue's default.
     pub label: Option<String>,
     /// Guaranteed or opportunistic.
     pub execution_type: ExecutionType,
 }
 
-/// Where containers should be (`ResourceRequest.resource_name`, `relax_locality`).
+/// Where the scheduler places containers (`ResourceRequest.resource_name`, `relax_locality`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RequestedPlacement {
-    /// Anywhere.
+    /// On any node.
     #[default]
     Any,
     /// On these nodes or racks.
     Near {
-        /// Wanted nodes. Their racks are asked for too, because YARN gives a node only through its rack.
+        /// Preferred nodes. Their racks are requested too, because YARN grants a node only through its rack.
         nodes: Vec<NodeName>,
-        /// Further wanted racks.
+        /// Further preferred racks.
         racks: Vec<String>,
-        /// After some scheduling rounds take any node (`relax_locality` of the `*` row). `false`: these or none.
+        /// Whether any node is accepted after some scheduling rounds (`relax_locality` of the `*` row).
         relax: bool,
     },
-    /// Where the constraint allows; the container gets its tag. Sent as a scheduling request. **Only where
-    /// `yarn.resourcemanager.placement-constraints.handler` is on**: a default cluster refuses it.
+    /// Where the constraint permits. The container gets its tag. The ask becomes a scheduling request, which **needs
+    /// `yarn.resourcemanager.placement-constraints.handler`**: a default cluster refuses it.
     Tagged(Constraint),
 }
 
-/// A node as asks name it.
+/// Name of a node in asks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeName {
     /// Host of its [`NodeId`](crate::NodeId); with `yarn.scheduler.include-port-in-node-name` `host:port`.
@@ -51,12 +51,12 @@ pub struct NodeName {
     pub rack: String,
 }
 
-/// The rack of nodes for which the administrator named none.
+/// The rack of nodes without a configured rack.
 pub const DEFAULT_RACK: &str = "/default-rack";
-/// The row that counts all.
+/// Name of the row with the total count.
 pub(super) const ANY: &str = "*";
 
-/// What tells rows of the ResourceManager's table apart: a row with the same key replaces the earlier one.
+/// Key of a row of the ResourceManager's table: a row replaces an earlier one with the same key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct RowKey {
     pub(super) ask: AskId,
@@ -64,7 +64,7 @@ pub(super) struct RowKey {
     pub(super) name: String,
 }
 
-/// The rest of a row. `count` is absolute: how many are still wanted.
+/// Value of a row. `count` is absolute: the number of outstanding containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestRow {
     pub(super) count: u32,
@@ -72,11 +72,11 @@ pub(super) struct RequestRow {
     pub(super) relax: bool,
     pub(super) label: Option<String>,
     pub(super) execution_type: ExecutionType,
-    /// A constraint makes it a scheduling request.
+    /// A row with a constraint becomes a scheduling request.
     pub(super) constraint: Option<Constraint>,
 }
 
-/// The rows that say "`count` more of this".
+/// The rows that request `count` more containers of an ask.
 pub(super) fn rows(id: AskId, ask: &Ask, count: u32) -> BTreeMap<RowKey, RequestRow> {
     let mut rows = BTreeMap::new();
     let mut add = |name: &str,
@@ -92,14 +92,14 @@ pub(super) fn rows(id: AskId, ask: &Ask, count: u32) -> BTreeMap<RowKey, Request
         RequestedPlacement::Tagged(constraint) => add(ANY, true, None, Some(constraint.clone())),
         RequestedPlacement::Near { nodes, racks, relax } => {
             for node in nodes {
-                // A hard ask is hard by the rows above it: rack and * do not relax, the node's own row does.
+                // A strict ask has strict rows for rack and *. The row of the node itself relaxes.
                 add(&node.rack, *relax, None, None);
                 add(&node.host, true, None, None);
             }
             for rack in racks {
                 add(rack, true, None, None);
             }
-            // A label may stand on the * row alone.
+            // Only the * row may have a label.
             add(ANY, *relax, ask.label.clone(), None);
         }
     }
@@ -116,7 +116,7 @@ pub(super) fn to_proto(
         let count = Some(i32::try_from(row.count).unwrap_or(i32::MAX));
         let execution_type = Some(proto::ExecutionTypeRequestProto {
             execution_type: Some(proto::ExecutionTypeProto::from(row.execution_type).into()),
-            // A guaranteed container instead of an opportunistic one is welcome.
+            // A guaranteed container may fill an opportunistic ask.
             enforce_execution_type: Some(false),
         });
         let resources = proto::ResourceProto::from(&row.resources);
@@ -130,7 +130,7 @@ pub(super) fn to_proto(
                     num_allocations: count,
                     resources: Some(resources),
                 }),
-                // Never without: the ResourceManager compares it with the last one's and fails on none.
+                // Always present: the ResourceManager compares it with the last one and fails if it is absent.
                 placement_constraint: Some(constraint.into()),
             });
         } else {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_asked_for_with_its_rack_and_the_star() {
+    fn a_node_is_requested_with_its_rack_and_the_star() {
         let all = |relax| {
             vec![
                 ("*".to_owned(), relax),

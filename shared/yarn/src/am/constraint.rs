@@ -1,27 +1,27 @@
-//! Placement by tag: what a container's neighbours may be.
+//! Placement constraints by tag: which containers may share a node or rack.
 
 use crate::proto;
 
-/// Containers with the tag [`tag`](Self::tag) go only where so many containers of this application with the tag
-/// [`neighbour`](Self::neighbour) are (`PlacementConstraints.cardinality`, target `allocationTag`, namespace `self`).
+/// Places containers with the tag [`tag`](Self::tag) only where the number of this application's containers with the tag
+/// [`neighbour`](Self::neighbour) is between `min` and `max` (`PlacementConstraints.cardinality`, target `allocationTag`, namespace `self`).
 ///
-/// For asks with [`RequestedPlacement::Tagged`](super::RequestedPlacement::Tagged). Effective only where
+/// For asks with [`RequestedPlacement::Tagged`](super::RequestedPlacement::Tagged). It is effective only if
 /// `yarn.resourcemanager.placement-constraints.handler` is `scheduler`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {
-    /// Whose place is constrained.
+    /// Tag of the constrained containers.
     pub tag: String,
-    /// Whose number counts; may be the same tag.
+    /// Tag of the counted containers; may be the same.
     pub neighbour: String,
-    /// Where it is counted.
+    /// Where they are counted.
     pub scope: Scope,
-    /// At least so many, before the new one is added.
+    /// Smallest number before the new container is added.
     pub min: u32,
-    /// At most so many, before the new one is added; `None` for any number.
+    /// Largest number before the new container is added; `None` for no limit.
     pub max: Option<u32>,
 }
 
-/// Where containers count as neighbours.
+/// The area in which containers are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// The same node.
@@ -31,14 +31,14 @@ pub enum Scope {
 }
 
 impl Constraint {
-    /// No node gets more than `most` containers with this tag; `most` is at least 1.
+    /// At most `most` containers with this tag on a node; `most` is at least 1.
     pub fn at_most_per_node(tag: impl Into<String>, most: u32) -> Self {
         let tag = tag.into();
         let max = Some(most.saturating_sub(1));
         Self { neighbour: tag.clone(), tag, scope: Scope::Node, min: 0, max }
     }
 
-    /// Containers with `tag` go to nodes that have one with `neighbour`.
+    /// Containers with `tag` only on nodes that have one with `neighbour`.
     pub fn beside(tag: impl Into<String>, neighbour: impl Into<String>) -> Self {
         Self { tag: tag.into(), neighbour: neighbour.into(), scope: Scope::Node, min: 1, max: None }
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_most_one_allows_none_before_it() {
+    fn at_most_one_requires_none_before_it() {
         let message = proto::PlacementConstraintProto::from(&Constraint::at_most_per_node("ps", 1));
         let simple = message.simple_constraint.unwrap();
         assert_eq!((simple.min_cardinality, simple.max_cardinality), (Some(0), Some(0)));

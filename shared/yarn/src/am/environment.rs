@@ -1,4 +1,4 @@
-//! What YARN tells an ApplicationMaster about itself, by environment variables (`ApplicationConstants`).
+//! The environment variables that YARN sets for an ApplicationMaster (`ApplicationConstants`).
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use heddle_hadoop::configuration::Environment;
 
 use crate::ids::{ApplicationAttemptId, ContainerId, IdError};
 
-/// The variables of the ApplicationMaster's container, and of any other container except for the last two.
+/// The variables of the ApplicationMaster's container. Other containers have all but the last two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AmEnvironment {
-    /// `CONTAINER_ID`. The attempt is in it; there is no variable for the attempt.
+    /// `CONTAINER_ID`. It contains the attempt, which has no variable of its own.
     pub container: ContainerId,
     /// `NM_HOST`: this node as the cluster names it.
     pub node_host: String,
@@ -17,23 +17,23 @@ pub struct AmEnvironment {
     pub node_http_port: Option<u16>,
     /// `HADOOP_TOKEN_FILE_LOCATION`: the credentials file.
     pub token_file: PathBuf,
-    /// `LOG_DIRS`: where files are kept and shown as logs.
+    /// `LOG_DIRS`: directories whose files YARN serves as logs.
     pub log_dirs: Vec<PathBuf>,
-    /// `APPLICATION_WEB_PROXY_BASE`: the path under which YARN's proxy shows our pages.
+    /// `APPLICATION_WEB_PROXY_BASE`: the path of the application's pages in YARN's proxy.
     pub web_proxy_base: Option<String>,
     /// `APP_SUBMIT_TIME_ENV`, ms since 1970.
     pub submit_time_ms: Option<i64>,
 }
 
-/// This process was not started by a NodeManager.
+/// The process was not started by a NodeManager.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AmEnvironmentError {
     /// A variable is missing.
-    #[error("the variable {0} is not set: is this a container of YARN?")]
+    #[error("the variable {0} is not set; run this process in a container of YARN")]
     Missing(&'static str),
-    /// `CONTAINER_ID` is none.
-    #[error("CONTAINER_ID is wrong")]
+    /// `CONTAINER_ID` does not parse.
+    #[error("cannot parse CONTAINER_ID")]
     ContainerId(#[from] IdError),
 }
 
@@ -41,7 +41,7 @@ impl AmEnvironment {
     /// Reads the variables.
     ///
     /// # Errors
-    /// A variable is missing or wrong.
+    /// A variable is missing or does not parse.
     pub fn of(environment: &Environment) -> Result<Self, AmEnvironmentError> {
         let get = |name: &'static str| {
             environment.variable(name).ok_or(AmEnvironmentError::Missing(name))
@@ -64,12 +64,12 @@ impl AmEnvironment {
         })
     }
 
-    /// `host:port` of the NodeManager's web server; empty where the port is not known.
+    /// `host:port` of the NodeManager's web server; empty if the port is unknown.
     pub fn node_http_address(&self) -> String {
         self.node_http_port.map_or_else(String::new, |port| format!("{}:{port}", self.node_host))
     }
 
-    /// The attempt that this container runs, if it is an ApplicationMaster's.
+    /// The attempt of this container.
     pub fn attempt(&self) -> ApplicationAttemptId {
         self.container.attempt
     }

@@ -1,27 +1,27 @@
-//! What went wrong between an attempt and the ResourceManager, and what its exceptions mean.
+//! Errors of an ApplicationMaster's calls, and the meaning of the ResourceManager's exceptions.
 
 use std::time::Duration;
 
 use heddle_hadoop::rpc::RpcError;
 use tokio::time::Instant;
 
-/// How long an exception of `allocate` without a class of its own is taken for a fault of the ResourceManager: it is
-/// shutting down, fails over, loses its state store, or an interceptor in between does. Long enough for a restart of a
-/// scheduler thread, short enough that an ask that can never be served is found within the allocation timeout.
+/// Time for which an exception of `allocate` without a known class counts as a fault of the ResourceManager: a shutdown, a
+/// failover, a lost state store, a faulty interceptor. It is long enough for a restart of a scheduler thread. It is short
+/// enough that an invalid ask is found within the allocation timeout.
 pub(super) const FAULT_TIME: Duration = Duration::from_secs(10);
 
-/// Since when the heartbeat fails for a reason that the ResourceManager does not name.
+/// Start of a series of heartbeats that fail with exceptions without a known class.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HeartbeatFault(Option<Instant>);
 
 impl HeartbeatFault {
-    /// It has failed again. True: for so long that the request is to blame.
-    pub(super) fn lasts(&mut self, now: Instant) -> bool {
+    /// Records another failure. True if the series is so long that the request must be the cause.
+    pub(super) fn persists(&mut self, now: Instant) -> bool {
         now.duration_since(*self.0.get_or_insert(now)) >= FAULT_TIME
     }
 
-    /// Another request goes out, or an answer came.
-    pub(super) fn is_over(&mut self) {
+    /// Ends the series: another request is sent, or an answer arrived.
+    pub(super) fn clear(&mut self) {
         self.0 = None;
     }
 }
@@ -30,26 +30,26 @@ impl HeartbeatFault {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AmError {
-    /// The attempt is over for the ResourceManager: another may run already. Stop, commit nothing, do not finish.
-    #[error("this attempt is over for the ResourceManager")]
+    /// The ResourceManager has ended the attempt, and another one may run. Stop, commit nothing, do not unregister.
+    #[error("the ResourceManager has ended this attempt")]
     Fenced(#[source] RpcError),
-    /// The same, told by the command `AM_SHUTDOWN`.
-    #[error("the ResourceManager told this attempt to stop")]
+    /// The ResourceManager has ended the attempt with the command `AM_SHUTDOWN`.
+    #[error("the ResourceManager ordered this attempt to shut down")]
     Shutdown,
-    /// No ResourceManager answered in time. The attempt may go on and call again.
+    /// No ResourceManager answered in time. The attempt may call again.
     #[error("no ResourceManager answers")]
     Unreachable(#[source] RpcError),
-    /// The ResourceManager failed to process a heartbeat, for a reason that it does not name. The same heartbeat goes
-    /// out again with the next call; only after 10 s of such answers one of its asks is taken for the reason.
+    /// The ResourceManager failed to process a heartbeat, with an exception without a known class. The next call repeats
+    /// the heartbeat. After 10 s of such answers one of its asks counts as the cause.
     #[error("the ResourceManager failed to process the heartbeat")]
     Failed(#[source] RpcError),
-    /// A call was refused, or its answer makes no sense. The same call will fail again.
+    /// A call was refused, or its answer is malformed. The same call will fail again.
     #[error("the ResourceManager refused the call")]
     Refused(#[source] RpcError),
 }
 
 impl AmError {
-    /// Whether the attempt is over.
+    /// Whether the ResourceManager has ended the attempt.
     pub fn is_fenced(&self) -> bool {
         matches!(self, Self::Fenced(_) | Self::Shutdown)
     }
@@ -70,22 +70,22 @@ impl From<RpcError> for AmError {
     }
 }
 
-/// What an exception of the ApplicationMaster's service means.
+/// The meaning of an exception of the ApplicationMaster's service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// Register, then say everything again.
+    /// The attempt must register and send its whole state again.
     NotRegistered,
-    /// A registration was accepted before.
+    /// The attempt is already registered.
     AlreadyRegistered,
-    /// Go on with this response id.
+    /// The next request must have this response id.
     ResponseId(i32),
-    /// An ask or an update is above a limit or has a bad label.
+    /// An ask or an update exceeds a limit or has an invalid label.
     BadAsk,
     /// A release names a container of another attempt.
     BadRelease,
     /// An exclusion is malformed.
     BadExclusion,
-    /// The attempt is over.
+    /// The attempt has ended.
     Fenced,
     /// None of these.
     Other,
@@ -98,7 +98,7 @@ impl Meaning {
         };
         match exception.simple_class() {
             "ApplicationMasterNotRegisteredException" => Self::NotRegistered,
-            // The second is the word of a ResourceManager that never knew the application or forgot it.
+            // The second comes from a ResourceManager that does not have the application.
             "ApplicationAttemptNotFoundException" | "ApplicationNotFoundException" => Self::Fenced,
             "InvalidApplicationMasterRequestException" => invalid_request(exception.message()),
             // Hadoop's spelling of the second.
@@ -107,9 +107,9 @@ impl Meaning {
             | "InvalidLabelResourceRequestException" => Self::BadAsk,
             "InvalidContainerReleaseException" => Self::BadRelease,
             "InvalidResourceBlacklistRequestException" => Self::BadExclusion,
-            // The RPC layer has tried every ResourceManager by now.
+            // The RPC layer has tried all ResourceManagers before it returns this error.
             _ if exception.is_invalid_token() => Self::Fenced,
-            // Where the handler for scheduling requests is disabled (`DisabledPlacementProcessor`), a plain YarnException.
+            // A disabled handler of scheduling requests (`DisabledPlacementProcessor`) throws a plain YarnException.
             _ if exception.message().contains("SchedulingRequest") => Self::BadAsk,
             _ => Self::Other,
         }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_say_what_to_do() {
+    fn each_exception_has_its_meaning() {
         let yarn = |class: &str| format!("org.apache.hadoop.yarn.exceptions.{class}");
         for (class, message, expected) in [
             (yarn("ApplicationMasterNotRegisteredException"), "", Meaning::NotRegistered),

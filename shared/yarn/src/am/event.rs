@@ -1,4 +1,4 @@
-//! What a heartbeat brought.
+//! Events of a heartbeat.
 
 use crate::container::{AskId, Container, ContainerStatus};
 use crate::ids::{ContainerId, Missing};
@@ -6,89 +6,89 @@ use crate::node::NodeReport;
 use crate::proto;
 use crate::resource::Resources;
 
-/// One thing that the ResourceManager told, each exactly once for the state of the ask table.
+/// One event from the ResourceManager. The ask table reports each grant and each completion once.
 ///
 /// Only [`Allocated`](AmEvent::Allocated), [`Completed`](AmEvent::Completed) and [`Recovered`](AmEvent::Recovered) change what
-/// the application has; the rest is for counting, logs and plans.
+/// the held containers. The others serve metrics, logs and plans.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AmEvent {
-    /// A container that is wanted. It is ours until it completes or is released.
+    /// The grant of a wanted container. It is held until it completes or is released.
     Allocated {
-        /// For which ask.
+        /// The ask that it fills.
         ask: AskId,
         /// The grant.
         container: Container,
     },
-    /// A container that was ours has ended, for whatever reason and without our release. If its ask still wants it, the
-    /// next heartbeat asks for another.
+    /// A held container has ended without a release. If the target of its ask is not met, the next heartbeat requests
+    /// another one.
     Completed {
-        /// For which ask it was, if for one.
+        /// Its ask, if any.
         ask: Option<AskId>,
         /// How it ended.
         status: ContainerStatus,
     },
     /// The release of a container took effect.
     Released(ContainerStatus),
-    /// A container of an earlier attempt of this application that still runs. It belongs to no ask until
-    /// [`adopt`](super::ApplicationMaster::adopt)ed; release it if it is of no use.
+    /// A running container of an earlier attempt of this application. It has no ask until the caller
+    /// [`adopt`](super::ApplicationMaster::adopt)s it. Release it if it is not needed.
     Recovered(Container),
-    /// A grant beyond what is wanted now. Its release goes out with the next heartbeat.
+    /// A grant above the target. The next heartbeat releases it.
     Excess {
-        /// Which.
+        /// The container.
         container: ContainerId,
-        /// Why it is not wanted.
+        /// Why it is not needed.
         reason: Excess,
     },
-    /// A grant that was delivered before; nothing changes.
+    /// A repeated grant; it has no effect.
     DuplicateGrant(ContainerId),
-    /// A completion that was delivered before; nothing changes.
+    /// A repeated completion; it has no effect.
     DuplicateCompletion(ContainerStatus),
-    /// The end of a container that we never had; nothing changes.
+    /// The completion of an unknown container; it has no effect.
     UnknownCompletion(ContainerStatus),
-    /// A container has other resources or another execution type now (`updated_containers`). Pass it to
+    /// The resources or the execution type of a container changed (`updated_containers`). Pass it to
     /// [`NodeManagers::update`](crate::NodeManagers::update).
     Updated {
-        /// What was done.
+        /// The kind of the change.
         kind: UpdateKind,
         /// The container as it is now, with its new token.
         container: Container,
     },
     /// A change was refused (`update_errors`).
     UpdateFailed {
-        /// Of which container, if told.
+        /// The container, if the response names it.
         container: Option<ContainerId>,
-        /// YARN's word, such as `INCORRECT_CONTAINER_VERSION_ERROR`.
+        /// YARN's error code, such as `INCORRECT_CONTAINER_VERSION_ERROR`.
         reason: String,
     },
-    /// A node changed (`updated_nodes`): lost, unhealthy, leaving, back.
+    /// The state of a node changed (`updated_nodes`): lost, unhealthy, decommissioning, running again.
     Node(NodeReport),
-    /// The scheduler will take containers back, 15 s later by default.
+    /// The scheduler will preempt containers, after 15 s by default.
     Preemption(Preemption),
-    /// The ResourceManager refused an ask; it is out of the table until it is wanted again.
+    /// The ResourceManager refused an ask. Its target is 0 until the caller sets it again.
     Refused {
-        /// Which ask.
+        /// The ask.
         ask: AskId,
-        /// Its words.
+        /// The ResourceManager's message.
         message: String,
     },
     /// A tagged ask cannot be placed (`rejected_scheduling_requests`).
     Rejected(AskId),
-    /// The ResourceManager had forgotten us, being restarted or failed over. We are registered again and everything
-    /// outstanding was said again; containers run on.
+    /// The ResourceManager had lost the attempt by a restart or failover. The attempt is registered again and resends all
+    /// outstanding state. Containers keep running.
     Resynchronised,
     /// The token of this attempt was replaced; calls use the new one.
     TokenRolled,
-    /// A message lacked what it must have, and was skipped.
+    /// A message lacked a required field and was skipped.
     Malformed(Missing),
 }
 
-/// Why a grant is not wanted.
+/// Why a grant is not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Excess {
-    /// The ask is filled, or was cancelled while the grant was made.
+    /// The target is met, or was lowered while the ResourceManager made the grant.
     Filled,
-    /// There is no such ask.
+    /// The ask does not exist.
     Unknown,
 }
 
@@ -127,13 +127,13 @@ impl From<UpdateKind> for proto::ContainerUpdateTypeProto {
     }
 }
 
-/// What the scheduler wants back (`PreemptionMessage`).
+/// The containers that the scheduler preempts (`PreemptionMessage`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preemption {
-    /// These will be killed (`strictContract`).
+    /// Containers that the scheduler will kill (`strictContract`).
     pub strict: Vec<ContainerId>,
-    /// These would be killed (`contract`) unless `resources` is given back in other ways.
+    /// Containers that the scheduler will kill unless `resources` are released otherwise (`contract`).
     pub negotiable: Vec<ContainerId>,
-    /// What is to be given back, with how many containers of it.
+    /// Resources to release, with the number of containers of each size.
     pub resources: Vec<(Resources, u32)>,
 }

@@ -1,13 +1,13 @@
-//! The conversation of one attempt with the ResourceManager, without a socket: what to send next, what an answer means.
+//! State machine of the heartbeats of one attempt, without a socket: the next request, and the meaning of a response.
 //!
-//! Rules of the protocol that this file keeps (`ApplicationMasterService`, `DefaultAMSProcessor`):
+//! Rules of the protocol (`ApplicationMasterService`, `DefaultAMSProcessor`):
 //!
-//! - One request at a time. It carries the id of the last response; when its answer is lost, **the same request with the
-//!   same id** goes out again and is answered from a cache without being read. So a request is frozen when it is first
-//!   made, and what was wanted since goes with the next one.
-//! - A ResourceManager that has forgotten us wants a registration, then id 0 and everything outstanding.
-//! - An answer that refuses one row or one release refuses the whole request, and nothing of it was applied. The culprit
-//!   is found by sending the asks, or the releases, of the refused request one at a time.
+//! - One request at a time. It has the id of the last response. If its response is lost, **the same request with the same
+//!   id** is sent again, and the ResourceManager answers from a cache without reading it. So a request is frozen when it
+//!   is first made, and later changes go into the next one.
+//! - A ResourceManager that has lost the attempt needs a registration, then id 0 and all outstanding state.
+//! - A refusal of one row or one release refuses the whole request. The ask or release at fault is found by sending those
+//!   of the refused request one at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,18 +22,18 @@ use crate::node::NodeReport;
 use crate::proto;
 use crate::resource::Resources;
 
-/// A wanted change to a container (`UpdateContainerRequest`).
+/// A requested change of a container (`UpdateContainerRequest`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// What to do.
+    /// The kind of the change.
     pub kind: UpdateKind,
-    /// The version of the container as it is now.
+    /// The present version of the container.
     pub version: i32,
-    /// The resources it shall have, for [`UpdateKind::Increase`] and [`UpdateKind::Decrease`].
+    /// The new resources, for [`UpdateKind::Increase`] and [`UpdateKind::Decrease`].
     pub resources: Option<Resources>,
 }
 
-/// A request that was made and not answered.
+/// A request without a response.
 #[derive(Clone, Debug)]
 struct Frozen {
     request: proto::AllocateRequestProto,
@@ -42,7 +42,7 @@ struct Frozen {
     updates: BTreeSet<ContainerId>,
 }
 
-/// What an answer brought besides events.
+/// The content of a response besides events.
 #[derive(Debug, Default)]
 pub(super) struct Delivery {
     pub(super) nm_tokens: Vec<(NodeId, Token)>,
@@ -50,16 +50,16 @@ pub(super) struct Delivery {
     pub(super) command: Option<proto::AmCommandProto>,
 }
 
-/// What the ResourceManager last said about the cluster.
+/// The state of the cluster in the last response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
-    /// What is left for this application, a hint (`limit`).
+    /// Free resources for this application, a hint (`limit`).
     pub headroom: Resources,
-    /// How many nodes there are (`num_cluster_nodes`).
+    /// Number of nodes (`num_cluster_nodes`).
     pub nodes: i32,
 }
 
-/// What a refusal is about.
+/// The refused part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RefusedPart {
     Asks,
@@ -75,12 +75,11 @@ pub(super) struct AmSession {
     response_id: i32,
     frozen: Option<Frozen>,
     suspects: Suspects,
-    /// Nodes that shall get no container of ours; those that the ResourceManager knows of.
+    /// Nodes to exclude, and the nodes that the ResourceManager has excluded.
     excluded: BTreeSet<String>,
     excluded_there: BTreeSet<String>,
-    /// Changes without an outcome; `true`: an answered request has carried it.
+    /// Changes without a result; `true` if a processed request had the change.
     updates: BTreeMap<ContainerId, (Update, bool)>,
-    tracking_url: Option<String>,
     events: Vec<AmEvent>,
 }
 
@@ -99,11 +98,7 @@ impl AmSession {
         self.updates.insert(id, (update, false));
     }
 
-    pub(super) fn set_tracking_url(&mut self, url: String) {
-        self.tracking_url = Some(url);
-    }
-
-    /// Whether a heartbeat now would say more than that we live.
+    /// Whether the next heartbeat has changes.
     pub(super) fn has_news(&self) -> bool {
         self.frozen.is_some()
             || !self.table.is_settled()
@@ -111,7 +106,7 @@ impl AmSession {
             || self.updates.values().any(|(_, sent)| !sent)
     }
 
-    /// The request to send: the unanswered one, unchanged, else a new one. `progress` is 0 … 1.
+    /// The request to send: the frozen one, else a new one. `progress` is 0 … 1.
     pub(super) fn request(&mut self, progress: f32) -> proto::AllocateRequestProto {
         if let Some(frozen) = &self.frozen {
             return frozen.request.clone();
@@ -138,7 +133,7 @@ impl AmSession {
                 .map(|(id, (update, _))| update_request(**id, update))
                 .collect(),
             scheduling_requests,
-            tracking_url: self.tracking_url.clone(),
+            tracking_url: None,
         };
         let updates = unsent.into_iter().map(|(id, _)| *id).collect();
         let excluded = self.excluded.clone();
@@ -146,9 +141,9 @@ impl AmSession {
         request
     }
 
-    /// The answer to the frozen request.
+    /// Handles the response to the frozen request.
     pub(super) fn answered(&mut self, response: &proto::AllocateResponseProto) -> Delivery {
-        let just_said = match self.frozen.take() {
+        let just_sent = match self.frozen.take() {
             Some(frozen) => self.settle(frozen),
             None => BTreeSet::new(),
         };
@@ -157,14 +152,14 @@ impl AmSession {
             headroom: response.limit.as_ref().map(Resources::from).unwrap_or_default(),
             nodes: response.num_cluster_nodes(),
         };
-        // A container granted and lost between two heartbeats is in both lists: grants come first.
+        // A container that was granted and lost between two heartbeats is in both lists, so grants are handled first.
         for container in &response.containers_from_previous_attempts {
             self.recovered(container);
         }
         for container in &response.allocated_containers {
             match Container::try_from(container) {
                 Ok(container) => {
-                    let event = self.table.granted(container, &just_said);
+                    let event = self.table.granted(container, &just_sent);
                     self.events.push(event);
                 }
                 Err(missing) => self.events.push(AmEvent::Malformed(missing)),
@@ -203,7 +198,7 @@ impl AmSession {
         }
     }
 
-    /// A registration was accepted.
+    /// Handles an accepted registration.
     pub(super) fn registered(
         &mut self,
         response: &proto::RegisterApplicationMasterResponseProto,
@@ -218,7 +213,7 @@ impl AmSession {
         }
     }
 
-    /// The ResourceManager has forgotten us: after a new registration everything is said again, from response id 0.
+    /// The ResourceManager has lost the attempt. After a new registration all state is sent again, from response id 0.
     pub(super) fn forgotten(&mut self) {
         self.response_id = 0;
         self.frozen = None;
@@ -230,17 +225,17 @@ impl AmSession {
         self.events.push(AmEvent::Resynchronised);
     }
 
-    /// The ResourceManager expects another response id. Whether it processed the frozen request is not known.
+    /// The ResourceManager expects another response id. It is unknown whether it processed the frozen request.
     pub(super) fn response_id_is(&mut self, expected: i32) {
         self.response_id = expected;
         if let Some(frozen) = self.frozen.take() {
             self.table.in_doubt(&frozen.changes);
-            // Increments that may have been applied: saying them again is harmless.
+            // The increments may have been applied. Repeating them is harmless.
             self.excluded_there.clear();
         }
     }
 
-    /// The frozen request was refused as a whole. True when the next one will differ.
+    /// The frozen request was refused as a whole. Returns true if the next one differs.
     pub(super) fn refused(&mut self, refusal: RefusedPart, message: &str) -> bool {
         let Some(frozen) = self.frozen.take() else {
             return false;
@@ -255,7 +250,7 @@ impl AmSession {
                         self.events
                             .push(AmEvent::Refused { ask: bad, message: message.to_owned() });
                     }
-                    // Earlier suspects stay: with one of them and new asks in a request it would never end.
+                    // Earlier suspects remain. Otherwise requests with one of them and new asks would be refused forever.
                     Some(_) => self.suspects.asks.extend(asks),
                     None => return self.drop_updates(&frozen.updates, message),
                 }
@@ -276,12 +271,12 @@ impl AmSession {
         true
     }
 
-    /// Whether containers of earlier attempts were told of and not yet taken.
+    /// Whether recovered containers are among the events.
     pub(super) fn has_recovered(&self) -> bool {
         self.events.iter().any(|event| matches!(event, AmEvent::Recovered(_)))
     }
 
-    /// Everything that happened since the last call, in order.
+    /// The events since the last call, in order.
     pub(super) fn take_events(&mut self) -> Vec<AmEvent> {
         std::mem::take(&mut self.events)
     }
@@ -290,7 +285,7 @@ impl AmSession {
         self.events.push(event);
     }
 
-    /// The request was processed; returns the asks that it said something about.
+    /// The request was processed. Returns the asks of its rows.
     fn settle(&mut self, frozen: Frozen) -> BTreeSet<AskId> {
         self.table.processed(&frozen.changes);
         self.excluded_there = frozen.excluded;
@@ -307,8 +302,7 @@ impl AmSession {
     }
 
     fn recovered(&mut self, container: &proto::ContainerProto) {
-        // A ResourceManager that was restarted since the grant has no container token any more. Nobody needs one: it
-        // is for the start alone.
+        // A ResourceManager that restarted after the grant no longer has the container token. Only the start needs it.
         let mut container = container.clone();
         container.container_token.get_or_insert_default();
         match Container::try_from(&container) {
@@ -354,7 +348,7 @@ impl AmSession {
         }
     }
 
-    /// A refusal of a request without asks can only be about its updates.
+    /// A request without asks is refused because of its updates.
     fn drop_updates(&mut self, updates: &BTreeSet<ContainerId>, message: &str) -> bool {
         for id in updates {
             self.updates.remove(id);

@@ -1,9 +1,9 @@
-//! The ask table: a target for each ask, what we hold, and what the ResourceManager believes that we want.
+//! The ask table: the target of each ask, the held containers, and the requests that the ResourceManager has.
 //!
-//! A pure state machine. **Reconciling**: the table is told how many containers an ask wants *in all*; what it asks for is
-//! target − held, computed anew before each heartbeat, so nothing that arrives twice, late or never can make it drift.
-//! **Absolute**: a row names how many are still wanted, and replaces the row before it; rows go out only where they
-//! differ from what the ResourceManager believes, which is the last row that it processed less what it granted.
+//! A pure state machine. **Reconciling**: the caller sets the number of containers of an ask *in all*. The table requests
+//! target − held and computes it before each heartbeat, so repeated, late or lost messages cannot make it drift.
+//! **Absolute**: a row has the number of outstanding containers and replaces the row before it. The table sends a row only
+//! if it differs from the ResourceManager's, which is the last processed row minus the grants since.
 //!
 //! A container id moves forward only:
 //!
@@ -13,9 +13,9 @@
 //!      └──grant, not wanted──▶ releasing ──completion───┘
 //! ```
 //!
-//! One race is left, by YARN's design: the scheduler grants between heartbeats and does not know that a row which
-//! replaces the count is on its way. It then owes us more than we believe. So when a response brings a grant for an ask
-//! of which its request had carried a row, the row is said again; what came too much is released.
+//! YARN's design leaves one race: the scheduler may grant a container while a row that replaces the count is in flight.
+//! Its count is then higher than this table assumes. So if a response has a grant for an ask, and its request had a row of
+//! that ask, the table sends the row again. Surplus containers are released.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,11 +24,11 @@ use super::event::{AmEvent, Excess};
 use crate::container::{AskId, Container, ContainerStatus, Priority};
 use crate::ids::ContainerId;
 
-/// How many ended containers are remembered to recognise repeated completions. Ids go up, so the oldest go first; at
-/// some 60 bytes each this is 6 MB at most.
+/// Ended containers to keep, to recognise repeated completions. Ids increase, so the oldest are dropped first. At some 60
+/// bytes each this is 6 MB at most.
 const ENDED_MAX: usize = 100_000;
 
-/// One line of the table.
+/// One ask of the table.
 #[derive(Clone, Debug)]
 struct AskEntry {
     ask: Ask,
@@ -42,7 +42,7 @@ impl AskEntry {
     }
 }
 
-/// What goes out with one heartbeat. It is said again unchanged until an answer comes.
+/// The changes in one heartbeat. They are sent unchanged until a response arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TableChanges {
     pub(super) rows: BTreeMap<RowKey, RequestRow>,
@@ -50,13 +50,13 @@ pub(super) struct TableChanges {
 }
 
 impl TableChanges {
-    /// The asks that rows are about.
+    /// The asks of the rows.
     pub(super) fn asks(&self) -> BTreeSet<AskId> {
         self.rows.keys().map(|key| key.ask).collect()
     }
 }
 
-/// What a refused request said and what may be the reason of the refusal. It goes out one at a time.
+/// Asks and releases of a refused request that may have caused the refusal. They are sent one at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Suspects {
     pub(super) asks: BTreeSet<AskId>,
@@ -67,26 +67,26 @@ pub(super) struct Suspects {
 #[derive(Clone, Debug, Default)]
 pub(super) struct AskTable {
     wants: BTreeMap<AskId, AskEntry>,
-    /// Rows that the ResourceManager has, with counts above 0.
+    /// Rows of the ResourceManager with counts above 0.
     believed: BTreeMap<RowKey, RequestRow>,
-    /// Asks whose rows are said again although they equal the belief.
+    /// Asks whose rows are sent again although they equal the ResourceManager's.
     again: BTreeSet<AskId>,
-    /// Asks that go when their last row has been cancelled.
+    /// Asks to remove when their last row is cancelled.
     forgotten: BTreeSet<AskId>,
     held: BTreeMap<ContainerId, Option<AskId>>,
-    /// `true`: an answered heartbeat has carried the release.
+    /// `true` if a processed heartbeat had the release.
     releasing: BTreeMap<ContainerId, bool>,
     ended: BTreeSet<ContainerId>,
 }
 
 impl AskTable {
-    /// From now on `target` containers of this kind are wanted in all. What is held stays held, even above the target.
+    /// Sets the target of an ask. Held containers stay held, even above the target.
     pub(super) fn want(&mut self, id: AskId, ask: Ask, target: u32) {
         let held = self.wants.get(&id).map_or(0, |want| want.held);
         self.wants.insert(id, AskEntry { ask, target, held });
     }
 
-    /// Drops an ask as soon as the ResourceManager believes nothing of it any more.
+    /// Removes an ask as soon as the ResourceManager has no rows of it.
     pub(super) fn forget(&mut self, id: AskId) {
         if let Some(want) = self.wants.get_mut(&id) {
             want.target = 0;
@@ -95,27 +95,27 @@ impl AskTable {
         }
     }
 
-    /// (target, held) of an ask.
+    /// Target and number of held containers of an ask.
     pub(super) fn counts(&self, id: AskId) -> Option<(u32, u32)> {
         self.wants.get(&id).map(|want| (want.target, want.held))
     }
 
-    /// Containers that are ours, with their asks.
+    /// Held containers with their asks.
     pub(super) fn held(&self) -> impl Iterator<Item = (ContainerId, Option<AskId>)> {
         self.held.iter().map(|(id, ask)| (*id, *ask))
     }
 
-    /// Gives a container back. False when it is not ours.
+    /// Releases a container. Returns false if it is not held.
     pub(super) fn release(&mut self, id: ContainerId) -> bool {
         let Some(ask) = self.held.remove(&id) else {
             return false;
         };
-        self.let_go(ask);
+        self.uncount(ask);
         self.releasing.insert(id, false);
         true
     }
 
-    /// Counts a container that belongs to no ask as one of `ask`. False when it is not ours, or has an ask.
+    /// Assigns a container without an ask to `ask`. Returns false if it is not held or has an ask.
     pub(super) fn adopt(&mut self, id: ContainerId, ask: AskId) -> bool {
         let (Some(slot @ None), Some(want)) = (self.held.get_mut(&id), self.wants.get_mut(&ask))
         else {
@@ -126,8 +126,7 @@ impl AskTable {
         true
     }
 
-    /// What the next heartbeat says. Of `suspects`, asks and releases of which one was refused, only one of each kind is
-    /// among it.
+    /// The changes for the next heartbeat, with at most one ask and one release of `suspects`.
     pub(super) fn changes(&self, suspects: &Suspects) -> TableChanges {
         let mut wanted = BTreeMap::new();
         for (id, want) in &self.wants {
@@ -146,7 +145,7 @@ impl AskTable {
                 changed.insert(key.clone(), RequestRow { count: 0, ..row.clone() });
             }
         }
-        // The rows are in the order of their asks.
+        // Rows are sorted by ask.
         let tried =
             changed.keys().map(|key: &RowKey| key.ask).find(|ask| suspects.asks.contains(ask));
         changed.retain(|key, _| !suspects.asks.contains(&key.ask) || Some(key.ask) == tried);
@@ -158,12 +157,12 @@ impl AskTable {
         TableChanges { rows: changed, releases }
     }
 
-    /// Whether there is something to say.
+    /// Whether there are no changes to send.
     pub(super) fn is_settled(&self) -> bool {
         self.changes(&Suspects::default()) == TableChanges::default()
     }
 
-    /// The ResourceManager has processed these.
+    /// The ResourceManager has processed the changes.
     pub(super) fn processed(&mut self, changes: &TableChanges) {
         for (key, row) in &changes.rows {
             self.again.remove(&key.ask);
@@ -183,8 +182,8 @@ impl AskTable {
         }
     }
 
-    /// A grant; `just_said` are the asks of which the request that it answers had rows.
-    pub(super) fn granted(&mut self, container: Container, just_said: &BTreeSet<AskId>) -> AmEvent {
+    /// Handles a grant; `just_sent` are the asks with rows in the answered request.
+    pub(super) fn granted(&mut self, container: Container, just_sent: &BTreeSet<AskId>) -> AmEvent {
         let id = container.id;
         if self.held.contains_key(&id)
             || self.releasing.contains_key(&id)
@@ -197,7 +196,7 @@ impl AskTable {
             return AmEvent::Excess { container: id, reason: Excess::Unknown };
         };
         self.believe_granted(ask, container.priority);
-        if just_said.contains(&ask) {
+        if just_sent.contains(&ask) {
             self.again.insert(ask);
         }
         let want = self.wants.get_mut(&ask).expect("ask_of names an ask of the table");
@@ -211,7 +210,7 @@ impl AskTable {
         AmEvent::Allocated { ask, container }
     }
 
-    /// A container of an earlier attempt.
+    /// Handles a container of an earlier attempt.
     pub(super) fn recovered(&mut self, container: Container) -> Option<AmEvent> {
         let id = container.id;
         if self.held.contains_key(&id)
@@ -224,11 +223,11 @@ impl AskTable {
         Some(AmEvent::Recovered(container))
     }
 
-    /// An end.
+    /// Handles a completion.
     pub(super) fn completed(&mut self, status: ContainerStatus) -> AmEvent {
         let id = status.id;
         let event = if let Some(ask) = self.held.remove(&id) {
-            self.let_go(ask);
+            self.uncount(ask);
             AmEvent::Completed { ask, status }
         } else if self.releasing.remove(&id).is_some() {
             AmEvent::Released(status)
@@ -244,7 +243,7 @@ impl AskTable {
         event
     }
 
-    /// The ResourceManager knows nothing of us any more: all is said again.
+    /// The ResourceManager has lost the attempt. All rows and releases are sent again.
     pub(super) fn forgotten(&mut self) {
         self.believed.clear();
         self.again.clear();
@@ -256,9 +255,9 @@ impl AskTable {
         }
     }
 
-    /// It is not known whether the ResourceManager processed `changes`: they, and all else, are said again.
+    /// It is unknown whether the ResourceManager processed `changes`. All rows and releases are sent again.
     pub(super) fn in_doubt(&mut self, changes: &TableChanges) {
-        // Believing them makes rows that are no longer wanted go out as 0.
+        // Assuming them processed sends rows that are no longer wanted as 0.
         self.processed(changes);
         self.again = self.wants.keys().copied().collect();
         for id in &changes.releases {
@@ -268,20 +267,20 @@ impl AskTable {
         }
     }
 
-    /// Takes an ask out of play: nothing more is wanted of it. `changes` is the request that was refused because of it.
+    /// Sets the target of a refused ask to 0. `changes` is the refused request.
     pub(super) fn refused(&mut self, ask: AskId, changes: &TableChanges) {
         if let Some(want) = self.wants.get_mut(&ask) {
             want.target = 0;
         }
-        let mut said = changes.rows.iter().filter(|(key, _)| key.ask == ask);
-        if said.all(|(_, row)| row.count == 0) {
-            // Not even the cancellation is taken. Saying it again and again would help nobody; grants are released.
+        let mut rows_of_ask = changes.rows.iter().filter(|(key, _)| key.ask == ask);
+        if rows_of_ask.all(|(_, row)| row.count == 0) {
+            // Even the cancellation is refused, so it is not repeated. Later grants are released.
             self.believed.retain(|key, _| key.ask != ask);
             self.again.remove(&ask);
         }
     }
 
-    /// The ResourceManager does not take this release; it is not said again.
+    /// The ResourceManager refuses the release. It is not sent again.
     pub(super) fn release_refused(&mut self, id: ContainerId) {
         if let Some(sent) = self.releasing.get_mut(&id) {
             *sent = true;
@@ -298,14 +297,14 @@ impl AskTable {
         }
     }
 
-    fn let_go(&mut self, ask: Option<AskId>) {
+    fn uncount(&mut self, ask: Option<AskId>) {
         if let Some(want) = ask.and_then(|ask| self.wants.get_mut(&ask)) {
             want.held -= 1;
         }
     }
 
-    /// By its id; else, from schedulers that do not give it back, by the priority of an ask that still wants one. Never
-    /// by size: what comes back may be larger.
+    /// The ask of a grant: by its id, else by the priority of an unfilled ask, for schedulers that do not return the id.
+    /// Never by size, because a grant may be larger than its ask.
     fn ask_of(&self, container: &Container) -> Option<AskId> {
         match container.ask {
             Some(ask) => self.wants.contains_key(&ask).then_some(ask),
@@ -317,8 +316,8 @@ impl AskTable {
         }
     }
 
-    /// The ResourceManager has counted this grant off. Which of the node and rack rows it lowered depends on where it
-    /// found room, so those are said again.
+    /// The ResourceManager has lowered its count by this grant. Which node and rack rows it lowered depends on the node, so
+    /// those rows are sent again.
     fn believe_granted(&mut self, ask: AskId, priority: Priority) {
         let key = RowKey { ask, priority, name: ANY.to_owned() };
         if matches!(self.wants[&ask].ask.placement, RequestedPlacement::Near { .. }) {
@@ -332,14 +331,14 @@ impl AskTable {
         }
     }
 
-    /// More came than we asked for, so there may be still more to come: the ResourceManager is told a 0, or the count
-    /// that is wanted now.
+    /// A surplus grant shows that the ResourceManager's count is too high. The rows are sent again with 0 or the present
+    /// count.
     fn cancel_again(&mut self, ask: AskId) {
         let ask_rows = rows(ask, &self.wants[&ask].ask, 1);
         for (key, row) in ask_rows {
             self.believed.entry(key).or_insert(row);
         }
-        // Should one be wanted by then, the row must not pass for said.
+        // If a container is wanted by then, its row must not count as sent.
         self.again.insert(ask);
     }
 }

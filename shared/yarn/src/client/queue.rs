@@ -1,25 +1,25 @@
-//! What the ResourceManager tells about queues, and how many nodes there are.
+//! Reports of queues and of the number of nodes.
 
 use crate::proto;
 
-/// How many nodes are in which state (`YarnClusterMetrics`).
+/// Number of nodes in each state (`YarnClusterMetrics`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClusterMetrics {
-    /// All that are known.
+    /// All nodes.
     pub nodes: i32,
-    /// Taking containers.
+    /// Active nodes, which accept containers.
     pub active: i32,
-    /// Not heard of.
+    /// Nodes without heartbeats for the expiry time.
     pub lost: i32,
-    /// Reporting a fault.
+    /// Nodes that report a fault.
     pub unhealthy: i32,
-    /// Being taken out of service.
+    /// Nodes that YARN is removing.
     pub decommissioning: i32,
-    /// Taken out of service.
+    /// Removed nodes.
     pub decommissioned: i32,
-    /// Came back as another process.
+    /// Nodes whose NodeManager restarted.
     pub rebooted: i32,
-    /// Ended in an orderly way.
+    /// Nodes whose NodeManager shut down.
     pub shutdown: i32,
 }
 
@@ -38,14 +38,14 @@ impl From<&proto::YarnClusterMetricsProto> for ClusterMetrics {
     }
 }
 
-/// Whether a queue takes applications (`QueueState`).
+/// Whether a queue accepts applications (`QueueState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueState {
-    /// It takes none.
+    /// It accepts none.
     Stopped,
-    /// It takes them.
+    /// It accepts applications.
     Running,
-    /// It takes none and waits for those that it has.
+    /// It accepts none and waits for the end of its applications.
     Draining,
 }
 
@@ -64,25 +64,25 @@ impl From<proto::QueueStateProto> for QueueState {
 pub struct QueueInfo {
     /// Its name.
     pub name: String,
-    /// Its guaranteed share of the parent, 0 … 1.
+    /// Guaranteed share of the parent, 0 … 1.
     pub capacity: f32,
-    /// The most it may use of the parent, 0 … 1.
+    /// Largest share of the parent, 0 … 1.
     pub maximum_capacity: f32,
-    /// How much of its share is in use; above 1 it uses others'.
+    /// Used part of its guaranteed share; above 1 it uses shares of other queues.
     pub current_capacity: f32,
-    /// Whether it takes applications.
+    /// Whether it accepts applications.
     pub state: QueueState,
-    /// Applications that run there.
+    /// Number of running applications.
     pub applications_running: i64,
-    /// Applications that wait there.
+    /// Number of waiting applications.
     pub applications_pending: i64,
-    /// MiB that are free, in use, and waited for.
+    /// MiB that are available, allocated, and pending, in this order.
     pub memory_mib: [i64; 3],
-    /// The queues below it.
+    /// Its child queues.
     pub children: Vec<QueueInfo>,
 }
 
-/// Queues nest; deeper than this no cluster goes, and a hostile answer shall not exhaust the stack.
+/// Deepest nesting of queues. No cluster has more, and a hostile response must not exhaust the stack.
 const QUEUE_DEPTH_MAX: u32 = 32;
 
 impl From<&proto::QueueInfoProto> for QueueInfo {
@@ -114,14 +114,14 @@ impl QueueInfo {
     }
 }
 
-/// What this user may do with a queue (`QueueUserACLInfo`).
+/// Permissions of this user on a queue (`QueueUserACLInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueAcls {
     /// The queue.
     pub queue: String,
-    /// Submit applications.
+    /// Whether the user may submit applications.
     pub submit: bool,
-    /// Kill and move others' applications.
+    /// Whether the user may kill and move the applications of other users.
     pub administer: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the ResourceManager tells about applications, attempts and containers.
+//! Reports of applications, attempts and containers.
 
 use heddle_hadoop::Token;
 
@@ -8,20 +8,20 @@ use crate::ids::{ApplicationAttemptId, ApplicationId, ContainerId, Missing, Node
 use crate::proto;
 use crate::resource::Resources;
 
-/// Life of an application (`YarnApplicationState`).
+/// State of an application (`YarnApplicationState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApplicationState {
-    /// Just made.
+    /// Created.
     New,
     /// Being written to the ResourceManager's store.
     NewSaving,
     /// Handed to the scheduler.
     Submitted,
-    /// Waits for a place for its ApplicationMaster.
+    /// Waits for the container of its ApplicationMaster.
     Accepted,
     /// An ApplicationMaster has registered.
     Running,
-    /// Its ApplicationMaster said that it is over, see [`FinalApplicationStatus`].
+    /// Its ApplicationMaster has unregistered, see [`FinalApplicationStatus`].
     Finished,
     /// Its attempts failed, or it was refused.
     Failed,
@@ -30,7 +30,7 @@ pub enum ApplicationState {
 }
 
 impl ApplicationState {
-    /// Whether nothing will happen any more.
+    /// Whether the state is final.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Finished | Self::Failed | Self::Killed)
     }
@@ -59,15 +59,15 @@ same_names!(ApplicationState, YarnApplicationStateProto {
 /// How an application ended (`FinalApplicationStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinalApplicationStatus {
-    /// It has not, or nobody said.
+    /// It has not ended, or no ApplicationMaster reported a status.
     Undefined,
-    /// Its ApplicationMaster said so.
+    /// Its ApplicationMaster reported success.
     Succeeded,
     /// It failed.
     Failed,
     /// It was killed.
     Killed,
-    /// It ended, with parts that went either way.
+    /// It ended with parts that succeeded and parts that failed.
     Ended,
 }
 
@@ -75,16 +75,16 @@ same_names!(FinalApplicationStatus, FinalApplicationStatusProto {
     Undefined = AppUndefined, Succeeded = AppSucceeded, Failed = AppFailed, Killed = AppKilled, Ended = AppEnded,
 });
 
-/// Life of an attempt (`YarnApplicationAttemptState`).
+/// State of an attempt (`YarnApplicationAttemptState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttemptState {
-    /// Just made.
+    /// Created.
     New,
     /// Handed to the scheduler.
     Submitted,
-    /// Known to the scheduler, without a container.
+    /// In the scheduler, without a container.
     Scheduled,
-    /// Its container is being written to the store.
+    /// The ResourceManager is storing its container.
     AllocatedSaving,
     /// Has a container.
     Allocated,
@@ -94,9 +94,9 @@ pub enum AttemptState {
     Failed,
     /// Registered.
     Running,
-    /// Unregistered, its process not yet gone.
+    /// Unregistered; its process has not ended.
     Finishing,
-    /// Over.
+    /// Ended.
     Finished,
     /// Killed.
     Killed,
@@ -109,63 +109,63 @@ same_names!(AttemptState, YarnApplicationAttemptStateProto {
     Finished = AppAttemptFinished, Killed = AppAttemptKilled,
 });
 
-/// How an application is (`ApplicationReport`). Users who may not view it get `N/A` and -1 for its place.
+/// State of an application (`ApplicationReport`). Users without the view permission get `N/A` and -1 for its address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApplicationReport {
-    /// Which.
+    /// Its id.
     pub id: ApplicationId,
-    /// Whose.
+    /// Its owner.
     pub user: String,
-    /// Where.
+    /// Its queue.
     pub queue: String,
     /// Its name.
     pub name: String,
     /// Its type.
     pub kind: String,
-    /// How it is; `None`: a state that we do not know.
+    /// Its state; `None` for an unknown state.
     pub state: Option<ApplicationState>,
-    /// How it ended.
+    /// Its final status.
     pub final_status: FinalApplicationStatus,
-    /// 0 … 1, as its ApplicationMaster says.
+    /// Progress as its ApplicationMaster reports it, 0 … 1.
     pub progress: f32,
-    /// Why it waits, failed, or what its ApplicationMaster said last.
+    /// Why it waits or failed, or the last diagnostics of its ApplicationMaster.
     pub diagnostics: String,
     /// The host that its ApplicationMaster registered.
     pub host: String,
-    /// The port that it registered; -1 for none.
+    /// The registered port; -1 for none.
     pub port: i32,
-    /// Its pages by way of YARN's proxy.
+    /// Tracking URL in YARN's proxy.
     pub tracking_url: String,
-    /// Its pages as registered.
+    /// Tracking URL as registered.
     pub original_tracking_url: String,
     /// The current attempt.
     pub attempt: Option<ApplicationAttemptId>,
-    /// Submitted, ms since 1970.
+    /// Time of submission, ms since 1970.
     pub start_time_ms: i64,
-    /// Its first ApplicationMaster was launched, ms since 1970; 0 before.
+    /// Launch of its first ApplicationMaster, ms since 1970; 0 before.
     pub launch_time_ms: i64,
-    /// Ended, ms since 1970; 0 before.
+    /// Time of its end, ms since 1970; 0 before.
     pub finish_time_ms: i64,
     /// Its tags.
     pub tags: Vec<String>,
     /// Its priority.
     pub priority: i32,
-    /// What it uses.
+    /// Its resource usage.
     pub usage: Usage,
     /// The token of an unmanaged ApplicationMaster, for the owner.
     pub am_token: Option<Token>,
 }
 
-/// What an application uses (`ApplicationResourceUsageReport`).
+/// Resource usage of an application (`ApplicationResourceUsageReport`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Containers in use.
+    /// Number of its containers.
     pub containers: i32,
-    /// Their resources.
+    /// Resources of its containers.
     pub used: Resources,
-    /// Set aside for it on nodes that are still too full.
+    /// Resources reserved for it on nodes that are still too full.
     pub reserved: Resources,
-    /// Used, reserved and asked for in all.
+    /// Sum of used, reserved and requested resources.
     pub needed: Resources,
     /// MiB × seconds so far.
     pub memory_mib_s: i64,
@@ -215,7 +215,7 @@ impl From<&proto::ApplicationResourceUsageReportProto> for Usage {
             part.as_ref().map(Resources::from).unwrap_or_default()
         };
         Self {
-            // The wire has -1 for what the user may not see.
+            // The message has -1 for values that the user may not view.
             containers: message.num_used_containers(),
             used: resources(&message.used_resources),
             reserved: resources(&message.reserved_resources),
@@ -226,7 +226,7 @@ impl From<&proto::ApplicationResourceUsageReportProto> for Usage {
     }
 }
 
-/// Which applications are listed (`GetApplicationsRequest`). Empty lists do not filter.
+/// Filter of a list of applications (`GetApplicationsRequest`). Empty lists do not filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationFilter {
     /// In one of these states.
@@ -241,7 +241,7 @@ pub struct ApplicationFilter {
     pub tags: Vec<String>,
     /// With this name.
     pub name: Option<String>,
-    /// So many at most.
+    /// Largest number of results.
     pub limit: Option<u32>,
 }
 
@@ -262,24 +262,24 @@ impl From<&ApplicationFilter> for proto::GetApplicationsRequestProto {
     }
 }
 
-/// An attempt (`ApplicationAttemptReport`).
+/// State of an attempt (`ApplicationAttemptReport`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptReport {
-    /// Which.
+    /// Its id.
     pub id: ApplicationAttemptId,
-    /// How it is; `None`: a state that we do not know.
+    /// Its state; `None` for an unknown state.
     pub state: Option<AttemptState>,
-    /// The host it registered.
+    /// The registered host.
     pub host: String,
-    /// Its pages by way of YARN's proxy.
+    /// Tracking URL in YARN's proxy.
     pub tracking_url: String,
     /// Why it ended.
     pub diagnostics: String,
-    /// The container that it runs in.
+    /// The container of its ApplicationMaster.
     pub container: Option<ContainerId>,
-    /// ms since 1970.
+    /// Time of its start, ms since 1970.
     pub start_time_ms: i64,
-    /// ms since 1970; 0 before the end.
+    /// Time of its end, ms since 1970; 0 before.
     pub finish_time_ms: i64,
 }
 
@@ -303,26 +303,26 @@ impl TryFrom<&proto::ApplicationAttemptReportProto> for AttemptReport {
     }
 }
 
-/// A container as the ResourceManager sees it (`ContainerReport`).
+/// State of a container in the ResourceManager (`ContainerReport`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerReport {
-    /// Which.
+    /// Its id.
     pub id: ContainerId,
-    /// Where.
+    /// Its node.
     pub node: Option<NodeId>,
-    /// What it has.
+    /// Its resources.
     pub resources: Resources,
-    /// How it is.
+    /// Its state.
     pub state: ContainerState,
-    /// Meaningful when it is complete.
+    /// Its exit status; valid when it is complete.
     pub exit: ExitStatus,
-    /// Words of YARN.
+    /// YARN's diagnostics.
     pub diagnostics: String,
-    /// Its logs in the browser.
+    /// URL of its logs.
     pub log_url: String,
-    /// ms since 1970.
+    /// Time of its creation, ms since 1970.
     pub creation_time_ms: i64,
-    /// ms since 1970; 0 before the end.
+    /// Time of its end, ms since 1970; 0 before.
     pub finish_time_ms: i64,
 }
 

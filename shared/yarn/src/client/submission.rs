@@ -1,4 +1,4 @@
-//! What is submitted.
+//! The submission of an application.
 
 use std::time::Duration;
 
@@ -17,36 +17,37 @@ pub struct Submission {
     pub name: String,
     /// Default `default`.
     pub queue: String,
-    /// Shown in lists and a filter of them; cut at 20 characters by the ResourceManager. Default `YARN`.
+    /// Application type, shown in lists and usable as a filter. The ResourceManager cuts it to 20 characters. Default
+    /// `YARN`.
     pub kind: String,
-    /// What the ApplicationMaster runs. Each attempt runs the same.
+    /// Launch context of the ApplicationMaster, the same for each attempt.
     pub context: LaunchContext,
-    /// What its container has.
+    /// Resources of the ApplicationMaster's container.
     pub resources: Resources,
-    /// Attempts at most; 0: as many as the cluster allows by default. The cluster cuts higher numbers.
+    /// Most attempts; 0 for the cluster's default. The cluster cuts higher numbers.
     pub attempts_max: u32,
-    /// Failures of attempts that are older do not count; `None`: all count (`attempt_failures_validity_interval`).
+    /// Age above which failed attempts do not count; `None` counts all (`attempt_failures_validity_interval`).
     pub failures_validity: Option<Duration>,
-    /// Whether containers go on when the ApplicationMaster fails, and the next attempt gets them.
+    /// Whether containers keep running when the ApplicationMaster fails, for the next attempt.
     pub keep_containers: bool,
     /// At most 10 of at most 100 ASCII characters. Sent in lower case, as Java does.
     pub tags: Vec<String>,
-    /// Higher is served first among applications, the other way round than within one; 0 by default and cut to
+    /// Priority among applications: higher numbers are served first, unlike among asks. Default 0, cut to
     /// `yarn.cluster.max-application-priority`.
     pub priority: Option<Priority>,
     /// A node label for all of its containers.
     pub node_label: Option<String>,
-    /// The cluster kills it so long after the submission; whole seconds.
+    /// Time after the submission at which the cluster kills it; whole seconds.
     pub lifetime: Option<Duration>,
-    /// The cluster starts no ApplicationMaster: whoever has [`YarnClient::am_token`](super::YarnClient::am_token) is it, from
-    /// anywhere. For tests and for a debugger. There is one attempt.
+    /// The cluster starts no ApplicationMaster. A process with the token of [`YarnClient::am_token`](super::YarnClient::am_token)
+    /// acts as the ApplicationMaster, on any machine. For tests and debuggers. There is one attempt.
     pub unmanaged: bool,
     /// Logs that are uploaded while it runs (`rolled_logs_include_pattern`, a Java regular expression).
     pub rolled_logs: Option<String>,
 }
 
 impl Submission {
-    /// One with the defaults.
+    /// A submission with the defaults.
     pub fn new(
         id: ApplicationId,
         name: impl Into<String>,
@@ -102,7 +103,7 @@ impl From<&Submission> for proto::ApplicationSubmissionContextProto {
             log_aggregation_context: submission.rolled_logs.as_ref().map(|pattern| {
                 proto::LogAggregationContextProto {
                     rolled_logs_include_pattern: Some(pattern.clone()),
-                    // The default excludes everything from rolling.
+                    // The default pattern excludes all files.
                     rolled_logs_exclude_pattern: Some(String::new()),
                     ..Default::default()
                 }

@@ -1,4 +1,4 @@
-//! What a NodeManager's answers mean: exceptions differ by their words more than by their classes.
+//! The meaning of a NodeManager's answers. Its exceptions differ by their messages more than by their classes.
 
 use heddle_hadoop::rpc::RpcError;
 use heddle_hadoop::rpc::error::AuthError;
@@ -6,73 +6,72 @@ use heddle_hadoop::rpc::error::AuthError;
 use crate::ids::{ContainerId, Missing, NodeId};
 use crate::proto;
 
-/// That a NodeManager took a container.
+/// Why a start succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Started {
-    /// It will start it. Failures from here on come as the container's completion.
+    /// The node has accepted the container. A later failure is reported by the container's completion.
     Accepted,
-    /// It had taken it before: our earlier call got through although its answer did not. The container runs, or has ended
-    /// since.
+    /// An earlier call, whose answer was lost, has started the container. It runs or has ended since.
     AlreadyRunning,
 }
 
-/// Why a NodeManager did not do as told.
+/// Why a call to a NodeManager failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
     /// No token for this node has come with a grant.
-    #[error("there is no token for the node {node}")]
+    #[error("no token for the node {node} has arrived")]
     NoToken {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// The node takes our token no more, or never did. A newer one may come with the next grant there; release this one.
-    #[error("the node {node} refuses our token")]
+    /// The node rejects the token. The next grant on the node may have a newer one; release this container.
+    #[error("the node {node} rejected its token")]
     TokenRefused {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Its words.
+        /// The node's message.
         message: String,
     },
-    /// The grant was not used in time. Release it and ask again; not the container's fault.
+    /// The container was not started in time. Release it and request another one. The container is not at fault.
     #[error("the grant of {container} has expired")]
     GrantExpired {
-        /// Which.
+        /// The container.
         container: ContainerId,
     },
-    /// The grant is of a ResourceManager that was restarted since. Release it and ask again.
-    #[error("the grant of {container} is of an earlier ResourceManager")]
+    /// The grant was made before a restart of the ResourceManager. Release it and request another one.
+    #[error("the grant of {container} was made before a restart of the ResourceManager")]
     PreviousResourceManager {
-        /// Which.
+        /// The container.
         container: ContainerId,
     },
-    /// The node does not have the container: it ended, or never started there.
+    /// The node does not have the container: it has ended, or did not start there.
     #[error("the container {container} is not on this node")]
     Gone {
-        /// Which.
+        /// The container.
         container: ContainerId,
     },
     /// Another refusal.
-    #[error("refused by the node: {class}: {message}")]
+    #[error("the node refused the call: {class}: {message}")]
     Refused {
         /// The exception's class.
         class: String,
         /// Its message on one line.
         message: String,
     },
-    /// The node and we have no common way to authenticate: the protection levels differ (`hadoop.rpc.protection`), or
-    /// the node speaks another mechanism. Nothing was executed, and no node of the same configuration will do.
+    /// Node and client have no authentication in common: the protection levels differ (`hadoop.rpc.protection`), or the
+    /// node uses another mechanism. The node executed nothing. All nodes with its configuration fail too.
     #[error("cannot authenticate to the node")]
     Auth(#[source] RpcError),
-    /// The call failed. Whether the node did it, [`RpcError::outcome`] says.
+    /// The call failed; [`RpcError::outcome`] states whether the node executed it.
     #[error("the call to the node failed")]
     Call(#[source] RpcError),
-    /// The answer lacks something.
-    #[error("the node's answer makes no sense")]
+    /// The answer lacks a required field.
+    #[error("the node's answer is malformed")]
     Answer(#[source] Missing),
 }
 
-/// A call as a whole was refused, or failed.
+/// The error of a call that was refused or failed as a whole.
 pub(super) fn call_error(node: &NodeId, error: RpcError) -> NodeError {
     let Some(exception) = error.remote() else {
         return match error {
@@ -81,10 +80,10 @@ pub(super) fn call_error(node: &NodeId, error: RpcError) -> NodeError {
         };
     };
     let message = exception.message().to_owned();
-    let text_says =
+    let names_token =
         message.contains("NMToken") || message.contains("seems to have been generated illegally");
     let refused = matches!(&error, RpcError::Auth { source: AuthError::Refused(_), .. });
-    if exception.is_invalid_token() || text_says || refused {
+    if exception.is_invalid_token() || names_token || refused {
         return NodeError::TokenRefused { node: node.clone(), message };
     }
     NodeError::Refused { class: exception.class().to_owned(), message }
@@ -94,7 +93,7 @@ pub(super) fn started(
     container: ContainerId,
     answer: &proto::StartContainersResponseProto,
 ) -> Result<Started, NodeError> {
-    // The first is said as long as the node remembers the grant's token, the second while the container runs.
+    // The node sends the first while it has the grant's token, the second while the container runs.
     const TAKEN_BEFORE: [&str; 2] =
         ["Attempt to relaunch the same container", "already is running on this node"];
     let accepted =
@@ -109,7 +108,7 @@ pub(super) fn started(
     }
 }
 
-/// What the node said against this container, if anything.
+/// The error of one container in an answer, if any.
 pub(super) fn refusal(
     container: ContainerId,
     failed: &[proto::ContainerExceptionMapProto],
@@ -127,7 +126,7 @@ fn failure(
     failed.iter().find(of_container).and_then(|entry| entry.exception.as_ref())
 }
 
-/// Per-container failures differ by their words alone; the class is mostly `YarnException`.
+/// Errors of single containers differ by their messages only; the class is mostly `YarnException`.
 fn container_error(
     container: ContainerId,
     exception: &proto::SerializedExceptionProto,
@@ -144,7 +143,7 @@ fn container_error(
     {
         NodeError::Gone { container }
     } else {
-        // The second line has the reason as often as the first.
+        // The cause is in the first or in the second line.
         let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
         NodeError::Refused { class: exception.class_name().to_owned(), message }
     }
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_was_made_before_is_a_success() {
+    fn a_repeated_start_is_a_success() {
         for message in [
             "Unauthorized request to start container. \nAttempt to relaunch the same container with id container_1_0001_01_000002",
             "Container container_1_0001_01_000002 already is running on this node!!",
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_and_stale_grants_are_told_apart() {
+    fn expired_and_stale_grants_have_different_errors() {
         let expired = failed(
             "Unauthorized request to start container. \nThis token is expired. current time is 1 found 0",
         );
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_common_protection_is_no_lost_node() {
+    fn missing_common_protection_is_an_auth_error() {
         use heddle_hadoop::HostPort;
         use heddle_hadoop::sasl::{DigestError, SaslError};
         let no_common_qop =

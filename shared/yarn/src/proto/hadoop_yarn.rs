@@ -892,18 +892,6 @@ pub struct MoveApplicationAcrossQueuesRequestProto {
 pub struct MoveApplicationAcrossQueuesResponseProto {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct UpdateApplicationPriorityRequestProto {
-    #[prost(message, required, tag = "1")]
-    pub application_id: ApplicationIdProto,
-    #[prost(message, required, tag = "2")]
-    pub application_priority: PriorityProto,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct UpdateApplicationPriorityResponseProto {
-    #[prost(message, optional, tag = "1")]
-    pub application_priority: ::core::option::Option<PriorityProto>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetApplicationAttemptsRequestProto {
     #[prost(message, optional, tag = "1")]
     pub application_id: ::core::option::Option<ApplicationIdProto>,

@@ -17,7 +17,7 @@ fn files(files: &[(&str, &str)]) -> Memory {
     Memory(files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect())
 }
 
-fn read(files: &Memory) -> Result<Vec<Entry>, XmlError> {
+fn read(files: &Memory) -> Result<Vec<PropertyElement>, XmlError> {
     read_file(files, Path::new("/conf/a.xml")).map(|entries| entries.expect("is there"))
 }
 
@@ -110,7 +110,7 @@ fn depth_and_number_of_includes_are_bounded() {
 #[test]
 fn includes_stay_on_this_machine() {
     for href in ["http://example.com/x.xml", "https://x/y", "hdfs://nn/x.xml"] {
-        assert!(problem(&include(href)).contains("is no file"), "{href}");
+        assert!(problem(&include(href)).contains("must be a file"), "{href}");
     }
     assert!(problem(&include("none.xml")).contains("/conf/none.xml does not exist"));
 }
@@ -127,7 +127,7 @@ fn a_file_of_another_encoding_is_refused_unless_it_is_plain() {
         }
     }
     let error = read_file(&Bytes, Path::new("x")).expect_err("is not UTF-8");
-    assert_eq!(error.to_string(), "x:2: is no well-formed XML: the text is not UTF-8");
+    assert_eq!(error.to_string(), "x:2: the XML is not well-formed: the text is not UTF-8");
 }
 
 proptest! {

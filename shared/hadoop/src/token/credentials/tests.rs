@@ -24,7 +24,7 @@ fn bytes(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn both_formats_are_read_and_written_as_java_does() {
+fn both_formats_equal_javas() {
     for format in [FORMAT_0, FORMAT_1] {
         assert_eq!(Credentials::decode(&bytes(format)), Ok(golden()));
     }
@@ -43,7 +43,7 @@ fn every_truncation_is_an_error() {
 }
 
 #[test]
-fn wrong_magic_future_formats_and_huge_counts_are_refused() {
+fn wrong_magic_format_and_counts_are_rejected() {
     assert_eq!(Credentials::decode(b"HDTX\0\0\0"), Err(CredentialsError::Magic));
     assert_eq!(Credentials::decode(b"HDTS\x02"), Err(CredentialsError::Format(2)));
     for count in ["8c7fffffff", "887fffffffffffffff", "ff"] {
@@ -53,7 +53,8 @@ fn wrong_magic_future_formats_and_huge_counts_are_refused() {
             "{count}"
         );
     }
-    Credentials::decode(&bytes("4844545301ffffffff0f0a")).expect_err("the length is a lie");
+    Credentials::decode(&bytes("4844545301ffffffff0f0a"))
+        .expect_err("the length exceeds the input");
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn tokens_of_one_service_do_not_replace_each_other() {
 }
 
 #[test]
-fn files_are_private_and_replaced_whole() {
+fn files_are_private_and_replaced_atomically() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("tokens");
@@ -107,7 +108,7 @@ fn the_environment_names_files_and_tokens() {
 }
 
 #[test]
-fn a_file_that_is_named_must_be_there() {
+fn a_named_file_must_exist() {
     let environment =
         Environment::empty().with_variable("HADOOP_TOKEN_FILE_LOCATION", "/no/such/file");
     let credentials = Credentials::of_environment(&Configuration::with_defaults(environment));
@@ -116,7 +117,7 @@ fn a_file_that_is_named_must_be_there() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn credentials_survive_a_round_trip(
         tokens in proptest::collection::btree_map(".{0,8}", (any::<Vec<u8>>(), any::<Vec<u8>>(), ".{0,8}", ".{0,8}"), 0..4),
         secrets in proptest::collection::btree_map(".{0,8}", any::<Vec<u8>>(), 0..4),
     ) {
