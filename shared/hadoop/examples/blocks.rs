@@ -1,4 +1,4 @@
-//! Shows what a directory holds and where a file's blocks are.
+//! Prints the content of a directory and the block locations of a file.
 //!
 //! ```text
 //! HADOOP_CONF_DIR=/etc/hadoop/conf cargo run -p heddle-hadoop --example blocks -- /data/part-00000
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let Some(file) = namenode.block_locations(&path, 0, i64::MAX.cast_unsigned()).await? else {
         return Err(format!("{path} does not exist").into());
     };
-    println!("{} bytes{}", file.length, if file.is_open { ", still being written" } else { "" });
+    println!("{} bytes{}", file.length, if file.is_open { ", open for writing" } else { "" });
     for block in file.blocks {
         let hosts: Vec<_> = block
             .replicas

@@ -1,4 +1,4 @@
-//! Calls one method without arguments at one server, and says how it went.
+//! Calls one method without arguments at one server and prints the result.
 //!
 //! ```text
 //! HADOOP_USER_NAME=alice cargo run -p heddle-hadoop --example probe -- \
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let proxy = client.proxy(protocol, [server], Login { user, token, policy });
     for _ in 0..3 {
         let started = Instant::now();
-        // `()` is a message without fields: it sends nothing and skips all that comes.
+        // `()` is a message without fields, which skips all fields of the reply.
         let reply: Result<(), _> =
             proxy.call(method, &(), CallOptions::once(Duration::from_secs(10))).await;
         let took = started.elapsed();

@@ -42,4 +42,4 @@ pub use user::User;
 /// Compiles the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+struct HadoopReadme;

@@ -1,7 +1,7 @@
-//! The configuration reader gives the answers of Hadoop's own class.
+//! Compares the configuration parser with Hadoop's own class.
 //!
-//! `golden/configuration/generate.sh` writes the answers; this test asks the same questions. Where the two differ on
-//! purpose it is said here, and nowhere else.
+//! `golden/configuration/generate.sh` writes the answers of Hadoop to the questions of this test. Intended differences are
+//! listed here only.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What `generate.sh` gives Java.
+/// The environment that `generate.sh` sets for Java.
 fn environment(directory: &Path) -> Environment {
     Environment::empty()
         .with_variable("HADOOP_CONF_DIR", directory.to_str().expect("the path is text"))
@@ -39,7 +39,7 @@ fn escaped(value: Option<String>) -> String {
 /// The answer in the golden file's form; `None` for an error.
 fn answer(configuration: &Configuration, kind: &str, key: &str) -> Option<String> {
     let duration = |unit: TimeUnit, default| match configuration.duration(key, unit, default) {
-        // Java counts in 64 bits and stops at the largest.
+        // Java counts in 64 bits and saturates.
         Ok(span) => Some(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX).to_string()),
         Err(error) if error.problem == ValueProblem::Negative => Some("negative".to_owned()),
         Err(_) => None,
@@ -58,13 +58,13 @@ fn answer(configuration: &Configuration, kind: &str, key: &str) -> Option<String
     }
 }
 
-/// The golden answer as this crate means to give it.
+/// The golden answer with the intended differences.
 fn intended(kind: &str, golden: &str) -> Option<String> {
     match (kind, golden) {
         (_, "!error") => None,
-        // Only blanks is no value: no caller wants to tell the two apart.
+        // White space only counts as no value, because no caller needs the difference.
         ("trimmed", "=") => Some("-".to_owned()),
-        // Hadoop gives negative times to callers that must then cope; here they are refused.
+        // Hadoop returns negative times; this crate rejects them.
         ("duration-ms" | "duration-s", text) if text.starts_with('-') => {
             Some("negative".to_owned())
         }
@@ -73,7 +73,7 @@ fn intended(kind: &str, golden: &str) -> Option<String> {
 }
 
 #[test]
-fn every_case_is_answered_as_hadoop_answers_it() {
+fn every_answer_equals_hadoops() {
     let mut differences = Vec::new();
     let mut questions = 0;
     let mut cases: Vec<_> =
@@ -106,7 +106,7 @@ fn every_case_is_answered_as_hadoop_answers_it() {
 }
 
 #[test]
-fn built_in_defaults_are_hadoops() {
+fn built_in_defaults_equal_hadoops() {
     let configuration = Configuration::with_defaults(Environment::empty());
     let golden = read(&golden().join("defaults.tsv"));
     let ours: Vec<String> = golden

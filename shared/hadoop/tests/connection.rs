@@ -1,4 +1,4 @@
-//! Connections and failover against servers that behave, and servers that fail as real ones do.
+//! Connections and failover with servers that work, and servers that fail as real ones do.
 
 mod scripted;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use heddle_hadoop::User;
 use heddle_hadoop::rpc::error::{AuthError, LostCause};
 use heddle_hadoop::rpc::{CallOptions, CallOutcome, Login, RpcClient, RpcError, RpcOptions};
-use scripted::{Call, PROTOCOL, Server, echo, exception, nobody, once, options, proxy};
+use scripted::{Call, PROTOCOL, Server, echo, exception, once, options, proxy, unused_address};
 use tokio::sync::{mpsc, oneshot};
 
 fn idempotent() -> CallOptions {
@@ -18,7 +18,7 @@ fn idempotent() -> CallOptions {
 const STANDBY: &str = "org.apache.hadoop.ipc.StandbyException";
 
 #[tokio::test]
-async fn many_calls_share_a_connection_and_may_be_answered_in_any_order() {
+async fn calls_share_a_connection_and_have_replies_in_any_order() {
     let server = Server::start(|_, mut peer| async move {
         peer.preamble().await;
         let mut calls = Vec::new();
@@ -63,7 +63,7 @@ async fn a_connection_belongs_to_one_protocol_and_one_user() {
     }
 }
 
-/// A server that notes all calls, answers those for which `answers` is true and closes the connection at others.
+/// A server that records all calls. It answers those for which `answers` is true and closes the connection at others.
 async fn noting(answers: fn(usize) -> bool) -> (Server, Arc<Mutex<Vec<Call>>>) {
     let notes = Arc::new(Mutex::new(Vec::new()));
     let copy = notes.clone();
@@ -98,7 +98,7 @@ async fn a_retry_over_a_new_connection_has_the_same_client_and_call_id() {
 }
 
 #[tokio::test]
-async fn a_call_of_unknown_outcome_is_repeated_only_by_permission() {
+async fn a_call_of_unknown_outcome_is_retried_only_if_allowed() {
     let (server, notes) = noting(|_| false).await;
     let proxy = proxy([server.address.clone()]);
     let options = CallOptions::unless_executed(Duration::from_secs(20));
@@ -108,10 +108,10 @@ async fn a_call_of_unknown_outcome_is_repeated_only_by_permission() {
 }
 
 #[tokio::test]
-async fn calls_go_to_the_active_server_and_stay_there() {
+async fn calls_stay_at_the_active_server() {
     let standby = Server::start(|_, peer| peer.throw_all(STANDBY)).await;
     let active = Server::start(|_, peer| peer.echo_all()).await;
-    let gone = nobody().await;
+    let gone = unused_address().await;
     let proxy = proxy([gone, standby.address.clone(), active.address.clone()]);
     let options = CallOptions::unless_executed(Duration::from_secs(20));
     assert_eq!(echo(&proxy, "x", options).await.expect("one is active"), "x");
@@ -121,18 +121,18 @@ async fn calls_go_to_the_active_server_and_stay_there() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_is_found_within_the_calls_time() {
+async fn a_restarted_server_is_found_within_the_timeout() {
     let (first, first_call) = oneshot::channel();
     let first = Mutex::new(Some(first));
     let server = Server::start(move |_, mut peer| {
-        let told = first.lock().expect("no panic").take();
+        let notify = first.lock().expect("no panic").take();
         async move {
             peer.preamble().await;
-            let mut told = told;
+            let mut notify = notify;
             while let Some(call) = peer.call().await {
-                match told.take() {
-                    Some(told) => {
-                        told.send(()).expect("the test waits");
+                match notify.take() {
+                    Some(notify) => {
+                        notify.send(()).expect("the test waits");
                         peer.throw(&call, "org.apache.hadoop.ipc.RetriableException").await;
                     }
                     None => peer.echo(&call).await,
@@ -149,7 +149,7 @@ async fn a_server_that_comes_back_is_found_within_the_calls_time() {
 }
 
 #[tokio::test]
-async fn exceptions_of_the_method_are_the_callers() {
+async fn exceptions_of_the_method_reach_the_caller() {
     let class = "org.apache.hadoop.yarn.exceptions.ApplicationNotFoundException";
     let server = Server::start(move |_, peer| peer.throw_all(class)).await;
     let error =
@@ -161,7 +161,7 @@ async fn exceptions_of_the_method_are_the_callers() {
 }
 
 #[tokio::test]
-async fn a_refused_context_means_that_nothing_was_executed() {
+async fn a_rejected_context_means_no_call_was_executed() {
     let class = "org.apache.hadoop.security.AccessControlException";
     let server = Server::start(move |_, mut peer| async move {
         peer.preamble().await;
@@ -179,7 +179,7 @@ async fn a_refused_context_means_that_nothing_was_executed() {
 }
 
 #[tokio::test]
-async fn a_fatal_reply_blames_one_call_and_leaves_the_others_unknown() {
+async fn a_fatal_reply_fails_one_call_and_leaves_others_unknown() {
     let server = Server::start(|_, mut peer| async move {
         peer.preamble().await;
         let first = peer.call().await.expect("comes");
@@ -201,7 +201,7 @@ async fn a_fatal_reply_blames_one_call_and_leaves_the_others_unknown() {
 }
 
 #[tokio::test]
-async fn a_new_login_takes_a_new_connection_while_old_calls_end_on_the_old() {
+async fn a_new_login_uses_a_new_connection() {
     let (arrived, mut arrivals) = mpsc::channel(1);
     let (release, released) = oneshot::channel::<()>();
     let released = Mutex::new(Some(released));
@@ -256,13 +256,13 @@ async fn an_idle_connection_closes_and_the_next_call_opens_another() {
 }
 
 #[tokio::test]
-async fn calls_that_meet_an_idle_connection_as_it_closes_do_not_fail() {
+async fn calls_to_a_closing_idle_connection_succeed() {
     let server = Server::start(|_, peer| peer.echo_all()).await;
     let idle_timeout = Duration::from_millis(1);
     let client = RpcClient::new(RpcOptions { idle_timeout, ..options() });
     let login = Login::simple(User::new("alice"));
     let proxy = client.proxy(PROTOCOL, [server.address.clone()], login);
-    // One try each: whether a call meets an open, a closing or a closed connection is left to chance.
+    // One try each: chance decides whether a call meets an open, a closing or a closed connection.
     for number in 0..300 {
         echo(&proxy, "x", once()).await.expect("is answered");
         if number % 3 == 0 {
@@ -272,7 +272,7 @@ async fn calls_that_meet_an_idle_connection_as_it_closes_do_not_fail() {
 }
 
 #[tokio::test]
-async fn a_long_wait_is_kept_alive_by_pings() {
+async fn pings_keep_a_long_call_alive() {
     let server = Server::start(|_, mut peer| async move {
         peer.preamble().await;
         let _context = peer.frame().await.expect("comes");
@@ -293,7 +293,7 @@ async fn a_long_wait_is_kept_alive_by_pings() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_disturbs_nobody() {
+async fn a_dropped_call_does_not_affect_others() {
     let (arrived, mut arrivals) = mpsc::channel(2);
     let server = Server::start(move |_, mut peer| {
         let arrived = arrived.clone();
@@ -321,11 +321,11 @@ async fn a_caller_that_goes_away_disturbs_nobody() {
 }
 
 #[tokio::test]
-async fn one_slow_call_leaves_the_connection_to_the_others() {
+async fn a_slow_call_does_not_close_the_connection() {
     let server = Server::start(|_, mut peer| async move {
         peer.preamble().await;
         while let Some(call) = peer.call().await {
-            // "slow" is answered only when the next call comes.
+            // The reply to "slow" follows the next call.
             if call.body[..] == b"\x0a\x04slow"[..] {
                 continue;
             }
@@ -347,14 +347,14 @@ async fn one_slow_call_leaves_the_connection_to_the_others() {
 }
 
 #[tokio::test]
-async fn without_servers_there_is_an_error() {
+async fn a_call_without_servers_is_an_error() {
     let error = echo(&proxy([]), "x", idempotent()).await.expect_err("there is no server");
     assert!(matches!(error, RpcError::NoServer { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn slow_server_gets_longer_with_each_try() {
-    // Answers 300 ms after a call came, which no try of 100 ms waits for.
+async fn each_try_that_times_out_gets_a_longer_timeout() {
+    // The server answers after 300 ms. A try of 100 ms times out.
     let server = Server::start(|_, mut peer| async move {
         peer.preamble().await;
         while let Some(call) = peer.call().await {

@@ -1,4 +1,4 @@
-//! Servers that break the protocol, hang, or pose as another: a typed error, and nothing given away.
+//! Servers that break the protocol, hang, or impersonate another one: the client returns a typed error and no secret.
 
 mod scripted;
 
@@ -11,10 +11,12 @@ use heddle_hadoop::rpc::frame::RpcFrameError;
 use heddle_hadoop::rpc::{CallOptions, CallOutcome, Login, RpcClient, RpcError, RpcOptions};
 use heddle_hadoop::sasl::{SaslError, SecurityPolicy};
 use heddle_hadoop::{Token, User};
-use scripted::{PROTOCOL, Server, echo, exception, nobody, once, options, proxy, sasl, success};
+use scripted::{
+    PROTOCOL, Server, echo, exception, once, options, proxy, sasl, success, unused_address,
+};
 use tokio::sync::mpsc;
 
-/// A server that answers the first call of each connection with these bytes and waits.
+/// A server that answers the first call of each connection with these bytes and then waits.
 async fn answers(bytes: impl Fn(i32) -> Vec<u8> + Send + Sync + Clone + 'static) -> Server {
     Server::start(move |_, mut peer| {
         let bytes = bytes.clone();
@@ -38,7 +40,7 @@ fn protocol_error(error: &RpcError) -> &ProtocolError {
 
 async fn broken(bytes: impl Fn(i32) -> Vec<u8> + Send + Sync + Clone + 'static) -> ProtocolError {
     let server = answers(bytes).await;
-    // A broken protocol is not tried again, even where a retry is allowed.
+    // A broken protocol is not retried, even if the call permits it.
     let options = CallOptions::idempotent(Duration::from_secs(20));
     let error = echo(&proxy([server.address.clone()]), "x", options).await.expect_err("is broken");
     assert_eq!(error.outcome(), CallOutcome::Unknown);
@@ -47,7 +49,7 @@ async fn broken(bytes: impl Fn(i32) -> Vec<u8> + Send + Sync + Clone + 'static) 
 }
 
 #[tokio::test]
-async fn lengths_of_four_gigabytes_and_below_zero_are_refused() {
+async fn huge_and_negative_lengths_are_rejected() {
     assert_eq!(broken(|_| vec![0xff; 4]).await, RpcFrameError::Negative(-1).into());
     assert_eq!(broken(|_| vec![0x80, 0, 0, 0]).await, RpcFrameError::Negative(i32::MIN).into());
     let too_long = RpcFrameError::TooLong { length: 0x7fff_ffff, limit: 128 << 20 };
@@ -55,14 +57,14 @@ async fn lengths_of_four_gigabytes_and_below_zero_are_refused() {
 }
 
 #[tokio::test]
-async fn replies_to_calls_that_nobody_made_end_the_connection() {
+async fn a_reply_to_an_unknown_call_ends_the_connection() {
     assert_eq!(broken(|id| success(id + 1, b"")).await, ProtocolError::UnknownCall(1));
     assert_eq!(broken(|_| success(i32::MIN, b"")).await, ProtocolError::UnknownCall(i32::MIN));
     assert_eq!(broken(|_| success(-33, b"")).await, ProtocolError::UnexpectedSasl);
 }
 
 #[tokio::test]
-async fn a_second_reply_to_one_call_ends_the_connection_but_not_the_call() {
+async fn a_second_reply_ends_the_connection_but_not_the_call() {
     let server = answers(|id| [success(id, b"\x0a\x01y"), success(id, b"")].concat()).await;
     assert_eq!(echo(&proxy([server.address.clone()]), "x", once()).await.expect("came first"), "y");
 }
@@ -85,7 +87,7 @@ async fn a_reply_cut_at_any_byte_leaves_the_outcome_unknown() {
     })
     .await;
     for _ in 0..whole {
-        // A client each time: its call has the id 0, and so the reply the length counted above.
+        // A new client each time: its call has the id 0, so the reply has the length computed above.
         let error = echo(&proxy([server.address.clone()]), "x", once()).await.expect_err("was cut");
         assert_eq!(error.outcome(), CallOutcome::Unknown, "{error:?}");
         assert!(
@@ -96,7 +98,7 @@ async fn a_reply_cut_at_any_byte_leaves_the_outcome_unknown() {
 }
 
 #[tokio::test]
-async fn a_reply_that_does_not_decode_costs_only_its_call() {
+async fn a_malformed_reply_fails_only_its_call() {
     let server = Server::start(|_, mut peer| async move {
         peer.preamble().await;
         while let Some(call) = peer.call().await {
@@ -114,7 +116,7 @@ async fn a_reply_that_does_not_decode_costs_only_its_call() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_costs_one_deadline_and_its_connection() {
+async fn a_hanging_server_costs_one_deadline() {
     let server = Server::start(|number, mut peer| async move {
         if number == 0 {
             peer.preamble().await;
@@ -133,7 +135,7 @@ async fn a_server_that_never_answers_costs_one_deadline_and_its_connection() {
 }
 
 #[tokio::test]
-async fn a_hanging_server_is_left_for_another_when_the_call_allows_it() {
+async fn a_retried_call_leaves_a_hanging_server() {
     let hanging = Server::start(|_, peer| peer.hang()).await;
     let good = Server::start(|_, peer| peer.echo_all()).await;
     let proxy = proxy([hanging.address.clone(), good.address.clone()]);
@@ -182,8 +184,8 @@ fn message(state: i32, token: &'static [u8], auths: Vec<SaslAuth>) -> RpcSaslPro
 const CHALLENGE: &str =
     "realm=\"default\",nonce=\"n\",qop=\"auth\",charset=utf-8,algorithm=md5-sess";
 
-/// Plays a negotiation against a secured client: its messages are answered in turn. Gives the client's error, after
-/// making sure that nothing came from the client behind its last message.
+/// Answers the messages of a secured client in turn. Returns the client's error, after a check that the client sent no
+/// bytes after its last message.
 async fn negotiation(answers: Vec<Vec<u8>>) -> RpcError {
     let (done, mut ended) = mpsc::channel(1);
     let server = Server::start(move |_, mut peer| {
@@ -206,7 +208,7 @@ async fn negotiation(answers: Vec<Vec<u8>>) -> RpcError {
 }
 
 #[tokio::test]
-async fn a_secured_client_takes_no_simple_server() {
+async fn a_secured_client_rejects_simple() {
     let offered = sasl(&message(1, b"", vec![auth("SIMPLE", "", None)]));
     assert_eq!(sasl_error(negotiation(vec![offered]).await), SaslError::SimpleRefused);
     let success_at_once = sasl(&message(0, b"", Vec::new()));
@@ -214,7 +216,7 @@ async fn a_secured_client_takes_no_simple_server() {
 }
 
 #[tokio::test]
-async fn success_without_the_right_proof_is_refused() {
+async fn success_without_the_right_proof_is_rejected() {
     let offered = sasl(&message(1, b"", vec![auth("TOKEN", "DIGEST-MD5", Some(CHALLENGE))]));
     for proof in [&b""[..], b"rspauth=", b"rspauth=0123456789abcdef0123456789abcdef"] {
         let error = negotiation(vec![offered.clone(), sasl(&message(0, proof, Vec::new()))]).await;
@@ -223,7 +225,7 @@ async fn success_without_the_right_proof_is_refused() {
 }
 
 #[tokio::test]
-async fn unknown_states_methods_and_mechanisms_are_refused() {
+async fn unknown_states_methods_and_mechanisms_are_rejected() {
     let unknown = negotiation(vec![sasl(&message(77, b"", Vec::new()))]).await;
     assert_eq!(sasl_error(unknown), SaslError::UnknownState(77));
     let kerberos =
@@ -239,7 +241,7 @@ async fn unknown_states_methods_and_mechanisms_are_refused() {
 }
 
 #[tokio::test]
-async fn a_refused_token_is_told_with_the_servers_words() {
+async fn a_rejected_token_has_the_servers_message() {
     let class = "org.apache.hadoop.security.token.SecretManager$InvalidToken";
     let offered = sasl(&message(1, b"", vec![auth("TOKEN", "DIGEST-MD5", Some(CHALLENGE))]));
     let error = negotiation(vec![offered, exception(-33, 2, class)]).await;
@@ -250,7 +252,7 @@ async fn a_refused_token_is_told_with_the_servers_words() {
 }
 
 #[tokio::test]
-async fn replies_before_authentication_are_no_replies() {
+async fn replies_before_authentication_are_rejected() {
     let error = negotiation(vec![success(0, b"\x0a\x01y")]).await;
     let RpcError::Connect { source: ConnectError::Handshake(LostCause::Protocol(error)), .. } =
         error
@@ -261,7 +263,7 @@ async fn replies_before_authentication_are_no_replies() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_hangs_or_breaks_off_is_no_connection() {
+async fn a_handshake_that_hangs_or_ends_is_a_failed_connect() {
     let hanging = Server::start(|_, peer| peer.hang()).await;
     let options = RpcOptions { connect_timeout: Duration::from_millis(100), ..options() };
     let error =
@@ -291,8 +293,9 @@ async fn a_handshake_that_hangs_or_breaks_off_is_no_connection() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_told_from_a_name_that_does_not_resolve() {
-    let error = echo(&proxy([nobody().await]), "x", once()).await.expect_err("nobody is there");
+async fn a_refused_connect_differs_from_an_unknown_host() {
+    let error =
+        echo(&proxy([unused_address().await]), "x", once()).await.expect_err("no process listens");
     assert!(matches!(error, RpcError::Connect { source: ConnectError::Refused, .. }), "{error:?}");
     let unknown = heddle_hadoop::HostPort::new("no.such.host.invalid", 1);
     let error = echo(&proxy([unknown]), "x", once()).await.expect_err("has no address");

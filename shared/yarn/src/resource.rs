@@ -95,7 +95,7 @@ impl fmt::Display for Resources {
     }
 }
 
-/// The resource types that a cluster knows (`ResourceTypeInfo`), by name with their units.
+/// The resource types of a cluster (`ResourceTypeInfo`), by name with their units.
 ///
 /// **A type that the ResourceManager does not know is dropped from a request without a word**, and the container
 /// comes without it. So check before asking.
@@ -107,7 +107,7 @@ pub struct ResourceTypes(pub BTreeMap<String, String>);
 #[non_exhaustive]
 pub enum ResourceError {
     /// The cluster does not know the type.
-    #[error("the cluster does not know the resource {name}; it knows {}", .known.join(", "))]
+    #[error("the cluster does not have the resource {name}; it has {}", .known.join(", "))]
     UnknownType {
         /// What was asked for.
         name: String,
@@ -226,7 +226,7 @@ mod tests {
         let error = types.check(&asked(), &asked()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the cluster does not know the resource yarn.io/gpu; it knows memory-mb"
+            "the cluster does not have the resource yarn.io/gpu; it has memory-mb"
         );
         let none = Resources::new(Memory::mib(1), VCores(1)).with("yarn.io/gpu", Amount::count(0));
         assert_eq!(types.check(&none, &asked()), Ok(()), "an amount of 0 is not a request");

@@ -1,4 +1,4 @@
-//! Origins, notes and values set by programs. What files mean is held by the golden set.
+//! Origins, notes and values set by programs. The golden files test the meaning of files.
 
 use super::*;
 use std::fs;
@@ -25,7 +25,7 @@ fn notes(configuration: &Configuration) -> Vec<String> {
 }
 
 #[test]
-fn a_value_says_where_it_comes_from_and_what_it_hides() {
+fn a_value_has_its_origin_and_replaced_values() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
     write(
@@ -59,7 +59,7 @@ fn a_value_says_where_it_comes_from_and_what_it_hides() {
 }
 
 #[test]
-fn final_values_stay_and_name_what_they_refused() {
+fn final_values_remain_and_list_rejected_ones() {
     let mut configuration = Configuration::empty(Environment::empty());
     struct Memory;
     impl FileSource for Memory {
@@ -77,13 +77,13 @@ fn final_values_stay_and_name_what_they_refused() {
     assert_eq!(explained.sealed.map(|origin| origin.to_string()).as_deref(), Some("a:1"));
     assert_eq!(explained.refused.len(), 1);
     assert_eq!(explained.refused[0].origin.to_string(), "b:1");
-    // The program has the last word, as in Hadoop.
+    // The program overrides final values, as in Hadoop.
     configuration.set("k", "c", "test");
     assert_eq!(configuration.get("k"), Ok(Some("c".into())));
 }
 
 #[test]
-fn without_any_directory_there_are_defaults_and_a_note_for_each_file() {
+fn without_directories_each_file_has_a_note() {
     let configuration =
         Configuration::load(environment(&[("HADOOP_CONF_DIR", Path::new("/no/such"))]))
             .expect("is fine");
@@ -100,7 +100,7 @@ fn without_any_directory_there_are_defaults_and_a_note_for_each_file() {
 }
 
 #[test]
-fn two_directories_that_disagree_are_noted() {
+fn two_different_files_of_one_name_have_a_note() {
     let (hadoop, yarn) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
     for (directory, value) in [(&hadoop, "from-hadoop"), (&yarn, "from-yarn")] {
         write(directory.path(), "core-site.xml", &[("in.core", value)]);
@@ -119,7 +119,7 @@ fn two_directories_that_disagree_are_noted() {
 }
 
 #[test]
-fn a_damaged_file_is_an_error_with_its_place_and_changes_nothing() {
+fn a_malformed_file_changes_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("core-site.xml");
     fs::write(&path, "<configuration>\n<property><name>a</name><value>1</value></property>\n<property></configuration>")
@@ -134,7 +134,7 @@ fn a_damaged_file_is_an_error_with_its_place_and_changes_nothing() {
 }
 
 #[test]
-fn values_that_cannot_be_used_name_key_value_and_place() {
+fn a_value_error_names_key_value_and_origin() {
     let mut configuration = Configuration::empty(Environment::empty());
     configuration.set("port", "${base}x", "--set");
     configuration.set("base", "80", "--set");
@@ -151,7 +151,7 @@ fn values_that_cannot_be_used_name_key_value_and_place() {
 }
 
 #[test]
-fn addresses_take_the_default_port_and_may_be_missing() {
+fn addresses_have_the_default_port_and_are_optional() {
     let mut configuration = Configuration::empty(Environment::empty());
     configuration.set("a", " rm.example.com ", "--set");
     configuration.set("blank", "  ", "--set");
@@ -165,7 +165,7 @@ fn addresses_take_the_default_port_and_may_be_missing() {
 }
 
 #[test]
-fn built_in_default_is_not_a_stated_value() {
+fn a_built_in_default_is_not_a_stated_value() {
     let key = "yarn.am.liveness-monitor.expiry-interval-ms";
     let mut configuration = Configuration::with_defaults(Environment::empty());
     assert!(configuration.trimmed(key).is_ok_and(|value| value.is_some()));

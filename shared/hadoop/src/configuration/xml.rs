@@ -77,7 +77,7 @@ pub enum XmlProblem {
     #[error("the file includes itself: {0}")]
     Cycle(String),
     /// The included file does not exist and the include has no fallback.
-    #[error("the included file {} does not exist, and there is no xi:fallback", .0.display())]
+    #[error("the included file {} must exist or the include must have an xi:fallback", .0.display())]
     IncludeMissing(PathBuf),
     /// The include names a URL of another scheme than `file`.
     #[error("an include must be a file (got {0})")]

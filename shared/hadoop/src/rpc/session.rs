@@ -1,12 +1,11 @@
-//! One connection as a state machine without a socket: received bytes go in, events and bytes to send come out.
+//! One connection as a state machine without a socket: received bytes go in; events and bytes to send come out.
 //!
 //! ```text
 //!  SIMPLE: preamble, context ─────────────────────────────────────▶ Open
 //!  SASL:   preamble, NEGOTIATE ─▶ Negotiating ─agreed─▶ context ──▶ Open ─FATAL, fault─▶ the caller drops it
 //! ```
 //!
-//! It owns framing, authentication and protection. It does not know which calls are outstanding, what time it is, or
-//! when to give up: `connection` does.
+//! It has framing, authentication and protection. `connection` has the outstanding calls, the clock and the timeouts.
 
 use std::collections::VecDeque;
 use std::fmt;

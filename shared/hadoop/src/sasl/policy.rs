@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_typo_does_not_disable_security() {
-        policy(&[("hadoop.security.authentication", "kerbros")]).expect_err("is no method");
-        policy(&[("hadoop.rpc.protection", "private")]).expect_err("is no level");
+        policy(&[("hadoop.security.authentication", "kerbros")]).expect_err("is not a method");
+        policy(&[("hadoop.rpc.protection", "private")]).expect_err("is not a level");
     }
 }

@@ -1,4 +1,4 @@
-//! A server that does what a test says, one closure call for each connection.
+//! A scripted server: a test's closure serves each connection.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -49,7 +49,7 @@ impl Server {
         Self { address: HostPort::new("127.0.0.1", port), accepted, task }
     }
 
-    /// How many connections were taken so far.
+    /// Number of accepted connections.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
@@ -61,8 +61,8 @@ impl Drop for Server {
     }
 }
 
-/// An address at which nothing listens.
-pub async fn nobody() -> HostPort {
+/// An address at which no process listens.
+pub async fn unused_address() -> HostPort {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     HostPort::new("127.0.0.1", listener.local_addr().expect("is bound").port())
 }
@@ -72,7 +72,7 @@ pub struct Peer {
     stream: TcpStream,
 }
 
-/// A call as it came.
+/// A received call.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub id: i32,
@@ -107,7 +107,7 @@ impl Peer {
         take_message(&mut frame, "sasl").expect("decodes")
     }
 
-    /// The next call; contexts and pings are passed over. `None` at the end of the stream.
+    /// The next call; skips contexts and pings. `None` at the end of the stream.
     pub async fn call(&mut self) -> Option<Call> {
         loop {
             let mut frame = self.frame().await?;
@@ -132,7 +132,7 @@ impl Peer {
         matches!(self.stream.read_u8().await, Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof)
     }
 
-    /// Sends bytes as they are. The client may have gone away.
+    /// Sends bytes unchanged. The client may have closed the connection.
     pub async fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).await;
     }
@@ -153,7 +153,7 @@ impl Peer {
         std::future::pending::<()>().await;
     }
 
-    /// Answers every call with its own body until the client leaves.
+    /// Answers every call with its own body until the client closes the connection.
     pub async fn echo_all(mut self) {
         self.preamble().await;
         while let Some(call) = self.call().await {
@@ -205,7 +205,7 @@ pub fn sasl(message: &RpcSaslProto) -> Vec<u8> {
     success(-33, &message.encode_to_vec())
 }
 
-/// Options with times short enough for tests that wait for them to pass.
+/// Options with timeouts short enough for tests that wait for them.
 pub fn options() -> RpcOptions {
     RpcOptions { connect_timeout: Duration::from_secs(5), ..RpcOptions::default() }
 }
@@ -215,7 +215,7 @@ pub fn proxy(servers: impl IntoIterator<Item = HostPort>) -> RpcProxy {
     RpcClient::new(options()).proxy(PROTOCOL, servers, Login::simple(User::new("alice")))
 }
 
-/// One try with time enough that only a fault of the code makes it end by time.
+/// One try with a timeout that only a defect exceeds.
 pub fn once() -> CallOptions {
     CallOptions::once(Duration::from_secs(20))
 }

@@ -1,10 +1,10 @@
-//! What files may contain, and what is refused. What good files mean is held by the golden set.
+//! Valid and rejected files. The golden files test the meaning of valid ones.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// FileSource in memory.
+/// Files in memory.
 struct Memory(BTreeMap<PathBuf, String>);
 
 impl FileSource for Memory {
@@ -31,7 +31,7 @@ fn include(href: &str) -> String {
 }
 
 #[test]
-fn entries_know_their_file_and_line() {
+fn properties_have_their_file_and_line() {
     let text = "<configuration>\n<property>\n<name>a</name><value>1</value></property>\n\n<property name='b' value='2'/>\n\
                 <xi:include href='b.xml'/></configuration>";
     let other = "<configuration>\n\n<property><name>c</name></property></configuration>";
@@ -44,7 +44,7 @@ fn entries_know_their_file_and_line() {
 }
 
 #[test]
-fn entity_bombs_are_refused_with_the_doctype_that_they_need() {
+fn a_doctype_is_rejected() {
     let bomb = "<?xml version=\"1.0\"?>\n<!DOCTYPE lolz [<!ENTITY lol \"lol\"><!ENTITY lol2 \"&lol;&lol;\">]>\n\
                 <configuration><property><name>a</name><value>&lol2;</value></property></configuration>";
     assert!(problem(bomb).starts_with("/conf/a.xml:2: a DOCTYPE is refused"), "{}", problem(bomb));
@@ -56,7 +56,7 @@ fn entity_bombs_are_refused_with_the_doctype_that_they_need() {
 }
 
 #[test]
-fn circles_of_includes_are_shown() {
+fn include_cycles_are_listed() {
     let own = read(&files(&[("/conf/a.xml", &include("a.xml"))])).expect_err("is a circle");
     assert!(own.to_string().contains("/conf/a.xml → /conf/a.xml"), "{own}");
     let three = files(&[
@@ -88,7 +88,7 @@ fn depth_and_number_of_includes_are_bounded() {
     ]);
     assert!(matches!(read(&many).expect_err("are too many").problem, XmlProblem::TooManyIncludes));
 
-    // Two includes in each of many levels would be 2^n files.
+    // Two includes in each of n levels are 2^n files.
     let double = |next: usize| {
         let one = format!("<xi:include href='{next}.xml'/>");
         format!("<configuration>{one}{one}</configuration>")
@@ -108,7 +108,7 @@ fn depth_and_number_of_includes_are_bounded() {
 }
 
 #[test]
-fn includes_stay_on_this_machine() {
+fn includes_by_url_are_rejected() {
     for href in ["http://example.com/x.xml", "https://x/y", "hdfs://nn/x.xml"] {
         assert!(problem(&include(href)).contains("must be a file"), "{href}");
     }
@@ -116,7 +116,7 @@ fn includes_stay_on_this_machine() {
 }
 
 #[test]
-fn a_file_of_another_encoding_is_refused_unless_it_is_plain() {
+fn a_file_of_another_encoding_must_be_ascii() {
     let latin = "<?xml version='1.0' encoding='ISO-8859-1'?><configuration><property name='a' value='VALUE'/></configuration>";
     assert_eq!(read(&files(&[("/conf/a.xml", latin)])).expect("is plain").len(), 1);
     assert!(problem(&latin.replace("VALUE", "ü")).contains("ISO-8859-1"));

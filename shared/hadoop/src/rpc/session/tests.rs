@@ -1,4 +1,4 @@
-//! The session against bytes that Hadoop's own client and server exchanged, and against bytes that nobody should send.
+//! The session with captured bytes of Hadoop's own client and server, and with malformed bytes.
 
 use bytes::Buf as _;
 
@@ -114,7 +114,7 @@ fn register_hex() -> String {
     )
 }
 
-/// What the server answered to it: one field, the queue `default`.
+/// The server's answer to it: one field, the queue `default`.
 fn register_reply() -> Vec<u8> {
     hex::decode(format!("000000251a0800100018093a10{}4000092a0764656661756c74", id_hex()))
         .expect("hex")
@@ -145,7 +145,7 @@ fn a_proxy_user_names_the_real_one() {
 }
 
 #[test]
-fn a_token_connection_is_byte_for_byte_javas() {
+fn a_token_connection_equals_javas_bytes() {
     let mut session = RpcSession::start(config(Some(golden_token()), Qop::Auth));
     assert_eq!(
         sent(&mut session),
@@ -167,7 +167,7 @@ fn a_token_connection_is_byte_for_byte_javas() {
 }
 
 #[test]
-fn retries_say_so_and_keep_their_id() {
+fn retries_are_numbered_and_keep_their_id() {
     let mut session = open(&GOLDEN[0]);
     sent(&mut session);
     session.send(&CallFrame { retry: 3, ..register() }).expect("is short");
@@ -176,7 +176,7 @@ fn retries_say_so_and_keep_their_id() {
 }
 
 #[test]
-fn the_caller_context_travels_in_the_header_of_calls() {
+fn the_caller_context_is_in_the_header_of_calls() {
     let mut session = RpcSession::start(SessionConfig {
         caller_context: Some("job-7".into()),
         ..config(None, Qop::Auth)
@@ -195,7 +195,7 @@ fn pings_are_a_header_only() {
 }
 
 #[test]
-fn under_a_layer_everything_is_wrapped_in_both_directions() {
+fn a_layer_wraps_both_directions() {
     for golden in &GOLDEN[1..] {
         let mut session = open(golden);
         let mut server = golden.server_layer().expect("has a layer");
@@ -268,7 +268,7 @@ fn long_requests_are_split_under_a_layer() {
 }
 
 #[test]
-fn requests_beyond_the_limit_are_refused_and_leave_no_trace() {
+fn requests_beyond_the_limit_leave_the_output_unchanged() {
     let mut session =
         RpcSession::start(SessionConfig { request_max: 300, ..config(None, Qop::Auth) });
     sent(&mut session);
@@ -281,7 +281,7 @@ fn requests_beyond_the_limit_are_refused_and_leave_no_trace() {
 }
 
 #[test]
-fn exceptions_and_fatal_errors_are_told_apart() {
+fn exceptions_differ_from_fatal_errors() {
     let mut session = simple();
     session.poll().expect("is open");
     let mut header = response(5, 1);
@@ -301,7 +301,7 @@ fn exceptions_and_fatal_errors_are_told_apart() {
     );
 }
 
-/// Polls to the end and gives the error.
+/// Polls to the end and returns the error.
 fn fault(session: &mut RpcSession, bytes: &[u8]) -> Option<RpcSessionError> {
     session.receive(bytes);
     loop {
@@ -321,7 +321,7 @@ fn protocol_fault(session: &mut RpcSession, bytes: &[u8]) -> ProtocolError {
 }
 
 #[test]
-fn lengths_are_checked_before_anything_is_kept() {
+fn lengths_are_checked_first() {
     let fault = |bytes: [u8; 4]| protocol_fault(&mut simple(), &bytes);
     assert_eq!(fault([0xff; 4]), RpcFrameError::Negative(-1).into());
     assert_eq!(fault([0x80, 0, 0, 0]), RpcFrameError::Negative(i32::MIN).into());
@@ -342,7 +342,7 @@ fn before_authentication_frames_must_be_short() {
 }
 
 #[test]
-fn an_announced_length_takes_no_memory() {
+fn an_announced_length_allocates_no_memory() {
     let mut session = simple();
     session.receive(&[0, 0x10, 0, 0]);
     assert!(matches!(session.poll(), Ok(Some(SessionEvent::Open(_)))));
@@ -351,7 +351,7 @@ fn an_announced_length_takes_no_memory() {
 }
 
 #[test]
-fn nonsense_is_a_typed_error() {
+fn malformed_bytes_are_a_typed_error() {
     let foreign =
         RpcResponseHeaderProto { client_id: Some(Bytes::from_static(&[1; 16])), ..response(0, 0) };
     for (bytes, expected) in [
@@ -366,13 +366,13 @@ fn nonsense_is_a_typed_error() {
 }
 
 #[test]
-fn a_reply_before_authentication_is_refused() {
+fn a_reply_before_authentication_is_rejected() {
     let mut session = RpcSession::start(config(Some(golden_token()), Qop::Auth));
     assert_eq!(protocol_fault(&mut session, &register_reply()), ProtocolError::EarlyReply(0));
 }
 
 #[test]
-fn unprotected_and_changed_messages_are_refused_under_a_layer() {
+fn a_layer_rejects_unprotected_and_changed_messages() {
     for golden in &GOLDEN[1..] {
         assert_eq!(
             protocol_fault(&mut open(golden), &register_reply()),
@@ -412,7 +412,7 @@ fn debug_output_has_neither_secrets_nor_payloads() {
     assert!(!shown.contains("canary") && !shown.contains("99, 97, 110"), "{shown}");
 }
 
-/// What a server sends on a good connection.
+/// The bytes of a server on a working connection.
 fn conversation() -> Vec<Vec<u8>> {
     let proof = format!("rspauth={}", GOLDEN[0].rspauth);
     vec![
@@ -444,7 +444,7 @@ fn frames_that_are_themselves_cut_are_errors() {
             let mut short = frame[..cut].to_vec();
             short[..4].copy_from_slice(&u32::try_from(cut - 4).expect("short").to_be_bytes());
             let end = fault(&mut session, &short);
-            // Past its header a reply is the caller's: its body is decoded there, and refused there.
+            // The caller decodes the body of a reply and rejects it there.
             let is_callers = index == 2 && cut >= 31;
             assert_eq!(end.is_none(), is_callers, "frame {index} cut at {cut}: {end:?}");
         }

@@ -18,7 +18,7 @@ fn id(number: i64) -> ContainerId {
     ContainerId { attempt: ApplicationAttemptId { application, attempt: 1 }, id: number }
 }
 
-/// A grant; ask -1 is a scheduler that does not say.
+/// A grant; ask -1 stands for a scheduler that does not return the id.
 fn grant(number: i64, ask: i64) -> proto::ContainerProto {
     proto::ContainerProto {
         id: Some(id(number).into()),
@@ -63,7 +63,7 @@ fn said(request: &proto::AllocateRequestProto) -> Said {
     (rows, request.release.iter().map(|id| id.id()).collect())
 }
 
-/// One heartbeat that is answered: what was said, and what came of it.
+/// One answered heartbeat: the request and its events.
 fn beat(session: &mut AmSession, answer: &proto::AllocateResponseProto) -> (Said, Vec<AmEvent>) {
     let request = session.request(0.0);
     session.answered(answer);
@@ -85,7 +85,7 @@ fn allocated(events: &[AmEvent]) -> Vec<i64> {
 }
 
 #[test]
-fn a_row_is_said_once_and_counts_down_with_the_grants() {
+fn a_row_is_sent_once_and_decreases_with_the_grants() {
     let mut session = wanting(3);
     assert_eq!(beat(&mut session, &response(&[], &[])).0, (vec![(1, 3)], vec![]));
     assert_eq!(
@@ -106,7 +106,7 @@ fn a1_grants_beyond_the_ask_are_released_in_the_next_heartbeat() {
     let (_, events) = beat(&mut session, &response(&[(2, 1), (3, 1)], &[]));
     assert_eq!(allocated(&events), [2]);
     assert_eq!(events[1], AmEvent::Excess { container: id(3), reason: Excess::Filled });
-    // The 0 ends whatever else the scheduler may still owe.
+    // The 0 cancels further grants of the scheduler.
     assert_eq!(beat(&mut session, &response(&[], &[])).0, (vec![(1, 0)], vec![3]));
     let (said, events) = beat(&mut session, &response(&[], &[3]));
     assert_eq!(said, (vec![], vec![]));
@@ -114,7 +114,7 @@ fn a1_grants_beyond_the_ask_are_released_in_the_next_heartbeat() {
 }
 
 #[test]
-fn after_a_surplus_grant_a_new_target_is_said_even_if_it_is_one() {
+fn a_new_target_is_sent_after_a_surplus_grant() {
     let mut session = wanting(1);
     beat(&mut session, &response(&[], &[]));
     beat(&mut session, &response(&[(2, 1), (3, 1)], &[]));
@@ -123,7 +123,7 @@ fn after_a_surplus_grant_a_new_target_is_said_even_if_it_is_one() {
 }
 
 #[test]
-fn bad_release_is_found_and_good_ones_are_said() {
+fn a_bad_release_is_found_and_good_ones_are_sent() {
     let mut session = wanting(3);
     beat(&mut session, &response(&[], &[]));
     beat(&mut session, &response(&[(2, 1), (3, 1), (4, 1)], &[]));
@@ -131,7 +131,7 @@ fn bad_release_is_found_and_good_ones_are_said() {
     for number in [2, 3, 4] {
         assert!(session.table.release(id(number)));
     }
-    // As the ResourceManager takes a request: as a whole, or not.
+    // The ResourceManager accepts or refuses a request as a whole.
     let mut taken = BTreeSet::new();
     for _ in 0..10 {
         let (_, releases) = said(&session.request(0.0));
@@ -159,7 +159,7 @@ fn a2_a_grant_for_a_cancelled_ask_is_released() {
 }
 
 #[test]
-fn a_container_recovered_without_its_token_is_taken_and_a_grant_without_one_is_not() {
+fn a_recovered_container_needs_no_token_and_a_grant_does() {
     let bare = |number| proto::ContainerProto { container_token: None, ..grant(number, 1) };
     let mut session = wanting(1);
     let (_, events) = beat(
@@ -177,13 +177,13 @@ fn a_container_recovered_without_its_token_is_taken_and_a_grant_without_one_is_n
 }
 
 #[test]
-fn a_forgotten_ask_is_cancelled_and_then_gone() {
+fn a_forgotten_ask_is_cancelled_and_then_removed() {
     let mut session = wanting(1);
     beat(&mut session, &response(&[], &[]));
     session.table.forget(A);
     assert_eq!(beat(&mut session, &response(&[], &[])).0, (vec![(1, 0)], vec![]));
     assert_eq!(session.table.counts(A), None);
-    // What was granted before the 0 arrived.
+    // A grant from before the arrival of the 0.
     let (_, events) = beat(&mut session, &response(&[(2, 1)], &[]));
     let reason = Excess::Unknown;
     assert_eq!(events, [AmEvent::Excess { container: id(2), reason }]);
@@ -191,7 +191,7 @@ fn a_forgotten_ask_is_cancelled_and_then_gone() {
 }
 
 #[test]
-fn a_forgotten_ask_keeps_its_container_and_asks_for_no_other() {
+fn a_forgotten_ask_keeps_its_container() {
     let mut session = wanting(1);
     beat(&mut session, &response(&[], &[]));
     beat(&mut session, &response(&[(2, 1)], &[]));
@@ -204,7 +204,7 @@ fn a_forgotten_ask_keeps_its_container_and_asks_for_no_other() {
 }
 
 #[test]
-fn an_ask_forgotten_before_it_was_answered_is_still_cancelled() {
+fn an_ask_forgotten_before_its_answer_is_cancelled() {
     let mut session = wanting(1);
     session.request(0.0);
     session.table.forget(A);
@@ -214,7 +214,7 @@ fn an_ask_forgotten_before_it_was_answered_is_still_cancelled() {
 }
 
 #[test]
-fn a3_a_container_granted_twice_is_taken_once() {
+fn a3_a_container_granted_twice_is_held_once() {
     let mut session = wanting(2);
     beat(&mut session, &response(&[(2, 1)], &[]));
     let (_, events) = beat(&mut session, &response(&[(2, 1)], &[]));
@@ -223,7 +223,7 @@ fn a3_a_container_granted_twice_is_taken_once() {
 }
 
 #[test]
-fn a4_a_second_completion_asks_for_no_second_replacement() {
+fn a4_a_second_completion_requests_no_replacement() {
     let mut session = wanting(1);
     beat(&mut session, &response(&[], &[]));
     beat(&mut session, &response(&[(2, 1)], &[]));
@@ -236,7 +236,7 @@ fn a4_a_second_completion_asks_for_no_second_replacement() {
 }
 
 #[test]
-fn a5_the_end_of_an_unknown_container_changes_nothing() {
+fn a5_an_unknown_completion_has_no_effect() {
     let mut session = wanting(1);
     let (_, events) = beat(&mut session, &response(&[], &[99]));
     assert!(matches!(&events[..], [AmEvent::UnknownCompletion(_)]));
@@ -245,7 +245,7 @@ fn a5_the_end_of_an_unknown_container_changes_nothing() {
 }
 
 #[test]
-fn a6_a_container_granted_and_lost_between_two_heartbeats_comes_and_goes() {
+fn a6_a_grant_and_its_completion_may_share_a_response() {
     let mut session = wanting(1);
     beat(&mut session, &response(&[], &[]));
     let (_, events) = beat(&mut session, &response(&[(2, 1)], &[2]));
@@ -255,7 +255,7 @@ fn a6_a_container_granted_and_lost_between_two_heartbeats_comes_and_goes() {
 }
 
 #[test]
-fn a7_after_a_restart_of_the_resourcemanager_all_that_is_outstanding_is_said_again() {
+fn a7_a_restarted_resourcemanager_receives_all_state_again() {
     let mut session = wanting(3);
     session.want(B, Ask { priority: Priority(2), ..ask() }, 1);
     session.exclude(["n9".to_owned()].into());
@@ -267,7 +267,7 @@ fn a7_after_a_restart_of_the_resourcemanager_all_that_is_outstanding_is_said_aga
     assert_eq!(session.take_events(), [AmEvent::Resynchronised]);
     let request = session.request(0.5);
     assert_eq!(request.response_id, Some(0));
-    // Two more of A: three wanted, one held. Releases whose end was not seen go out again.
+    // Two more of A: three wanted, one held. Releases without a completion are sent again.
     assert_eq!(said(&request), (vec![(1, 2), (2, 1)], vec![3, 4]));
     assert_eq!(
         request.blacklist_request.map(|list| list.blacklist_additions),
@@ -277,7 +277,7 @@ fn a7_after_a_restart_of_the_resourcemanager_all_that_is_outstanding_is_said_aga
 }
 
 #[test]
-fn a8_a_lost_reply_is_asked_for_with_the_same_request() {
+fn a8_a_lost_reply_repeats_the_same_request() {
     let mut session = wanting(1);
     let first = session.request(0.1);
     session.want(B, ask(), 2);
@@ -289,7 +289,7 @@ fn a8_a_lost_reply_is_asked_for_with_the_same_request() {
 }
 
 #[test]
-fn a13_what_comes_back_is_matched_by_ask_then_by_priority_never_by_size() {
+fn a13_grants_match_by_ask_then_by_priority_never_by_size() {
     let mut session = wanting(1);
     session.want(B, Ask { priority: Priority(5), ..ask() }, 1);
     beat(&mut session, &response(&[], &[]));
@@ -305,11 +305,11 @@ fn a13_what_comes_back_is_matched_by_ask_then_by_priority_never_by_size() {
 }
 
 #[test]
-fn a_grant_that_crosses_a_new_count_makes_the_count_be_said_again() {
+fn a_grant_that_crosses_a_new_count_resends_the_count() {
     let mut session = wanting(1);
     beat(&mut session, &response(&[], &[]));
     session.want(A, ask(), 2);
-    // The scheduler had granted before it read the 2: it owes two more now, and we want one.
+    // The scheduler granted before it read the 2, so it would grant two more, and one is wanted.
     assert_eq!(beat(&mut session, &response(&[(2, 1)], &[])).0.0, [(1, 2)]);
     assert_eq!(beat(&mut session, &response(&[], &[])).0.0, [(1, 1)]);
     assert_eq!(beat(&mut session, &response(&[], &[])).0.0, []);
@@ -326,7 +326,7 @@ fn another_size_replaces_the_row_and_another_priority_cancels_it() {
 }
 
 #[test]
-fn node_and_rack_rows_are_said_again_after_a_grant() {
+fn node_and_rack_rows_are_resent_after_a_grant() {
     let nodes = vec![NodeName { host: "n1".into(), rack: "/r1".into() }];
     let near =
         Ask { placement: RequestedPlacement::Near { nodes, racks: vec![], relax: true }, ..ask() };
@@ -345,7 +345,7 @@ fn node_and_rack_rows_are_said_again_after_a_grant() {
 }
 
 #[test]
-fn another_response_id_is_adopted_and_all_is_said_again() {
+fn another_response_id_is_adopted_and_all_state_resent() {
     let mut session = wanting(2);
     beat(&mut session, &response(&[(2, 1)], &[]));
     session.want(B, ask(), 1);
@@ -356,7 +356,7 @@ fn another_response_id_is_adopted_and_all_is_said_again() {
 }
 
 #[test]
-fn the_bad_ask_of_a_refused_heartbeat_is_found_and_taken_out() {
+fn the_bad_ask_of_a_refused_heartbeat_is_found() {
     let mut session = wanting(1);
     session.want(B, ask(), 1);
     session.want(AskId(3), ask(), 1);
@@ -380,7 +380,7 @@ fn the_bad_ask_of_a_refused_heartbeat_is_found_and_taken_out() {
 }
 
 #[test]
-fn a_cancellation_that_is_refused_too_is_not_said_for_ever() {
+fn a_refused_cancellation_is_not_repeated() {
     let mut session = wanting(2);
     beat(&mut session, &response(&[], &[]));
     session.want(A, ask(), 1);
@@ -391,7 +391,7 @@ fn a_cancellation_that_is_refused_too_is_not_said_for_ever() {
 }
 
 #[test]
-fn an_update_is_said_until_it_has_an_outcome() {
+fn an_update_is_sent_until_it_has_a_result() {
     let mut session = wanting(1);
     beat(&mut session, &response(&[(2, 1)], &[]));
     let update = Update {
@@ -420,7 +420,7 @@ fn an_update_is_said_until_it_has_an_outcome() {
 }
 
 #[test]
-fn exclusions_go_out_as_increments() {
+fn exclusions_are_sent_as_increments() {
     let mut session = AmSession::default();
     session.exclude(["a".to_owned(), "b".to_owned()].into());
     let list = session.request(0.0).blacklist_request.unwrap();
@@ -437,7 +437,7 @@ fn exclusions_go_out_as_increments() {
 }
 
 #[test]
-fn a_recovered_container_belongs_to_no_ask_until_it_is_adopted() {
+fn a_recovered_container_has_no_ask_until_adopted() {
     let mut session = wanting(1);
     let registered = proto::RegisterApplicationMasterResponseProto {
         containers_from_previous_attempts: vec![grant(2, 1)],
@@ -454,7 +454,7 @@ fn a_recovered_container_belongs_to_no_ask_until_it_is_adopted() {
 }
 
 #[test]
-fn a_grant_without_id_is_skipped_and_told() {
+fn a_grant_without_id_is_reported_and_skipped() {
     let mut session = wanting(1);
     let answer = proto::AllocateResponseProto {
         allocated_containers: vec![Default::default()],
@@ -464,7 +464,7 @@ fn a_grant_without_id_is_skipped_and_told() {
     assert!(matches!(&events[..], [AmEvent::Malformed(_)]));
 }
 
-/// A ResourceManager in miniature: one row for each ask, grants at its own time, a cache of the last response.
+/// A model of a ResourceManager: one row for each ask, grants at any time, a cache of the last response.
 #[derive(Default)]
 struct Sim {
     outstanding: BTreeMap<i64, i32>,
@@ -484,7 +484,7 @@ impl Sim {
         }
     }
 
-    /// Also without being asked.
+    /// Also without a request.
     fn grant(&mut self, ask: i64) {
         self.next += 1;
         self.running.insert(self.next);
@@ -497,7 +497,7 @@ impl Sim {
         }
     }
 
-    /// `None`: refused as a whole, because of a row of an ask above 3.
+    /// `None` if it refuses the request as a whole, because of a row of an ask above 3.
     fn allocate(
         &mut self,
         request: &proto::AllocateRequestProto,
@@ -523,7 +523,7 @@ impl Sim {
         Some(answer)
     }
 
-    /// Comes back with the containers that were launched, and nothing else.
+    /// Restarts with the launched containers and no other state.
     fn restart(&mut self, launched: BTreeSet<i64>) {
         let next = self.next;
         let running = self.running.intersection(&launched).copied().collect();
@@ -565,7 +565,7 @@ fn held(session: &AmSession) -> BTreeSet<i64> {
 }
 
 proptest! {
-    /// An answer of any content is an answer, or does not decode.
+    /// Any bytes are a response or do not decode.
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0_usize..400) {
         let mut session = wanting(2);
@@ -573,7 +573,7 @@ proptest! {
         if let Ok(answer) = proto::AllocateResponseProto::decode(&bytes[..]) {
             session.answered(&answer);
         }
-        // A real answer cut short, or with other bytes in it.
+        // A real response with changes or a truncation.
         let mut real = response(&[(2, 1), (3, 1), (4, 7)], &[2, 9]).encode_to_vec();
         real.truncate(cut);
         for (at, byte) in bytes.iter().enumerate().take(3) {
@@ -588,7 +588,7 @@ proptest! {
         }
     }
 
-    /// Whatever is lost, repeated, late or too much: in the end exactly the targets are held, and nothing else runs.
+    /// After any lost, repeated, late or surplus messages exactly the targets are held, and no other container runs.
     #[test]
     fn the_table_settles_at_its_targets(steps in prop::collection::vec(step(), 0..120)) {
         let mut session = AmSession::default();
@@ -596,7 +596,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Want { ask: id, target } => {
-                    // A smaller target does not take away what is held; that is the application's choice.
+                    // A smaller target does not release held containers; the application decides that.
                     let held = session.table.counts(AskId(id)).map_or(0, |(_, held)| held);
                     session.want(AskId(id), ask(), target.max(held));
                 }
@@ -617,7 +617,7 @@ proptest! {
                     sim.grants.extend(again.map(|number| (number, 1)));
                 }
                 Step::RepeatEnd(number) => {
-                    // Of one that has really ended.
+                    // The completion of a container that has ended.
                     if number <= sim.next && !sim.running.contains(&number) && !sim.grants.iter().any(|grant| grant.0 == number) {
                         sim.ends.push(number);
                     }
@@ -655,7 +655,7 @@ proptest! {
         }
         for ask in 1..6 {
             if let Some((target, held)) = session.table.counts(AskId(ask)) {
-                // Of a refused ask nothing more is wanted; what came of it all the same is kept.
+                // A refused ask has the target 0; its later grants are kept.
                 prop_assert!(held >= target && (ask > 3 || held == target), "ask {ask}: {held} of {target}");
             }
         }
