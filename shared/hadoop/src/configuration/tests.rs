@@ -142,11 +142,8 @@ fn a_value_error_names_key_value_and_origin() {
     assert_eq!(error.to_string(), "port must be an integer (got \"80x\" from --set)");
     configuration.set("circle", "${circle2}", "--set");
     configuration.set("circle2", "${circle}", "--set");
-    let error = configuration.get("circle").expect_err("is a circle");
-    assert!(
-        error.to_string().starts_with("circle = \"${circle2}\" (--set) cannot be expanded"),
-        "{error}"
-    );
+    let error = configuration.get("circle").expect_err("is a cycle");
+    assert!(error.to_string().starts_with("circle cannot be expanded"), "{error}");
     assert!(configuration.explain("circle").expect("has a value").value.is_err());
 }
 
