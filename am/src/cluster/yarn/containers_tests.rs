@@ -191,7 +191,9 @@ fn data_is_asked_for_by_host_and_rack_and_another_will_do() {
     let ask =
         ContainerRequest { prefer: vec!["n1".into(), "n2".into()], ..wanted(Slot::trainer(0), 1) };
     let (_, ask) = registry.ask(ask);
-    let RequestedPlacement::Near { nodes, relax, .. } = ask.placement else { panic!("near the data") };
+    let RequestedPlacement::Near { nodes, relax, .. } = ask.placement else {
+        panic!("near the data")
+    };
     let racks: Vec<_> = nodes.iter().map(|node| node.rack.as_str()).collect();
     assert_eq!((racks, relax), (vec!["/r1", DEFAULT_RACK], true));
 }
