@@ -1,5 +1,5 @@
-//! What earlier attempts of an ApplicationMaster on YARN saw: recoveries, losses and counters, kept in the staging
-//! directory so that the next attempt's pages and report show them.
+//! History of earlier attempts of an ApplicationMaster on YARN: recoveries, losses and counters. It is kept in the staging
+//! directory, so that the next attempt's pages and report show it.
 //!
 //! A file of at most some 500 KiB is written when something changed, at the most every two seconds, under a new name;
 //! the one before it is removed. Nothing is decided by it and no failure of it stops the job: what happened in the last
@@ -50,7 +50,7 @@ impl AttemptHistory {
             recoveries,
             recoveries_total: view.recoveries_total.saturating_sub(under_way.count() as u64),
             checkpoints_taken: view.checkpoints_taken,
-            // Speed is counted by each attempt anew.
+            // Each attempt counts its own speed.
             history: History { first_figures: None, ..view.history.clone() },
         }
     }
@@ -81,11 +81,11 @@ impl HistoryDir {
         match tokio::time::timeout(READ_LIMIT, self.newest()).await {
             Ok(Ok(past)) => past.unwrap_or_default(),
             Ok(Err(error)) => {
-                tracing::warn!(error = chain(&error), "what earlier attempts saw is not known");
+                tracing::warn!(error = chain(&error), "history_not_read");
                 AttemptHistory::default()
             }
             Err(_) => {
-                tracing::warn!("what earlier attempts saw is not known: no answer in time");
+                tracing::warn!(error = "the storage does not answer", "history_not_read");
                 AttemptHistory::default()
             }
         }
@@ -141,7 +141,7 @@ impl HistoryDir {
                         }
                     }
                     Err(error) => {
-                        tracing::debug!(error = chain(&error), "history not written, tried again");
+                        tracing::debug!(error = chain(&error), "history_not_written");
                     }
                 }
             }

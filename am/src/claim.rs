@@ -1,7 +1,7 @@
-//! Who may write in a checkpoint directory: one claim after the other, each with a higher generation.
+//! Exclusive claims on a checkpoint directory: each has a higher generation than the one before.
 //!
 //! ```text
-//! look at the highest claim ─▶ its owner lives? ─▶ refuse (exit 9), naming it
+//! read the highest claim ─▶ its owner lives? ─▶ refuse (exit 9), naming it
 //!        ▲                          │ no, or take over
 //!        │                          ▼
 //!        │              choose the base: newest complete checkpoint of the lineage
@@ -11,18 +11,16 @@
 //!        └── another ◀── is that still the newest checkpoint?
 //! ```
 //!
-//! The last look is one half of a handshake with a predecessor that lives after all. It looks for a
-//! higher claim *after* each of its commits, and *between* taking an old checkpoint out of sight and
-//! deleting it. So either it sees this claim, and neither speaks of the commit nor deletes; or it was
-//! early enough for the last look to show what it did. **What was confirmed as committed is always
-//! continued**, and the base is never deleted. A claim that turned out to be useless stays; it costs a
-//! small file.
+//! The last check is one half of a handshake with a predecessor that still runs. The predecessor looks for a higher claim
+//! *after* each of its commits, and *between* moving an old checkpoint away and deleting it. Either it sees this claim,
+//! and neither confirms the commit nor deletes; or the last check sees what it did. **A confirmed commit is always
+//! continued**, and the base is never deleted. A claim that proved useless stays; it costs a small file.
 //!
-//! An owner is not asked, only looked for: on this machine by its process id *and* the time that
-//! process started, since ids are used again. One on another machine cannot be judged from here; a
-//! person can, and says so with `--take-over`. An application of YARN is judged by its ResourceManager, not by its
-//! processes: one whose node is dead may live on. Whatever is decided here wrongly costs work and no
-//! model: what a zombie still commits lies outside the lineage.
+//! An owner on this machine is identified by its process id *and* the start time of that process, since ids are reused.
+//! An owner on another machine cannot be checked from here; the user can, and confirms it with `--take-over`. The
+//! ResourceManager reports the state of a YARN application; its processes do not count, since an application survives
+//! the loss of a node. A wrong decision here costs work and no model: commits of a stale process lie outside the
+//! lineage.
 
 use std::fs;
 
@@ -35,7 +33,7 @@ use heddle_storage::checkpoint::{
 use nix::unistd::gethostname;
 use tracing::info;
 
-/// How often a claim is tried when others claim at the same time.
+/// Attempts to claim while other processes claim at the same time.
 const TRIES: u32 = 16;
 /// Version of the claim's format.
 const CLAIM_VERSION: u32 = 1;
@@ -45,13 +43,13 @@ const CLAIM_VERSION: u32 = 1;
 pub struct ClaimRequest {
     /// The run.
     pub run: RunId,
-    /// Who asks.
+    /// The claiming process.
     pub owner: Owner,
     /// This process's own.
     pub salt: Salt,
-    /// Now, milliseconds since 1970. For people.
+    /// Now, milliseconds since 1970; for display.
     pub at_ms: u64,
-    /// Claim even if the owner lives or cannot be judged.
+    /// Claim even if the owner lives or its state is unknown.
     pub take_over: bool,
     /// Continue nothing: train from initial values.
     pub fresh: bool,
@@ -101,13 +99,13 @@ pub enum Liveness {
     Alive,
     /// It is gone for good.
     Gone,
-    /// Cannot be told from here.
+    /// Cannot be determined from this machine.
     Unknown,
-    /// Who could tell does not answer just now.
+    /// The ResourceManager does not answer.
     NoAnswer,
 }
 
-/// Who tells whether the owner of a claim lives.
+/// Determines whether the owner of a claim lives.
 pub trait LivenessCheck: Sync {
     /// Whether it does.
     fn lives(&self, owner: &Owner) -> impl Future<Output = Liveness> + Send;
@@ -134,9 +132,9 @@ pub enum ClaimError {
         /// Its owner.
         owner: Owner,
     },
-    /// Whether its owner runs cannot be told from here. Exit code 9.
+    /// The state of its owner cannot be determined from this machine. Exit code 9.
     #[error(
-        "{dir} was claimed by run {run} ({owner}), and whether that runs cannot be seen from here; if it does not, use --take-over"
+        "{dir} is claimed by run {run} ({owner}), whose state cannot be determined from this machine; if it does not run, use --take-over"
     )]
     Unclear {
         /// The directory.
@@ -146,9 +144,9 @@ pub enum ClaimError {
         /// Its owner.
         owner: Owner,
     },
-    /// Whether its owner runs could not be found out now; later it may. Exit code 6.
+    /// The state of its owner could not be determined now; a later attempt may. Exit code 6.
     #[error(
-        "{dir} was claimed by run {run} ({owner}), and nobody answers who could tell whether that runs"
+        "{dir} is claimed by run {run} ({owner}), whose state cannot be determined: the ResourceManager does not answer"
     )]
     NoAnswer {
         /// The directory.
@@ -159,15 +157,15 @@ pub enum ClaimError {
         owner: Owner,
     },
     /// A later attempt of the same application has claimed it. Exit code 9; no flag changes that.
-    #[error("{dir} was claimed by {owner}, a later attempt of this application")]
+    #[error("{dir} is claimed by {owner}, a later attempt of this application")]
     Superseded {
         /// The directory.
         dir: String,
         /// The later attempt.
         owner: Owner,
     },
-    /// Others claimed it at the same time, again and again.
-    #[error("{dir}: others claim it at the same time")]
+    /// Other processes claimed it at the same time, repeatedly.
+    #[error("cannot claim {dir}: other processes claim it at the same time")]
     Contended {
         /// The directory.
         dir: String,
@@ -207,7 +205,7 @@ pub async fn claim(
         if again.checkpoint.map(|base| base.manifest.cut) != record.base {
             continue;
         }
-        info!(%generation, base = ?record.base, owner = %record.owner, "checkpoint directory claimed");
+        info!(%generation, base = ?record.base, owner = %record.owner, "claim_written");
         return Ok(Claimed {
             generation,
             base: followed.base,
@@ -218,8 +216,7 @@ pub async fn claim(
     Err(ClaimError::Contended { dir: dir.show(dir.root()) })
 }
 
-/// Finds out what [`claim`] would follow now, and claims nothing: whoever is refused for what it finds here has fenced
-/// nobody.
+/// Determines what [`claim`] would follow now, and claims nothing. A job that is refused for it has fenced no other.
 ///
 /// # Errors
 /// As [`claim`].

@@ -1,42 +1,44 @@
 //! The loop that turns IO into the core's events and the core's actions into IO.
 //!
-//! Whoever reads [`Driver::run`] knows everything that can happen: one wait on all sources, one event,
-//! the core's actions performed in order, and again. The driver decides nothing about the job. The
-//! order of effects (journal first, then what others can see) is the core's: it holds actions back until
-//! [`Event::RecordDurable`]; the driver keeps journal and store calls in the order given.
+//! [`Driver::run`] is the whole loop: wait on all sources, make one event, call the core, perform its actions in order,
+//! repeat. The driver decides nothing about the job. The core fixes the order of effects (journal first, then what
+//! others can see): it holds actions back until [`Event::RecordDurable`]. The driver keeps journal and store calls in
+//! the order given.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use heddle_am_core::{
     Action, ConnectionId, ContainerId, Core, Event, MonotonicMs, Now, OperationId, Outcome, Probe,
-    ReceivedReports, RecordId,
+    ReceivedReports, Record, RecordId,
 };
 use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::ids::{Attempt, Member};
+use heddle_protocol::ids::{Attempt, Epoch, Member};
 use heddle_protocol::view;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
+use tracing::Span;
 
 use crate::api::{ApiInput, CommandStream};
 use crate::attempt_history::AttemptHistory;
 use crate::cluster::{ContainerRequest, ContainerSource};
 use crate::encoded::Encoded;
-use crate::notices;
+use crate::notices::{log, notice};
+use crate::wall_clock::wall_ms;
 
-/// How often people's view is renewed at the most; making it walks every slot.
+/// Shortest time between two updates of the view. Making a view walks every slot.
 const VIEW_EVERY: Duration = Duration::from_millis(200);
-/// How late at the most, when nothing happens after a burst: people never see anything older.
+/// Longest time between two updates of the view, also when nothing happens.
 const VIEW_LATEST: Duration = Duration::from_secs(1);
-/// How long a probed port may take: on the same network a refusal or an answer takes milliseconds.
+/// Timeout of a port probe. On the same network a refusal or an answer takes milliseconds.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The way to the tasks that write journal and store; what they answer are events.
+/// Queues of the tasks that write journal and store. Their results are events.
 pub struct WorkerQueues {
     /// Journal records, in order.
-    pub journal: mpsc::UnboundedSender<(RecordId, Box<heddle_am_core::Record>)>,
+    pub journal: mpsc::UnboundedSender<(RecordId, Box<Record>)>,
     /// Store calls, in order.
     pub store: mpsc::UnboundedSender<(heddle_am_core::CallId, Box<heddle_am_core::StoreCall>)>,
 }
@@ -47,22 +49,26 @@ pub struct Sources {
     pub inputs: mpsc::Receiver<ApiInput>,
     /// From the cluster, the workers and the probes.
     pub events: mpsc::UnboundedReceiver<Event>,
-    /// Where the latter come in.
+    /// The sending half of `events`.
     pub sender: mpsc::UnboundedSender<Event>,
-    /// Orders to stop from outside the API (signals, the command line's death).
+    /// Warnings of the workers, which do not concern the core.
+    pub notices: mpsc::UnboundedReceiver<view::Event>,
+    /// Orders to stop from outside the API: signals, and the end of the command line's process.
     pub stops: mpsc::UnboundedReceiver<heddle_protocol::control::Operation>,
 }
 
-/// What does not change while this process leads.
+/// What does not change while this process runs.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// The ApplicationMaster's attempt, which every command names.
+    /// Name of the job, for logs.
+    pub job: String,
+    /// The attempt of this ApplicationMaster. Every command carries it.
     pub attempt: Attempt,
     /// How many phases the job has.
     pub phases: u32,
-    /// What the job is to YARN, for people; none locally.
+    /// The YARN application, for display; `None` for a local run.
     pub application: Option<view::ApplicationView>,
-    /// What earlier attempts saw.
+    /// The history of earlier attempts.
     pub past: AttemptHistory,
 }
 
@@ -84,17 +90,19 @@ pub struct Driver<C> {
     started: Instant,
     sessions: HashMap<ConnectionId, ContainerSession>,
     encoded: Encoded,
-    /// Which reports were taken in.
+    /// Sequence numbers of received reports.
     heard: ReceivedReports,
     answers: HashMap<OperationId, oneshot::Sender<Result<(), String>>>,
     next_operation: u64,
     outcome: Option<Outcome>,
-    /// What went wrong and is over, for people.
+    /// Past losses, aborted checkpoints and warnings, for display.
     history: view::History,
+    /// Carries job, attempt and epoch to all log lines of the loop.
+    span: Span,
 }
 
 impl<C: ContainerSource> Driver<C> {
-    /// A driver that has not begun.
+    /// A driver that has not started.
     pub fn new(
         core: Core,
         cluster: C,
@@ -105,6 +113,7 @@ impl<C: ContainerSource> Driver<C> {
     ) -> Self {
         let started = Instant::now();
         let history = about.past.history.clone();
+        let span = span(&about, None);
         Self {
             core,
             cluster,
@@ -121,20 +130,16 @@ impl<C: ContainerSource> Driver<C> {
             next_operation: 1,
             outcome: None,
             history,
+            span,
         }
     }
 
     fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now {
-            mono: MonotonicMs(
-                u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            ),
-            wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
-        }
+        let mono = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Now { mono: MonotonicMs(mono), wall_ms: wall_ms() }
     }
 
-    /// Runs the job from its first event to its end.
+    /// Runs the job from its first event to its end. Returns the outcome and the last view.
     pub async fn run(mut self, first: Event) -> (Outcome, view::JobView) {
         self.on(first);
         while self.outcome.is_none() {
@@ -144,6 +149,7 @@ impl<C: ContainerSource> Driver<C> {
             tokio::select! {
                 Some(event) = self.sources.events.recv() => self.on(event),
                 Some(input) = self.sources.inputs.recv() => self.input(input),
+                Some(event) = self.sources.notices.recv() => self.publish(event),
                 Some(operation) = self.sources.stops.recv() => self.operation(operation, None),
                 () = tokio::time::sleep(wait) => self.on(Event::Timer),
             }
@@ -155,7 +161,8 @@ impl<C: ContainerSource> Driver<C> {
         let outcome = self.outcome.take().unwrap_or_else(|| Outcome {
             state: view::JobState::Failed,
             exit_code: ExitCode::Internal,
-            message: "the job ended without an outcome".into(),
+            message: "the job ended without an outcome; this is a defect of the ApplicationMaster"
+                .into(),
             model: None,
         });
         (outcome, view)
@@ -168,7 +175,7 @@ impl<C: ContainerSource> Driver<C> {
         self.view.send_replace(Arc::new(view));
     }
 
-    /// The job as the core sees it, with what the cluster knows besides.
+    /// The core's view with placements, application and history.
     fn view(&self) -> view::JobView {
         let mut view = self.core.view();
         view.application.clone_from(&self.about.application);
@@ -182,6 +189,8 @@ impl<C: ContainerSource> Driver<C> {
     }
 
     fn on(&mut self, event: Event) {
+        let span = self.span.clone();
+        let _entered = span.enter();
         let now = self.now();
         for action in self.core.on(event, now) {
             self.perform(action);
@@ -189,6 +198,8 @@ impl<C: ContainerSource> Driver<C> {
     }
 
     fn input(&mut self, input: ApiInput) {
+        let span = self.span.clone();
+        let _entered = span.enter();
         match input {
             ApiInput::SessionOpened { connection, member, lines } => {
                 let session = ContainerSession { member, lines, registered: false };
@@ -222,7 +233,7 @@ impl<C: ContainerSource> Driver<C> {
         match line.report {
             Report::Register { member: named, pid, host, container, endpoints, held, busy } => {
                 if named != member {
-                    tracing::warn!(%member, %named, "a container registered under another name");
+                    tracing::warn!(%member, %named, "registration_rejected_wrong_member");
                     self.closed(connection);
                     return;
                 }
@@ -245,7 +256,7 @@ impl<C: ContainerSource> Driver<C> {
             }
             report => {
                 if !session.registered {
-                    tracing::warn!(%member, "a container reported before it registered");
+                    tracing::warn!(%member, "report_rejected_before_registration");
                     self.closed(connection);
                     return;
                 }
@@ -279,14 +290,30 @@ impl<C: ContainerSource> Driver<C> {
         let command = match command.map(|command| self.encoded.get(&command)).transpose() {
             Ok(command) => command,
             Err(error) => {
-                tracing::error!(member = %session.member, %error, "a command cannot be sent");
+                tracing::error!(member = %session.member, %error, "command_not_encoded");
                 return;
             }
         };
         if !session.lines.send(&head, command) {
-            tracing::warn!(member = %session.member, "a container takes no more commands, its connection is closed");
-            // The close is heard as an event of its own, so that the core is not entered while it acts.
+            tracing::warn!(member = %session.member, "control_connection_closed_queue_full");
+            // The close arrives as an event of its own: the core must not be entered while its actions are performed.
             session.lines.close();
+        }
+    }
+
+    /// Records an event for pages and the report, and writes it to the log and, locally, to standard output.
+    fn publish(&mut self, mut event: view::Event) {
+        if let view::Event::Ended { view, .. } = &mut event {
+            // The core's view lacks the history and the placements.
+            **view = self.view();
+        }
+        let cluster = &self.cluster;
+        event.record(&mut self.history, wall_ms(), |slot, incarnation| {
+            cluster.placement(Member { slot, incarnation })
+        });
+        match self.about.application {
+            None => notice(&event),
+            Some(_) => log(&event),
         }
     }
 
@@ -306,7 +333,10 @@ impl<C: ContainerSource> Driver<C> {
                 }
             }
             Action::Journal { id, record } => {
-                // A worker that has ended has said why by an event before.
+                if let Record::Restore { epoch, .. } = &*record {
+                    self.span = span(&self.about, Some(*epoch));
+                }
+                // A worker that has ended has sent the reason as an event before.
                 let _ended = self.workers.journal.send((id, record));
             }
             Action::Store { id, call } => {
@@ -319,20 +349,7 @@ impl<C: ContainerSource> Driver<C> {
                     let _ending = events.send(Event::Probed { member, outcome });
                 });
             }
-            Action::Notice(mut event) => {
-                if let view::Event::Ended { view, .. } = &mut *event {
-                    // The core's view lacks the history and what the cluster knows.
-                    **view = self.view();
-                }
-                let cluster = &self.cluster;
-                event.record(&mut self.history, wall_ms(), |slot, incarnation| {
-                    cluster.placement(Member { slot, incarnation })
-                });
-                match self.about.application {
-                    None => notice(&event),
-                    Some(_) => log(&event),
-                }
-            }
+            Action::Notice(event) => self.publish(*event),
             Action::Answer { id, result } => {
                 if let Some(answer) = self.answers.remove(&id) {
                     let _gone = answer.send(result.map(drop));
@@ -343,14 +360,13 @@ impl<C: ContainerSource> Driver<C> {
     }
 }
 
-/// Milliseconds since 1970, for records and reports; nothing is decided by it.
-#[must_use]
-pub fn wall_ms() -> u64 {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
+/// A span is made for each epoch: a field that is recorded again would be printed twice.
+fn span(about: &About, epoch: Option<Epoch>) -> Span {
+    let epoch = epoch.map(tracing::field::display);
+    tracing::info_span!("job", job = about.job, attempt = %about.attempt, epoch)
 }
 
-/// How much of the job is done, 0 … 1: phases are taken for equally long.
+/// Finished share of the job, 0 … 1, as if all phases took the same time.
 fn done(view: &view::JobView, phases: u32) -> f32 {
     let phase = match view.tasks {
         0 => 0.0,
@@ -365,26 +381,5 @@ async fn probe(endpoint: std::net::SocketAddr) -> Probe {
         Ok(Ok(_stream)) => Probe::Open,
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => Probe::Refused,
         Ok(Err(_)) | Err(_) => Probe::Silent,
-    }
-}
-
-/// One line of JSON on standard output for whoever started this process, and one for the log. Never blocks.
-pub fn notice(event: &view::Event) {
-    notices::notice(event);
-    log(event);
-}
-
-/// One line for the log. On YARN nobody reads standard output, which is a file there and would grow for ever.
-pub fn log(event: &view::Event) {
-    match event {
-        view::Event::Progress { .. } => tracing::debug!(?event, "progress"),
-        view::Event::Warning { text } => tracing::warn!(text, "warning"),
-        view::Event::CheckpointDamaged { cut, dir, error } => {
-            tracing::error!(%cut, dir, error, "checkpoint_damaged");
-        }
-        view::Event::Ended { state, exit_code, message, .. } => {
-            tracing::info!(?state, %exit_code, message, "ended");
-        }
-        other => tracing::info!(event = ?other, "happened"),
     }
 }

@@ -1,4 +1,4 @@
-//! Commands as JSON, each encoded once however many containers it goes to.
+//! Commands as JSON, each encoded once for all containers that receive it.
 //!
 //! A command for all containers of a job is one value in the core's actions ([`std::sync::Arc`]). Its bytes are made for
 //! the first connection and shared by the queues of the others, so a thousand registrations at once, or a map of
@@ -10,18 +10,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use heddle_protocol::control::{Command, LINE_BYTES_MAX};
 
-/// Shared commands whose bytes are kept: a core's actions mix a few at the most (epoch and places with lanes, members
-/// with a cut).
+/// Most shared commands whose bytes are cached. The core's actions mix a few (epoch and places with lanes, members with a
+/// cut).
 const KEPT: usize = 4;
 
 /// Why a command cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EncodeError {
-    /// JSON has no form for it, which holds for none of the protocol's.
-    #[error("it has no form in JSON: {0}")]
+    /// JSON cannot represent it. All commands of the protocol have a JSON form.
+    #[error("cannot encode the command as JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// Longer than what a container accepts.
-    #[error("its {0} bytes are more than a control line may have ({LINE_BYTES_MAX})")]
+    /// Longer than a container accepts.
+    #[error("the command must have at most {LINE_BYTES_MAX} bytes (got {0})")]
     TooLong(usize),
 }
 
@@ -41,7 +41,7 @@ impl Encoded {
         if bytes.len() >= LINE_BYTES_MAX {
             return Err(EncodeError::TooLong(bytes.len()));
         }
-        // One that is for a single container has no second owner, and there is nothing to share.
+        // A command for a single container has no second owner, so there is nothing to share.
         if Arc::strong_count(command) > 1 {
             if self.kept.len() == KEPT {
                 self.kept.pop_front();

@@ -1,17 +1,17 @@
-//! Faults on order, for tests: environment variable `HEDDLE_TEST_HOOK`, orders with commas between them. Without it,
+//! Fault injection for tests: environment variable `HEDDLE_TEST_HOOK`, orders with commas between them. Without it,
 //! nothing here does anything.
 //!
 //! | order | effect |
 //! | --- | --- |
 //! | `die:before-manifest:cut=N` | the ApplicationMaster exits at once (137) when the files of cut N are written and its manifest is not |
 //! | `die:before-rename:cut=N` | … when the manifest is written and the directory does not have its final name |
-//! | `die:after-rename:cut=N` | … when it has its final name and nobody was told |
-//! | `die:before-delete:cut=N` | … when that was told and older checkpoints are about to be deleted |
-//! | `die:before-goodbye` | … when the job's end and its report are written and YARN was not told |
-//! | `die:after-goodbye` | … when YARN was told and the staging directory is there |
+//! | `die:after-rename:cut=N` | … when it has its final name and the commit was not reported |
+//! | `die:before-delete:cut=N` | … when the commit was reported and older checkpoints are about to be deleted |
+//! | `die:before-unregister` | … when the job's end and its report are written and the application is not unregistered |
+//! | `die:after-unregister` | … when the application is unregistered and the staging directory is there |
 //!
-//! `stop:` instead of `die:` stops the process (SIGSTOP) until somebody lets it go on. Only the first generation of
-//! a checkpoint directory obeys, and at a goodbye only the first attempt, so that its successor lives. Orders that are
+//! `stop:` instead of `die:` stops the process (SIGSTOP) until it receives SIGCONT. Only the first generation of
+//! a checkpoint directory obeys, and when unregistering only the first attempt, so that its successor lives. Orders that are
 //! not known here are the containers'.
 
 use heddle_protocol::ids::{Attempt, CutId, Generation};
@@ -44,14 +44,14 @@ enum FaultAction {
     Stop,
 }
 
-/// To be called at a point of a checkpoint's making.
+/// Fail point while a checkpoint is made.
 pub(crate) fn strike(point: Point, cut: CutId) {
     obey(|text| ordered(text, point, cut));
 }
 
-/// To be called before and after an attempt says goodbye to YARN.
-pub(crate) fn strike_at_goodbye(goodbye: UnregisterPoint, attempt: Attempt) {
-    obey(|text| ordered_at_goodbye(text, goodbye, attempt));
+/// Fail point before and after an attempt unregisters.
+pub(crate) fn strike_at_unregister(unregister: UnregisterPoint, attempt: Attempt) {
+    obey(|text| ordered_at_unregister(text, unregister, attempt));
 }
 
 fn obey(ordered: impl FnOnce(&str) -> Option<FaultAction>) {
@@ -61,7 +61,7 @@ fn obey(ordered: impl FnOnce(&str) -> Option<FaultAction>) {
     match ordered(&text) {
         Some(FaultAction::Die) => std::process::exit(KILLED),
         Some(FaultAction::Stop) => {
-            let _goes_on_when_told = raise(Signal::SIGSTOP);
+            let _continues_on_sigcont = raise(Signal::SIGSTOP);
         }
         None => {}
     }
@@ -94,17 +94,17 @@ fn ordered(text: &str, point: Point, cut: CutId) -> Option<FaultAction> {
     })
 }
 
-fn ordered_at_goodbye(
+fn ordered_at_unregister(
     text: &str,
-    goodbye: UnregisterPoint,
+    unregister: UnregisterPoint,
     attempt: Attempt,
 ) -> Option<FaultAction> {
     if attempt != Attempt(1) {
         return None;
     }
-    let place = match goodbye {
-        UnregisterPoint::Before => "before-goodbye",
-        UnregisterPoint::After => "after-goodbye",
+    let place = match unregister {
+        UnregisterPoint::Before => "before-unregister",
+        UnregisterPoint::After => "after-unregister",
     };
     text.split(',').find_map(|order| {
         let (word, here) = order.split_once(':')?;
@@ -129,12 +129,16 @@ mod tests {
     }
 
     #[test]
-    fn the_first_attempt_obeys_at_its_goodbye() {
-        let at = |text, goodbye, attempt| ordered_at_goodbye(text, goodbye, Attempt(attempt));
-        let text = "pause:20,die:after-goodbye";
+    fn first_attempt_obeys_when_it_unregisters() {
+        let at =
+            |text, unregister, attempt| ordered_at_unregister(text, unregister, Attempt(attempt));
+        let text = "pause:20,die:after-unregister";
         assert_eq!(at(text, UnregisterPoint::After, 1), Some(FaultAction::Die));
         assert_eq!(at(text, UnregisterPoint::Before, 1), None);
         assert_eq!(at(text, UnregisterPoint::After, 2), None);
-        assert_eq!(at("stop:before-goodbye", UnregisterPoint::Before, 1), Some(FaultAction::Stop));
+        assert_eq!(
+            at("stop:before-unregister", UnregisterPoint::Before, 1),
+            Some(FaultAction::Stop)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the job's input files and cuts them into tasks, once, when the job begins.
+//! Finds the job's input files and plans the tasks, once, when the job starts.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -131,7 +131,7 @@ async fn blocks_of(url: &str) -> Vec<BlockPlace> {
         Err(error) => Err(error),
     };
     found.unwrap_or_else(|error| {
-        warn!(url, error = chain(&error), "where a file's blocks are is not known");
+        warn!(url, error = chain(&error), "block_locations_unknown");
         Vec::new()
     })
 }

@@ -1,159 +1,57 @@
-//! The ApplicationMaster's durable memory: what cannot be found out again by asking.
+//! The ApplicationMaster's durable memory: decisions that cannot be found out again by asking.
 //!
-//! A journal is a directory of small files, `journal/g<n>/00000001`, `…2`, …: each appears whole under
-//! its name and is never changed. So there is no open file to recover, no lease, no torn tail, and a
-//! missing number shows. Each generation has its own directory, which nobody else writes.
+//! **Intuition.** A job makes few decisions (claim, rollback, outcome), and those that still matter fit in some
+//! kilobytes ([`compact`]). So each write publishes all of them in one file, and a reader needs one file only.
 //!
-//! The first segment of a journal is a snapshot: all records that matter of the lineage that the generation
-//! continues ([`compact`]), so that a journal's length does not grow with the number of rollbacks. Therefore the newest journal alone tells the whole story; what a predecessor that was
-//! given up still writes into its own is never read. Further snapshots bound what must be read, and
-//! the segments before one are deleted after it is durable.
+//! **Rules.**
+//! - Each generation has its own directory `journal/g<n>/`, which no other generation writes. A successor begins its
+//!   journal with the records that it continues. What a superseded ApplicationMaster still writes is never read.
+//! - Write `<number>.json` and its sidecar `<number>.json.md5` at the same time, each whole under its name. Records are
+//!   durable when both are there.
+//! - After that delete the file before. Between two writes one file is left, whatever the number of rollbacks.
+//! - The newest complete file counts. A newest file without a sidecar is a write whose records were never confirmed:
+//!   the file before it counts.
 //!
-//! A missing number, a wrong sum or a broken chain is a **hard stop**: a record that was acted upon
-//! may be gone, and a fresh start would contradict it. Only a last segment that ends in the middle is
-//! dropped: nobody was told that it is durable.
+//! A complete file with a wrong sum is a **hard stop**, and so is a missing one: a confirmed record may be lost, and a
+//! fresh start would contradict it.
+//!
+//! **Limits.** A write grows by 200 bytes for each evaluation of the run; its size does not depend on the number of
+//! tasks, checkpoints or rollbacks.
 
-mod segment;
-
-use heddle_protocol::exit_code::ExitCode;
-
+mod error;
+mod file;
+mod read;
 #[cfg(test)]
 mod tests;
 
-use heddle_storage::chain;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use heddle_am_core::{Event, Record, RecordId, compact};
-use heddle_protocol::ids::{CutId, Generation};
+use heddle_protocol::ids::Generation;
 use heddle_protocol::view;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
 use heddle_storage::{
-    Mode, Reason, StorageError, StorePath, WriteError, publish_small, read_small,
+    Mode, Reason, StorageError, StorePath, WriteError, chain, publish_small, sidecar_line,
+    sidecar_name,
 };
 use tokio::sync::mpsc;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::delay_warning::DelayWarning;
-use crate::driver::notice;
-use crate::store::exit_code_of;
-pub use segment::{Flaw, JOURNAL_VERSION, SegmentError, TooLong};
-use segment::{Kind, Link, SEGMENT_BYTES_MAX, START};
+pub use error::JournalError;
+pub use file::{Flaw, JOURNAL_VERSION, TooLong};
+pub use read::{check_base, read};
 
-/// Segments after which a snapshot is written.
-const SNAPSHOT_EVERY: u64 = 32;
-/// How long a record is tried before the journal counts as broken. Far longer than a NameNode needs to
-/// restart or to fail over: meanwhile training goes on, and only a rollback would have to wait.
-const PATIENCE: Duration = Duration::from_secs(1800);
-/// The same where a quota or a disk is full: files of a checkpoint that was given up are being deleted, which may
-/// make room; nothing else will.
-const PATIENCE_FULL: Duration = Duration::from_secs(20);
-/// First wait between two tries; doubled up to the last.
+/// How long a record is retried before the journal counts as broken. Far longer than a NameNode needs to restart or to
+/// fail over: meanwhile training continues, and only a rollback would have to wait.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(1800);
+/// The same where a quota or a disk is full: files of an abandoned checkpoint are being deleted, which may make room;
+/// nothing else will.
+const RETRY_TIMEOUT_FULL: Duration = Duration::from_secs(20);
+/// First wait between two attempts; doubled up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_LAST: Duration = Duration::from_secs(10);
-
-/// Why the journal cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The checkpoint directory: storage, or owned by somebody else.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// A segment is damaged, or of a later version.
-    #[error("{file} is damaged")]
-    Segment {
-        /// Which.
-        file: String,
-        /// Where and how.
-        #[source]
-        source: SegmentError,
-    },
-    /// A segment is missing.
-    #[error("{dir}: segment {missing:08} is missing")]
-    Gap {
-        /// The journal.
-        dir: String,
-        /// The number.
-        missing: u64,
-    },
-    /// A record is no record of ours.
-    #[error("{file}: record {index} cannot be read")]
-    Record {
-        /// Which segment.
-        file: String,
-        /// Which record in it, from 0.
-        index: usize,
-        /// Why.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// A record is too long.
-    #[error(transparent)]
-    TooLong(#[from] TooLong),
-    /// The outcome of a write is unknown; the same call may be made again.
-    #[error("whether {file} was written is unknown")]
-    Unknown {
-        /// Which.
-        file: String,
-        /// What was lost.
-        #[source]
-        source: StorageError,
-    },
-    /// The generation has a journal already: somebody else writes under our claim.
-    #[error("{dir} is not empty: somebody else writes the journal of this generation")]
-    Taken {
-        /// The journal.
-        dir: String,
-    },
-}
-
-impl From<StorageError> for JournalError {
-    fn from(error: StorageError) -> Self {
-        Self::Checkpoint(error.into())
-    }
-}
-
-impl JournalError {
-    /// Whether the same call may succeed later.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Unknown { .. } => true,
-            Self::Checkpoint(error) => error.is_retryable(),
-            _ => false,
-        }
-    }
-
-    /// How long it is worth trying again.
-    fn patience(&self) -> Duration {
-        match self {
-            Self::Checkpoint(CheckpointError::Storage(error))
-                if matches!(error.reason, Reason::Quota(_) | Reason::Full) =>
-            {
-                PATIENCE_FULL
-            }
-            error if error.is_retryable() => PATIENCE,
-            _ => Duration::ZERO,
-        }
-    }
-
-    /// The exit code of a run that cannot go on because of it.
-    pub fn exit_code(&self) -> ExitCode {
-        match self {
-            error if error.is_fenced() => ExitCode::Fenced,
-            Self::Checkpoint(CheckpointError::Storage(error)) => exit_code_of(error),
-            Self::Unknown { .. } => ExitCode::Unreachable,
-            _ => ExitCode::Checkpoint,
-        }
-    }
-
-    /// Whether another ApplicationMaster owns the directory.
-    pub fn is_fenced(&self) -> bool {
-        match self {
-            Self::Checkpoint(error) => error.is_fenced(),
-            Self::Taken { .. } => true,
-            _ => false,
-        }
-    }
-}
 
 /// A generation's journal, open for its owner.
 #[derive(Debug)]
@@ -161,136 +59,21 @@ pub struct Journal {
     dir: CheckpointDir,
     generation: Generation,
     path: StorePath,
-    /// Number of the last segment.
-    seq: u64,
-    /// Its last record.
-    tip: Link,
-    /// Number of the last snapshot.
-    snapshot: u64,
-    /// The records that the next snapshot holds, and those since the last one.
+    /// Number of the newest file.
+    number: u64,
+    /// Number of the oldest file that may still be there.
+    oldest: u64,
+    /// The records of the newest file.
     records: Vec<Record>,
-    late: DelayWarning,
-}
-
-/// All records of the lineage: those of the newest journal that has any. `below` bounds the
-/// generations that are looked at.
-///
-/// # Errors
-/// A gap, a damaged segment or a broken chain, naming file and offset.
-pub async fn read(dir: &CheckpointDir, below: Generation) -> Result<Vec<Record>, JournalError> {
-    for generation in dir.journals().await?.into_iter().rev().filter(|one| *one < below) {
-        let path = dir.journal_dir(generation)?;
-        if let Some(payloads) = read_one(dir, generation, &path).await? {
-            return payloads
-                .iter()
-                .enumerate()
-                .map(|(index, payload)| {
-                    serde_json::from_slice(payload).map_err(|source| JournalError::Record {
-                        file: dir.show(&path),
-                        index,
-                        source,
-                    })
-                })
-                .collect();
-        }
-        // Claimed by one that died before its first record: it decided nothing.
-        debug!(%generation, "an empty journal is passed over");
-    }
-    Ok(Vec::new())
-}
-
-/// Refuses to start from initial values where the records say that there was a checkpoint: somebody
-/// has removed them, and what was trained would be lost silently.
-///
-/// # Errors
-/// `Lost`, naming the last checkpoint recorded.
-pub fn check_base(
-    dir: &CheckpointDir,
-    records: &[Record],
-    base: Option<CutId>,
-) -> Result<(), CheckpointError> {
-    let last = records.iter().rev().find_map(|record| match record {
-        Record::Commit { cut, .. } => Some(*cut),
-        _ => None,
-    });
-    match (base, last) {
-        (None, Some(cut)) => {
-            let dir = dir.show(dir.root());
-            Err(CheckpointError::Lost { dir, cut })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn segment_name(seq: u64) -> String {
-    format!("{seq:08}")
-}
-
-fn seq_of(name: &str) -> Option<u64> {
-    let seq = name.parse().ok().filter(|seq| *seq > 0)?;
-    (segment_name(seq) == name).then_some(seq)
-}
-
-/// The payloads of one generation's journal; `None` when it has no complete segment.
-async fn read_one(
-    dir: &CheckpointDir,
-    generation: Generation,
-    path: &StorePath,
-) -> Result<Option<Vec<Vec<u8>>>, JournalError> {
-    let mut seqs: Vec<u64> =
-        dir.storage().list(path).await?.iter().filter_map(|entry| seq_of(entry.name())).collect();
-    seqs.sort_unstable();
-    let mut found = Vec::new();
-    // From the newest back to the nearest snapshot. Segments before it may be half deleted.
-    for (index, &seq) in seqs.iter().enumerate().rev() {
-        if found.last().is_some_and(|(later, _): &(u64, _)| *later != seq + 1) {
-            return Err(JournalError::Gap { dir: dir.show(path), missing: seq + 1 });
-        }
-        let file = path.join(&segment_name(seq)).map_err(StorageError::from)?;
-        let bytes = read_small(&**dir.storage(), &file, SEGMENT_BYTES_MAX).await?;
-        match segment::decode(&bytes, generation, seq) {
-            Ok(segment) => {
-                let begin = segment.kind == Kind::Snapshot;
-                found.push((seq, segment));
-                if begin {
-                    break;
-                }
-            }
-            Err(error) if error.what == Flaw::Partial && index + 1 == seqs.len() => {
-                warn!(file = %dir.show(&file), "a torn last journal segment is dropped");
-            }
-            Err(source) => {
-                return Err(JournalError::Segment { file: dir.show(&file), source });
-            }
-        }
-    }
-    let Some((lowest, first)) = found.last() else {
-        return Ok(None);
-    };
-    if first.kind != Kind::Snapshot {
-        return Err(JournalError::Gap { dir: dir.show(path), missing: lowest - 1 });
-    }
-    let (mut payloads, mut tip) = (Vec::new(), START);
-    for (seq, segment) in found.into_iter().rev() {
-        if segment.after.is_some_and(|after| after != tip) {
-            let file = path.join(&segment_name(seq)).map_err(StorageError::from)?;
-            let source = SegmentError { offset: 32, what: Flaw::Chain };
-            return Err(JournalError::Segment { file: dir.show(&file), source });
-        }
-        if !segment.payloads.is_empty() {
-            tip = segment.last;
-        }
-        payloads.extend(segment.payloads);
-    }
-    Ok(Some(payloads))
+    delay: DelayWarning,
 }
 
 impl Journal {
-    /// Begins the journal of a generation just claimed, with the records of the lineage that it
-    /// continues (from [`read`]; none for a job that trains anew).
+    /// Begins the journal of a generation that was just claimed, with the records of the lineage that it continues
+    /// (from [`read`]; none for a job that starts over).
     ///
     /// # Errors
-    /// `Taken` when there is one already; what the storage says.
+    /// `Taken` when the generation has a journal already; otherwise what the storage reports.
     pub async fn open(
         dir: CheckpointDir,
         generation: Generation,
@@ -299,15 +82,10 @@ impl Journal {
         let path = dir.journal_dir(generation)?;
         match dir.storage().mkdir(&path, Mode::DIR).await {
             Ok(()) => {}
-            // Of an earlier try of ours, or somebody else's: its content tells.
+            // Of an earlier attempt of this call, or of another process: only the latter has files.
             Err(WriteError::NotDone(error)) if error.is_exists() => {
-                if dir
-                    .storage()
-                    .list(&path)
-                    .await?
-                    .iter()
-                    .any(|entry| seq_of(entry.name()).is_some())
-                {
+                let entries = dir.storage().list(&path).await?;
+                if entries.iter().any(|entry| file::number_of(entry.name()).is_some()) {
                     return Err(JournalError::Taken { dir: dir.show(&path) });
                 }
             }
@@ -322,68 +100,50 @@ impl Journal {
             dir,
             generation,
             path,
-            seq: 0,
-            tip: START,
-            snapshot: 0,
-            records: carried.to_vec(),
-            late: DelayWarning::new("the journal"),
+            number: 0,
+            oldest: 1,
+            records: Vec::new(),
+            delay: DelayWarning::new("the journal"),
         };
-        journal.write_snapshot().await?;
+        journal.publish(compact(carried.to_vec())).await?;
         Ok(journal)
     }
 
-    /// Makes records durable, in one segment. When it returns well they are; after a retryable error
-    /// the same call may be made again.
+    /// Makes records durable, in one file. After a retryable error the same call may be made again.
     ///
     /// # Errors
-    /// `Checkpoint(Fenced)` when the generation was superseded; what the storage says.
+    /// `Checkpoint(Fenced)` when the generation was superseded; otherwise what the storage reports.
     pub async fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
         if records.is_empty() {
             return Ok(());
         }
         self.dir.check_highest(self.generation).await?;
-        let payloads = payloads_of(records);
-        let (bytes, tip) =
-            segment::encode(self.generation, self.seq + 1, Kind::Records, self.tip, &payloads)?;
-        self.put(self.seq + 1, bytes).await?;
-        self.seq += 1;
-        self.tip = tip;
-        self.records.extend_from_slice(records);
-        if self.seq - self.snapshot >= SNAPSHOT_EVERY {
-            // The records are durable; a snapshot only makes the next start quicker.
-            if let Err(error) = self.write_snapshot().await {
-                warn!(%error, "no journal snapshot was written");
-            }
-        }
+        let all = self.records.iter().chain(records).cloned().collect();
+        self.publish(compact(all)).await
+    }
+
+    /// Writes the next file, with these records.
+    async fn publish(&mut self, records: Vec<Record>) -> Result<(), JournalError> {
+        let number = self.number + 1;
+        let name = file::name(number);
+        let bytes = file::encode(self.generation, number, &records)?;
+        let line = sidecar_line(file::sum(&bytes), &name);
+        let sidecar = sidecar_name(&name);
+        // One after the other would double the time until a decision may be acted upon.
+        let (file, sum) =
+            tokio::join!(self.put(&name, bytes.into()), self.put(&sidecar, line.into()));
+        file?;
+        sum?;
+        self.number = number;
+        self.records = records;
         Ok(())
     }
 
-    async fn write_snapshot(&mut self) -> Result<(), JournalError> {
-        let seq = self.seq + 1;
-        self.records = compact(std::mem::take(&mut self.records));
-        let payloads = payloads_of(&self.records);
-        let (bytes, tip) = segment::encode(self.generation, seq, Kind::Snapshot, START, &payloads)?;
-        self.put(seq, bytes).await?;
-        let before = self.snapshot;
-        self.seq = seq;
-        self.snapshot = seq;
-        self.tip = tip;
-        // Down to the snapshot before, newest first: whatever stops this, what is left has no reader
-        // and the segments from the new snapshot on are without a gap.
-        for old in (before.max(1)..seq).rev() {
-            let file = self.path.join(&segment_name(old)).map_err(StorageError::from)?;
-            if let Err(error) = self.dir.storage().delete_file(&file).await {
-                debug!(%error, "an old journal segment is left");
-            }
-        }
-        Ok(())
-    }
-
-    async fn put(&self, seq: u64, bytes: Vec<u8>) -> Result<(), JournalError> {
-        let file = self.path.join(&segment_name(seq)).map_err(StorageError::from)?;
-        match publish_small(&**self.dir.storage(), &file, Bytes::from(bytes)).await {
+    async fn put(&self, name: &str, bytes: Bytes) -> Result<(), JournalError> {
+        let file = self.path.join(name).map_err(StorageError::from)?;
+        match publish_small(&**self.dir.storage(), &file, bytes).await {
             Ok(()) => Ok(()),
-            // Other bytes under our number, in a directory that only we write.
+            // Other bytes under this number, in a directory that only this process writes.
             Err(WriteError::NotDone(error)) if error.is_exists() => {
                 Err(JournalError::Taken { dir: self.dir.show(&self.path) })
             }
@@ -394,20 +154,40 @@ impl Journal {
         }
     }
 
-    /// Writes what comes, all that is waiting in one segment, and tells when it is durable. Ends when
-    /// the driver is gone, or with [`Event::JournalFailed`].
+    /// Deletes the files before the newest one. A file that cannot be deleted is harmless, and is tried again later.
+    pub async fn delete_older(&mut self) {
+        while self.oldest < self.number {
+            let name = file::name(self.oldest);
+            for name in [&name, &sidecar_name(&name)] {
+                let Ok(file) = self.path.join(name) else { continue };
+                match self.dir.storage().delete_file(&file).await {
+                    Err(error) if !error.error().is_not_found() => {
+                        debug!(%error, "journal_file_not_deleted");
+                        return;
+                    }
+                    _ => {}
+                }
+            }
+            self.oldest += 1;
+        }
+    }
+
+    /// Writes the records that arrive, all that wait in one file, and reports when they are durable. Warnings about
+    /// delays go to `notices`. Ends when the driver has ended, or with [`Event::JournalFailed`].
     pub async fn run(
         mut self,
         mut records: mpsc::UnboundedReceiver<(RecordId, Box<Record>)>,
         events: mpsc::UnboundedSender<Event>,
+        notices: mpsc::UnboundedSender<view::Event>,
     ) {
+        self.delete_older().await;
         while let Some(first) = records.recv().await {
             let (mut ids, mut batch) = (vec![first.0], vec![*first.1]);
             while let Ok((id, record)) = records.try_recv() {
                 ids.push(id);
                 batch.push(*record);
             }
-            if let Err(error) = self.append_patiently(&batch).await {
+            if let Err(error) = self.append_with_retries(&batch, &notices).await {
                 let _driver_is_gone = events.send(Event::JournalFailed {
                     exit_code: error.exit_code(),
                     fenced: error.is_fenced(),
@@ -420,39 +200,50 @@ impl Journal {
                     return;
                 }
             }
+            self.delete_older().await;
         }
     }
 
-    /// Appends, and tries again while that may help.
-    async fn append_patiently(&mut self, records: &[Record]) -> Result<(), JournalError> {
+    async fn append_with_retries(
+        &mut self,
+        records: &[Record],
+        notices: &mpsc::UnboundedSender<view::Event>,
+    ) -> Result<(), JournalError> {
         let begun = Instant::now();
         let mut wait = RETRY_FIRST;
         loop {
             let result = self.append(records).await;
-            let told = match &result {
-                Err(error) if begun.elapsed() < error.patience() => {
+            let retry = matches!(&result, Err(error) if begun.elapsed() < retry_timeout(error));
+            let warning = match &result {
+                Err(error) if retry => {
                     let error = chain(error);
-                    debug!(error, "the journal is late");
-                    self.late.failed(Instant::now(), &error)
+                    debug!(error, "journal_write_failed");
+                    self.delay.failed(Instant::now(), &error)
                 }
-                Ok(()) => self.late.over(Instant::now()),
+                Ok(()) => self.delay.over(Instant::now()),
                 Err(_) => None,
             };
-            if let Some(text) = told {
-                notice(&view::Event::Warning { text });
+            if let Some(text) = warning {
+                let _driver_is_gone = notices.send(view::Event::Warning { text });
             }
-            match result {
-                Err(error) if begun.elapsed() < error.patience() => {
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(RETRY_LAST);
-                }
-                result => return result,
+            if !retry {
+                return result;
             }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(RETRY_LAST);
         }
     }
 }
 
-fn payloads_of(records: &[Record]) -> Vec<Vec<u8>> {
-    let json = |record| serde_json::to_vec(record).expect("records are plain data with text keys");
-    records.iter().map(json).collect()
+/// How long retrying is worth it.
+fn retry_timeout(error: &JournalError) -> Duration {
+    match error {
+        JournalError::Checkpoint(CheckpointError::Storage(error))
+            if matches!(error.reason, Reason::Quota(_) | Reason::Full) =>
+        {
+            RETRY_TIMEOUT_FULL
+        }
+        error if error.is_retryable() => RETRY_TIMEOUT,
+        _ => Duration::ZERO,
+    }
 }

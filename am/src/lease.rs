@@ -1,33 +1,33 @@
-//! The last gate before something is published: whether this attempt surely leads.
+//! The last check before a publication: whether this attempt certainly leads.
 //!
-//! The core orders a commit only while the ResourceManager has answered lately. Between that and the rename this process
-//! may stand still (a stopped virtual machine, a store that hangs) for longer than a whole successor takes, so the store
-//! looks again right before. An answer counts from when its question was *sent*: one that lay waiting while this
-//! process stood still says nothing about now.
+//! The core orders a commit only while the ResourceManager answers. Between that order and the rename this process may
+//! be suspended (a stopped virtual machine, a store that hangs) for longer than a successor needs to start. So the store
+//! checks the lease again immediately before. A heartbeat counts from when it was *sent*: an answer that waited while
+//! this process was suspended proves nothing about the present.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long this attempt surely leads. Clones are handles of the same one; the default never ends: a run on one machine
-/// has no cluster to lose touch with.
+/// How long this attempt certainly leads. Clones share one lease. The default never expires: a local run has no
+/// ResourceManager.
 #[derive(Clone, Debug, Default)]
 pub struct Lease(Option<LeaseState>);
 
 #[derive(Clone, Debug)]
 struct LeaseState {
     lasts: Duration,
-    /// When the last question was sent that was answered.
+    /// When the last answered heartbeat was sent.
     asked: Arc<Mutex<Instant>>,
 }
 
 impl Lease {
-    /// One that lasts so long from each question that is answered, and from now.
+    /// A lease of this duration, counted from now and from each answered heartbeat.
     #[must_use]
     pub fn new(lasts: Duration) -> Self {
         Self(Some(LeaseState { lasts, asked: Arc::new(Mutex::new(Instant::now())) }))
     }
 
-    /// A question that was sent at `asked` was answered.
+    /// A heartbeat that was sent at `asked` was answered.
     pub fn renew(&self, asked: Instant) {
         if let Some(held) = &self.0 {
             let mut last = held.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,10 +35,10 @@ impl Lease {
         }
     }
 
-    /// Whether it holds at `now`.
+    /// Checks that the lease holds at `now`.
     ///
     /// # Errors
-    /// It does not; the text says since when.
+    /// The lease has expired; the text has the time since the last answered heartbeat.
     pub fn check(&self, now: Instant) -> Result<(), String> {
         let Some(held) = &self.0 else {
             return Ok(());
@@ -62,14 +62,14 @@ mod tests {
     const LASTS: Duration = Duration::from_secs(10);
 
     #[test]
-    fn an_answer_counts_from_when_its_question_was_sent() {
+    fn answer_counts_from_when_its_heartbeat_was_sent() {
         let lease = Lease::new(LASTS);
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         lease.renew(after(5));
         assert_eq!(lease.check(after(15)), Ok(()));
         assert!(lease.check(after(16)).is_err());
-        // However late it is heard.
+        // However late the answer arrives.
         let handle = lease.clone();
         handle.renew(after(7));
         assert_eq!(lease.check(after(17)), Ok(()));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cluster_it_never_ends() {
+    fn lease_of_a_local_run_never_expires() {
         let day = Duration::from_secs(86_400);
         assert_eq!(Lease::default().check(Instant::now() + day), Ok(()));
     }

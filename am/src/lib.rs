@@ -1,4 +1,17 @@
-//! The ApplicationMaster: drives the core, owns sockets, disks and time.
+//! The ApplicationMaster: runs a job by performing what the core decides.
+//!
+//! [`heddle_am_core`] makes all decisions; this crate owns sockets, disks and time. [`process::run`] leads a run on one
+//! machine, [`process::run_on_yarn`] an application on YARN. Both claim the checkpoint directory ([`claim`]), open the
+//! [`journal`], start the [`store`] and the HTTP server ([`api`]), and run the [`driver`]: one loop that waits on all
+//! sources, makes one event, calls the core and performs its actions in order.
+//!
+//! Containers come from a [`cluster`]: child processes, or YARN. At the end [`report`] writes what is left to read. This
+//! crate trains nothing and holds no model: gradients go from trainers to pservers directly.
+//!
+//! ```no_run
+//! let exit_code = heddle_am::process::run("/tmp/run-1".as_ref(), "/usr/bin/heddle".as_ref())?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 pub mod api;
 pub mod attempt_history;
@@ -20,3 +33,4 @@ pub mod report;
 pub mod run_dir;
 pub mod staging;
 pub mod store;
+pub mod wall_clock;

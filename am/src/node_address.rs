@@ -1,14 +1,14 @@
 //! The address under which the other nodes of a cluster reach this one.
 //!
-//! NodeManagers name their node (`NM_HOST`), and this machine's resolver says what the name means *here*, which is not
-//! always what it means elsewhere:
+//! NodeManagers name their node (`NM_HOST`). This machine's resolver returns what the name means *here*, which can differ
+//! from its meaning on other nodes:
 //!
 //! - With IPv4 and IPv6 the resolver may put IPv6 first, while the ResourceManager's JVM mostly runs with
 //!   `preferIPv4Stack` and some nodes have IPv4 alone. So IPv4 is preferred.
-//! - Debian writes `127.0.1.1 name` into `/etc/hosts`. Nobody else reaches that. Then the address counts from which this
-//!   machine calls a server of the cluster, which the kernel's routes tell without a packet being sent.
+//! - Debian writes `127.0.1.1 name` into `/etc/hosts`. No other machine reaches that. Then the result is the
+//!   address from which this machine calls a server of the cluster; the kernel's routes give it without sending a packet.
 //!
-//! An address that is written as such is taken as it is, and `localhost` is meant.
+//! A literal address and `localhost` are used as they are.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};

@@ -1,23 +1,24 @@
-//! Events as lines on standard output, for the command line that started a local run.
+//! Events in the log, and as lines on standard output for the command line that started a local run.
 //!
 //! The reader may stop reading at any time: Ctrl-Z, a terminal that is not read, a slow program behind a pipe. A pipe
-//! holds 64 KiB; then a write blocks. So the driver never writes: it queues, and a thread of its own writes. The queue
-//! is bounded. A newer progress line replaces the one that still waits; of the others the oldest are dropped when the
-//! queue is full, and a warning in their place gives their number. The beginning and the end of the job are never
-//! dropped. At the end of the process [`flush`] waits for the reader for a moment; whoever comes back later finds the
-//! outcome in the run directory.
+//! holds 64 KiB; then a write blocks. So the driver queues lines, and a separate thread writes them. The queue is
+//! bounded. A newer progress line replaces one that waits. Of the others the oldest are dropped when the queue is full,
+//! and a warning in their place gives their number. The first and the last event of the job are never dropped. At the
+//! end of the process [`flush`] waits for the reader, for a limited time; the run directory has the outcome too.
 
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use heddle_protocol::view::Event;
+use heddle_protocol::view::{CheckpointView, EvaluationView, Event, StorageWaitView};
 
-/// Bytes of lines that wait at the most, besides those that are never dropped: some 3,000 passes.
+use crate::report::format;
+
+/// Most bytes of waiting lines, besides those that are never dropped: some 3,000 passes.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// What may become of a line that waits.
+/// What happens to a waiting line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weight {
     /// A newer one replaces it.
@@ -54,7 +55,7 @@ struct LineQueue {
     dropped: u64,
     /// A line is being written.
     writing: bool,
-    /// The reader is gone: nothing is kept any more.
+    /// The reader has closed its end: lines are discarded.
     gone: bool,
 }
 
@@ -118,7 +119,7 @@ impl Notices {
             .stack_size(128 * 1024)
             .spawn(move || writer.write(out));
         if let Err(error) = started {
-            tracing::error!(%error, "no thread for standard output: nothing is written there");
+            tracing::error!(%error, "event_writer_not_started");
             notices.lock().gone = true;
         }
         notices
@@ -146,9 +147,9 @@ impl Notices {
                 queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
             };
             drop(queue);
-            // The command line may be gone; the job is not.
+            // The command line may have ended; the job has not.
             if let Err(error) = writeln!(out, "{line}").and_then(|()| out.flush()) {
-                tracing::debug!(%error, "standard output is not read any more");
+                tracing::debug!(%error, "standard_output_closed");
                 *self.lock() = LineQueue { gone: true, ..LineQueue::default() };
                 self.changed.notify_all();
                 return;
@@ -175,13 +176,60 @@ impl Notices {
 /// Of standard output.
 static STDOUT: OnceLock<Arc<Notices>> = OnceLock::new();
 
-/// Queues an event as a line for standard output. Never blocks.
+/// Writes an event to the log and queues it as one line of JSON on standard output. Never blocks.
 pub fn notice(event: &Event) {
     match serde_json::to_string(event) {
         Ok(line) => {
             STDOUT.get_or_init(|| Notices::start(std::io::stdout())).push(weight(event), line)
         }
-        Err(error) => tracing::error!(%error, "an event cannot be written as JSON"),
+        Err(error) => tracing::error!(%error, "event_not_encoded"),
+    }
+    log(event);
+}
+
+/// Writes an event to the log alone. On YARN standard output is a file that nothing reads.
+pub fn log(event: &Event) {
+    match event {
+        Event::Started { run, attempt, address, resumed_from, .. } => {
+            tracing::info!(%run, %attempt, address, resumed_from = ?resumed_from.map(|cut| cut.to_string()), "job_started");
+        }
+        Event::Registered { slot, incarnation, pid, host } => {
+            tracing::info!(%slot, %incarnation, pid, host, "container_registered");
+        }
+        Event::Lost { slot, incarnation, cause } => {
+            tracing::info!(%slot, %incarnation, cause, "container_lost");
+        }
+        Event::PhaseBegun { phase, text } => tracing::info!(%phase, text, "phase_begun"),
+        Event::Progress { text, rows, rows_per_second, training_loss } => {
+            tracing::debug!(text, rows, rows_per_second, training_loss, "progress");
+        }
+        Event::Evaluated(scores) => {
+            let EvaluationView { pass, log_loss, auc, accuracy, .. } = scores;
+            tracing::info!(pass, log_loss, auc, accuracy, "pass_evaluated");
+        }
+        Event::CheckpointCommitted(taken) => {
+            let CheckpointView { cut, bytes, took_ms, .. } = taken;
+            tracing::info!(%cut, bytes, duration_ms = took_ms, "checkpoint_committed");
+        }
+        Event::CheckpointGivenUp { cut, reason } => {
+            tracing::info!(%cut, reason, "checkpoint_aborted");
+        }
+        Event::StorageWait(wait) => {
+            let StorageWaitView { file, error, trainers, since_ms, ended_ms } = wait;
+            tracing::info!(file, error, trainers, since_ms, ended_ms, "storage_wait_changed");
+        }
+        Event::CheckpointDamaged { cut, dir, error } => {
+            tracing::error!(%cut, dir, error, "checkpoint_damaged");
+        }
+        Event::Recovered(recovery) => {
+            let duration_ms = format::phases(recovery).total_ms();
+            let epoch = recovery.epoch_after;
+            tracing::info!(cause = recovery.cause, %epoch, duration_ms, "recovery_finished");
+        }
+        Event::Warning { text } => tracing::warn!(text, "warning_raised"),
+        Event::Ended { state, exit_code, message, model, .. } => {
+            tracing::info!(?state, %exit_code, message, model, "job_ended");
+        }
     }
 }
 
@@ -190,10 +238,7 @@ pub fn flush(limit: Duration) {
     if let Some(notices) = STDOUT.get()
         && !notices.flush(limit)
     {
-        tracing::warn!(
-            limit_s = limit.as_secs(),
-            "the last events are not written: standard output is not read"
-        );
+        tracing::warn!(limit_s = limit.as_secs(), "last_events_dropped");
     }
 }
 
@@ -217,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_lines_yield_but_beginning_and_end_stay() {
+    fn oldest_lines_are_dropped_but_first_and_last_stay() {
         let mut queue = LineQueue::default();
         queue.push(Weight::Kept, "started".into());
         for n in 0..3000 {
@@ -234,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_blocks_nobody_and_gets_the_end() {
+    fn reader_that_stops_blocks_no_writer_and_gets_the_end() {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let notices = Notices::start(writer);
         notices.push(Weight::Kept, "started".into());
@@ -242,7 +287,7 @@ mod tests {
             notices.push(Weight::Passing, warning(n));
         }
         notices.push(Weight::Kept, "ended".into());
-        assert!(!notices.flush(Duration::from_millis(20)), "nobody reads");
+        assert!(!notices.flush(Duration::from_millis(20)), "the reader does not read");
         let reading = std::thread::spawn(move || {
             let mut text = String::new();
             let mut byte = [0; 4096];
@@ -258,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_gone_ends_the_writing() {
+    fn closed_reader_ends_the_writing() {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let notices = Notices::start(writer);
         drop(reader);

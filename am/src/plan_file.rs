@@ -1,8 +1,8 @@
 //! Writing the input plan where containers read it.
 //!
-//! In the run directory (one machine) or the staging directory (YARN), which every container can reach, also while no
-//! ApplicationMaster answers, and which lives as long as the job. Served by the ApplicationMaster instead, a thousand
-//! trainers would read it from one process at the start of the job, and none could while that one is replaced.
+//! The file is in the run directory (local) or the staging directory (YARN). All containers can read it there, also while
+//! no ApplicationMaster answers. Rejected: an ApplicationMaster that serves the plan. A thousand trainers would read it
+//! from one process at the start, and none could while that process is replaced.
 
 use bytes::Bytes;
 use heddle_protocol::manifest::InputPlan;

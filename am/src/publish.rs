@@ -9,12 +9,13 @@
 //! name changes from one whole file to another whole file, and `MODEL.json`, moved last, names the sums of all of them.
 //!
 //! **Rules.**
-//! - Without `--overwrite` every move refuses a name that is taken, so that of two jobs with one output one is told.
-//!   A file with the very bytes that are to be published is no obstacle: an earlier attempt was interrupted.
-//! - With `--overwrite` every move replaces one file atomically. What the new model lacks is removed at the end.
+//! - Without `--overwrite` every move refuses a name that is taken, so that the second of two jobs with one output
+//!   fails. A file with the same bytes as the one to publish is accepted: an earlier attempt was interrupted.
+//! - With `--overwrite` every move replaces one file atomically. Files that the new model does not have are deleted at
+//!   the end.
 //! - Before each move the claim on the checkpoint directory must still be the highest and the lease must hold: a stale
 //!   ApplicationMaster replaces nothing. A `MODEL.json` of the same run from a later checkpoint is never replaced.
-//! - Every step may be repeated: after any interruption the same call, or that of a later attempt, ends with one model.
+//! - Every step can be repeated. After any interruption the same call, also by a later attempt, ends with one model.
 
 use bytes::Bytes;
 use heddle_protocol::control::ExportedFile;
@@ -37,10 +38,10 @@ const KNOWN_FILES: [&str; 2] = ["model.safetensors", "model.txt"];
 /// Why a model was not published.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
-    /// The storage failed; trying again may help.
+    /// The storage failed; a retry may succeed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Another model is there and may not be replaced.
+    /// Another model exists and must not be replaced.
     #[error("{0}")]
     Taken(String),
     /// Another ApplicationMaster leads the job.
@@ -86,13 +87,13 @@ pub struct Publication<'a> {
     pub mode: Mode,
     /// Whether a model that is there is replaced.
     pub overwrite: bool,
-    /// This process's own, which names drafts.
+    /// Unique for this process; part of the names of drafts.
     pub salt: Salt,
     /// The checkpoint directory, whose highest claim decides which ApplicationMaster leads.
     pub checkpoints: &'a CheckpointDir,
-    /// The own claim.
+    /// The generation of this process's claim.
     pub generation: Generation,
-    /// Whether the lease holds; the text says why not.
+    /// Checks the lease; the error is the reason.
     pub lease: &'a (dyn Fn() -> Result<(), String> + Sync),
 }
 
@@ -119,7 +120,7 @@ impl Publication<'_> {
                     == (model.run, model.checkpoint, &model.files)
                     && other.dir.is_empty() =>
             {
-                // An earlier try got through.
+                // An earlier attempt has finished the publication.
                 if self.overwrite {
                     self.remove_replaced(&model, Before::Nothing).await;
                 }
@@ -170,9 +171,9 @@ impl Publication<'_> {
     fn check_names(&self, model: &ModelFile) -> Result<(), PublishError> {
         let names = model.files.iter().map(|file| file.name.as_str());
         match names.chain([self.staged]).find(|name| !is_plain_name(name) || *name == MODEL_FILE) {
-            Some(name) => Err(PublishError::Taken(format!(
-                "{name:?} is not a name that a file of a model may have"
-            ))),
+            Some(name) => {
+                Err(PublishError::Taken(format!("{name:?} is not a valid name of a model file")))
+            }
             None => Ok(()),
         }
     }
@@ -205,18 +206,16 @@ impl Publication<'_> {
     }
 
     async fn taken(&self, name: &str, before: &Before) -> Result<(), PublishError> {
-        // Nothing leads to what was exported beside it.
+        // No name leads to the exported files.
         self.remove_staged().await;
         let holder = match before {
             Before::Model(other) => format!("published by run {}", other.run),
-            Before::Foreign => {
-                "and is not a model of Heddle, or is being written just now".to_owned()
-            }
-            Before::Nothing => format!("without a {MODEL_FILE} beside it"),
+            Before::Foreign => "not a model of Heddle, or being written at the moment".to_owned(),
+            Before::Nothing => format!("without a {MODEL_FILE}"),
         };
         Err(PublishError::Taken(format!(
-            "{} exists already, {holder}; with --overwrite, or with another output.model, the same job goes on \
-             from its last checkpoint",
+            "{} exists already ({holder}); rerun with --overwrite, or with another output.model: the job continues from its \
+             last checkpoint",
             self.storage.show(&self.at(name)?),
         )))
     }
@@ -224,7 +223,7 @@ impl Publication<'_> {
     /// Writes `MODEL.json` under another name. It comes before the moves, so that a full disk or a quota stops them.
     async fn draft(&self, model: &ModelFile) -> Result<StorePath, PublishError> {
         let draft = self.at(&format!("{DRAFT_PREFIX}{}", self.salt))?;
-        // One of an earlier try of this process may be there.
+        // A draft of an earlier attempt of this call may exist.
         let _absent = self.storage.delete_file(&draft).await;
         let json = serde_json::to_vec_pretty(model).expect("plain fields are JSON");
         write_whole(self.storage, &draft, self.mode, Bytes::from(json)).await?;
@@ -313,7 +312,7 @@ impl Publication<'_> {
             let _absent = self.storage.delete_dir(&path).await;
         }
         self.remove_dirs(|name| name.starts_with(self.staging_prefix)).await;
-        // Drafts of processes that died; another that is publishing just now writes its own again.
+        // Drafts of processes that died; another that is publishing at the moment writes its own again.
         let entries = self.storage.list(self.dir).await.unwrap_or_default();
         for entry in entries {
             if entry.kind == Kind::File && entry.name().starts_with(DRAFT_PREFIX) {
@@ -329,7 +328,7 @@ impl Publication<'_> {
                 && is_wanted(entry.name())
                 && let Err(error) = self.storage.delete_dir(&entry.path).await
             {
-                tracing::warn!(error = chain(error.error()), "a replaced model was not removed");
+                tracing::warn!(error = chain(error.error()), "replaced_model_not_deleted");
             }
         }
     }

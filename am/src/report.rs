@@ -1,15 +1,15 @@
-//! The report of a job on YARN: what is left to read when the application and its logs are gone.
+//! The report of a job on YARN: it stays when the application and its logs are gone.
 //!
 //! ```text
 //! <home>/.heddle/reports/<application id>/
 //!   report.json                   JobReport, for programs
-//!   report.txt                    the same for people; YARN's tracking URL leads here after the end
-//!   report-<attempt>.json .txt    when an earlier attempt had told another end before
+//!   report.txt                    the same as text; YARN's tracking URL leads here after the end
+//!   report-<attempt>.json .txt    when an earlier attempt reported another outcome
 //!   logs/<slot>-<incarnation>/    last bytes of the logs of containers that failed or were killed
 //! ```
 //!
-//! [`JobReport::new`] is a pure function of the job's view, its outcome and what the cluster knows; [`place`]
-//! writes it, [`diagnostics`](JobReport::diagnostics) is what the ResourceManager gets of it, [`tracking`] where a
+//! [`JobReport::new`] is a pure function of the job's view, its outcome and what the cluster knows; [`paths`]
+//! writes it, [`diagnostics()`] is what the ResourceManager gets of it, [`tracking`] where a
 //! browser finds it, [`logs`] fetches logs from NodeManagers. When to do what is the ApplicationMaster's.
 
 mod diagnostics;
@@ -19,6 +19,8 @@ pub mod logs;
 pub mod paths;
 mod text;
 pub mod tracking;
+
+pub use diagnostics::diagnostics;
 
 use std::collections::BTreeMap;
 
@@ -149,10 +151,10 @@ impl JobReport {
         known.into_iter()
     }
 
-    /// Whether the other one tells the same end of the same run. An attempt that died between its report and
-    /// its goodbye leaves such a one to the next attempt.
+    /// Whether both report the same outcome of the same run. An attempt that died between its report and its
+    /// unregistration leaves such a report to the next attempt.
     #[must_use]
-    pub fn tells_the_same_end(&self, other: &Self) -> bool {
+    pub fn has_same_outcome(&self, other: &Self) -> bool {
         self.run == other.run
             && self.state == other.state
             && self.exit_code == other.exit_code

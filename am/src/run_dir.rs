@@ -1,5 +1,4 @@
-//! The run directory of a local run: what the command line leaves for the ApplicationMaster, and what
-//! the ApplicationMaster leaves for the command line.
+//! The run directory of a local run: files that the command line and the ApplicationMaster exchange.
 //!
 //! | file | by | content |
 //! | --- | --- | --- |
@@ -8,8 +7,8 @@
 //! | `secret` | command line | 64 hexadecimal digits, mode 0600 |
 //! | `plan-<digest>.json` | ApplicationMaster | the input plan, read by trainers, see `heddle_protocol::plan_file` |
 //! | `am.json` | ApplicationMaster | [`AmAddress`](heddle_protocol::environment::AmAddress), rewritten by each attempt |
-//! | `outcome.json` | ApplicationMaster | how the run ended, see `heddle_am_core::Outcome` |
-//! | `view.json` | ApplicationMaster | the job as it stood at the end, `heddle_protocol::view::JobView` |
+//! | `outcome.json` | ApplicationMaster | the outcome, see `heddle_am_core::Outcome` |
+//! | `view.json` | ApplicationMaster | the last view of the job, `heddle_protocol::view::JobView` |
 //! | `logs/<slot>-<incarnation>/` | containers | their logs; `logs/am/` the ApplicationMaster's |
 //! | `containers/<slot>-<incarnation>/` | containers | their work directories |
 
@@ -22,7 +21,7 @@ use heddle_protocol::spec::JobSpec;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What the command line decided about a run.
+/// The command line's decisions about a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFile {
     /// The run.
@@ -33,7 +32,7 @@ pub struct RunFile {
     pub started_ms: u64,
     /// Directory of the job file: what a relative `trainers.command` is relative to.
     pub job_dir: PathBuf,
-    /// What to do about an earlier run in the same checkpoint directory.
+    /// How to handle an earlier run in the same checkpoint directory.
     pub earlier: ResumeMode,
     /// Whether an existing output is replaced when the model is published.
     pub overwrite: bool,
@@ -44,16 +43,16 @@ pub struct RunFile {
     pub default_output: bool,
 }
 
-/// What to do about an earlier run in the same checkpoint directory.
+/// How to handle an earlier run in the same checkpoint directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResumeMode {
-    /// Go on where it stopped if the spec is the same, else refuse.
+    /// Continue it if the spec is the same, otherwise refuse.
     #[default]
     ContinueSame,
-    /// Go on also when keys differ that do not change the meaning of names.
+    /// Continue it also when keys differ that resuming allows.
     Resume,
-    /// Train anew from initial values.
+    /// Start over from initial values.
     Fresh,
 }
 
@@ -69,7 +68,7 @@ pub enum RunDirError {
         source: std::io::Error,
     },
     /// A file has other content than expected.
-    #[error("{path} is not what this program wrote")]
+    #[error("cannot parse {path}")]
     Form {
         /// The file.
         path: PathBuf,

@@ -1,5 +1,5 @@
-//! What `heddle submit` leaves for an ApplicationMaster on YARN, and where things of an application lie
-//! on the cluster's file system.
+//! Files of an application on the cluster's file system: what `heddle submit` writes for the ApplicationMaster, and what
+//! stays after the end.
 //!
 //! ```text
 //! <home>/.heddle/                     0700, <home> is the user's home on fs.defaultFS
@@ -7,15 +7,15 @@
 //!   tokens/<hash of a submit token>   the application that was submitted with it
 //!   data/<hash>/                      small local data of a submission, named by its content: a job that is
 //!                                     continued has to find its input under the same name
-//!   staging/<application id>/         gone after every end
+//!   staging/<application id>/         deleted at the end
 //!     run.json spec.json yarn.json    also localised into the ApplicationMaster's work directory
 //!     secret                          0600; by it the same user commands the job from another shell
 //!     conf/ files/                    configuration and files of the submission
-//!     past/<attempt>-<n>.json         what attempts saw go wrong, for the next one; the newest
+//!     past/<attempt>-<n>.json         the attempts' history, for the next one; the newest
 //!     plan-<digest>.json              the input plan, written by the first attempt and read by trainers
-//!     am/<attempt>.json               where attempt n of the ApplicationMaster is found, each written once
+//!     am/<attempt>.json               address of that attempt of the ApplicationMaster, written once
 //!   reports/<application id>/         stays
-//!     spec.json                       what was asked for
+//!     spec.json                       the resolved job file
 //!     report.json report.txt
 //!     logs/<slot>-<incarnation>/…     last bytes of the logs of containers that failed
 //! ```

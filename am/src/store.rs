@@ -1,7 +1,7 @@
 //! The task that works in the checkpoint directory and the output directory, one call after the other.
 //!
-//! Every call's outcome is told as one event; retries are the core's decision. Work here never holds
-//! up the driver's loop, so heartbeats go on while a store hangs.
+//! Each outcome is reported as one event; the core decides about retries. This task never blocks the driver's loop, so
+//! heartbeats continue while a store hangs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,17 +23,18 @@ use heddle_storage::{Location, Mode, Storage, StorageError, StorePath, connect};
 use tokio::sync::mpsc;
 
 use crate::delay_warning::DelayWarning;
-use crate::driver::{notice, wall_ms};
 use crate::hook::{Point, strike};
 use crate::lease::Lease;
+use crate::notices::notice;
 use crate::publish::{Publication, PublishError};
+use crate::wall_clock::wall_ms;
 
-/// How long the directory of a checkpoint is tried before the checkpoint is given up for now.
-const STAGE_PATIENCE: Duration = Duration::from_secs(60);
-/// How long the checkpoint directory is tried at the start.
-const OPEN_PATIENCE: Duration = Duration::from_secs(120);
-/// From one try to the next.
-const STAGE_AGAIN: Duration = Duration::from_secs(2);
+/// How long making a checkpoint's directory is retried before the checkpoint is aborted.
+const STAGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long opening the checkpoint directory is retried at the start.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(120);
+/// Time between two attempts.
+const RETRY_WAIT: Duration = Duration::from_secs(2);
 
 /// The exit code of a run that fails because of a storage error.
 #[must_use]
@@ -41,74 +42,77 @@ pub fn exit_code_of(error: &StorageError) -> ExitCode {
     error.class().exit_code()
 }
 
-/// Opens a checkpoint directory as [`CheckpointDir::open_or_create`] does, again and again while the storage cannot be
-/// used just now: a NameNode that restarts must not cost an attempt.
+/// Opens a checkpoint directory as [`CheckpointDir::open_or_create`] does. Retries while the storage is unavailable: the
+/// restart of a NameNode must not cost an attempt.
 ///
 /// # Errors
 /// As `open_or_create`; what is retryable after two minutes.
-pub async fn open_patiently(
+pub async fn open_with_retries(
     storage: &Arc<dyn Storage>,
     root: &StorePath,
 ) -> Result<CheckpointDir, CheckpointError> {
     let begun = Instant::now();
-    let mut late = DelayWarning::new("opening the checkpoint directory");
+    let mut delay = DelayWarning::new("opening the checkpoint directory");
     loop {
         match CheckpointDir::open_or_create(Arc::clone(storage), root.clone()).await {
-            Err(error) if error.is_retryable() && begun.elapsed() < OPEN_PATIENCE => {
-                if let Some(text) = late.failed(Instant::now(), &chain(&error)) {
+            Err(error) if error.is_retryable() && begun.elapsed() < OPEN_TIMEOUT => {
+                if let Some(text) = delay.failed(Instant::now(), &chain(&error)) {
                     notice(&view::Event::Warning { text });
                 }
-                tokio::time::sleep(STAGE_AGAIN).await;
+                tokio::time::sleep(RETRY_WAIT).await;
             }
             result => return result,
         }
     }
 }
 
-/// What the store needs to know.
+/// The store's parameters.
 pub struct Store {
     /// The checkpoint directory.
     pub dir: CheckpointDir,
-    /// Where it lies, to make URLs of paths in it.
+    /// Its location, to make URLs of paths in it.
     pub location: Location,
-    /// This process's own, by which it knows its files after a lost reply.
+    /// Unique for this process; identifies its files after a lost reply.
     pub salt: Salt,
     /// The run.
     pub run: RunId,
     /// The job's name.
     pub job: String,
-    /// The claim under which it works.
+    /// The generation of its claim.
     pub generation: Generation,
     /// Whether an existing model is replaced.
     pub overwrite: bool,
     /// Of the model's files; nothing: as the umask says.
     pub permissions: Option<Permissions>,
-    /// Asked right before anything is published.
+    /// Checked immediately before a publication.
     pub lease: Lease,
 }
 
 impl Store {
-    /// Works until the driver is gone.
+    /// Performs calls until the driver has ended. Warnings about delays go to `notices`.
     pub async fn run(
         self,
         mut calls: mpsc::UnboundedReceiver<(CallId, Box<StoreCall>)>,
         events: mpsc::UnboundedSender<Event>,
+        notices: mpsc::UnboundedSender<view::Event>,
     ) {
-        let mut late = DelayWarning::new("the next checkpoint");
+        let mut delay = DelayWarning::new("the next checkpoint");
         while let Some((call, what)) = calls.recv().await {
-            let outcome = self.perform(*what, &mut late).await;
+            let outcome = self.perform(*what, &mut delay, &notices).await;
             if events.send(Event::Stored { call, outcome }).is_err() {
                 return;
             }
         }
     }
 
-    async fn perform(&self, call: StoreCall, late: &mut DelayWarning) -> Stored {
+    async fn perform(
+        &self,
+        call: StoreCall,
+        delay: &mut DelayWarning,
+        notices: &mpsc::UnboundedSender<view::Event>,
+    ) -> Stored {
         match call {
-            StoreCall::Stage { cut } => match self.stage(cut, late).await {
-                Ok(path) => Stored::Staged(self.location.with_path(path).to_string()),
-                Err(error) => failed(&error),
-            },
+            StoreCall::Stage { cut } => self.stage(cut, delay, notices).await,
             StoreCall::Commit { manifest, .. } => {
                 let cut = manifest.cut;
                 strike(Point::BeforeManifest, cut);
@@ -150,28 +154,30 @@ impl Store {
         }
     }
 
-    /// Makes the directory of a cut, again and again while the storage cannot be written just now: the
-    /// checkpoint is late then, and nothing else.
+    /// Makes the directory of a cut. Retries while the storage is unavailable: that delays the checkpoint and nothing
+    /// else.
     async fn stage(
         &self,
         cut: CutId,
-        late: &mut DelayWarning,
-    ) -> Result<StorePath, CheckpointError> {
+        delay: &mut DelayWarning,
+        notices: &mpsc::UnboundedSender<view::Event>,
+    ) -> Stored {
         let begun = Instant::now();
         loop {
             let result = self.dir.stage(cut, self.salt).await;
-            let again =
-                |error: &CheckpointError| error.is_retryable() && begun.elapsed() < STAGE_PATIENCE;
-            let told = match &result {
-                Err(error) if error.is_retryable() => late.failed(Instant::now(), &chain(error)),
-                _ => late.over(Instant::now()),
+            let warning = match &result {
+                Err(error) if error.is_retryable() => delay.failed(Instant::now(), &chain(error)),
+                _ => delay.over(Instant::now()),
             };
-            if let Some(text) = told {
-                notice(&view::Event::Warning { text });
+            if let Some(text) = warning {
+                let _driver_is_gone = notices.send(view::Event::Warning { text });
             }
             match result {
-                Err(error) if again(&error) => tokio::time::sleep(STAGE_AGAIN).await,
-                result => return result,
+                Ok(path) => return Stored::Staged(self.location.with_path(path).to_string()),
+                Err(error) if error.is_retryable() && begun.elapsed() < STAGE_TIMEOUT => {
+                    tokio::time::sleep(RETRY_WAIT).await;
+                }
+                Err(error) => return failed(&error),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The pages over real sockets: what a reader gets, what nobody gets, and who is sent to YARN's proxy.
+//! The pages over real sockets: answers, rejections, and redirects to YARN's proxy.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

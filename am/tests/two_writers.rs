@@ -1,9 +1,8 @@
-//! A predecessor that was thought dead commits and deletes while its successor claims, continues,
-//! commits and deletes: their calls interleaved in many ways, one call at a time.
+//! A stale predecessor commits and deletes while its successor claims, continues, commits and deletes. Their calls are
+//! interleaved in many orders, one call at a time.
 //!
-//! Whatever the order: what the predecessor was told is committed is continued; every name of a
-//! checkpoint means a whole one; the successor's own checkpoints stand. And one that knows that it may have been
-//! replaced publishes nothing in the first place.
+//! In every order: a commit that was confirmed to the predecessor is continued; every checkpoint name denotes a complete
+//! checkpoint; the successor's own checkpoints stay. An attempt whose lease has expired publishes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 const RUN: RunId = RunId(Uuid::from_u128(7));
-const ZOMBIE: Salt = Salt(Uuid::from_u128(1));
+const STALE: Salt = Salt(Uuid::from_u128(1));
 const SUCCESSOR: Salt = Salt(Uuid::from_u128(2));
 
 fn cut(generation: Generation, number: u32) -> CutId {
@@ -115,19 +114,18 @@ async fn start() -> Start {
         run: RUN,
         owner: owner(1),
         base: None,
-        salt: ZOMBIE,
+        salt: STALE,
         at_ms: 0,
     };
     assert!(dir.write_claim(&record).await.expect("claimed"));
     let mut manifests = Vec::new();
     for number in 1..=4 {
         let parent = (number > 1).then(|| cut(generation, number - 1));
-        manifests
-            .push(prepare(&dir, cut(generation, number), parent, ZOMBIE).await.expect("saved"));
+        manifests.push(prepare(&dir, cut(generation, number), parent, STALE).await.expect("saved"));
     }
     let pending = manifests.split_off(2);
     for manifest in manifests {
-        dir.commit(manifest, ZOMBIE, &|| Ok(())).await.expect("committed");
+        dir.commit(manifest, STALE, &|| Ok(())).await.expect("committed");
     }
     Start { memory, pending }
 }
@@ -138,11 +136,11 @@ fn user(memory: &MemoryStorage) -> CheckpointDir {
 }
 
 /// The predecessor goes on as if nothing had happened. Returns what it was told is committed.
-async fn zombie(dir: CheckpointDir, pending: Vec<Manifest>) -> Vec<CutId> {
+async fn stale(dir: CheckpointDir, pending: Vec<Manifest>) -> Vec<CutId> {
     let mut confirmed = Vec::new();
     for manifest in pending {
         let cut = manifest.cut;
-        match dir.commit(manifest, ZOMBIE, &|| Ok(())).await {
+        match dir.commit(manifest, STALE, &|| Ok(())).await {
             Ok(_) => confirmed.push(cut),
             Err(CommitError::Fenced(_)) => return confirmed,
             Err(_) => {}
@@ -180,7 +178,7 @@ async fn successor(dir: CheckpointDir) -> (Claimed, Vec<CutId>) {
 fn interleave(start: &Start, choose: impl FnMut() -> bool) {
     let memory = start.memory.copy();
     let (confirmed, (claimed, taken)) = run_interleaved(
-        zombie(user(&memory), start.pending.clone()),
+        stale(user(&memory), start.pending.clone()),
         successor(user(&memory)),
         choose,
     );
@@ -239,7 +237,7 @@ fn steps(start: &Start) -> usize {
 }
 
 #[test]
-fn every_place_to_change_over_and_back_is_safe() {
+fn every_switch_and_switch_back_is_safe() {
     let start = block_on(start());
     let steps = steps(&start);
     for first in 0..steps {
@@ -255,14 +253,14 @@ fn every_place_to_change_over_and_back_is_safe() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn any_order_is_safe(turns in proptest::collection::vec(any::<bool>(), 600)) {
+    fn any_interleaving_is_safe(turns in proptest::collection::vec(any::<bool>(), 600)) {
         let start = block_on(start());
         let mut turns = turns.into_iter();
         interleave(&start, || turns.next().unwrap_or(false));
     }
 
     #[test]
-    fn many_changes_at_any_places_are_safe(
+    fn many_switches_are_safe(
         mut switches in proptest::collection::vec(0usize..400, 3..8),
         successor_first: bool,
     ) {
@@ -278,7 +276,7 @@ async fn told(start: &Start, lease: Lease, call: StoreCall) -> Stored {
     let store = Store {
         dir: CheckpointDir::existing(storage, root()),
         location: Location::parse("/ckpt").expect("a location"),
-        salt: ZOMBIE,
+        salt: STALE,
         run: RUN,
         job: "test".to_owned(),
         generation: Generation(1),
@@ -290,7 +288,7 @@ async fn told(start: &Start, lease: Lease, call: StoreCall) -> Stored {
     let (events, mut heard) = mpsc::unbounded_channel();
     calls.send((CallId(1), Box::new(call))).expect("it listens");
     drop(calls);
-    store.run(incoming, events).await;
+    store.run(incoming, events, mpsc::unbounded_channel().0).await;
     match heard.recv().await {
         Some(Event::Stored { outcome, .. }) => outcome,
         other => panic!("{other:?}"),
@@ -298,7 +296,7 @@ async fn told(start: &Start, lease: Lease, call: StoreCall) -> Stored {
 }
 
 #[tokio::test]
-async fn one_whose_lease_is_over_publishes_nothing() {
+async fn attempt_with_expired_lease_publishes_nothing() {
     let start = start().await;
     let manifest = &start.pending[0];
     let commit =

@@ -123,7 +123,7 @@ fn a_finished_job_run_again_says_so_and_names_its_model() {
     let (exit, second, stderr) = bench.run(&sets);
     assert_eq!(exit, Some(0), "{stderr}");
     assert!(stderr.contains("this job is finished"), "{stderr}");
-    assert!(stderr.contains("--fresh trains anew"), "{stderr}");
+    assert!(stderr.contains("rerun with --fresh"), "{stderr}");
     assert_eq!(model(&first), model(&second));
     assert_eq!(names(&bench.path().join("out")).len(), 1, "no second model");
 

@@ -154,7 +154,7 @@ fn an_attempt_after_a_lost_goodbye_trains_nothing() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let shape = Shape::passes(1);
     // It dies before the ResourceManager hears of the end, or with the answer on its way: then nobody follows.
-    for (hook, attempts) in [("die:before-goodbye", 2), ("die:after-goodbye", 1)] {
+    for (hook, attempts) in [("die:before-unregister", 2), ("die:after-unregister", 1)] {
         let job = YarnJob::bsp(cluster, &hook.replace(':', "-"), shape)?;
         let mut submitted = job.submit(&[], hook)?;
         let view = submitted.ends_well(LIMIT)?;

@@ -1,10 +1,10 @@
-//! Text from outside as HTML shows it: job names, host names, causes, last words of processes.
+//! Text from outside as HTML shows it: job names, host names, causes, final output of processes.
 
 use crate::report::format::plain;
 
-/// A text for the content of an element or a quoted attribute: all five characters that could end either are
-/// replaced, and control characters are shown as what they are, none. Nowhere else on the page may a text from
-/// outside stand: no script, no style, no unquoted attribute.
+/// A text for the content of an element or a quoted attribute. All five characters that could end either are replaced,
+/// and control characters are replaced too. A text from outside must not be used elsewhere on the page: not in a script,
+/// a style or an unquoted attribute.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in plain(text).chars() {

@@ -1,11 +1,11 @@
-//! Who reads the pages: people through YARN's proxy, which knows who they are.
+//! Access control for the pages: on YARN users reach them through its proxy, which authenticates them.
 //!
 //! The rule is that of Hadoop's `AmIpFilter`, so that a Heddle job looks to an operator like any other application:
-//! pages are served to the hosts of the proxy only, everybody else is redirected there. It keeps browsers on one
-//! origin; it is no protection of secrets, for whoever is on the proxy's host passes, and the pages hold none. Whom
-//! the proxy may show them to is another question ([`Viewers`]). The calls of containers and operators (`/v1/…`)
-//! prove the job's secret instead and never pass the proxy. Neither do scrapers of `/metrics`, which know no proxy
-//! and read figures alone.
+//! pages are served to the hosts of the proxy only, and all other clients are redirected there. It keeps browsers on one
+//! origin. It does not protect secrets: any process on the proxy's host passes, and the pages contain none. [`Viewers`]
+//! decides which users may see them. The calls of containers and operators (`/v1/…`)
+//! prove the job's secret instead and never pass the proxy. Neither do scrapers of `/metrics`, which
+//! read metrics only.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ const LISTENS_FOR: Duration = Duration::from_secs(10);
 /// After a look-up that found nothing.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(5);
 
-/// YARN's proxy: who it is, and where it shows this application.
+/// YARN's proxy: its hosts, and its URLs for this application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebProxy {
     /// Hosts from which it asks: of `yarn.web-proxy.address`, else of the ResourceManagers' web servers.
@@ -82,7 +82,7 @@ pub enum Way {
     Serve,
     /// It is sent to the proxy, at this URL.
     Redirect(String),
-    /// This user, whom the proxy names, may not look.
+    /// The user that the proxy names may not view the pages.
     Forbid(String),
 }
 
@@ -113,7 +113,7 @@ async fn is_listening(url: &str) -> bool {
     matches!(connected.await, Ok(Ok(_)))
 }
 
-/// A proxy with the addresses of its hosts as the system last told them.
+/// A proxy with the last resolved addresses of its hosts.
 #[derive(Debug)]
 pub struct PageGate {
     proxy: WebProxy,
@@ -124,8 +124,8 @@ pub struct PageGate {
 }
 
 impl PageGate {
-    /// A gate that lets nobody through until the proxy's hosts have been looked up, which [`super::serve`] does.
-    /// Past it, pages are for `viewers`, or for everybody.
+    /// A gate that redirects all clients until the proxy's hosts are resolved, which [`super::serve`] does. Pages are for
+    /// `viewers`, or for all users.
     #[must_use]
     pub fn new(proxy: WebProxy, viewers: Option<Viewers>) -> Arc<Self> {
         Arc::new(Self {
@@ -136,7 +136,7 @@ impl PageGate {
         })
     }
 
-    /// See [`way`]; `user` is whom the proxy names.
+    /// See [`way`]; `user` is the user that the proxy names.
     pub(super) async fn way(&self, peer: IpAddr, path: &str, user: Option<String>) -> Way {
         let way = {
             let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +156,7 @@ impl PageGate {
         }
     }
 
-    /// Where people are sent: the first server of the proxy that listens, as `AmIpFilter.findRedirectUrl` has it. Looked
+    /// Where clients are redirected: the first server of the proxy that listens, as `AmIpFilter.findRedirectUrl` has it. Looked
     /// for again after a while, by one request at a time.
     async fn base(&self) -> String {
         let bases = &self.proxy.bases;
@@ -190,7 +190,7 @@ impl PageGate {
                 true => {
                     tracing::warn!(
                         hosts = ?self.proxy.hosts,
-                        "no host of YARN's proxy has an address: the pages are redirected to it and not served"
+                        "proxy_hosts_not_resolved"
                     );
                     LOOK_UP_AGAIN
                 }
@@ -211,7 +211,7 @@ impl PageGate {
                 Ok(addresses) => {
                     found.extend(addresses.map(|address| address.ip().to_canonical()));
                 }
-                Err(error) => tracing::debug!(host, %error, "no address"),
+                Err(error) => tracing::debug!(host, %error, "proxy_host_not_resolved"),
             }
         }
         found
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_is_served_and_everybody_else_is_sent_to_it() {
+    fn proxy_is_served_and_other_clients_are_redirected() {
         let proxy = proxy(&[("yarn.resourcemanager.hostname", "rm")]);
         let addresses = BTreeSet::from(["10.0.0.1".parse().unwrap()]);
         let way = |peer: &str, path| way(&proxy.bases[0], &addresses, peer.parse().unwrap(), path);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_passes_before_the_hosts_have_addresses() {
+    async fn no_client_passes_before_the_hosts_are_resolved() {
         let proxy = WebProxy {
             hosts: vec!["127.0.0.1".into()],
             bases: vec!["http://127.0.0.1:8088/proxy/a".into()],
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn people_are_sent_to_a_proxy_that_listens() {
+    async fn clients_are_redirected_to_a_proxy_that_listens() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let listens = listener.local_addr().unwrap();
         // A port that was bound a moment ago and is not any more: the listener is gone before the gate looks.

@@ -9,8 +9,8 @@ use heddle_protocol::ids::Role;
 use heddle_protocol::view::{JobState, JobView};
 use heddle_telemetry::metrics::{Metric, Page};
 
-use crate::driver::wall_ms;
 use crate::report::format::{phases, word};
+use crate::wall_clock::wall_ms;
 
 const JOB: Metric = Metric::gauge("heddle_job_info", "Names of the job; always 1.");
 const BUILD: Metric = Metric::gauge("heddle_build_info", "Version of the program; always 1.");

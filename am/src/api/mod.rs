@@ -1,17 +1,18 @@
-//! The ApplicationMaster's HTTP server: what containers call, what operators call, what people read.
+//! The ApplicationMaster's HTTP server: for containers, operators, users and scrapers.
 //!
 //! ```text
 //! POST /v1/hello /v1/session                containers, which prove the job's secret
 //! POST /v1/hello /v1/operator               operators, who prove it too
 //! GET  /v1/status                           the job as JSON, for operators, past YARN's proxy
-//! GET  / /api/v1/job|slots|…                people; on YARN through its proxy only
+//! GET  / /api/v1/job|slots|…                users; on YARN through its proxy only
 //! GET  /metrics                             scrapers
 //! ```
 //!
-//! Containers and operators prove the secret before a body of theirs is read; whoever does not can change nothing.
-//! All of it is on one port. Decisions are the driver's: this module turns requests into [`ApiInput`]s and streams of
-//! lines back.
+//! Containers and operators prove the secret before the server reads a body of theirs; other clients can change nothing.
+//! All of it is on one port. The driver decides: this module turns requests into [`ApiInput`]s and sends lines back.
 
+mod admission;
+mod command_stream;
 mod connections;
 mod escape;
 mod gate;
@@ -19,74 +20,22 @@ mod metrics;
 mod page;
 mod public;
 mod session;
+mod state;
 mod viewers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use heddle_am_core::ConnectionId;
-use heddle_protocol::control::{Operation, ReportEnvelope};
-use heddle_protocol::handshake::Secret;
-use heddle_protocol::ids::{Member, RunId};
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::{mpsc, oneshot};
 
-pub use connections::Capacity;
+pub use admission::Capacity;
+pub use command_stream::CommandStream;
 pub use gate::{PageGate, Way, WebProxy, way};
 pub use public::Pages;
-pub use session::CommandStream;
+pub use state::{ApiInput, ApiState};
 pub use viewers::Viewers;
 
-/// What the server hands to the driver.
-#[derive(Debug)]
-pub enum ApiInput {
-    /// A container has proved itself; lines to it go into `lines`.
-    SessionOpened {
-        /// The connection.
-        connection: ConnectionId,
-        /// Who.
-        member: Member,
-        /// The way to it.
-        lines: CommandStream,
-    },
-    /// A container's line.
-    SessionLine {
-        /// The connection.
-        connection: ConnectionId,
-        /// Who.
-        member: Member,
-        /// The line.
-        line: Box<ReportEnvelope>,
-    },
-    /// The connection is gone.
-    SessionClosed {
-        /// The connection.
-        connection: ConnectionId,
-        /// Who.
-        member: Member,
-    },
-    /// An operator's command; the answer is shown to them.
-    Operation {
-        /// What.
-        operation: Operation,
-        /// Where the answer goes: accepted, or why not.
-        answer: oneshot::Sender<Result<(), String>>,
-    },
-}
-
-/// What every connection shares.
-pub struct ApiState {
-    /// The run.
-    pub run: RunId,
-    /// Its secret.
-    pub secret: Secret,
-    /// To the driver.
-    pub inputs: mpsc::Sender<ApiInput>,
-    /// The job as it stands, for readers.
-    pub pages: Pages,
-}
-
-/// Listens until the process ends. Pages are for everybody who reaches the port, or for YARN's proxy behind a [`PageGate`].
+/// Serves until the process ends. With a [`PageGate`] pages are for YARN's proxy only, otherwise for all clients.
 /// `capacity`: how many connections are kept.
 pub async fn serve(
     listener: TcpListener,

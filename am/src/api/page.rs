@@ -1,7 +1,7 @@
 //! The web page: the job, its containers, checkpoints and recoveries as plain HTML that needs no script.
 //!
-//! Everything that comes from outside is escaped; links into the job are relative, because people see the page
-//! through YARN's proxy under another path. Links to logs lead to the NodeManagers' own pages.
+//! All text from outside is escaped. Links into the job are relative, because YARN's proxy serves the page under another
+//! path. Links to logs lead to the NodeManagers' own pages.
 
 use std::fmt::{Display, Write as _};
 
@@ -13,7 +13,7 @@ use crate::report::format::{
     data_locality, phases, rate, size, storage_wait, thousands, time, word,
 };
 
-/// Rows of a table at the most: with more a page is slow and read by nobody. JSON has all.
+/// Most rows of a table: a longer page is slow and unreadable. JSON has all.
 const ROWS_MAX: usize = 2000;
 
 const STYLE: &str = "body{font:14px/1.4 sans-serif;margin:2em;max-width:80em;color:#222;background:#fff}\
@@ -64,6 +64,7 @@ pub(super) fn render(view: &JobView) -> String {
     recoveries(&mut out, view);
     checkpoints(&mut out, view);
     evaluations(&mut out, view);
+    warnings(&mut out, view);
     out.push_str(
         "<p><a href=\"api/v1/job\">job as JSON</a> · <a href=\"metrics\">metrics</a></p></body></html>\n",
     );
@@ -312,6 +313,16 @@ fn checkpoints(out: &mut String, view: &JobView) {
     }
 }
 
+fn warnings(out: &mut String, view: &JobView) {
+    let all = &view.history.warnings;
+    if all.is_empty() {
+        return;
+    }
+    let title = format!("Warnings, newest first ({})", view.history.warnings_total);
+    let rows = all.iter().rev().map(|warning| vec![text(time(warning.at_ms)), text(&warning.text)]);
+    table(out, &title, &["when", "warning"], all.len(), rows);
+}
+
 fn evaluations(out: &mut String, view: &JobView) {
     let head = ["pass", "rows", "log-loss", "auc", "accuracy"];
     let all = &view.evaluations;
@@ -407,6 +418,9 @@ mod tests {
         for late in &mut view.history.checkpoints_late {
             late.reason = text.into();
         }
+        for warning in &mut view.history.warnings {
+            warning.text = text.into();
+        }
         for damaged in &mut view.history.checkpoints_damaged {
             (damaged.dir, damaged.error) = (text.into(), text.into());
         }
@@ -430,6 +444,8 @@ mod tests {
             "<td>1.200 s</td><td>0.009 s</td><td>0.700 s</td><td>0.040 s</td><td>0.011 s</td><td>0.760 s</td>",
             "pserver-0 was lost before its shards were saved",
             "<td>0.2118</td><td>0.9729</td>",
+            "Warnings, newest first (1)",
+            "the journal is 7 s late and tried again: safe mode",
         ] {
             assert!(page.contains(expected), "{expected:?} is missing in\n{page}");
         }

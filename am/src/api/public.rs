@@ -1,11 +1,11 @@
-//! What people and scrapers read: the page, the same as JSON, and figures as Prometheus text.
+//! Public routes: the page, the same as JSON, and metrics as Prometheus text.
 //!
-//! Every path is one of a fixed list, compared whole: there is no file behind any of them, so there is nothing to
-//! climb out of. All answers are made from one [`JobView`].
+//! Every path is compared with a fixed list. No file is behind any of them, so path traversal is impossible. All answers
+//! are rendered from one [`JobView`].
 //!
-//! Strangers may ask as often as they like, and rendering shares a thread with heartbeats. So an answer is kept and given
-//! again: page and metrics for a second, JSON until the view changes, and any of them for twenty times as long as it
-//! took to render. Answers that slow readers still hold are bounded too ([`HELD_BYTES_MAX`]).
+//! Unauthenticated clients may send requests at any rate, and rendering shares a thread with heartbeats. So answers are
+//! cached: page and metrics for a second, JSON until the view changes, and any of them for twenty times as long as it
+//! took to render. Answers that slow clients still hold are bounded too ([`HELD_BYTES_MAX`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,14 +24,14 @@ use tokio::sync::watch;
 
 use super::{metrics, page};
 
-/// Page and metrics are rendered once in this time at the most.
+/// Shortest time between two renderings of the page and of the metrics.
 const RENDER_EVERY: Duration = Duration::from_secs(1);
-/// The share of the thread's time that rendering one path may take is one in so many.
+/// Rendering one path takes at most this fraction of the thread's time: 1 in 20.
 const RENDER_SHARE: u32 = 20;
-/// Bytes of rendered answers that may be in memory, those on their way to slow readers included.
+/// Most bytes of rendered answers in memory, including those that slow clients still receive.
 const HELD_BYTES_MAX: usize = 32 << 20;
 
-/// An answer for a reader.
+/// An answer to a client.
 #[derive(Clone)]
 pub(super) struct PageAnswer {
     pub(super) status: StatusCode,
@@ -45,7 +45,7 @@ impl PageAnswer {
     }
 }
 
-/// The job for readers: answers from the latest view, kept for a while.
+/// The pages of the job: cached answers from the latest view.
 pub struct Pages {
     view: watch::Receiver<Arc<JobView>>,
     kept: Mutex<BTreeMap<&'static str, CachedAnswer>>,
@@ -78,13 +78,13 @@ impl Drop for Counted {
 }
 
 impl Pages {
-    /// Of this view.
+    /// Pages of this view.
     #[must_use]
     pub fn new(view: watch::Receiver<Arc<JobView>>) -> Self {
         Self { view, kept: Mutex::default(), held: Arc::default() }
     }
 
-    /// The answer to GET of this path; the query is nobody's business.
+    /// The answer to GET of this path; the query is ignored.
     pub(super) fn read(&self, path: &str) -> PageAnswer {
         let Some(path) = PATHS.iter().find(|known| **known == path).copied() else {
             return PageAnswer::text(StatusCode::NOT_FOUND, "no such page\n".to_owned());
@@ -104,7 +104,7 @@ impl Pages {
         } else if self.held.load(Ordering::Relaxed) >= HELD_BYTES_MAX {
             return PageAnswer::text(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "too many readers take their answers slowly; ask again later\n".to_owned(),
+                "too many clients receive their answers slowly; retry later\n".to_owned(),
             );
         }
         let at = Instant::now();
@@ -118,7 +118,7 @@ impl Pages {
     }
 }
 
-/// All there is to read.
+/// All paths.
 const PATHS: &[&str] = &[
     "/",
     "/metrics",
@@ -157,8 +157,7 @@ fn json<T: Serialize + ?Sized>(value: &T) -> Rendered {
     }
 }
 
-/// Headers of every answer to a reader: nothing is kept, run, framed elsewhere or guessed at, even if a text got
-/// past the escaping.
+/// Headers of every answer: nothing is cached, executed, framed elsewhere or sniffed, even if a text were not escaped.
 pub(super) fn headers(headers: &mut HeaderMap, kind: &'static str) {
     let fixed = [
         (CONTENT_TYPE, kind),
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_not_taken_do_not_pile_up() {
+    fn answers_to_slow_clients_are_bounded() {
         let (sender, pages) = pages();
         let mut slow = Vec::new();
         for rows in 0..u64::MAX {

@@ -1,4 +1,4 @@
-//! One connection: routes, the challenge, and the streams of lines of a container's session.
+//! One connection: routes, the challenge, and a container's session.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -6,72 +6,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use heddle_am_core::ConnectionId;
-use heddle_protocol::control::{CommandEnvelope, Operation, ReportEnvelope};
+use heddle_protocol::control::{Operation, ReportEnvelope};
 use heddle_protocol::handshake::{
     Channel, HELLO_BYTES, HandshakeError, Hello, NONCE_BYTES, random_nonce,
 };
 use heddle_protocol::ids::Member;
-use heddle_protocol::lines::{LineBuffer, encode_line};
-use http_body_util::channel::{Channel as BodyChannel, Sender};
+use heddle_protocol::lines::LineBuffer;
+use http_body_util::channel::Channel as BodyChannel;
 use http_body_util::{BodyExt, Either, Full, Limited};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue, LOCATION};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio::sync::oneshot;
 
-use super::connections::ConnectionPermit;
+use super::admission::ConnectionPermit;
+use super::command_stream::CommandStream;
+use super::gate::{PageGate, Way};
 use super::public::{self, PageAnswer};
-use super::{ApiInput, ApiState, PageGate, Way, viewers};
+use super::state::{ApiInput, ApiState};
+use super::viewers;
 
-/// Commands on their way to one container. A container that reads none of so many is not reading at all.
-const LINES_IN_FLIGHT: usize = 4096;
-/// Commands up to this length are copied into their line: that is cheaper than a piece of its own.
-const COPIED_BYTES: usize = 1024;
-/// An operator's command is a line.
+/// Longest command of an operator.
 const OPERATION_BYTES_MAX: usize = 64 * 1024;
 
 type Body = Either<Full<Bytes>, BodyChannel<Bytes>>;
 
-/// The way to a container.
-pub struct CommandStream(Option<Sender<Bytes>>);
-
-impl std::fmt::Debug for CommandStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CommandStream")
-    }
-}
-
-impl CommandStream {
-    /// Queues a line; false when the container is gone or reads nothing, and the connection is to be dropped.
-    ///
-    /// `head`: the line without its command. `command`: that as JSON, shared with other connections.
-    #[must_use]
-    pub fn send(&mut self, head: &CommandEnvelope, command: Option<Bytes>) -> bool {
-        let Some(sender) = &mut self.0 else {
-            return false;
-        };
-        let mut send = |bytes: Bytes| sender.try_send(Frame::data(bytes)).is_ok();
-        let Some(command) = command else {
-            return encode_line(head).is_ok_and(|line| send(line.into()));
-        };
-        let Some(mut line) = head.open() else {
-            return false;
-        };
-        if command.len() <= COPIED_BYTES {
-            line.extend_from_slice(&command);
-            line.extend_from_slice(CommandEnvelope::CLOSE);
-            return send(line.into());
-        }
-        send(line.into()) && send(command) && send(Bytes::from_static(CommandEnvelope::CLOSE))
-    }
-
-    /// Ends the stream after what was sent; the container hears the end and closes its side.
-    pub fn close(&mut self) {
-        self.0 = None;
-    }
-}
-
-/// Whose a connection is, and what it has proved so far.
+/// The state of one connection: peer, admission and challenge.
 pub(super) struct ConnectionState {
     id: ConnectionId,
     peer: IpAddr,
@@ -132,7 +92,7 @@ fn not_allowed(methods: &'static str) -> Response<Body> {
     response
 }
 
-/// A page for people, or the way to it. The server itself leaves the body of an answer to HEAD away.
+/// A page, or a redirect to the proxy. hyper omits the body of an answer to HEAD.
 async fn pages(
     request: &Request<Incoming>,
     path: &str,
@@ -150,11 +110,11 @@ async fn pages(
     match way {
         Way::Serve => reading(shared.pages.read(path)),
         Way::Forbid(user) => {
-            let message = format!("{user:?} may not look at this job, see yarn.view-acl");
+            let message = format!("user {user:?} may not view this job; see yarn.view-acl");
             text(StatusCode::FORBIDDEN, &message)
         }
         Way::Redirect(url) => {
-            let mut response = text(StatusCode::FOUND, "the pages are at YARN's proxy");
+            let mut response = text(StatusCode::FOUND, "the pages are served through YARN's proxy");
             match HeaderValue::try_from(url) {
                 Ok(url) => {
                     response.headers_mut().insert(LOCATION, url);
@@ -166,7 +126,7 @@ async fn pages(
     }
 }
 
-/// The job as JSON for whoever proved the secret, wherever it asks from.
+/// The job as JSON for a client that proved the secret, from any host.
 fn status(
     request: &Request<Incoming>,
     shared: &ApiState,
@@ -223,11 +183,11 @@ fn channel(hello: &Hello) -> Channel {
     if hello.member.is_some() { Channel::Control } else { Channel::Operator }
 }
 
-/// Why a request with a proof is not served.
+/// Why a request with a proof is rejected.
 #[derive(Debug)]
 enum ProofError {
     Secret,
-    /// As many connections of the job as this process can hold. The peer tries again.
+    /// The process has as many connections of the job as it can hold. The peer retries.
     NoRoom,
 }
 
@@ -242,7 +202,7 @@ fn unproven(why: &ProofError) -> Response<Body> {
         ProofError::Secret => text(StatusCode::UNAUTHORIZED, "the job's secret was not proved"),
         ProofError::NoRoom => text(
             StatusCode::SERVICE_UNAVAILABLE,
-            "no room for one more connection: too few open files",
+            "cannot accept another connection: the limit of open files is reached",
         ),
     }
 }
@@ -272,16 +232,12 @@ async fn session(
         Ok(Hello { member: Some(member), .. }) => member,
         Err(why @ ProofError::NoRoom) => return unproven(&why),
         Ok(_) | Err(ProofError::Secret) => {
-            tracing::warn!("a control connection did not prove the job's secret");
+            tracing::warn!("control_connection_rejected");
             return unproven(&ProofError::Secret);
         }
     };
-    let (sender, body) = BodyChannel::new(LINES_IN_FLIGHT);
-    let opened = ApiInput::SessionOpened {
-        connection: state.id,
-        member,
-        lines: CommandStream(Some(sender)),
-    };
+    let (lines, body) = CommandStream::new();
+    let opened = ApiInput::SessionOpened { connection: state.id, member, lines };
     if shared.inputs.send(opened).await.is_err() {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the ApplicationMaster is ending");
     }
@@ -320,7 +276,7 @@ async fn read_lines(
             }
         }
     };
-    tracing::debug!(%member, ended, "control connection ended");
+    tracing::debug!(%member, ended, "control_connection_ended");
     let _ending = shared.inputs.send(ApiInput::SessionClosed { connection, member }).await;
 }
 

@@ -1,10 +1,10 @@
-//! Whom the pages are shown to, where the cluster restricts that (`yarn.acl.enable`).
+//! Users that may view the pages, where the cluster restricts that (`yarn.acl.enable`).
 //!
 //! The rule is YARN's for its own pages of an application (`ApplicationACLsManager`, right `VIEW_APP`): the owner, the
-//! cluster's administrators (`yarn.admin.acl`), and those whom the job names (`yarn.view-acl`). Who asks is what YARN's
-//! proxy says, in a cookie, since it alone has proved it. As in Hadoop's own ApplicationMasters, a request that the
-//! proxy puts no name to is answered: a cluster that knows nobody restricts nobody. Whoever is on the proxy's
-//! host can claim any name there, as for every application.
+//! cluster's administrators (`yarn.admin.acl`), and the users that the job names (`yarn.view-acl`). YARN's proxy
+//! authenticates the user and names it in a cookie. As in Hadoop's own ApplicationMasters, a request without a user name
+//! is served: a cluster without authentication has no restriction. A process on the proxy's host can claim any name, as
+//! for every application.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -46,7 +46,7 @@ impl Acl {
     }
 }
 
-/// Who may look.
+/// Users that may view the pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Viewers {
     owner: String,
@@ -54,7 +54,7 @@ pub struct Viewers {
 }
 
 impl Viewers {
-    /// Those of a job of `owner` with this `yarn.view-acl`; none where the configuration restricts nobody.
+    /// The viewers of a job of `owner` with this `yarn.view-acl`; `None` where the configuration has no restriction.
     ///
     /// # Errors
     /// When a value of the configuration cannot be used.
@@ -73,7 +73,7 @@ impl Viewers {
         }))
     }
 
-    /// Whether `user` may look. Groups are asked of the system, which may ask a directory service: this may block.
+    /// Whether `user` may view the pages. Blocks: the system may look up groups in a directory service.
     #[must_use]
     pub(super) fn include(&self, user: &str) -> bool {
         if user == self.owner || self.acls.iter().any(|acl| acl.names(user)) {
@@ -88,7 +88,7 @@ impl Viewers {
     }
 }
 
-/// The user's groups as this node knows them; none for a user that it does not know.
+/// The user's groups on this node; empty for an unknown user.
 fn groups_of(user: &str) -> Vec<String> {
     let (Ok(Some(known)), Ok(name)) = (User::from_name(user), CString::new(user)) else {
         return Vec::new();
@@ -97,7 +97,7 @@ fn groups_of(user: &str) -> Vec<String> {
     ids.into_iter().filter_map(|id| Some(Group::from_gid(id).ok()??.name)).collect()
 }
 
-/// Who asks, as the proxy says; nobody when it puts no name to the request.
+/// The user that the proxy names; `None` when the proxy names no user.
 pub(super) fn user_of(headers: &HeaderMap) -> Option<String> {
     let cookies = headers.get_all(COOKIE).iter();
     let pairs =
@@ -108,7 +108,7 @@ pub(super) fn user_of(headers: &HeaderMap) -> Option<String> {
     Some(decoded(value.trim_matches('"')))
 }
 
-/// Undoes `URLEncoder.encode`. What is malformed stays as it is, and is nobody's name.
+/// Decodes the result of `URLEncoder.encode`. Malformed text stays as it is, and matches no user.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -3,7 +3,7 @@
 //! All children are started by one thread that lives as long as the ApplicationMaster, because the
 //! kernel's parent-death signal follows the thread that forked: when the ApplicationMaster dies,
 //! however it dies, they are killed. Each child runs in a work directory of its own, in a process group
-//! of its own (the terminal's Ctrl-C is for the command line, which tells the ApplicationMaster).
+//! of its own: the terminal's Ctrl-C goes to the command line, which sends the ApplicationMaster a stop request.
 //! One small thread per child waits for its end.
 
 use std::collections::BTreeMap;
@@ -41,15 +41,15 @@ pub struct LocalLaunch {
 }
 
 /// Bytes of a process's standard error that are kept, as `yarn.nodemanager.container.stderr.tail.bytes` of a NodeManager.
-const LAST_WORDS_BYTES: u64 = 4096;
+const FINAL_OUTPUT_BYTES: u64 = 4096;
 
-/// The process of a container while it may be signalled.
+/// The process of a container while it can be signalled.
 type Alive = Arc<Mutex<ProcessState>>;
 
 #[derive(Default)]
 struct ProcessState {
     pid: Option<Pid>,
-    /// A signal that came before the process was there: it is sent as soon as it is.
+    /// A signal from before the process was started; it is sent right after.
     early: Option<Signal>,
 }
 
@@ -82,7 +82,7 @@ impl LocalCluster {
             for order in orders {
                 launch_one(order, &reports);
             }
-            // The children's parent-death signal would fire if this thread ended before the process.
+            // The children's parent-death signal fires if this thread ends before the process.
             loop {
                 std::thread::park();
             }
@@ -174,7 +174,7 @@ impl ContainerSource for LocalCluster {
             alive,
         };
         if self.launcher.send(order).is_err() {
-            self.send(not_started("the launching thread has ended".into()));
+            self.send(not_started("cannot start a process: the launching thread has ended".into()));
         }
     }
 
@@ -192,7 +192,7 @@ impl ContainerSource for LocalCluster {
     }
 }
 
-/// Signals a process that is certainly still the one meant: the waiting thread clears the place before it reaps.
+/// Signals a process. The id is never reused by another one: the waiting thread clears it before it reaps.
 fn signal(alive: &Alive, signal: Signal) {
     let mut place = alive.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(pid) = place.pid else {
@@ -200,7 +200,7 @@ fn signal(alive: &Alive, signal: Signal) {
         return;
     };
     if let Err(error) = kill(pid, signal) {
-        tracing::debug!(%pid, %signal, %error, "signal not delivered");
+        tracing::debug!(%pid, %signal, %error, "signal_not_delivered");
     }
 }
 
@@ -212,7 +212,7 @@ fn launch_one(order: LaunchOrder, events: &Events) {
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
         // The parent may have died between the fork and the line above.
         if nix::unistd::getppid() != parent {
-            return Err(std::io::Error::other("the ApplicationMaster is gone"));
+            return Err(std::io::Error::other("the ApplicationMaster has ended"));
         }
         Limit::restore_in_child()
     };
@@ -251,7 +251,7 @@ fn launch_one(order: LaunchOrder, events: &Events) {
         std::thread::Builder::new().name(format!("wait-{pid}")).stack_size(64 * 1024).spawn(
             move || {
                 let exit = wait(child, pid, &alive);
-                let text = last_words(&stderr);
+                let text = final_output(&stderr);
                 let _ending = reports.send(Event::Exited { container, exit, text });
             },
         )
@@ -276,19 +276,19 @@ fn wait(mut child: Child, pid: Pid, alive: &Alive) -> Exit {
 
 /// The end of what a process wrote to its standard error, as a NodeManager puts it into a container's diagnostics.
 /// Empty where the file cannot be read: the exit itself is reported all the same.
-fn last_words(stderr: &Path) -> String {
+fn final_output(stderr: &Path) -> String {
     let read = || {
         let mut file = File::open(stderr)?;
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES)))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(FINAL_OUTPUT_BYTES)))?;
         let mut bytes = Vec::new();
-        file.take(LAST_WORDS_BYTES).read_to_end(&mut bytes)?;
+        file.take(FINAL_OUTPUT_BYTES).read_to_end(&mut bytes)?;
         Ok::<_, std::io::Error>(bytes)
     };
     match read() {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) => {
-            tracing::debug!(path = %stderr.display(), %error, "no last words");
+            tracing::debug!(path = %stderr.display(), %error, "final_output_not_read");
             String::new()
         }
     }
@@ -307,13 +307,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_words_are_the_end_of_standard_error() {
+    fn final_output_is_the_end_of_standard_error() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("stderr");
-        assert_eq!(last_words(&file), "");
+        assert_eq!(final_output(&file), "");
         let text = format!("{}boom: cannot open /data/x\n", "\u{e4}".repeat(9000));
         std::fs::write(&file, text).expect("written");
-        let words = last_words(&file);
+        let words = final_output(&file);
         assert!(words.ends_with("\u{e4}boom: cannot open /data/x\n"));
         assert!(words.len() < 5000, "{}", words.len());
     }

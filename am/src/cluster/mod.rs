@@ -1,7 +1,7 @@
-//! Where containers come from: one trait, a cluster behind it.
+//! Sources of containers: child processes (`local`) or YARN (`yarn`), behind one trait.
 //!
-//! A cluster performs what the core asks (get, launch, stop containers) and says what happened, as
-//! the core's events. It decides nothing about the job.
+//! A source performs the core's orders (request, launch, stop containers) and reports results as the core's events. It
+//! decides nothing about the job.
 
 pub mod local;
 pub mod yarn;
@@ -12,45 +12,45 @@ use heddle_protocol::spec::Bytes;
 use heddle_protocol::view::Placement;
 use tokio::sync::mpsc;
 
-/// A container that is wanted.
+/// A request for a container.
 #[derive(Clone, Debug)]
 pub struct ContainerRequest {
-    /// The place.
+    /// The slot.
     pub slot: Slot,
-    /// The filling it is for.
+    /// The incarnation that it is for.
     pub incarnation: Incarnation,
-    /// Nodes not to take.
+    /// Nodes to avoid.
     pub avoid: Vec<String>,
-    /// Hosts that would suit best, the best first; another one will do.
+    /// Preferred hosts, best first; any other host is acceptable.
     pub prefer: Vec<String>,
-    /// Memory in place of the spec's.
+    /// Memory, if it differs from the spec's.
     pub memory: Option<Bytes>,
 }
 
-/// A source of containers. Calls return at once; what comes of them arrives as events.
+/// A source of containers. Calls return at once; results arrive as events.
 pub trait ContainerSource {
-    /// Get a container. Answered by `Allocated`.
+    /// Requests a container. The result is `Allocated`.
     fn ask(&mut self, ask: ContainerRequest);
-    /// The ask is not wanted any more.
+    /// Cancels a request.
     fn cancel(&mut self, slot: Slot, incarnation: Incarnation);
-    /// Give a container back unused.
+    /// Releases an unused container.
     fn release(&mut self, container: &ContainerId);
-    /// Start the member's process in the container. Answered by `Started` or `Exited`.
+    /// Starts the member's process in the container. The result is `Started` or `Exited`.
     fn launch(&mut self, container: &ContainerId, member: Member);
-    /// Asks the container's process to end, kill it after `grace_ms`. Answered by `Exited`.
+    /// Asks the container's process to end, and kills it after `grace_ms`. The result is `Exited`.
     fn stop(&mut self, container: &ContainerId, grace_ms: u64);
 
-    /// A container has said which one it is and who runs in it.
+    /// A container has registered: `member` runs in it.
     fn known(&mut self, _container: &ContainerId, _member: Member) {}
-    /// The connection of this member closed: find out whether its process ended, if that can be known before it is told.
+    /// The connection of this member closed: checks whether its process has ended, where that can be known early.
     fn look(&mut self, _member: Member) {}
-    /// How much of the job is done, 0 … 1, for people.
+    /// Reports the finished share of the job, 0 … 1, for display.
     fn progress(&mut self, _done: f32) {}
-    /// The container of a member, as people know it; also after its end.
+    /// The container of a member, for display; also after its end.
     fn placement(&self, _member: Member) -> Option<Placement> {
         None
     }
 }
 
-/// Where a cluster's events go. Unbounded: they are a few per container in its life.
+/// Where a source's events go. Unbounded: each container causes a few events in its life.
 pub type Events = mpsc::UnboundedSender<Event>;

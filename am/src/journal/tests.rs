@@ -1,9 +1,10 @@
-//! Journals on the real file system: what comes back, and what stops the start.
+//! Journals on the real file system: what is read back, and what stops the start.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use heddle_am_core::Record;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::view::EvaluationView;
@@ -13,19 +14,19 @@ use uuid::Uuid;
 
 use super::*;
 
-struct Place {
+struct Fixture {
     temp: tempfile::TempDir,
     dir: CheckpointDir,
 }
 
-async fn place() -> Place {
+async fn fixture() -> Fixture {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let root = StorePath::parse(temp.path().to_str().expect("UTF-8")).expect("absolute");
     let dir = CheckpointDir::open_or_create(Arc::new(LocalStorage), root).await.expect("opened");
-    Place { temp, dir }
+    Fixture { temp, dir }
 }
 
-impl Place {
+impl Fixture {
     async fn open(&self, generation: u32, carried: &[Record]) -> Journal {
         Journal::open(self.dir.clone(), Generation(generation), carried).await.expect("opened")
     }
@@ -34,18 +35,31 @@ impl Place {
         read(&self.dir, Generation(u32::MAX)).await
     }
 
-    fn segment(&self, generation: u32, seq: u64) -> PathBuf {
-        self.temp.path().join(format!("journal/g{generation}/{seq:08}"))
+    async fn read_below(&self, below: u32) -> Vec<Record> {
+        read(&self.dir, Generation(below)).await.expect("read")
     }
 
-    fn segments(&self, generation: u32) -> usize {
+    fn file(&self, generation: u32, name: &str) -> PathBuf {
+        self.temp.path().join(format!("journal/g{generation}/{name}"))
+    }
+
+    fn files(&self, generation: u32) -> Vec<String> {
         let dir = self.temp.path().join(format!("journal/g{generation}"));
-        std::fs::read_dir(dir).expect("listed").count()
+        let mut names: Vec<String> = std::fs::read_dir(dir)
+            .expect("listed")
+            .map(|entry| entry.expect("listed").file_name().into_string().expect("UTF-8"))
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn remove(&self, generation: u32, name: &str) {
+        std::fs::remove_file(self.file(generation, name)).expect("removed");
     }
 }
 
 fn record(n: u64) -> Record {
-    // Scores of different phases all matter, so none is left out of a snapshot.
+    // Scores of different phases all matter, so compaction keeps all of them.
     Record::Evaluated {
         epoch: Epoch::first(Generation(1)),
         phase: PhaseNo(u32::try_from(n).expect("a small number")),
@@ -64,53 +78,56 @@ fn records(range: std::ops::Range<u64>) -> Vec<Record> {
     range.map(record).collect()
 }
 
+/// Appends each record with a write of its own.
+async fn append_each(journal: &mut Journal, range: std::ops::Range<u64>) {
+    for n in range {
+        journal.append(&[record(n)]).await.expect("durable");
+    }
+}
+
 #[tokio::test]
-async fn records_come_back_in_order_across_snapshots() {
-    let place = place().await;
-    let mut journal = place.open(1, &[]).await;
+async fn records_are_read_back_in_order_from_one_file() {
+    let journals = fixture().await;
+    let mut journal = journals.open(1, &[]).await;
     for n in 0..50 {
         journal.append(&records(n * 2..n * 2 + 2)).await.expect("durable");
+        journal.delete_older().await;
     }
-    assert_eq!(place.read().await.expect("read"), records(0..100));
-    assert!(place.segments(1) < 40, "segments before a snapshot are deleted");
+    assert_eq!(journals.read().await.expect("read"), records(0..100));
+    assert_eq!(journals.files(1), ["00000051.json", "00000051.json.md5"]);
 }
 
 #[tokio::test]
-async fn a_successor_carries_the_records_on_and_reads_no_older_journal() {
-    let place = place().await;
-    let mut first = place.open(1, &[]).await;
+async fn successor_carries_records_on_and_reads_no_older_journal() {
+    let journals = fixture().await;
+    let mut first = journals.open(1, &[]).await;
     first.append(&records(0..3)).await.expect("durable");
-    let carried = place.read().await.expect("read");
-    let mut second = place.open(2, &carried).await;
+    let carried = journals.read().await.expect("read");
+    let mut second = journals.open(2, &carried).await;
     second.append(&records(3..4)).await.expect("durable");
-    // The first was not dead after all.
+    // The first is a stale process that finishes a write late.
     first.append(&records(90..91)).await.expect("its own journal");
-    assert_eq!(place.read().await.expect("read"), records(0..4));
-    std::fs::write(place.segment(1, 1), b"nonsense").expect("written");
-    assert_eq!(place.read().await.expect("read"), records(0..4));
+    assert_eq!(journals.read().await.expect("read"), records(0..4));
+    std::fs::write(journals.file(1, "00000001.json"), b"nonsense").expect("written");
+    assert_eq!(journals.read().await.expect("read"), records(0..4));
 }
 
 #[tokio::test]
-async fn one_that_died_before_its_first_record_decided_nothing() {
-    let place = place().await;
-    place.open(1, &[]).await.append(&records(0..3)).await.expect("durable");
-    std::fs::create_dir(place.temp.path().join("journal/g2")).expect("made");
-    std::fs::write(place.temp.path().join("journal/g2/.00000001.0123"), b"a draft")
-        .expect("written");
-    assert_eq!(place.read().await.expect("read"), records(0..3));
-    assert!(place.read_below(1).await.is_empty());
-}
-
-impl Place {
-    async fn read_below(&self, below: u32) -> Vec<Record> {
-        read(&self.dir, Generation(below)).await.expect("read")
-    }
+async fn generation_without_a_complete_file_is_skipped() {
+    let journals = fixture().await;
+    journals.open(1, &[]).await.append(&records(0..3)).await.expect("durable");
+    std::fs::create_dir(journals.file(2, "")).expect("made");
+    std::fs::write(journals.file(2, ".00000001.json.0123"), b"a draft").expect("written");
+    assert_eq!(journals.read().await.expect("read"), records(0..3));
+    std::fs::write(journals.file(2, "00000001.json"), b"{").expect("written");
+    assert_eq!(journals.read().await.expect("read"), records(0..3));
+    assert!(journals.read_below(1).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_superseded_owner_cannot_append() {
-    let place = place().await;
-    let mut journal = place.open(1, &[]).await;
+async fn superseded_owner_cannot_append() {
+    let journals = fixture().await;
+    let mut journal = journals.open(1, &[]).await;
     let claim = ClaimRecord {
         format_version: 1,
         generation: Generation(2),
@@ -123,90 +140,124 @@ async fn a_superseded_owner_cannot_append() {
         salt: Salt(Uuid::from_u128(2)),
         at_ms: 0,
     };
-    assert!(place.dir.write_claim(&claim).await.expect("claimed"));
+    assert!(journals.dir.write_claim(&claim).await.expect("claimed"));
     let error = journal.append(&records(0..1)).await.expect_err("refused");
     assert!(error.is_fenced(), "{error}");
 }
 
 #[tokio::test]
-async fn a_journal_is_opened_once() {
-    let place = place().await;
-    place.open(1, &[]).await;
-    let error = Journal::open(place.dir.clone(), Generation(1), &[]).await.expect_err("taken");
+async fn journal_is_opened_once() {
+    let journals = fixture().await;
+    journals.open(1, &[]).await;
+    let error = Journal::open(journals.dir.clone(), Generation(1), &[]).await.expect_err("taken");
     assert!(error.is_fenced(), "{error}");
 }
 
 #[tokio::test]
-async fn a_missing_segment_stops_the_start_naming_its_number() {
-    let place = place().await;
-    let mut journal = place.open(1, &[]).await;
-    for n in 0..5 {
-        journal.append(&records(n..n + 1)).await.expect("durable");
-    }
-    std::fs::remove_file(place.segment(1, 4)).expect("removed");
-    let error = place.read().await.expect_err("a gap").to_string();
-    assert!(error.ends_with("segment 00000004 is missing"), "{error}");
-    std::fs::remove_file(place.segment(1, 1)).expect("removed");
-    std::fs::remove_file(place.segment(1, 5)).expect("removed");
-    std::fs::remove_file(place.segment(1, 6)).expect("removed");
-    let error = place.read().await.expect_err("no beginning").to_string();
-    assert!(error.ends_with("segment 00000001 is missing"), "{error}");
+async fn other_bytes_under_the_next_number_fence_the_writer() {
+    let journals = fixture().await;
+    let mut journal = journals.open(1, &[]).await;
+    std::fs::write(journals.file(1, "00000002.json"), b"of another process").expect("written");
+    let error = journal.append(&records(0..1)).await.expect_err("taken");
+    assert!(error.is_fenced(), "{error}");
 }
 
 #[tokio::test]
-async fn a_damaged_segment_stops_the_start_naming_file_and_offset() {
-    let place = place().await;
-    let mut journal = place.open(1, &[]).await;
-    journal.append(&records(0..2)).await.expect("durable");
-    journal.append(&records(2..3)).await.expect("durable");
-    let file = place.segment(1, 2);
+async fn retry_of_a_half_written_file_succeeds() {
+    for lost in ["00000002.json", "00000002.json.md5"] {
+        let journals = fixture().await;
+        let mut journal = journals.open(1, &[]).await;
+        journal.append(&records(0..1)).await.expect("durable");
+        // As if the reply to one of the two writes had been lost.
+        journal.number = 1;
+        journal.records.clear();
+        journals.remove(1, lost);
+        journal.append(&records(0..1)).await.expect("durable");
+        journal.delete_older().await;
+        assert_eq!(journals.files(1), ["00000002.json", "00000002.json.md5"]);
+        assert_eq!(journals.read().await.expect("read"), records(0..1));
+    }
+}
+
+#[tokio::test]
+async fn write_without_its_sidecar_was_never_confirmed() {
+    for torn in [None, Some("")] {
+        let journals = fixture().await;
+        let mut journal = journals.open(1, &[]).await;
+        append_each(&mut journal, 0..3).await;
+        match torn {
+            None => journals.remove(1, "00000004.json.md5"),
+            Some(text) => {
+                std::fs::write(journals.file(1, "00000004.json.md5"), text).expect("written");
+            }
+        }
+        assert_eq!(journals.read().await.expect("read"), records(0..2));
+    }
+}
+
+#[tokio::test]
+async fn torn_last_write_is_ignored() {
+    let journals = fixture().await;
+    let mut journal = journals.open(1, &[]).await;
+    append_each(&mut journal, 0..3).await;
+    let file = journals.file(1, "00000004.json");
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(file)
+        .expect("opened")
+        .set_len(50)
+        .expect("truncated");
+    journals.remove(1, "00000004.json.md5");
+    assert_eq!(journals.read().await.expect("read"), records(0..2));
+}
+
+#[tokio::test]
+async fn missing_complete_file_stops_the_start() {
+    for lost in ["00000004.json", "00000004.json.md5"] {
+        let journals = fixture().await;
+        let mut journal = journals.open(1, &[]).await;
+        append_each(&mut journal, 0..3).await;
+        journal.delete_older().await;
+        journals.remove(1, lost);
+        let error = journals.read().await.expect_err("lost");
+        assert_eq!(error.exit_code(), ExitCode::Checkpoint);
+        let error = error.to_string();
+        assert!(error.contains("neither") && error.contains("journal/g1/00000004.json"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn damaged_newest_file_stops_the_start_naming_it() {
+    let journals = fixture().await;
+    let mut journal = journals.open(1, &[]).await;
+    append_each(&mut journal, 0..3).await;
+    let file = journals.file(1, "00000004.json");
     let mut bytes = std::fs::read(&file).expect("read");
     bytes[80] ^= 1;
     std::fs::write(&file, &bytes).expect("written");
-    let error = place.read().await.expect_err("damaged");
+    let error = journals.read().await.expect_err("damaged");
+    assert_eq!(error.exit_code(), ExitCode::Checkpoint);
     let text = chain(&error);
-    assert!(text.contains("journal/g1/00000002 is damaged: at byte 32: the CRC-32 is"), "{text}");
+    assert!(text.contains("journal/g1/00000004.json is damaged: its MD5 is"), "{text}");
 }
 
 #[tokio::test]
-async fn a_segment_of_another_chain_stops_the_start() {
-    let (place, other) = (place().await, place().await);
-    for (place, from) in [(&place, 0), (&other, 10)] {
-        let mut journal = place.open(1, &[]).await;
-        journal.append(&records(from..from + 1)).await.expect("durable");
-        journal.append(&records(from + 1..from + 2)).await.expect("durable");
-    }
-    std::fs::copy(other.segment(1, 3), place.segment(1, 3)).expect("copied");
-    let text = chain(&place.read().await.expect_err("another chain"));
-    assert!(text.contains("does not follow"), "{text}");
+async fn journal_of_version_1_is_refused() {
+    let journals = fixture().await;
+    journals.open(1, &[]).await.append(&records(0..3)).await.expect("durable");
+    std::fs::create_dir(journals.file(2, "")).expect("made");
+    std::fs::write(journals.file(2, "00000001"), b"HEDLJRNL\x01\0\0\0").expect("written");
+    let error = journals.read().await.expect_err("old");
+    assert_eq!(error.exit_code(), ExitCode::Checkpoint);
+    let error = error.to_string();
+    assert!(error.contains("journal/g2: its format version 1 is not supported"), "{error}");
+    assert_eq!(journals.read_below(2).await, records(0..3));
 }
 
 #[tokio::test]
-async fn only_a_torn_last_segment_is_dropped() {
-    let place = place().await;
-    let mut journal = place.open(1, &[]).await;
-    for n in 0..3 {
-        journal.append(&records(n..n + 1)).await.expect("durable");
-    }
-    let truncate = |seq| {
-        let file =
-            std::fs::OpenOptions::new().write(true).open(place.segment(1, seq)).expect("opened");
-        file.set_len(50).expect("truncated");
-    };
-    truncate(4);
-    assert_eq!(place.read().await.expect("read"), records(0..2));
-    truncate(3);
-    let text = chain(&place.read().await.expect_err("in the middle"));
-    assert!(
-        text.contains("00000003 is damaged: at byte 32: the segment ends in the middle"),
-        "{text}"
-    );
-}
-
-#[tokio::test]
-async fn ten_thousand_rollbacks_leave_a_short_journal() {
-    let place = place().await;
-    let mut journal = place.open(1, &[]).await;
+async fn ten_thousand_rollbacks_leave_one_short_file() {
+    let journals = fixture().await;
+    let mut journal = journals.open(1, &[]).await;
     let holders: Vec<Slot> = (0..700).map(Slot::pserver).collect();
     let rollback = |count| Record::Restore {
         epoch: Epoch { count, ..Epoch::first(Generation(1)) },
@@ -219,21 +270,29 @@ async fn ten_thousand_rollbacks_leave_a_short_journal() {
         at_ms: 0,
     };
     let bytes = serde_json::to_vec(&rollback(0)).expect("JSON").len();
-    assert!(10_000 * bytes > SEGMENT_BYTES_MAX, "all of them do not fit a snapshot");
+    assert!(10_000 * bytes > file::FILE_BYTES_MAX, "all of them do not fit a file");
     for batch in 0..100u32 {
         let records: Vec<Record> = (100 * batch..100 * (batch + 1)).map(rollback).collect();
         journal.append(&records).await.expect("appended");
+        journal.delete_older().await;
     }
-    let found = place.read().await.expect("read");
-    assert!(found.len() <= 1 + 100 * SNAPSHOT_EVERY as usize);
-    assert_eq!(found.last(), Some(&rollback(9_999)));
-    place.open(2, &found).await;
-    assert_eq!(place.read().await.expect("read"), [rollback(9_999)]);
+    assert_eq!(journals.read().await.expect("read"), [rollback(9_999)]);
+    let written = std::fs::metadata(journals.file(1, "00000101.json")).expect("there").len();
+    assert!(written < bytes as u64 + 200, "{written} bytes for one record of {bytes}");
 }
 
 #[tokio::test]
-async fn a_recorded_checkpoint_that_is_gone_stops_the_start() {
-    let place = place().await;
+async fn write_of_a_job_with_a_thousand_passes_stays_small() {
+    let journals = fixture().await;
+    let mut journal = journals.open(1, &[]).await;
+    journal.append(&records(0..1000)).await.expect("durable");
+    let written = std::fs::metadata(journals.file(1, "00000002.json")).expect("there").len();
+    assert!(written < 200_000, "{written} bytes");
+}
+
+#[tokio::test]
+async fn recorded_checkpoint_that_is_gone_stops_the_start() {
+    let journals = fixture().await;
     let cut = CutId { generation: Generation(1), number: 4 };
     let commit = Record::Commit {
         cut,
@@ -243,98 +302,81 @@ async fn a_recorded_checkpoint_that_is_gone_stops_the_start() {
         at_ms: 0,
     };
     let history = [record(0), commit, record(1)];
-    let error = check_base(&place.dir, &history, None).expect_err("stops");
-    assert!(error.to_string().ends_with("checkpoint g1-c4 is recorded and not there"), "{error}");
-    check_base(&place.dir, &history, Some(cut)).expect("it is there");
-    check_base(&place.dir, &history[..1], None).expect("there never was one");
+    let error = check_base(&journals.dir, &history, None).expect_err("stops");
+    assert!(error.to_string().contains("g1-c4"), "{error}");
+    check_base(&journals.dir, &history, Some(cut)).expect("it is there");
+    check_base(&journals.dir, &history[..1], None).expect("there never was one");
 }
 
 #[tokio::test]
-async fn an_empty_directory_has_no_records() {
-    let place = place().await;
-    assert_eq!(place.read().await.expect("read"), []);
-    place.open(1, &[]).await;
-    assert_eq!(place.read().await.expect("read"), []);
+async fn empty_directory_has_no_records() {
+    let journals = fixture().await;
+    assert_eq!(journals.read().await.expect("read"), []);
+    journals.open(1, &[]).await;
+    assert_eq!(journals.read().await.expect("read"), []);
 }
 
 #[tokio::test]
-async fn every_record_that_is_sent_is_told_durable_in_order() {
-    let place = place().await;
-    let journal = place.open(1, &[]).await;
+async fn every_record_is_reported_durable_in_order() {
+    let journals = fixture().await;
+    let journal = journals.open(1, &[]).await;
     let (records_in, records_out) = mpsc::unbounded_channel();
     let (events_in, mut events_out) = mpsc::unbounded_channel();
+    let (notices, _none) = mpsc::unbounded_channel();
     for n in 0..10 {
         records_in.send((RecordId(n), Box::new(record(n)))).expect("open");
     }
     drop(records_in);
-    journal.run(records_out, events_in).await;
+    journal.run(records_out, events_in, notices).await;
     for n in 0..10 {
         match events_out.recv().await {
             Some(Event::RecordDurable { record }) => assert_eq!(record, RecordId(n)),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(place.read().await.expect("read"), records(0..10));
-    assert_eq!(place.segments(1), 2, "what waits goes into one segment");
+    assert_eq!(journals.read().await.expect("read"), records(0..10));
+    let files = journals.files(1);
+    assert_eq!(files, ["00000002.json", "00000002.json.md5"], "what waits goes into one file");
 }
 
-/// The rows of the n-th table below the journal's heading in `docs/formats.md`.
-fn documented(table: usize) -> Vec<(String, String, String)> {
+/// The rows of the table below the journal's heading in `docs/formats.md`.
+fn documented() -> Vec<(String, String)> {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats.md");
     let page = std::fs::read_to_string(page).expect("docs/formats.md is there");
     let (_, below) = page.split_once("### Journal\n").expect("the heading is there");
-    let tables: Vec<_> = below.split("\n\n").filter(|text| text.starts_with('|')).collect();
+    let table = below.split("\n\n").find(|text| text.starts_with('|')).expect("a table");
     let cells = |line: &str| {
         let mut cells = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
-        let mut next = || cells.next().expect("three cells");
-        (next(), next(), next())
+        let mut next = || cells.next().expect("two cells");
+        (next(), next())
     };
-    tables[table].lines().skip(2).map(cells).collect()
+    table.lines().skip(2).map(cells).collect()
 }
 
 #[tokio::test]
-async fn a_segment_lies_as_documented() {
-    let place = place().await;
+async fn file_has_the_documented_fields() {
+    let journals = fixture().await;
     let carried = records(0..1);
-    place.open(5, &carried).await;
-    let bytes = std::fs::read(place.segment(5, 1)).expect("read");
-    let payload = serde_json::to_vec(&carried[0]).expect("JSON");
-    let number = |at: usize, len: usize| {
-        bytes[at..at + len].iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte))
+    journals.open(5, &carried).await;
+    let bytes = std::fs::read(journals.file(5, "00000001.json")).expect("read");
+    let file: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&bytes).expect("a JSON object");
+    let rows = documented();
+    let fields: Vec<String> = rows.iter().map(|(field, _)| field.replace('`', "")).collect();
+    let mut found: Vec<&String> = file.keys().collect();
+    found.sort();
+    assert_eq!(
+        fields.iter().collect::<std::collections::BTreeSet<_>>(),
+        found.into_iter().collect()
+    );
+    let content = |name: &str| {
+        rows.iter().find(|(field, _)| field.trim_matches('`') == name).map(|(_, text)| text.clone())
     };
-
-    let mut at = 0;
-    for (offset, len, field) in documented(0) {
-        let len = len.parse().expect("a length");
-        assert_eq!(offset.parse(), Ok(at), "{field}");
-        match field.split([' ', ':', ',']).next().expect("a word") {
-            "magic" => {
-                assert!(field.contains(std::str::from_utf8(&bytes[at..at + len]).expect("ASCII")))
-            }
-            "version" => assert_eq!(number(at, len), 1),
-            "generation" => assert_eq!(number(at, len), 5),
-            "number" if field.ends_with("records") => assert_eq!(number(at, len), 1),
-            "number" => assert_eq!(number(at, len), 1),
-            "kind" => assert_eq!(number(at, len), 2, "a snapshot"),
-            other => panic!("an unknown field {other}"),
-        }
-        at += len;
-    }
-    let record = at;
-    for (offset, len, field) in documented(1) {
-        let place = offset.replace("40+L", &(40 + payload.len()).to_string());
-        assert_eq!(place.parse(), Ok(at - record), "{field}");
-        let len = if len == "L" { payload.len() } else { len.parse().expect("a length") };
-        let found = &bytes[at..at + len];
-        match field.split([' ', ':']).next().expect("a word") {
-            "L" => assert_eq!(number(at, len), payload.len() as u64),
-            "type" => assert_eq!(number(at, len), 1),
-            "SHA-256" => assert_eq!(found, [0; 32]),
-            "payload" => assert_eq!(found, payload),
-            "CRC-32" => assert_eq!(number(at, len), u64::from(crc32fast::hash(&bytes[record..at]))),
-            other => panic!("an unknown field {other}"),
-        }
-        at += len;
-    }
-    assert_eq!(at, bytes.len());
+    assert!(content("format_version").is_some_and(|text| text.contains("2")));
+    assert_eq!(file["format_version"], JOURNAL_VERSION);
+    assert_eq!(file["generation"], 5);
+    assert_eq!(file["number"], 1);
+    assert_eq!(file["records"], serde_json::to_value(&carried).expect("JSON"));
+    let line = std::fs::read_to_string(journals.file(5, "00000001.json.md5")).expect("read");
+    assert_eq!(line, sidecar_line(file::sum(&bytes), "00000001.json"));
 }

@@ -17,21 +17,21 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::bind;
+use super::listen::bind;
 use super::prepare::{Prepared, prepare};
 use super::run_job::{JobContext, run_job};
 use super::start_failure::StartFailure;
 use crate::claim;
 use crate::cluster::local::{LocalCluster, LocalLaunch};
-use crate::driver::notice;
 use crate::lease::Lease;
+use crate::notices::notice;
 use crate::run_dir::{RunDir, RunFile};
 
-/// How long the port of this very process may take to answer.
+/// Timeout of a connection to this process's own port.
 const REACH_LIMIT: Duration = Duration::from_secs(3);
-/// How long the owner of a checkpoint directory may take to go, and how often that is looked at.
-const OWNER_PATIENCE: Duration = Duration::from_secs(1);
-const OWNER_AGAIN: Duration = Duration::from_millis(100);
+/// How long the owner of a checkpoint directory may take to end, and the time between two checks.
+const OWNER_TIMEOUT: Duration = Duration::from_secs(1);
+const OWNER_RETRY_WAIT: Duration = Duration::from_millis(100);
 
 /// Leads the run of this directory to its end.
 pub(super) async fn lead(dir: &RunDir, program: &Path) -> (Outcome, JobView) {
@@ -42,20 +42,11 @@ pub(super) async fn lead(dir: &RunDir, program: &Path) -> (Outcome, JobView) {
 }
 
 fn refused(dir: &RunDir, refusal: StartFailure) -> (Outcome, JobView) {
-    tracing::error!(
-        exit_code = %refusal.exit_code,
-        message = refusal.message,
-        "the run did not start"
-    );
+    tracing::error!(exit_code = %refusal.exit_code, message = refusal.message, "run_not_started");
     let file = dir.run_file().ok();
-    let outcome = Outcome {
-        state: JobState::Failed,
-        exit_code: refusal.exit_code,
-        message: refusal.message.clone(),
-        model: None,
-    };
+    let outcome = refusal.outcome();
     let view = empty_view(file.as_ref(), refusal.message);
-    // The core says how a job ended; this one never came to it.
+    // The core reports how a job ended; this one never reached the core.
     notice(&view::Event::Ended {
         state: outcome.state,
         exit_code: outcome.exit_code,
@@ -66,7 +57,7 @@ fn refused(dir: &RunDir, refusal: StartFailure) -> (Outcome, JobView) {
     (outcome, view)
 }
 
-/// The view of a run that never began.
+/// The view of a run that did not start.
 fn empty_view(file: Option<&RunFile>, message: String) -> JobView {
     let (run, name, started_ms) = file.map_or((RunId(Uuid::nil()), "", 0), |file| {
         (file.run, file.name.as_str(), file.started_ms)
@@ -85,19 +76,22 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
     let owner = claim::local_owner().map_err(|error| {
         StartFailure::new(
             ExitCode::Internal,
-            format!("the system does not tell who this process is: {error}"),
+            format!("cannot determine the start time of this process: {error}"),
         )
     })?;
     let (listener, address) = bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &spec).await?;
     reach_myself(address).await?;
-    let prepared = prepare_patiently(&file, &spec, &owner, &dir.url()?).await?;
+    let prepared = prepare_with_retries(&file, &spec, &owner, &dir.url()?).await?;
     let attempt = Attempt(1);
     dir.write("am.json", &AmAddress { address, attempt, pid: std::process::id() })?;
     let (events, receiver) = mpsc::unbounded_channel();
     let (stops, stopped) = mpsc::unbounded_channel();
     let cluster = LocalCluster::start(local_launch(dir, &file, &spec, program), events.clone())
         .map_err(|error| {
-            StartFailure::new(ExitCode::Internal, format!("no thread to start containers: {error}"))
+            StartFailure::new(
+                ExitCode::Internal,
+                format!("cannot start the thread that starts containers: {error}"),
+            )
         })?;
     watch_for_stops(stops);
     let context = JobContext {
@@ -133,14 +127,14 @@ async fn reach_myself(address: SocketAddr) -> Result<(), StartFailure> {
     Err(StartFailure::new(
         ExitCode::Input,
         format!(
-            "this machine does not reach itself at {address}: {cause}; a local run needs the loopback interface (ip link set lo up)"
+            "cannot connect to this process at {address}: {cause}; a local run needs the loopback interface (ip link set lo up)"
         ),
     ))
 }
 
 /// Prepares, and tries again for a moment while another run owns the checkpoint directory: the one that was killed
 /// just now takes some milliseconds to go.
-async fn prepare_patiently(
+async fn prepare_with_retries(
     file: &RunFile,
     spec: &JobSpec,
     owner: &Owner,
@@ -156,10 +150,10 @@ async fn prepare_patiently(
             Err(refusal)
                 if refusal.exit_code == ExitCode::Fenced
                     && !file.take_over
-                    && begun.elapsed() < OWNER_PATIENCE =>
+                    && begun.elapsed() < OWNER_TIMEOUT =>
             {
-                tracing::debug!(message = refusal.message, "tried again");
-                tokio::time::sleep(OWNER_AGAIN).await;
+                tracing::debug!(message = refusal.message, "claim_retried");
+                tokio::time::sleep(OWNER_RETRY_WAIT).await;
             }
             done => return done,
         }
@@ -194,7 +188,7 @@ fn watch_for_stops(stops: mpsc::UnboundedSender<Operation>) {
             return;
         };
         while terminate.recv().await.is_some() {
-            tracing::info!("asked to end by SIGTERM");
+            tracing::info!("sigterm_received");
             let _ending = on_signal.send(Operation::Stop { checkpoint: true });
         }
     });
@@ -208,10 +202,10 @@ fn watch_for_stops(stops: mpsc::UnboundedSender<Operation>) {
                     Ok(_) => {}
                 }
             }
-            tracing::info!("the command line is gone");
+            tracing::info!("command_line_ended");
             let _ending = stops.send(Operation::Stop { checkpoint: true });
         });
     if let Err(error) = reading {
-        tracing::warn!(%error, "the command line's end will not be noticed");
+        tracing::warn!(%error, "command_line_not_watched");
     }
 }

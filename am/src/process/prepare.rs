@@ -26,20 +26,21 @@ use uuid::Uuid;
 
 use super::start_failure::StartFailure;
 use crate::claim::{self, LivenessCheck};
-use crate::driver::{notice, wall_ms};
 use crate::input;
 use crate::journal::{self, Journal};
 use crate::lease::Lease;
+use crate::notices::notice;
 use crate::plan_file;
 use crate::run_dir::{ResumeMode, RunFile};
-use crate::store::{Store, open_patiently};
+use crate::store::{Store, open_with_retries};
+use crate::wall_clock::wall_ms;
 
 /// To be near the data is a wish: the job begins without knowing where that is.
 const LOCALITY_LIMIT: Duration = Duration::from_secs(3);
 
 /// How long moving a damaged checkpoint is tried, and from one try to the next.
-const SET_ASIDE_PATIENCE: Duration = Duration::from_secs(60);
-const SET_ASIDE_AGAIN: Duration = Duration::from_secs(2);
+const SET_ASIDE_TIMEOUT: Duration = Duration::from_secs(60);
+const SET_ASIDE_RETRY_WAIT: Duration = Duration::from_secs(2);
 
 /// A job that may begin.
 pub(super) struct Prepared {
@@ -59,7 +60,7 @@ pub(super) struct Prepared {
     pub(super) locality: Locality,
     pub(super) journal: Journal,
     pub(super) store: Store,
-    /// How this very application ended, if an earlier attempt has recorded that: only its goodbye was lost.
+    /// How this very application ended, if an earlier attempt has recorded that: only the unregistration failed.
     pub(super) ended: Option<Outcome>,
 }
 
@@ -76,72 +77,28 @@ pub(super) async fn prepare(
     announce: impl Future<Output = Result<(), StartFailure>>,
 ) -> Result<Prepared, StartFailure> {
     let on_a_cluster = matches!(owner, Owner::Application { .. });
-    let place = spec.checkpoint.dir.url();
-    let location = Location::parse(&place).map_err(|error| {
-        StartFailure::new(ExitCode::Input, format!("checkpoint.dir = {place}: {error}"))
-    })?;
+    let location = checkpoint_location(spec)?;
     let storage =
         connect(&location).map_err(|error| StartFailure::from(CheckpointError::from(error)))?;
-    let checkpoints = open_patiently(&storage, location.path()).await?;
+    let checkpoints = open_with_retries(&storage, location.path()).await?;
     let salt = Salt(Uuid::new_v4());
-    let mut request = claim::ClaimRequest {
-        run: file.run,
-        owner: owner.clone(),
-        salt,
-        at_ms: wall_ms(),
-        take_over: file.take_over,
-        fresh: file.earlier == ResumeMode::Fresh,
-        on_corrupt: match spec.checkpoint.on_corrupt {
-            spec::OnCorrupt::Previous => heddle_storage::checkpoint::OnCorrupt::Previous,
-            spec::OnCorrupt::Fail => heddle_storage::checkpoint::OnCorrupt::Fail,
-        },
-    };
-    let (followed, found) =
-        tokio::join!(claim::look(&checkpoints, &request, judge), input::plan(spec),);
+    let mut request = claim_request(file, spec, &owner, salt);
+    let followed = claim::look(&checkpoints, &request, judge);
+    let (followed, found) = tokio::join!(followed, input::plan(spec));
     let (followed, found) = (followed?, found?);
-    let mut asked = Resumption { file, earlier: file.earlier, spec, owner: &owner, found: &found };
+    let mut resumption =
+        Resumption { file, earlier: file.earlier, spec, owner: &owner, found: &found };
     if let Some(before) = &followed.predecessor
         // What an earlier attempt was allowed this one is too.
         && !claim::same_application(&before.owner, &owner)
     {
-        let next = followed.next();
-        let base = followed.base.as_ref();
-        match asked.of(&checkpoints, next, base).await {
-            Ok(_) => {}
-            // A predecessor that is taken over may still be training.
-            Err(refusal)
-                if refusal.exit_code == ExitCode::Input
-                    && !file.take_over
-                    && base.is_some_and(|base| base.manifest.is_untrained()) =>
-            {
-                notice(&view::Event::Warning {
-                    text: format!(
-                        "training starts anew: the run in checkpoint.dir has trained no step yet, and {}",
-                        refusal.message
-                    ),
-                });
-                request.fresh = true;
-                asked.earlier = ResumeMode::Fresh;
-                asked.of(&checkpoints, next, None).await?;
-            }
-            Err(refusal) => return Err(refusal),
-        }
+        resumption.check(&checkpoints, &followed, &mut request).await?;
     }
     let claimed = claim::claim(&checkpoints, &request, judge).await?;
-    tracing::info!(generation = %claimed.generation, "checkpoint directory is ours");
+    tracing::info!(generation = %claimed.generation, "checkpoint_directory_claimed");
     let Continuation { carried, plan, ended } =
-        asked.of(&checkpoints, claimed.generation, claimed.base.as_ref()).await?;
-    if let Some(Outcome { model, .. }) =
-        ended.as_ref().filter(|ended| ended.state == JobState::Finished)
-    {
-        notice(&view::Event::Warning {
-            text: format!(
-                "this job is finished, nothing is left to train; its model is {}. --fresh trains anew; a higher \
-                 data.passes with --resume trains on",
-                model.as_deref().unwrap_or("none")
-            ),
-        });
-    }
+        resumption.of(&checkpoints, claimed.generation, claimed.base.as_ref()).await?;
+    warn_if_finished(ended.as_ref());
     let store = Store {
         dir: checkpoints.clone(),
         location,
@@ -155,26 +112,15 @@ pub(super) async fn prepare(
     };
     let damaged = set_aside(&checkpoints, claimed.generation, claimed.damaged).await?;
     // Each of these waits for the store; none needs another.
-    let (known, journal, told, plan_file) = tokio::join!(
+    let (known, journal, announced, plan_file) = tokio::join!(
         known(&checkpoints, &store),
         Journal::open(checkpoints.clone(), claimed.generation, &carried),
         announce,
         plan_file::write(&plan, run_dir),
     );
-    told?;
-    let journal = journal?;
-    let plan_file = plan_file?;
-    let locality = if on_a_cluster {
-        let asked = tokio::time::timeout(LOCALITY_LIMIT, input::locality(&plan));
-        asked.await.unwrap_or_default()
-    } else {
-        Locality::default()
-    };
-    tracing::info!(
-        files = plan.files.len(),
-        records = carried.len(),
-        "input planned, journal open"
-    );
+    announced?;
+    let locality = locality(on_a_cluster, &plan).await;
+    tracing::info!(files = plan.files.len(), records = carried.len(), "job_prepared");
     Ok(Prepared {
         generation: claimed.generation,
         base: claimed.base,
@@ -182,12 +128,60 @@ pub(super) async fn prepare(
         checkpoints: known?,
         carried,
         plan,
-        plan_file,
+        plan_file: plan_file?,
         locality,
-        journal,
+        journal: journal?,
         store,
         ended,
     })
+}
+
+fn checkpoint_location(spec: &JobSpec) -> Result<Location, StartFailure> {
+    let url = spec.checkpoint.dir.url();
+    Location::parse(&url).map_err(|error| {
+        StartFailure::new(
+            ExitCode::Input,
+            format!("checkpoint.dir is not a valid location (got {url}): {error}"),
+        )
+    })
+}
+
+fn claim_request(file: &RunFile, spec: &JobSpec, owner: &Owner, salt: Salt) -> claim::ClaimRequest {
+    claim::ClaimRequest {
+        run: file.run,
+        owner: owner.clone(),
+        salt,
+        at_ms: wall_ms(),
+        take_over: file.take_over,
+        fresh: file.earlier == ResumeMode::Fresh,
+        on_corrupt: match spec.checkpoint.on_corrupt {
+            spec::OnCorrupt::Previous => heddle_storage::checkpoint::OnCorrupt::Previous,
+            spec::OnCorrupt::Fail => heddle_storage::checkpoint::OnCorrupt::Fail,
+        },
+    }
+}
+
+/// Warns where a resumed run has nothing left to train.
+fn warn_if_finished(ended: Option<&Outcome>) {
+    let Some(Outcome { model, .. }) = ended.filter(|ended| ended.state == JobState::Finished)
+    else {
+        return;
+    };
+    notice(&view::Event::Warning {
+        text: format!(
+            "this job is finished and its model is {}; to start over, rerun with --fresh; to continue training, raise \
+             data.passes and rerun with --resume",
+            model.as_deref().unwrap_or("none")
+        ),
+    });
+}
+
+/// Which hosts store the input, as far as that can be determined in time.
+async fn locality(on_a_cluster: bool, plan: &InputPlan) -> Locality {
+    if !on_a_cluster {
+        return Locality::default();
+    }
+    tokio::time::timeout(LOCALITY_LIMIT, input::locality(plan)).await.unwrap_or_default()
 }
 
 /// What asks to go on.
@@ -209,6 +203,38 @@ struct Continuation {
 }
 
 impl Resumption<'_> {
+    /// Fails where the job must not continue what a claim would follow, before anything is claimed. Where that run has
+    /// trained no step, this one starts over instead.
+    async fn check(
+        &mut self,
+        dir: &CheckpointDir,
+        followed: &claim::Followed,
+        request: &mut claim::ClaimRequest,
+    ) -> Result<(), StartFailure> {
+        let next = followed.next();
+        let base = followed.base.as_ref();
+        let failure = match self.of(dir, next, base).await {
+            Ok(_) => return Ok(()),
+            Err(failure) => failure,
+        };
+        // A predecessor that is taken over may still be training.
+        if failure.exit_code != ExitCode::Input
+            || self.file.take_over
+            || !base.is_some_and(|base| base.manifest.is_untrained())
+        {
+            return Err(failure);
+        }
+        notice(&view::Event::Warning {
+            text: format!(
+                "training starts over: the run in checkpoint.dir has trained no step yet, and {}",
+                failure.message
+            ),
+        });
+        request.fresh = true;
+        self.earlier = ResumeMode::Fresh;
+        self.of(dir, next, None).await.map(drop)
+    }
+
     /// Where the job stands for a claim of this generation that continues `base`.
     async fn of(
         &self,
@@ -228,10 +254,10 @@ impl Resumption<'_> {
             if self.model_is_there(&outcome).await {
                 ended = Some(outcome);
             } else {
-                tracing::info!("the run is finished, its model is written again");
+                tracing::info!("model_missing_exported_again");
             }
         }
-        // The next attempt must find it too, should the goodbye be lost again.
+        // The next attempt must find it too, should the unregistration fail again.
         carried.extend(ended.clone().map(Record::Outcome));
         let plan = match base {
             // Names of tasks mean what they meant when the checkpoint was made.
@@ -322,11 +348,11 @@ fn may_continue(
         let before: JobSpec = serde_json::from_value(base.spec.clone()).map_err(|error| {
             StartFailure::new(
                 ExitCode::Checkpoint,
-                format!("checkpoint {}: its job spec is not readable: {error}", base.cut),
+                format!("cannot read the job spec of checkpoint {}: {error}", base.cut),
             )
         })?;
         let differences = spec.differences(&before.keys());
-        let told: Vec<_> = differences
+        let changes: Vec<_> = differences
             .iter()
             .map(|difference| {
                 format!("{} was {} and is {}", difference.key, difference.before, difference.now)
@@ -336,8 +362,8 @@ fn may_continue(
             return Err(StartFailure::new(
                 ExitCode::Input,
                 format!(
-                    "checkpoint.dir holds a run of another spec ({}); {} cannot change under a run: use --fresh to train anew, or another checkpoint.dir",
-                    told.join(", "),
+                    "checkpoint.dir holds a run of another spec ({}); {} cannot be changed when resuming: rerun with --fresh to start over, or use another checkpoint.dir",
+                    changes.join(", "),
                     never.key
                 ),
             ));
@@ -346,8 +372,8 @@ fn may_continue(
             return Err(StartFailure::new(
                 ExitCode::Input,
                 format!(
-                    "checkpoint.dir holds a run of another spec ({}): use --resume to go on with the new values, or --fresh to train anew",
-                    told.join(", ")
+                    "checkpoint.dir holds a run of another spec ({}): rerun with --resume to continue with the new values, or with --fresh to start over",
+                    changes.join(", ")
                 ),
             ));
         }
@@ -380,8 +406,8 @@ fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, StartFa
     Err(StartFailure::new(
         ExitCode::Input,
         format!(
-            "data.train, data.test: {which} is not what it was when the checkpoint was made (added, removed or of another length): \
-             restore it, or use --fresh to train anew"
+            "data.train, data.test: {which} was added, removed or has another length since the checkpoint was made: restore it, \
+             or rerun with --fresh to start over"
         ),
     ))
 }
@@ -399,8 +425,8 @@ async fn set_aside(
         let begun = Instant::now();
         let to = loop {
             match dir.set_aside(cut).await {
-                Err(error) if error.is_retryable() && begun.elapsed() < SET_ASIDE_PATIENCE => {
-                    tokio::time::sleep(SET_ASIDE_AGAIN).await;
+                Err(error) if error.is_retryable() && begun.elapsed() < SET_ASIDE_TIMEOUT => {
+                    tokio::time::sleep(SET_ASIDE_RETRY_WAIT).await;
                 }
                 result => break result?,
             }

@@ -146,9 +146,9 @@ async fn who_is_refused_for_its_spec_or_its_data_has_fenced_nobody() {
     let other = spec(temp.path(), &["model.features=11"]);
     refused(&other, dir, "model.features").await;
     let longer = spec(temp.path(), &["data.passes=3"]);
-    refused(&longer, dir, "use --resume").await;
+    refused(&longer, dir, "rerun with --resume").await;
     std::fs::write(data.join("b"), "1 1:1\n").expect("written");
-    refused(&same, dir, "is not what it was").await;
+    refused(&same, dir, "since the checkpoint was made").await;
     std::fs::remove_file(data.join("b")).expect("removed");
 
     match asks(&same).await {

@@ -51,31 +51,14 @@ pub(super) async fn run_job<C: ContainerSource>(
     prepared: Prepared,
     context: JobContext<'_, C>,
 ) -> (Outcome, JobView) {
-    let JobContext {
-        file,
-        spec,
-        secret,
-        attempt,
-        listener,
-        gate,
-        address,
-        limits,
-        cluster_lease_ms,
-        application,
-        cluster,
-        kept,
-        master,
-        past,
-        events: (events, receiver),
-        stops,
-    } = context;
+    let JobContext { file, spec, attempt, application, past, .. } = context;
+    let (events, receiver) = context.events;
     let mut before = match &past {
         Some(place) if attempt.0 > 1 => place.read().await,
         _ => attempt_history::AttemptHistory::default(),
     };
-    if let Some(placement) = master {
-        let master = MasterView { attempt, placement };
-        before.history.note_master(master);
+    if let Some(placement) = context.master {
+        before.history.note_master(MasterView { attempt, placement });
     }
     let recovered = StartupState {
         attempt,
@@ -84,17 +67,17 @@ pub(super) async fn run_job<C: ContainerSource>(
         base: prepared.base.map(|base| prepared.store.checkpoint(base)),
         damaged: prepared.damaged,
         checkpoints: prepared.checkpoints,
-        kept,
+        kept: context.kept,
     };
     let core = Core::new(Config {
         run: file.run,
         spec: Arc::new(spec.clone()),
         plan: Arc::new(prepared.plan),
         plan_file: prepared.plan_file,
-        address,
+        address: context.address,
         started_ms: file.started_ms,
-        limits,
-        cluster_lease_ms,
+        limits: context.limits,
+        cluster_lease_ms: context.cluster_lease_ms,
         locality: Arc::new(prepared.locality),
         output: Some(spec.output.model.url()),
     });
@@ -108,15 +91,29 @@ pub(super) async fn run_job<C: ContainerSource>(
     if let Some(place) = past {
         tokio::spawn(place.keep(attempt, view.clone()));
     }
-    tokio::spawn(prepared.journal.run(journaled, events.clone()));
-    tokio::spawn(prepared.store.run(called, events.clone()));
-    let shared = ApiState { run: file.run, secret, inputs, pages: Pages::new(view) };
-    let capacity = Capacity::within(Limit::now());
-    tokio::spawn(api::serve(listener, Arc::new(shared), gate, capacity));
+    let (warnings, notices) = mpsc::unbounded_channel();
+    tokio::spawn(prepared.journal.run(journaled, events.clone(), warnings.clone()));
+    tokio::spawn(prepared.store.run(called, events.clone(), warnings));
+    let shared =
+        ApiState { run: file.run, secret: context.secret, inputs, pages: Pages::new(view) };
+    let (listener, gate) = (context.listener, context.gate);
+    tokio::spawn(api::serve(listener, Arc::new(shared), gate, Capacity::within(Limit::now())));
     let workers = WorkerQueues { journal: records, store: calls };
-    let sources = Sources { inputs: incoming, events: receiver, sender: events, stops };
-    let about = About { attempt, phases: phase_count(spec), application, past: before };
-    Driver::new(core, cluster, about, workers, sources, viewer)
+    let sources = Sources {
+        inputs: incoming,
+        events: receiver,
+        sender: events,
+        notices,
+        stops: context.stops,
+    };
+    let about = About {
+        job: file.name.clone(),
+        attempt,
+        phases: phase_count(spec),
+        application,
+        past: before,
+    };
+    Driver::new(core, context.cluster, about, workers, sources, viewer)
         .run(Event::Startup(Box::new(recovered)))
         .await
 }

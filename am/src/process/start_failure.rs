@@ -1,6 +1,8 @@
 //! Why a job did not start: one sentence and an exit code.
 
+use heddle_am_core::Outcome;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::view::JobState;
 use heddle_storage::chain;
 use heddle_storage::checkpoint::CheckpointError;
 
@@ -25,6 +27,24 @@ pub(super) struct StartFailure {
 impl StartFailure {
     pub(super) fn new(exit_code: ExitCode, message: impl Into<String>) -> Self {
         Self { exit_code, message: message.into(), is_fenced: false }
+    }
+
+    /// How it ends the job.
+    pub(super) fn outcome(&self) -> Outcome {
+        Outcome {
+            state: JobState::Failed,
+            exit_code: self.exit_code,
+            message: self.message.clone(),
+            model: None,
+        }
+    }
+
+    /// Writes the message to the log and to standard error: NodeManagers add its last line to the diagnostics. Returns
+    /// the exit code.
+    pub(super) fn print(&self) -> ExitCode {
+        tracing::error!(exit_code = %self.exit_code, message = self.message, "attempt_failed");
+        eprintln!("heddle: {}", self.message);
+        self.exit_code
     }
 
     pub(super) fn fenced(message: impl Into<String>) -> Self {

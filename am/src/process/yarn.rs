@@ -1,13 +1,13 @@
-//! The ApplicationMaster of an application on YARN, from its container to its goodbye.
+//! Lifecycle of the ApplicationMaster on YARN: start, register, run, unregister.
 //!
 //! ```text
 //! container → ports ┬─ register, heartbeats, containers of an earlier attempt ─┐
 //!                   └─ claim, then journal, plan and address on HDFS ──────────┴─ job → report → unregister
 //! ```
 //!
-//! Both branches take their time side by side, since neither needs the other. How it ends decides what the
-//! ResourceManager hears (`unregister`): a job that is over or refused is unregistered, one that something unreachable
-//! stopped is left to the next attempt, and an attempt that another one has replaced says nothing at all.
+//! Both branches run concurrently, since neither needs the other. `unregister` decides the end: a job that is over or
+//! refused is unregistered; a job that stopped because a service was unreachable is left to the next attempt; a
+//! superseded attempt makes no call.
 
 mod inputs;
 mod owner_liveness;
@@ -16,10 +16,9 @@ mod unregister;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_am_core::{Limits, Outcome};
+use heddle_am_core::{Event, Limits};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::view::{JobState, JobView};
 use heddle_storage::chain;
 use heddle_storage::checkpoint::{CheckpointDir, Owner};
 use heddle_yarn::AmEndpoint;
@@ -28,8 +27,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::bind;
-use super::prepare::prepare;
+use super::listen::bind;
+use super::prepare::{Prepared, prepare};
 use super::run_job::{JobContext, run_job};
 use super::start_failure::StartFailure;
 use crate::api::{PageGate, Viewers, WebProxy};
@@ -43,10 +42,10 @@ use inputs::{ContainerInputs, SubmittedFiles};
 use owner_liveness::YarnOwners;
 use unregister::{Fenced, Unregistration};
 
-/// Nothing is committed while the ResourceManager has not been heard for so long: the rule of MapReduce
+/// Nothing is committed when the last answer of the ResourceManager is older than this: the rule of MapReduce
 /// (`yarn.app.mapreduce.am.job.committer.commit-window`).
 const LEASE_MS: u64 = 10_000;
-/// After the expiry the next attempt has to start and to write where it is.
+/// Time for the next attempt to start after the expiry and to write its address.
 const START_MS: u64 = 60_000;
 
 /// Leads the application of this container to its end; returns the process's exit code.
@@ -54,31 +53,26 @@ pub(super) async fn lead(dir: &RunDir) -> ExitCode {
     end_on_sigterm();
     let inputs = match ContainerInputs::read() {
         Ok(inputs) => inputs,
-        Err(refusal) => return said(&refusal),
+        Err(refusal) => return refusal.print(),
     };
     tracing::info!(
         attempt = %inputs.environment.attempt(),
         since_submit_ms = inputs.since_submit_ms(),
-        "ApplicationMaster started"
+        "application_master_started"
     );
     match SubmittedFiles::read(dir, &inputs) {
         Ok(files) => lead_with(&inputs, &files).await,
-        // The ResourceManager must hear of it: another attempt would find the same files.
-        Err(refusal) => give_back(&inputs, &refusal).await,
+        // Unregister: another attempt would find the same files.
+        Err(refusal) => unregister_unstarted(&inputs, &refusal).await,
     }
-}
-
-/// The last line of the container's standard error, which NodeManagers add to the diagnostics.
-fn said(refusal: &StartFailure) -> ExitCode {
-    tracing::error!(exit_code = refusal.exit_code, message = refusal.message, "the attempt ends");
-    eprintln!("heddle: {}", refusal.message);
-    refusal.exit_code
 }
 
 async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> ExitCode {
     let (listening, gate) = match (listen(inputs, files).await, gate(inputs, files)) {
         (Ok(listening), Ok(gate)) => (listening, gate),
-        (Err(refusal), _) | (_, Err(refusal)) => return give_back(inputs, &refusal).await,
+        (Err(refusal), _) | (_, Err(refusal)) => {
+            return unregister_unstarted(inputs, &refusal).await;
+        }
     };
     let (events, receiver) = mpsc::unbounded_channel();
     let owner = Owner::Application {
@@ -101,32 +95,59 @@ async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> ExitCode
     );
     let (joined, too_much) = match joined {
         Ok(joined) => joined,
-        Err(refusal) => return said(&refusal),
+        Err(refusal) => return refusal.print(),
     };
     let queue = joined
         .registered
         .as_ref()
         .map_or_else(String::new, |Registered { queue, .. }| queue.clone());
-    let ending = Unregistration::new(inputs, files, joined.cluster.clone(), queue);
+    let unregistration = Unregistration::new(inputs, files, joined.cluster.clone(), queue);
     let prepared = match (too_much, prepared) {
         (Some(error), _) => Err(StartFailure::new(ExitCode::Refused, not_granted(&error))),
         (None, prepared) => prepared,
     };
     let prepared = match prepared {
         Ok(prepared) => prepared,
-        Err(refusal) => return ending.refused(refusal).await,
+        Err(refusal) => return unregistration.refused(refusal).await,
     };
     if let Some(outcome) = prepared.ended.clone() {
-        tracing::info!(?outcome, "an earlier attempt has ended the job, only its goodbye was lost");
-        return ending.ended(outcome, None, Fenced::Not).await;
+        tracing::info!(?outcome, "job_already_ended");
+        return unregistration.ended(outcome, None, Fenced::Not).await;
     }
     tracing::info!(
         since_submit_ms = inputs.since_submit_ms(),
         kept = joined.kept.len(),
-        "the job begins"
+        "job_starting"
     );
+    run(
+        RegisteredAttempt { inputs, files, listening, gate, owner, unregistration },
+        joined,
+        prepared,
+        (events, receiver),
+    )
+    .await
+}
+
+/// A registered attempt whose job can begin.
+struct RegisteredAttempt<'a> {
+    inputs: &'a ContainerInputs,
+    files: &'a SubmittedFiles,
+    listening: (TcpListener, AmAddress),
+    gate: Arc<PageGate>,
+    owner: Owner,
+    unregistration: Unregistration<'a>,
+}
+
+/// Runs the job to its end and unregisters.
+async fn run(
+    attempt: RegisteredAttempt<'_>,
+    joined: Joined,
+    prepared: Prepared,
+    events: (Events, mpsc::UnboundedReceiver<Event>),
+) -> ExitCode {
+    let RegisteredAttempt { inputs, files, listening, gate, owner, unregistration } = attempt;
     let Joined { cluster, kept, mut gone, .. } = joined;
-    // Orders to stop come by the control API alone; nobody holds the other end.
+    // Orders to stop come by the control API alone.
     let (_stops, stopped) = mpsc::unbounded_channel();
     let context = JobContext {
         file: &files.run,
@@ -138,12 +159,12 @@ async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> ExitCode
         address: inputs.tracking_url(&listening.1),
         limits: limits(inputs, files),
         cluster_lease_ms: Some(LEASE_MS),
-        application: Some(ending.application.clone()),
+        application: Some(unregistration.application.clone()),
         cluster,
         kept,
         master: Some(inputs.placement()),
         past: files.past(),
-        events: (events, receiver),
+        events,
         stops: stopped,
     };
     let dir = prepared.store.dir.clone();
@@ -152,12 +173,12 @@ async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> ExitCode
     let (outcome, view) = tokio::select! {
         ended = &mut job => ended,
         lost = &mut gone => match lost {
-            // Containers train on, and the next attempt takes them over.
-            Ok(Gone::Silent(reason)) => return said(&StartFailure::new(ExitCode::Unreachable, reason)),
-            // The core has heard of it and ends by itself.
+            // Containers continue training, and the next attempt takes them over.
+            Ok(Gone::Silent(reason)) => return StartFailure::new(ExitCode::Unreachable, reason).print(),
+            // The core has the event and ends the job.
             Ok(Gone::Fenced(_)) | Err(_) => {
                 let (outcome, view) = job.await;
-                return ending.ended(outcome, Some(view), Fenced::ByAttempt).await;
+                return unregistration.ended(outcome, Some(view), Fenced::ByAttempt).await;
             }
         },
     };
@@ -165,11 +186,11 @@ async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> ExitCode
         ExitCode::Fenced => fenced_by(&dir, &owner).await,
         _ => Fenced::Not,
     };
-    ending.ended(outcome, Some(view), fenced).await
+    unregistration.ended(outcome, Some(view), fenced).await
 }
 
-/// Who leads in place of an attempt that the ResourceManager still takes for the leading one. What cannot be found
-/// out counts as a later attempt: then nothing is said, and the ResourceManager decides.
+/// What has superseded an attempt that the ResourceManager still considers current. If that cannot be determined, it
+/// counts as a later attempt: then no call is made, and the ResourceManager decides.
 async fn fenced_by(dir: &CheckpointDir, owner: &Owner) -> Fenced {
     let highest = match dir.claimed().await.map(|claimed| claimed.last().copied()) {
         Ok(Some(highest)) => dir.claim(highest).await,
@@ -180,7 +201,7 @@ async fn fenced_by(dir: &CheckpointDir, owner: &Owner) -> Fenced {
         Ok(claim) if !same_application(&claim.owner, owner) => Fenced::ByAnother,
         Ok(_) => Fenced::ByAttempt,
         Err(error) => {
-            tracing::warn!(error = chain(&error), "who leads is not known");
+            tracing::warn!(error = chain(&error), "leader_unknown");
             Fenced::ByAttempt
         }
     }
@@ -196,7 +217,7 @@ async fn listen(
     let no_address = |error: String| {
         StartFailure::new(
             ExitCode::Unreachable,
-            format!("NM_HOST = {} has no address: {error}", inputs.environment.node_host),
+            format!("NM_HOST = {} cannot be resolved: {error}", inputs.environment.node_host),
         )
     };
     // The resolver blocks.
@@ -209,10 +230,13 @@ async fn listen(
     Ok((listener, address))
 }
 
-/// Pages are behind YARN's proxy, and for those whom the cluster lets look.
+/// Access control for the pages: YARN's proxy and the cluster's view ACL.
 fn gate(inputs: &ContainerInputs, files: &SubmittedFiles) -> Result<Arc<PageGate>, StartFailure> {
     let unfit = |error: &dyn std::error::Error| {
-        StartFailure::new(ExitCode::Input, format!("the configuration: {}", chain(error)))
+        StartFailure::new(
+            ExitCode::Input,
+            format!("cannot use the configuration: {}", chain(error)),
+        )
     };
     let ContainerInputs { environment, configuration, .. } = inputs;
     let base = environment.web_proxy_base.clone();
@@ -249,7 +273,7 @@ async fn joined(
         JoinError::Am(am) if am.is_fenced() => StartFailure::fenced(chain(&error)),
         _ => StartFailure::new(ExitCode::Unreachable, chain(&error)),
     })?;
-    tracing::info!(since_submit_ms = inputs.since_submit_ms(), "registered");
+    tracing::info!(since_submit_ms = inputs.since_submit_ms(), "application_master_registered");
     Ok(joined)
 }
 
@@ -290,9 +314,9 @@ fn limits(inputs: &ContainerInputs, files: &SubmittedFiles) -> Limits {
     }
 }
 
-/// Ends an application that cannot begin: registers only to unregister.
-async fn give_back(inputs: &ContainerInputs, refusal: &StartFailure) -> ExitCode {
-    said(refusal);
+/// Ends an application that cannot start: registers only to unregister.
+async fn unregister_unstarted(inputs: &ContainerInputs, refusal: &StartFailure) -> ExitCode {
+    refusal.print();
     let mut am = heddle_yarn::ApplicationMaster::new(&inputs.cluster, inputs.token.clone());
     let place = AmEndpoint { host: inputs.environment.node_host.clone(), ..AmEndpoint::default() };
     let ended = match am.register(place).await {
@@ -304,40 +328,21 @@ async fn give_back(inputs: &ContainerInputs, refusal: &StartFailure) -> ExitCode
         Err(error) => Err(error),
     };
     if let Err(error) = ended {
-        tracing::warn!(error = chain(&error), "not unregistered");
+        tracing::warn!(error = chain(&error), "application_not_unregistered");
     }
     refusal.exit_code
 }
 
-/// A NodeManager that ends a container leaves it 250 ms. Whatever is being written then is either complete under its
-/// name or has none; so there is nothing better to do than to end. An orderly stop comes through the control API.
+/// Exits on SIGTERM. A NodeManager gives a container 250 ms to end. A file that is being written then is either complete
+/// under its name or has no name, so there is nothing to save. An orderly stop comes through the control API.
 fn end_on_sigterm() {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
         return;
     };
     tokio::spawn(async move {
         if terminate.recv().await.is_some() {
-            tracing::info!("ended by SIGTERM; containers go on if the application does");
+            tracing::info!("sigterm_received");
             std::process::exit(i32::from(ExitCode::Terminated.code()));
         }
     });
-}
-
-/// The view of a job that did not come to begin, or had ended before.
-fn bare_view(inputs: &ContainerInputs, files: &SubmittedFiles, outcome: &Outcome) -> JobView {
-    JobView {
-        state: outcome.state,
-        message: outcome.message.clone(),
-        ..JobView::starting(files.run.run, &files.run.name, inputs.attempt(), files.run.started_ms)
-    }
-}
-
-/// How a refusal ends a job.
-fn outcome(refusal: &StartFailure) -> Outcome {
-    Outcome {
-        state: JobState::Failed,
-        exit_code: refusal.exit_code,
-        message: refusal.message.clone(),
-        model: None,
-    }
 }

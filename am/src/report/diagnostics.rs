@@ -1,4 +1,4 @@
-//! What the ResourceManager is told of the end: at most 8 KiB, whose first line says all by itself, because many
+//! The diagnostics for the ResourceManager: at most 8 KiB. The first line is sufficient by itself, because many
 //! pages and commands show no more.
 
 use heddle_protocol::exit_code::ExitCode;
@@ -12,66 +12,62 @@ pub const BYTES_MAX: usize = 8 * 1024;
 /// Of the first line, bytes: what `yarn application -status` and the list of applications still show well.
 const FIRST_LINE_BYTES_MAX: usize = 1024;
 
-impl JobReport {
-    /// The diagnostics for the ResourceManager: fact, cause and next step on the first line, the rest of the message
-    /// below. `report_url` is where the report is; empty when it could not be written.
-    #[must_use]
-    pub fn diagnostics(&self, report_url: &str) -> String {
-        let mut lines = self.message.lines().filter(|line| !line.trim().is_empty());
-        let fact = lines.next().unwrap_or_default();
-        let mut first = match (self.state, fact) {
-            (JobState::Finished, "") => "Heddle: finished".to_owned(),
-            (_, "") => {
-                format!("Heddle: {} with exit code {}", format::word(&self.state), self.exit_code)
-            }
-            (_, fact) => format!("Heddle: {} (exit code {})", fact.trim(), self.exit_code),
-        };
-        if let Some(test) = &self.test
-            && self.state == JobState::Finished
-        {
-            first.push_str(": ");
-            first.push_str(test);
+/// The diagnostics for the ResourceManager: fact, cause and next step on the first line, the rest of the message
+/// below. `report_url` is where the report is; empty when it could not be written.
+#[must_use]
+pub fn diagnostics(of: &JobReport, report_url: &str) -> String {
+    let mut lines = of.message.lines().filter(|line| !line.trim().is_empty());
+    let fact = lines.next().unwrap_or_default();
+    let mut first = match (of.state, fact) {
+        (JobState::Finished, "") => "Heddle: finished".to_owned(),
+        (_, "") => {
+            format!("Heddle: {} with exit code {}", format::word(&of.state), of.exit_code)
         }
-        let next = match (&self.model, report_url) {
-            (Some(model), "") => format!("; model in {model}"),
-            (Some(model), report) => format!("; model in {model}, report in {report}"),
-            (None, "") => format!("; {}", self.next_step()),
-            (None, report) => format!("; {}; report in {report}", self.next_step()),
-        };
-        // The fact may be cut, the next step not.
-        let room = FIRST_LINE_BYTES_MAX.saturating_sub(next.len());
-        let mut text = cut(&format::plain(&first).replace('\t', " "), room).to_owned();
-        text.push_str(&format::plain(&next).replace(['\n', '\t'], " "));
-        for line in lines {
-            text.push('\n');
-            text.push_str(&format::plain(line));
-        }
-        cut(&text, BYTES_MAX).to_owned()
+        (_, fact) => format!("Heddle: {} (exit code {})", fact.trim(), of.exit_code),
+    };
+    if let Some(test) = &of.test
+        && of.state == JobState::Finished
+    {
+        first.push_str(": ");
+        first.push_str(test);
     }
+    let next = match (&of.model, report_url) {
+        (Some(model), "") => format!("; model in {model}"),
+        (Some(model), report) => format!("; model in {model}, report in {report}"),
+        (None, "") => format!("; {}", next_step(of)),
+        (None, report) => format!("; {}; report in {report}", next_step(of)),
+    };
+    // The fact may be cut, the next step not.
+    let room = FIRST_LINE_BYTES_MAX.saturating_sub(next.len());
+    let mut text = cut(&format::plain(&first).replace('\t', " "), room).to_owned();
+    text.push_str(&format::plain(&next).replace(['\n', '\t'], " "));
+    for line in lines {
+        text.push('\n');
+        text.push_str(&format::plain(line));
+    }
+    cut(&text, BYTES_MAX).to_owned()
+}
 
-    /// What a person does next.
-    fn next_step(&self) -> String {
-        let application =
-            self.application.as_ref().map_or("APPLICATION", |application| application.id.as_str());
-        match self.exit_code {
-            ExitCode::Ok => "nothing is to be done".to_owned(),
-            ExitCode::Killed => {
-                "submit the job again to continue from its newest checkpoint".to_owned()
-            }
-            ExitCode::Refused => {
-                "ask for less, another queue, or a longer yarn.allocation-timeout".to_owned()
-            }
-            ExitCode::Denied => "check the permissions of the user on the paths named".to_owned(),
-            ExitCode::Unreachable => {
-                "submit the job again when the service named answers".to_owned()
-            }
-            ExitCode::Input => "correct the job file or the paths named".to_owned(),
-            ExitCode::Checkpoint => "look at it with `heddle checkpoint verify`".to_owned(),
-            ExitCode::Fenced => {
-                "another run or attempt owns the checkpoint directory: let it end".to_owned()
-            }
-            _ => format!("see `heddle logs --failed-first {application}`"),
+/// The user's next step.
+fn next_step(of: &JobReport) -> String {
+    let application =
+        of.application.as_ref().map_or("APPLICATION", |application| application.id.as_str());
+    match of.exit_code {
+        ExitCode::Ok => "no action is needed".to_owned(),
+        ExitCode::Killed => {
+            "submit the job again to continue from its newest checkpoint".to_owned()
         }
+        ExitCode::Refused => {
+            "ask for less, another queue, or a longer yarn.allocation-timeout".to_owned()
+        }
+        ExitCode::Denied => "check the permissions of the user on the paths named".to_owned(),
+        ExitCode::Unreachable => "submit the job again when the service named answers".to_owned(),
+        ExitCode::Input => "correct the job file or the paths named".to_owned(),
+        ExitCode::Checkpoint => "run `heddle checkpoint verify`".to_owned(),
+        ExitCode::Fenced => {
+            "wait until the run or attempt that owns the checkpoint directory ends".to_owned()
+        }
+        _ => format!("see `heddle logs --failed-first {application}`"),
     }
 }
 
@@ -92,32 +88,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_says_fact_and_next_step() {
-        let told = failed(
+    fn first_line_has_fact_and_next_step() {
+        let report = failed(
             ExitCode::JobFailed,
             "trainer-0 exits again and again\nlast words: no such file",
-        )
-        .diagnostics("http://nn:9870/r");
+        );
+        let told = diagnostics(&report, "http://nn:9870/r");
         assert_eq!(
             told,
             "Heddle: trainer-0 exits again and again (exit code 1); see `heddle logs --failed-first \
              application_1700000000000_0005`; report in http://nn:9870/r\nlast words: no such file"
         );
         assert_eq!(
-            finished().diagnostics(""),
+            diagnostics(&finished(), ""),
             "Heddle: finished: test  log-loss 0.2118  auc 0.9729; model in hdfs://nn/user/alice/model"
         );
         assert!(
-            failed(ExitCode::Killed, "")
-                .diagnostics("")
+            diagnostics(&failed(ExitCode::Killed, ""), "")
                 .starts_with("Heddle: failed with exit code 3; submit")
         );
     }
 
     proptest! {
         #[test]
-        fn it_fits_whatever_is_told(message in "\\PC{0,3}(ü|\n|\u{1b}|x|漢){0,9000}", url in "[a-z/]{0,200}") {
-            let told = failed(ExitCode::JobFailed, &message).diagnostics(&url);
+        fn diagnostics_fit_for_any_message(message in "\\PC{0,3}(ü|\n|\u{1b}|x|漢){0,9000}", url in "[a-z/]{0,200}") {
+            let told = diagnostics(&failed(ExitCode::JobFailed, &message), &url);
             prop_assert!(told.len() <= BYTES_MAX);
             let first = told.lines().next().unwrap_or_default();
             prop_assert!(first.len() <= FIRST_LINE_BYTES_MAX);

@@ -13,23 +13,23 @@ use tokio::net::TcpStream;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
-    /// The URL is none that this can ask: no plain HTTP, or no host.
-    #[error("{0} is no http:// URL with a host")]
+    /// The URL is not plain HTTP or has no host.
+    #[error("{0} is not an http:// URL with a host")]
     Url(String),
-    /// Nobody answered in time.
-    #[error("no answer within {} s", .0.as_secs())]
+    /// The server did not answer in time.
+    #[error("the server does not answer within {} s", .0.as_secs())]
     Late(Duration),
     /// No connection.
-    #[error("no connection")]
+    #[error("cannot connect")]
     Connect(#[source] std::io::Error),
     /// The exchange broke off.
-    #[error("the exchange broke off")]
+    #[error("the connection was closed during the exchange")]
     Exchange(#[from] hyper::Error),
     /// The request has no form.
-    #[error("not a request")]
+    #[error("cannot build the request")]
     Request(#[from] hyper::http::Error),
     /// The answer is larger than was allowed for.
-    #[error("the answer has more than {0} bytes")]
+    #[error("the answer must have at most {0} bytes")]
     Long(usize),
 }
 

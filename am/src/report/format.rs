@@ -1,4 +1,4 @@
-//! Lines in which a job's figures are told to people, the same in the report, in `run` and in `status`.
+//! Formatting of a job's figures, the same in the report, in `run` and in `status`.
 
 use heddle_protocol::ids::CutId;
 use heddle_protocol::view::{

@@ -7,8 +7,8 @@
 //! GET /ws/v1/node/containerlogs/<container>/<file>                     the same of older NodeManagers, all of it, bare
 //! ```
 //!
-//! Nothing here is worth failing for: a node may be dead, hidden behind TLS, or its logs gone. What could not be had
-//! is said in a word. Source: `NMWebServices`, `ContainerLogsInfo`, `LogToolUtils`.
+//! No failure here fails the job: a node may be lost, use TLS, or have deleted its logs. The report names what is
+//! missing. Source: `NMWebServices`, `ContainerLogsInfo`, `LogToolUtils`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use super::{ContainerEnd, JobReport};
 pub const TAIL_BYTES_MAX: usize = 1 << 20;
 /// Files of one container: its output, its own rotated logs, and the NodeManager's.
 const FILES_MAX: usize = 8;
-/// Containers whose logs are kept, the newest. The rest tells the same story, and the end must not wait for it.
+/// Most containers whose logs are copied, newest first. More would delay the end and rarely add information.
 const CONTAINERS_MAX: usize = 20;
 /// For one request: a NodeManager's first page takes a busy JVM seconds.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
@@ -324,7 +324,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = StorePath::parse(dir.path().to_str().unwrap()).unwrap();
         let kept = keep(&LocalStorage, &place, &report, "alice", Duration::from_secs(10)).await;
-        assert!(kept[0].problem.starts_with("no connection"), "{kept:?}");
+        assert!(kept[0].problem.starts_with("cannot connect"), "{kept:?}");
         for hostile in ["", "evil/..", "a@b:1"] {
             let told = tails(hostile, "container_1", "alice").await;
             assert_eq!(told.unwrap_err(), "the web server of its node is not known");

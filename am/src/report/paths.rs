@@ -1,4 +1,4 @@
-//! Where the report is written, so that nothing that was told before is lost.
+//! Paths of the report's files. An existing report is never replaced.
 
 use heddle_storage::{
     Mode, Reason, Storage, StorageError, StorePath, WriteError, make_dirs, publish_small,
@@ -10,14 +10,14 @@ use super::JobReport;
 /// Of a report that is read back, bytes. The view of ten thousand slots takes some MB.
 const READ_BYTES_MAX: usize = 64 << 20;
 
-/// Why there is no report.
+/// Why the report was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteReportError {
     /// The storage refused or did not answer.
-    #[error("the report cannot be written")]
+    #[error("cannot write the report")]
     Storage(#[from] StorageError),
     /// It cannot be written as JSON.
-    #[error("the report has no JSON form")]
+    #[error("cannot encode the report as JSON")]
     Form(#[from] serde_json::Error),
 }
 
@@ -26,7 +26,7 @@ pub enum WriteReportError {
 pub struct ReportFiles {
     /// For programs.
     pub json: StorePath,
-    /// For people.
+    /// For users.
     pub text: StorePath,
 }
 
@@ -52,7 +52,7 @@ pub async fn write(
             Ok(()) => {}
             Err(error) if is_taken(&error) => match read(storage, &files.json).await? {
                 // The text may have been on its way when its writer died.
-                Some(told) if told.tells_the_same_end(report) => {
+                Some(told) if told.has_same_outcome(report) => {
                     match publish(storage, &files.text, told.to_string().into()).await {
                         Err(error) if !is_taken(&error) => {
                             return Err(StorageError::from(error).into());
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_same_end_told_by_the_next_attempt_is_recognised() {
+    async fn same_outcome_of_the_next_attempt_is_recognised() {
         let (_keep, dir) = place();
         let first = write(&LocalStorage, &dir, &finished()).await.unwrap();
         std::fs::remove_file(first.text.as_str()).unwrap();

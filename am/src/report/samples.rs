@@ -6,6 +6,7 @@ use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, S
 use heddle_protocol::view::{
     AbortedCheckpointView, ApplicationView, CheckpointView, DamagedCheckpointView, EndedView,
     EvaluationView, FirstFigures, JobState, JobView, Placement, RecoveryView, SlotState, SlotView,
+    WarningView,
 };
 
 use super::{JobReport, ReportFacts, RequestedContainers};
@@ -78,6 +79,11 @@ pub(crate) fn view() -> JobView {
         error: "hdfs://nn/ctr/ckpt/g1-c1/MANIFEST.json is damaged: the file is missing".into(),
     });
     view.history.checkpoints_damaged_total = 1;
+    view.history.warnings.push_back(WarningView {
+        at_ms: 1_700_000_012_000,
+        text: "the journal is 7 s late and tried again: safe mode".into(),
+    });
+    view.history.warnings_total = 1;
     view.history.first_figures = Some(FirstFigures { rows: 0, at_ms: 1_700_000_005_000 });
     view.checkpoints_taken = 3;
     view.checkpoints = vec![CheckpointView {

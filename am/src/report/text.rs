@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as text.
 
 use std::fmt;
 
@@ -8,10 +8,8 @@ use heddle_telemetry::recovery::seconds;
 use super::{ContainerEnd, JobReport, RequestedContainers, format};
 
 impl fmt::Display for JobReport {
-    /// Lines of plain text. What comes from outside has lost its control characters.
+    /// Lines of plain text. Control characters from outside are replaced.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (view, history) = (&self.view, &self.view.history);
-        let plain = |text: &str| format::plain(text);
         writeln!(
             f,
             "{} {} (exit code {})",
@@ -20,98 +18,115 @@ impl fmt::Display for JobReport {
             self.exit_code
         )?;
         for line in self.message.lines() {
-            writeln!(f, "  {}", plain(line))?;
+            writeln!(f, "  {}", format::plain(line))?;
         }
         if let Some(test) = &self.test {
             writeln!(f, "\n{test}")?;
         }
         writeln!(f)?;
-        row(f, "run", self.run)?;
-        if let Some(application) = &self.application {
-            let queue = match application.queue.as_str() {
-                "" => String::new(),
-                queue => format!(", queue {}", one_line(queue)),
-            };
-            row(
-                f,
-                "application",
-                format_args!(
-                    "{}, attempt {}, user {}{queue}",
-                    one_line(&application.id),
-                    self.attempt,
-                    one_line(&application.user)
-                ),
-            )?;
-        }
-        row(f, "started", format::time(self.started_ms))?;
-        row(
-            f,
-            "ended",
-            format_args!(
-                "{}, after {}",
-                format::time(self.ended_ms),
-                seconds(self.ended_ms.saturating_sub(self.started_ms))
-            ),
-        )?;
-        let speed = self
-            .rows_per_second
-            .map_or_else(String::new, |speed| format!(", {} rows/s", format::rate(speed)));
-        row(f, "rows", format_args!("{}{speed}", format::thousands(view.rows)))?;
-        if view.bad_records > 0 {
-            row(f, "bad records", format::thousands(view.bad_records))?;
-        }
-        if let Some(locality) = view.data_locality {
-            row(f, "data locality", format::data_locality(locality))?;
-        }
-        let newest = view.checkpoints.last().map_or_else(String::new, |newest| {
-            format!(", newest {} in {}", newest.cut, one_line(&newest.dir))
-        });
-        row(
-            f,
-            "checkpoints",
-            format_args!(
-                "{} taken, {} given up{newest}",
-                view.checkpoints_taken, history.checkpoints_late_total
-            ),
-        )?;
-        row(f, "checkpoint dir", one_line(&self.checkpoint_dir))?;
-        match (&self.model, self.state) {
-            (Some(model), _) => row(f, "model", one_line(model))?,
-            (None, JobState::Finished) => row(f, "model", "none was to be exported")?,
-            (None, _) => row(f, "model", "none: the job did not finish")?,
-        }
-        for asked in &self.asked {
-            row(f, "asked for", asked)?;
-        }
-        section(f, "Evaluations", &view.evaluations, format::evaluation)?;
-        section(f, "Recoveries", &view.recoveries, |recovery| plain(&format::recovery(recovery)))?;
-        let earlier = view.recoveries_total.saturating_sub(view.recoveries.len() as u64);
-        if earlier > 0 {
-            writeln!(f, "  and {earlier} earlier ones")?;
-        }
-        section(f, "Checkpoints", &view.checkpoints, |taken| {
-            format!("{}  {}", format::time(taken.at_ms), format::checkpoint(taken))
-        })?;
-        section(f, "Checkpoints given up", &history.checkpoints_late, |late| {
-            format!("{}  {}  {}", format::time(late.at_ms), late.cut, plain(&late.reason))
-        })?;
-        section(f, "Waits for storage", &history.storage_waits, |wait| {
-            plain(&format::storage_wait(wait))
-        })?;
-        if let Some(wait) = &view.storage_wait {
-            section(f, "Waiting for storage", [wait], |wait| plain(&format::storage_wait(wait)))?;
-        }
-        section(f, "Checkpoints damaged", &history.checkpoints_damaged, |damaged| {
-            let text = format::checkpoint_damaged(damaged.cut, &damaged.dir, &damaged.error);
-            format!("{}  {}", format::time(damaged.at_ms), plain(&text))
-        })?;
-        section(f, "Containers", &self.containers, ToString::to_string)?;
-        let untold = history.ended_total.saturating_sub(history.ended.len() as u64);
-        if untold > 0 {
-            writeln!(f, "  and {untold} earlier ones that ended")?;
-        }
-        Ok(())
+        rows(self, f)?;
+        sections(self, f)
     }
+}
+
+/// One row for each figure.
+fn rows(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let view = &report.view;
+    row(f, "run", report.run)?;
+    if let Some(application) = &report.application {
+        let queue = match application.queue.as_str() {
+            "" => String::new(),
+            queue => format!(", queue {}", one_line(queue)),
+        };
+        row(
+            f,
+            "application",
+            format_args!(
+                "{}, attempt {}, user {}{queue}",
+                one_line(&application.id),
+                report.attempt,
+                one_line(&application.user)
+            ),
+        )?;
+    }
+    row(f, "started", format::time(report.started_ms))?;
+    row(
+        f,
+        "ended",
+        format_args!(
+            "{}, after {}",
+            format::time(report.ended_ms),
+            seconds(report.ended_ms.saturating_sub(report.started_ms))
+        ),
+    )?;
+    let speed = report
+        .rows_per_second
+        .map_or_else(String::new, |speed| format!(", {} rows/s", format::rate(speed)));
+    row(f, "rows", format_args!("{}{speed}", format::thousands(view.rows)))?;
+    if view.bad_records > 0 {
+        row(f, "bad records", format::thousands(view.bad_records))?;
+    }
+    if let Some(locality) = view.data_locality {
+        row(f, "data locality", format::data_locality(locality))?;
+    }
+    let newest = view.checkpoints.last().map_or_else(String::new, |newest| {
+        format!(", newest {} in {}", newest.cut, one_line(&newest.dir))
+    });
+    row(
+        f,
+        "checkpoints",
+        format_args!(
+            "{} taken, {} given up{newest}",
+            view.checkpoints_taken, view.history.checkpoints_late_total
+        ),
+    )?;
+    row(f, "checkpoint dir", one_line(&report.checkpoint_dir))?;
+    match (&report.model, report.state) {
+        (Some(model), _) => row(f, "model", one_line(model))?,
+        (None, JobState::Finished) => row(f, "model", "none was to be exported")?,
+        (None, _) => row(f, "model", "none: the job did not finish")?,
+    }
+    for asked in &report.asked {
+        row(f, "asked for", asked)?;
+    }
+    Ok(())
+}
+
+/// Lists of what happened.
+fn sections(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (view, history) = (&report.view, &report.view.history);
+    let plain = |text: &str| format::plain(text);
+    section(f, "Evaluations", &view.evaluations, format::evaluation)?;
+    section(f, "Recoveries", &view.recoveries, |recovery| plain(&format::recovery(recovery)))?;
+    let earlier = view.recoveries_total.saturating_sub(view.recoveries.len() as u64);
+    if earlier > 0 {
+        writeln!(f, "  and {earlier} earlier ones")?;
+    }
+    section(f, "Checkpoints", &view.checkpoints, |taken| {
+        format!("{}  {}", format::time(taken.at_ms), format::checkpoint(taken))
+    })?;
+    section(f, "Checkpoints given up", &history.checkpoints_late, |late| {
+        format!("{}  {}  {}", format::time(late.at_ms), late.cut, plain(&late.reason))
+    })?;
+    section(f, "Waits for storage", &history.storage_waits, |wait| {
+        plain(&format::storage_wait(wait))
+    })?;
+    if let Some(wait) = &view.storage_wait {
+        section(f, "Waiting for storage", [wait], |wait| plain(&format::storage_wait(wait)))?;
+    }
+    section(f, "Checkpoints damaged", &history.checkpoints_damaged, |damaged| {
+        let text = format::checkpoint_damaged(damaged.cut, &damaged.dir, &damaged.error);
+        format!("{}  {}", format::time(damaged.at_ms), plain(&text))
+    })?;
+    section(f, "Warnings", &history.warnings, |warning| {
+        format!("{}  {}", format::time(warning.at_ms), plain(&warning.text))
+    })?;
+    section(f, "Containers", &report.containers, ToString::to_string)?;
+    let untold = history.ended_total.saturating_sub(history.ended.len() as u64);
+    if untold > 0 {
+        writeln!(f, "  and {untold} earlier ones that ended")?;
+    }
+    Ok(())
 }
 
 impl fmt::Display for RequestedContainers {
@@ -181,7 +196,7 @@ mod tests {
     use super::super::samples::{failed, finished};
 
     #[test]
-    fn the_text_holds_what_a_local_run_tells_and_what_the_cluster_adds() {
+    fn text_has_the_figures_of_the_job_and_of_the_cluster() {
         let text = finished().to_string();
         for expected in [
             "quickstart finished (exit code 0)\n",
@@ -194,6 +209,7 @@ mod tests {
             "    checkpoint     1.200 s  age of the state returned to\n",
             "    resume         0.011 s  to training again\n",
             "g1-c2  pserver-0 was lost before its shards were saved\n",
+            "  2023-11-14 22:13:32Z  the journal is 7 s late and tried again: safe mode\n",
             "  pserver-0-1       container_1700000000000_0005_01_000002  n1  was killed by signal 9",
             "  trainer-0-1       container_1700000000000_0005_01_000003  n1  ran to the end\n",
         ] {

@@ -1,13 +1,13 @@
 //! Where a browser finds the report when the application is over.
 //!
-//! The tracking URL is all that YARN remembers of a finished application, and `hdfs://` opens in no browser. So it
-//! is the page that shows `report.txt` among the ApplicationMaster's logs: a NodeManager shows it as long as it keeps
-//! logs, and sends on to the log server where logs are aggregated. Without such a page it is the NameNode's
-//! WebHDFS: `http://<namenode>/webhdfs/v1/<path>?op=OPEN`, which leads on to a DataNode; browsers save what that sends,
-//! since its type is `application/octet-stream`. Rejected: `explorer.html#<path>`, which needs scripts and looks as the anonymous
-//! web user (`hadoop.http.staticuser.user`), who may not enter a directory of mode 0700. On a cluster without
-//! security WebHDFS believes `user.name`, as HDFS itself believes every client; on a secured one the browser
-//! proves itself and the parameter would be ignored.
+//! YARN keeps only the tracking URL of a finished application, and browsers cannot open `hdfs://`. So the URL leads to the
+//! page that shows `report.txt` among the ApplicationMaster's logs. A NodeManager serves it as long as it keeps logs, and
+//! redirects to the log server where logs are aggregated. Without such a page the URL leads to the NameNode's WebHDFS:
+//! `http://<namenode>/webhdfs/v1/<path>?op=OPEN`, which redirects to a DataNode; browsers save the answer, since its type
+//! is `application/octet-stream`. Rejected: `explorer.html#<path>`, which needs scripts and reads as the anonymous web
+//! user (`hadoop.http.staticuser.user`), who cannot read a directory of mode 0700. On a cluster without security WebHDFS
+//! trusts `user.name`, as HDFS itself trusts every client. On a secured cluster the browser authenticates, and the
+//! parameter would be ignored.
 //!
 //! Source: `ContainerLogsPage`, `WebHdfsFileSystem`, `DFSUtil.getInfoServer`, `DFSConfigKeys`.
 
@@ -76,7 +76,7 @@ pub fn tracking_url(configuration: &Configuration, url: &str, user: &str) -> Str
     found.next().unwrap_or_else(|| url.to_owned())
 }
 
-/// The same, where the active one of several NameNodes is looked for; a standby answers nobody. The first if none says
+/// The same, but finds the active one of several NameNodes, since a standby serves no reads. The first if none reports
 /// that it has the file. Takes three seconds for each at the most.
 pub async fn find(configuration: &Configuration, url: &str, user: &str) -> String {
     let all = candidates(configuration, url, user);

@@ -21,6 +21,7 @@ pub struct ViewDiff {
     /// Since when trainers wait for their storage, if that was told.
     storage_wait: Option<u64>,
     damaged: u64,
+    warnings: u64,
 }
 
 impl ViewDiff {
@@ -54,6 +55,7 @@ impl ViewDiff {
             self.lost = self.lost.min(history.ended_total);
             self.late = self.late.min(history.checkpoints_late_total);
             self.damaged = self.damaged.min(history.checkpoints_damaged_total);
+            self.warnings = self.warnings.min(history.warnings_total);
         }
         self.attempt = view.attempt.0;
         self.losses(view, &mut events);
@@ -136,6 +138,12 @@ impl ViewDiff {
             });
         }
         self.damaged = history.checkpoints_damaged_total;
+        let warnings = &history.warnings;
+        let from = new(history.warnings_total, self.warnings, warnings.len());
+        for warning in warnings.iter().skip(from) {
+            events.push(Event::Warning { text: warning.text.clone() });
+        }
+        self.warnings = history.warnings_total;
     }
 
     fn slots(&mut self, view: &JobView, events: &mut Vec<Event>) {

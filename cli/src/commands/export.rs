@@ -1,8 +1,8 @@
 //! `heddle export`: the model of any checkpoint, without a job.
 
 use clap::ValueEnum;
-use heddle_am::driver::wall_ms;
 use heddle_am::report::format;
+use heddle_am::wall_clock::wall_ms;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::ModelFormat;
 use heddle_storage::Location;

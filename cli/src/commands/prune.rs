@@ -6,8 +6,8 @@
 use std::fs;
 use std::path::Path;
 
-use heddle_am::driver::wall_ms;
 use heddle_am::report::format;
+use heddle_am::wall_clock::wall_ms;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::value::DurationMs;
 use serde::Serialize;

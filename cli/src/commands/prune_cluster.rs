@@ -5,9 +5,9 @@
 //! programs are shared by all jobs of the user; which job uses which is not known from outside, so they go only while
 //! no application of the user runs or waits. Checkpoints and models are never touched.
 
-use heddle_am::driver::wall_ms;
 use heddle_am::report::format;
 use heddle_am::staging::HOME_DIR;
+use heddle_am::wall_clock::wall_ms;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{DurationMs, Location};
 use heddle_storage::{Entry, Kind};

@@ -5,9 +5,9 @@
 
 use std::path::PathBuf;
 
-use heddle_am::driver::wall_ms;
 use heddle_am::report::format;
 use heddle_am::run_dir::{ResumeMode, RunDir, RunFile};
+use heddle_am::wall_clock::wall_ms;
 use heddle_input::{parallelism_warning, workers};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;

@@ -13,7 +13,8 @@ mod history;
 mod placement;
 
 pub use history::{
-    AbortedCheckpointView, DamagedCheckpointView, EndedView, FirstFigures, History, StorageWaitView,
+    AbortedCheckpointView, DamagedCheckpointView, EndedView, FirstFigures, History,
+    StorageWaitView, WarningView,
 };
 pub use placement::{ApplicationView, MasterView, Placement};
 
@@ -399,6 +400,9 @@ impl Event {
                 let (dir, error) = (dir.clone(), error.clone());
                 history.add_damaged(DamagedCheckpointView { cut: *cut, at_ms, dir, error });
             }
+            Self::Warning { text } => {
+                history.add_warning(WarningView { at_ms, text: text.clone() });
+            }
             Self::Progress { rows, .. } => {
                 history.first_figures.get_or_insert(FirstFigures { rows: *rows, at_ms });
             }
@@ -408,7 +412,6 @@ impl Event {
             | Self::Evaluated(_)
             | Self::CheckpointCommitted(_)
             | Self::Recovered(_)
-            | Self::Warning { .. }
             | Self::Ended { .. } => {}
         }
     }

@@ -176,8 +176,9 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
         lease: Lease::default(),
     };
     let base = claimed.base.map(|base| store.checkpoint(base));
-    tokio::spawn(journal.run(journaled, events.clone()));
-    tokio::spawn(store.run(called, events.clone()));
+    let (warnings, notices) = mpsc::unbounded_channel();
+    tokio::spawn(journal.run(journaled, events.clone(), warnings.clone()));
+    tokio::spawn(store.run(called, events.clone(), warnings));
     let shared = ApiState { run: RUN, secret, inputs, pages: Pages::new(view) };
     let capacity = Capacity::within(Limit::now());
     tokio::spawn(api::serve(listener, Arc::new(shared), None, capacity));
@@ -186,13 +187,14 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
         core,
         cluster,
         About {
+            job: "am-load".to_owned(),
             attempt,
             phases: phase_count(&spec),
             application: None,
             past: AttemptHistory::default(),
         },
         WorkerQueues { journal: records, store: calls },
-        Sources { inputs: incoming, events: receiver, sender: events, stops: stopped },
+        Sources { inputs: incoming, events: receiver, sender: events, notices, stops: stopped },
         viewer,
     );
     say("ready");

@@ -1,13 +1,12 @@
-//! Who has been asked for, who is where: the bookkeeping between the core's slots and YARN's containers. No socket, no
-//! clock: times are handed in.
+//! Container registry: maps the core's slots to YARN's requests and containers. Pure: no socket and no clock.
 //!
 //! Each filling of a slot is an ask of its own (allocation request id), so a grant names the place that it is for,
-//! whatever size came back and however late. An ask is answered once; what comes after that is given back.
+//! whatever its size and delay. An ask is answered once; later grants are released.
 //!
 //! **Spreading.** Two pservers on one node die together, and share its memory and network. Intuition: while another
 //! node has room it costs a second or two to get it. Rule: a grant for a pserver on a node that has one already, or that
-//! is to be avoided, is given back while the cluster has a node without one, at most [`RETURNS_MAX`] times and for
-//! [`RETURNS_FOR`] from the first on for each ask; then it is accepted and said. Rejected: placement constraints, which a default cluster
+//! is to be avoided, is released while the cluster has a node without one, at most [`RETURNS_MAX`] times and for
+//! [`RETURNS_FOR`] from the first on for each ask; then it is accepted, with a warning. Rejected: placement constraints, which a default cluster
 //! refuses, and asking for hosts by name, which starves where those are full.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +23,9 @@ use heddle_yarn::{
 
 use crate::cluster::ContainerRequest;
 
-/// How often a grant of one ask is given back for its place.
+/// Most grants of one ask that are released because of their node.
 const RETURNS_MAX: u32 = 8;
-/// For how long.
+/// How long grants of one ask are released.
 const RETURNS_FOR: Duration = Duration::from_secs(10);
 /// Hosts that an ask names at the most. Each is two rows of the ResourceManager's table.
 const PREFERRED_MAX: usize = 8;
@@ -293,7 +292,7 @@ impl ContainerRegistry {
     }
 
     /// Notes a container that an earlier attempt left and that the ResourceManager reports only now, after a restart of
-    /// its own. The job has filled its slot anew unless it registers in time.
+    /// its own. The job refills its slot unless it registers in time.
     pub(super) fn kept_late(&mut self, container: &Container, now: Duration) {
         self.kept(container);
         self.late.insert((now + LATE_MAX, container.id));

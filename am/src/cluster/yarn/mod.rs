@@ -1,18 +1,17 @@
 //! Containers from YARN.
 //!
-//! One task holds the conversation with the ResourceManager (`rm_session`) and gives the core's orders to it in
-//! turn; calls to NodeManagers are tasks of their own (`node_calls`). What is decided about grants and ends is in
-//! `containers` and `exit`, without sockets.
+//! One task holds the session with the ResourceManager (`rm_session`) and performs the core's orders. Calls to
+//! NodeManagers are separate tasks (`node_calls`). Decisions about grants and exits are in `containers` and `exit`, which
+//! use no sockets.
 
 mod containers;
 mod exit;
 mod heartbeat_interval;
+mod join;
 mod launch;
 mod node_calls;
+mod order;
 mod rm_session;
-
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use heddle_am_core::ContainerId;
 use heddle_protocol::ids::{Incarnation, Member, Slot};
@@ -21,59 +20,14 @@ use heddle_yarn::{AmError, FinalStatus};
 use tokio::sync::{mpsc, oneshot};
 
 pub use containers::Sizes;
+pub use join::{JoinError, Joined, Joining, join};
 pub use launch::{LaunchError, YarnLaunch};
-pub use rm_session::{Gone, JoinError, Joined, Joining, join};
+pub use order::{Gone, Places};
 
 use super::{ContainerRequest, ContainerSource};
+use order::{ClusterOrder, Finish};
 
-/// Containers whose place is remembered after their end, for people: 200 bytes each.
-const PLACES_MAX: usize = 20_000;
-
-/// An order of the driver.
-#[derive(Debug)]
-enum ClusterOrder {
-    Ask(ContainerRequest),
-    Cancel(Slot, Incarnation),
-    Release(heddle_yarn::ContainerId),
-    Launch(heddle_yarn::ContainerId, Member),
-    Stop(heddle_yarn::ContainerId, u64),
-    Known(heddle_yarn::ContainerId, Member),
-    Look(Member),
-    Progress(f32),
-    Finish(Finish),
-}
-
-/// The goodbye.
-#[derive(Debug)]
-struct Finish {
-    status: FinalStatus,
-    diagnostics: String,
-    tracking_url: String,
-    reply: oneshot::Sender<Result<(), AmError>>,
-}
-
-/// Where containers are and were, by who runs in them.
-#[derive(Clone, Debug, Default)]
-pub struct Places(Arc<Mutex<BTreeMap<Member, Placement>>>);
-
-impl Places {
-    fn put(&self, member: Member, placement: Placement) {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        places.insert(member, placement);
-        if places.len() > PLACES_MAX {
-            places.pop_first();
-        }
-    }
-
-    /// The container of a member, also after its end.
-    #[must_use]
-    pub fn get(&self, member: Member) -> Option<Placement> {
-        let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        places.get(&member).cloned()
-    }
-}
-
-/// The driver's side. Clones give orders to the same task.
+/// The driver's handle. Clones send orders to the same task.
 #[derive(Clone, Debug)]
 pub struct YarnCluster {
     orders: mpsc::UnboundedSender<ClusterOrder>,
@@ -82,11 +36,11 @@ pub struct YarnCluster {
 
 impl YarnCluster {
     fn order(&self, order: ClusterOrder) {
-        // The task ends only when the ResourceManager has let go of this attempt, which is told elsewhere.
+        // The task ends only with the attempt, which `Gone` reports.
         let _ended = self.orders.send(order);
     }
 
-    /// An order about a container. Ids that a container named itself may be anything; those of YARN parse.
+    /// Sends an order about a container. An id that a container reported may be any text; ids of YARN parse.
     fn about(
         &self,
         container: &ContainerId,
@@ -100,7 +54,7 @@ impl YarnCluster {
     /// Ends the application.
     ///
     /// # Errors
-    /// [`AmError`]; none of the ResourceManager's when the conversation was over before.
+    /// [`AmError`]; `Shutdown` when the session has ended before.
     pub async fn finish(
         &self,
         status: FinalStatus,

@@ -1,4 +1,4 @@
-//! Calls to NodeManagers: start, stop, look. Each is a task of its own, so that a dead node holds up nobody.
+//! Calls to NodeManagers: start, stop, poll. Each is a separate task, so that a lost node delays no other call.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use heddle_protocol::ids::Member;
 use heddle_storage::chain;
 use heddle_yarn::{
     Container, ContainerId, ContainerState, ContainerStatus, NodeError, NodeId, NodeManagers,
-    Started,
+    NodeReport, NodeState, Started, YarnClient,
 };
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
@@ -22,7 +22,7 @@ use super::launch::YarnLaunch;
 /// queue here, where they cost nothing.
 const STARTS_MAX: usize = 64;
 /// When a container whose connection closed is looked at: a dying process takes some milliseconds to be reaped.
-const LOOKS: [Duration; 6] = [
+const POLL_WAITS: [Duration; 6] = [
     Duration::from_millis(5),
     Duration::from_millis(20),
     Duration::from_millis(50),
@@ -32,15 +32,15 @@ const LOOKS: [Duration; 6] = [
 ];
 
 /// How long a NodeManager may take to say how a container is.
-const LOOK_LIMIT: Duration = Duration::from_secs(1);
+const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Looks in a row that a NodeManager does not answer before it counts as gone.
 const SILENT_MAX: u32 = 3;
-/// Between two looks at a container that an earlier attempt left.
-const KEPT_LOOK: Duration = Duration::from_secs(2);
+/// Between two polls at a container that an earlier attempt left.
+const SURVIVOR_POLL_WAIT: Duration = Duration::from_secs(2);
 /// Between two tries of the port of a NodeManager that does not take a start.
-const PORT_AGAIN: Duration = Duration::from_millis(500);
+const PORT_RETRY_WAIT: Duration = Duration::from_millis(500);
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) enum Done {
     /// The NodeManager has it.
@@ -96,7 +96,7 @@ impl NodeCalls {
         tokio::spawn(async move {
             let _permit = calls.permits.acquire().await;
             let done = calls.started(&container, member).await;
-            // The loop outlives its hands except while the process ends.
+            // The session outlives its calls except while the process ends.
             let _ending = calls.done.send(done);
         });
     }
@@ -136,8 +136,22 @@ impl NodeCalls {
         {
             return Done::Started(id);
         }
-        let (exit, unreachable) = judge(&error);
+        let (exit, unreachable) = classify(&error);
         Done::NotStarted { id, exit, unreachable }
+    }
+
+    /// Asks the ResourceManager for the racks of all nodes.
+    pub(super) fn look_up_racks(&self, client: YarnClient) {
+        let done = self.done.clone();
+        tokio::spawn(async move {
+            match client.nodes(&[NodeState::Running]).await {
+                Ok(nodes) => {
+                    let by_host = |node: NodeReport| (node.id.host, node.rack);
+                    let _ending = done.send(Done::Racks(nodes.into_iter().map(by_host).collect()));
+                }
+                Err(error) => tracing::info!(error = chain(&error), "racks_unknown"),
+            }
+        });
     }
 
     /// Ends a container: SIGTERM, and 250 ms later SIGKILL.
@@ -145,7 +159,7 @@ impl NodeCalls {
         let calls = self.clone();
         tokio::spawn(async move {
             if let Err(error) = calls.nodes.stop(&node, id).await {
-                tracing::info!(container = %id, %node, error = chain(&error), "not stopped by its node");
+                tracing::info!(container = %id, %node, error = chain(&error), "container_not_stopped_by_node");
                 let _ending = calls.done.send(Done::NotStopped(id));
             }
         });
@@ -155,47 +169,47 @@ impl NodeCalls {
     /// the ResourceManager tells, and a ResourceManager that does not know of the node's own end knows nothing for
     /// minutes.
     pub(super) fn look(&self, node: NodeId, id: ContainerId) {
-        self.look_at(node, id, LOOKS.to_vec());
+        self.look_at(node, id, POLL_WAITS.to_vec());
     }
 
     /// Asks the node of a container that an earlier attempt left and that has not come. A node that answers tells the
     /// ResourceManager of ends by itself.
-    pub(super) fn look_at_kept(&self, node: NodeId, id: ContainerId) {
-        self.look_at(node, id, vec![KEPT_LOOK; SILENT_MAX as usize]);
+    pub(super) fn check_survivors(&self, node: NodeId, id: ContainerId) {
+        self.look_at(node, id, vec![SURVIVOR_POLL_WAIT; SILENT_MAX as usize]);
     }
 
     fn look_at(&self, node: NodeId, id: ContainerId, waits: Vec<Duration>) {
         let calls = self.clone();
         tokio::spawn(async move {
-            let mut looks = Looks::default();
+            let mut polls = Polls::default();
             for wait in waits {
                 tokio::time::sleep(wait).await;
                 let answer = async {
                     // A call tries a port that refuses for as long as it may; one refusal is enough to know.
-                    if looks.silent > 0 && is_refused(&node).await {
+                    if polls.silent > 0 && is_refused(&node).await {
                         return None;
                     }
                     Some(calls.nodes.status(&node, id).await)
                 };
-                let answer = tokio::time::timeout(LOOK_LIMIT, answer).await;
-                if let Some(done) = looks.saw(id, answer.ok().flatten()) {
+                let answer = tokio::time::timeout(POLL_TIMEOUT, answer).await;
+                if let Some(done) = polls.record(id, answer.ok().flatten()) {
                     let _ending = calls.done.send(done);
                     return;
                 }
-                if looks.over {
+                if polls.over {
                     return;
                 }
             }
-            if let Some(done) = looks.end(id) {
+            if let Some(done) = polls.end(id) {
                 let _ending = calls.done.send(done);
             }
         });
     }
 }
 
-/// What the looks at one container came to.
+/// The polls of one container.
 #[derive(Debug, Default)]
-struct Looks {
+struct Polls {
     /// So many in a row were not answered.
     silent: u32,
     /// The node is ending it.
@@ -204,9 +218,9 @@ struct Looks {
     over: bool,
 }
 
-impl Looks {
+impl Polls {
     /// Takes in one answer, none if there was none in time. Returns what is certain by it.
-    fn saw(
+    fn record(
         &mut self,
         id: ContainerId,
         answer: Option<Result<ContainerStatus, NodeError>>,
@@ -245,16 +259,16 @@ impl Looks {
     }
 }
 
-/// Resolves when nobody listens at a node's port, again and again.
+/// Resolves when a node's port refuses connections repeatedly.
 async fn refuses(node: &NodeId) {
     let mut refused = 0;
     while refused < SILENT_MAX {
-        tokio::time::sleep(PORT_AGAIN).await;
+        tokio::time::sleep(PORT_RETRY_WAIT).await;
         refused = if is_refused(node).await { refused + 1 } else { 0 };
     }
 }
 
-/// Whether nobody listens at a node's port.
+/// Whether a node's port refuses a connection.
 async fn is_refused(node: &NodeId) -> bool {
     let connected = TcpStream::connect((node.host.as_str(), node.port)).await;
     connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
@@ -264,11 +278,11 @@ fn is_unknown(error: &NodeError) -> bool {
     matches!(error, NodeError::Call(error) if error.outcome() == CallOutcome::Unknown)
 }
 
-/// What a failed start means: the end that is told, and whether the node does not answer at all.
+/// Classifies a failed start: the exit to report, and whether the node is unreachable.
 ///
-/// A grant that cannot be used any more is lost like a container that the cluster took: nobody is blamed, and the slot is
-/// asked for again.
-fn judge(error: &NodeError) -> (Exit, bool) {
+/// A grant that cannot be used any more counts as a container that the cluster took: no failure is counted, and the slot
+/// is requested again.
+fn classify(error: &NodeError) -> (Exit, bool) {
     let error_text = chain(error);
     match error {
         NodeError::NoToken { .. }
@@ -300,28 +314,28 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_silent_three_times_in_a_row_is_gone_and_so_is_the_container() {
-        let mut looks = Looks::default();
+    fn node_silent_three_times_in_a_row_is_unreachable() {
+        let mut polls = Polls::default();
         for answer in [None, None, answer(ContainerState::Running, false), None, None] {
-            assert!(looks.saw(id(), answer).is_none());
+            assert!(polls.record(id(), answer).is_none());
         }
-        let done = looks.saw(id(), None);
+        let done = polls.record(id(), None);
         assert!(matches!(done, Some(Done::Vanished { unreachable: true, .. })), "{done:?}");
     }
 
     #[test]
-    fn a_container_that_its_node_is_ending_all_the_time_is_gone_and_one_that_runs_is_not() {
-        let mut looks = Looks::default();
-        assert!(looks.saw(id(), answer(ContainerState::Running, false)).is_none());
-        assert!(looks.end(id()).is_none());
-        assert!(looks.saw(id(), answer(ContainerState::Running, true)).is_none());
-        assert!(matches!(looks.end(id()), Some(Done::Vanished { unreachable: false, .. })));
-        let done = looks.saw(id(), answer(ContainerState::Complete, false));
+    fn container_that_its_node_keeps_ending_is_unreachable() {
+        let mut polls = Polls::default();
+        assert!(polls.record(id(), answer(ContainerState::Running, false)).is_none());
+        assert!(polls.end(id()).is_none());
+        assert!(polls.record(id(), answer(ContainerState::Running, true)).is_none());
+        assert!(matches!(polls.end(id()), Some(Done::Vanished { unreachable: false, .. })));
+        let done = polls.record(id(), answer(ContainerState::Complete, false));
         assert!(matches!(done, Some(Done::Ended(_))));
     }
 
     #[tokio::test]
-    async fn a_node_where_nobody_listens_is_not_waited_for() {
+    async fn node_that_refuses_connections_is_not_awaited() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let node =
             NodeId { host: "127.0.0.1".into(), port: listener.local_addr().expect("bound").port() };
@@ -335,10 +349,10 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_know_the_container_says_nothing() {
-        let mut looks = Looks::default();
+    fn node_without_the_container_gives_no_answer() {
+        let mut polls = Polls::default();
         let gone = NodeError::Gone { container: id() };
-        assert!(looks.saw(id(), Some(Err(gone))).is_none() && looks.over);
+        assert!(polls.record(id(), Some(Err(gone))).is_none() && polls.over);
     }
 
     #[test]
@@ -352,7 +366,7 @@ mod tests {
             address: "n1:8041".parse().expect("an address"),
             source: AuthError::Sasl(SaslError::Digest(no_common_qop)),
         });
-        let (exit, unreachable) = judge(&error);
+        let (exit, unreachable) = classify(&error);
         assert!(!unreachable, "{exit:?}");
         assert!(
             matches!(&exit, Exit::NotStarted { error } if error.contains("auth-conf")),
@@ -361,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_came_too_late_is_nobodys_fault() {
+    fn expired_grant_counts_as_no_failure() {
         let container: ContainerId = "container_1_0001_01_000002".parse().expect("an id");
         let node = NodeId { host: "n1".into(), port: 8041 };
         for error in [
@@ -369,14 +383,14 @@ mod tests {
             NodeError::PreviousResourceManager { container },
             NodeError::NoToken { node },
         ] {
-            assert!(matches!(judge(&error), (Exit::ByCluster { .. }, false)), "{error}");
+            assert!(matches!(classify(&error), (Exit::ByCluster { .. }, false)), "{error}");
         }
         let refused = NodeError::Refused {
             class: "InvalidAuxServiceException".into(),
             message: "no such service".into(),
         };
         assert!(
-            matches!(judge(&refused), (Exit::NotStarted { error }, false) if error.contains("no such service"))
+            matches!(classify(&refused), (Exit::NotStarted { error }, false) if error.contains("no such service"))
         );
     }
 }

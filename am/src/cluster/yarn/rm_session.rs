@@ -1,177 +1,50 @@
-//! The conversation with the ResourceManager: one task, one heartbeat at a time.
+//! The session with the ResourceManager: one task, one heartbeat at a time.
 //!
-//! Orders are taken in between and during heartbeats; starts and stops go to the nodes at once, whatever the
-//! ResourceManager is doing. What it answers becomes the core's events.
+//! The task accepts orders between and during heartbeats. Starts and stops go to the nodes at once, also while the
+//! ResourceManager does not answer. Its answers become the core's events.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
-use heddle_am_core::{ContainerId, Event, Exit, SurvivingContainer};
-use heddle_hadoop::Token;
+use heddle_am_core::{ContainerId, Event, Exit};
 use heddle_storage::chain;
-use heddle_yarn::am::{Preemption, Registered};
-use heddle_yarn::resource::ResourceError;
+use heddle_yarn::am::Preemption;
 use heddle_yarn::{
-    AmEndpoint, AmError, AmEvent as Heard, ApplicationMaster, Cluster, Container, ContainerStatus,
-    NodeManagers, NodeReport, NodeState, YarnClient,
+    AmError, AmEvent as RmEvent, ApplicationMaster, Cluster, Container, ContainerStatus,
+    NodeReport, NodeState, YarnClient,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::containers::{ContainerRegistry, GrantVerdict, Sizes};
+use super::containers::{ContainerRegistry, GrantVerdict};
 use super::exit::exit_of;
-use super::launch::YarnLaunch;
+use super::heartbeat_interval;
 use super::node_calls::{Done, NodeCalls};
-use super::{ClusterOrder, Finish, Places, YarnCluster, heartbeat_interval};
+use super::order::{ClusterOrder, Finish, Gone, Places};
 use crate::cluster::Events;
 use crate::lease::Lease;
 
-/// Pause after a heartbeat that failed, so that a ResourceManager that comes back is not met by a storm.
-const FAILED_PAUSE: Duration = Duration::from_millis(500);
-/// A container that lives has found the new ApplicationMaster by then: it looks every four seconds at the least.
+/// Pause after a failed heartbeat, so that a ResourceManager that restarts is not flooded.
+pub(super) const FAILED_PAUSE: Duration = Duration::from_millis(500);
+/// A running container has found the new ApplicationMaster by then: it looks every four seconds.
 const KEPT_TIME: Duration = Duration::from_secs(5);
 
-/// What is needed to join a cluster as an attempt's ApplicationMaster.
-pub struct Joining {
-    /// The cluster.
-    pub cluster: Cluster,
-    /// The `AMRMToken`.
-    pub token: Token,
-    /// Where this ApplicationMaster is.
-    pub place: AmEndpoint,
+/// What a session works with.
+pub(super) struct SessionParts {
+    pub(super) calls: NodeCalls,
+    pub(super) yarn: Cluster,
+    pub(super) containers: ContainerRegistry,
+    pub(super) events: Events,
+    pub(super) places: Places,
     /// Whether containers of an earlier attempt may be there.
-    pub again: bool,
-    /// What the job asks for.
-    pub sizes: Sizes,
-    /// What containers are started with.
-    pub launch: YarnLaunch,
-    /// How long the ResourceManager may be silent before this attempt gives itself up: its own expiry.
-    pub silence_max: Duration,
-    /// Renewed by each heartbeat that is answered.
-    pub lease: Lease,
+    pub(super) has_predecessor: bool,
+    /// How long the ResourceManager may be silent before this attempt ends itself.
+    pub(super) silence_max: Duration,
+    pub(super) lease: Lease,
 }
 
-/// A registered attempt.
-pub struct Joined {
-    /// The cluster as the driver sees it.
-    pub cluster: YarnCluster,
-    /// What the ResourceManager said; none if an earlier call registered and its answer was lost.
-    pub registered: Option<Registered>,
-    /// Containers of earlier attempts.
-    pub kept: Vec<SurvivingContainer>,
-    /// Resolves when the conversation is over before the job is.
-    pub gone: oneshot::Receiver<Gone>,
-}
-
-/// Why the conversation ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Gone {
-    /// This attempt is over for the ResourceManager.
-    Fenced(String),
-    /// The ResourceManager was silent for so long that it must have given this attempt up.
-    Silent(String),
-}
-
-/// Why an attempt could not join.
-#[derive(Debug, thiserror::Error)]
-pub enum JoinError {
-    /// The ResourceManager.
-    #[error("registering with the ResourceManager")]
-    Am(#[from] AmError),
-    /// The cluster cannot grant what the job asks for.
-    #[error("{role}")]
-    Resources {
-        /// `pservers` or `trainers`.
-        role: &'static str,
-        /// What is too much.
-        source: ResourceError,
-    },
-}
-
-/// Registers the attempt and starts the conversation; what happens comes as `events`.
-///
-/// # Errors
-/// See [`JoinError`]. After [`JoinError::Resources`] the attempt is registered: the cluster beside it can finish it.
-pub async fn join(
-    joining: Joining,
-    events: Events,
-) -> Result<(Joined, Option<JoinError>), JoinError> {
-    let Joining { cluster, token, place, again, sizes, launch, silence_max, lease } = joining;
-    let mut am = ApplicationMaster::new(&cluster, token);
-    let registered =
-        persistently(silence_max, "registration", async || am.register(place.clone()).await)
-            .await?;
-    let mut containers = ContainerRegistry::new(sizes.clone());
-    let mut kept = Vec::new();
-    let mut early = Vec::new();
-    if again {
-        let first = async || am.allocate(0.0).await;
-        for event in persistently(silence_max, "first heartbeat", first).await? {
-            match event {
-                Heard::Recovered(container) => {
-                    containers.kept(&container);
-                    kept.push(SurvivingContainer {
-                        container: ContainerId(container.id.to_string()),
-                        node: container.node.host.clone(),
-                    });
-                }
-                other => early.push(other),
-            }
-        }
-    }
-    let too_much = registered.as_ref().and_then(|registered| {
-        sizes.all().into_iter().find_map(|(role, asked)| {
-            let checked = registered.resource_types.check(asked, &registered.maximum);
-            checked.err().map(|source| JoinError::Resources { role, source })
-        })
-    });
-    let (orders, incoming) = mpsc::unbounded_channel();
-    let (done, finished) = mpsc::unbounded_channel();
-    let (lost, gone) = oneshot::channel();
-    let places = Places::default();
-    let session = RmSession {
-        calls: NodeCalls::new(NodeManagers::new(&cluster, am.node_tokens()), launch, done.clone()),
-        yarn: cluster.clone(),
-        containers,
-        events,
-        places: places.clone(),
-        started: Instant::now(),
-        heard: Instant::now(),
-        awaited: None,
-        stops: BTreeSet::new(),
-        progress: 0.0,
-        kept_are_seen: !again,
-        racks_asked: false,
-        racks: done,
-        silence_max,
-        lease,
-    };
-    tokio::spawn(session.run(am, early, incoming, finished, lost));
-    let joined = Joined { cluster: YarnCluster { orders, places }, registered, kept, gone };
-    Ok((joined, too_much))
-}
-
-/// Makes one of the calls with which an attempt begins. A ResourceManager that is away, or restarts just then, is waited
-/// for as long as it would wait for us: an attempt is not to be lost to it.
-async fn persistently<T>(
-    silence_max: Duration,
-    what: &'static str,
-    mut call: impl AsyncFnMut() -> Result<T, AmError>,
-) -> Result<T, AmError> {
-    let since = Instant::now();
-    loop {
-        match call().await {
-            Err(error) if error.is_retryable() && since.elapsed() < silence_max => {
-                tracing::warn!(error = chain(&error), what, "the ResourceManager does not answer");
-                tokio::time::sleep(FAILED_PAUSE).await;
-            }
-            answer => return answer,
-        }
-    }
-}
-
-struct RmSession {
+pub(super) struct RmSession {
     calls: NodeCalls,
     yarn: Cluster,
     containers: ContainerRegistry,
@@ -185,25 +58,44 @@ struct RmSession {
     /// Containers that are given time to end by themselves.
     stops: BTreeSet<(Instant, heddle_yarn::ContainerId)>,
     progress: f32,
-    /// Nobody is left to be looked at whom an earlier attempt left.
+    /// All containers from earlier attempts have been checked.
     kept_are_seen: bool,
     racks_asked: bool,
-    racks: mpsc::UnboundedSender<Done>,
     silence_max: Duration,
     lease: Lease,
 }
 
 impl RmSession {
-    async fn run(
+    pub(super) fn new(parts: SessionParts) -> Self {
+        let SessionParts { calls, yarn, containers, events, places, .. } = parts;
+        Self {
+            calls,
+            yarn,
+            containers,
+            events,
+            places,
+            started: Instant::now(),
+            heard: Instant::now(),
+            awaited: None,
+            stops: BTreeSet::new(),
+            progress: 0.0,
+            kept_are_seen: !parts.has_predecessor,
+            racks_asked: false,
+            silence_max: parts.silence_max,
+            lease: parts.lease,
+        }
+    }
+
+    pub(super) async fn run(
         mut self,
         mut am: ApplicationMaster,
-        early: Vec<Heard>,
+        early: Vec<RmEvent>,
         mut orders: mpsc::UnboundedReceiver<ClusterOrder>,
         mut finished: mpsc::UnboundedReceiver<Done>,
         lost: oneshot::Sender<Gone>,
     ) {
         for event in early {
-            self.hear(&mut am, event);
+            self.on_rm_event(&mut am, event);
         }
         let mut last = Instant::now();
         let mut failed = false;
@@ -215,7 +107,7 @@ impl RmSession {
                     order => self.order(&mut am, order),
                 }
             }
-            let next = self.next_beat(&am, last, failed);
+            let next = self.next_heartbeat(&am, last, failed);
             let stop = self.stops.first().map_or(next, |(at, _)| next.min(*at));
             tokio::select! {
                 biased;
@@ -225,21 +117,21 @@ impl RmSession {
                 },
                 Some(done) = finished.recv() => self.done(&mut am, done),
                 () = tokio::time::sleep_until(stop) => {
-                    self.stop_due();
+                    self.stop_overdue();
                     if Instant::now() < next {
                         continue;
                     }
                     let asked = Instant::now();
-                    let answer = self.beat(&mut am, &mut orders, &mut waiting).await;
+                    let answer = self.heartbeat(&mut am, &mut orders, &mut waiting).await;
                     last = Instant::now();
                     failed = answer.is_err();
-                    self.look_at_kept();
-                    self.give_late_back(&mut am);
+                    self.check_survivors();
+                    self.release_late(&mut am);
                     if !failed {
                         self.lease.renew(asked.into_std());
                     }
                     if let Err(gone) = self.answered(&mut am, answer) {
-                        let _nobody_listens = lost.send(gone);
+                        let _driver_is_gone = lost.send(gone);
                         return;
                     }
                 }
@@ -247,14 +139,14 @@ impl RmSession {
         }
     }
 
-    /// Says goodbye. A ResourceManager that is away now may be back before it would give this attempt up.
+    /// Unregisters. Retries until the ResourceManager's expiry, since it may be restarting.
     async fn finish(self, mut am: ApplicationMaster, finish: Finish) {
         let Finish { status, diagnostics, tracking_url, reply } = finish;
         let since = Instant::now();
         let ended = loop {
             match am.finish(status, &diagnostics, &tracking_url).await {
                 Err(error) if error.is_retryable() && since.elapsed() < self.silence_max => {
-                    tracing::warn!(error = chain(&error), "not yet unregistered");
+                    tracing::warn!(error = chain(&error), "unregister_failed");
                     tokio::time::sleep(FAILED_PAUSE).await;
                 }
                 ended => break ended,
@@ -267,7 +159,7 @@ impl RmSession {
         self.started.elapsed()
     }
 
-    fn next_beat(&mut self, am: &ApplicationMaster, last: Instant, failed: bool) -> Instant {
+    fn next_heartbeat(&mut self, am: &ApplicationMaster, last: Instant, failed: bool) -> Instant {
         if failed {
             return last + FAILED_PAUSE;
         }
@@ -283,12 +175,12 @@ impl RmSession {
     }
 
     /// One heartbeat. Orders that do not need the ResourceManager are carried out meanwhile, the others wait.
-    async fn beat(
+    async fn heartbeat(
         &mut self,
         am: &mut ApplicationMaster,
         orders: &mut mpsc::UnboundedReceiver<ClusterOrder>,
         waiting: &mut Vec<ClusterOrder>,
-    ) -> Result<Vec<Heard>, AmError> {
+    ) -> Result<Vec<RmEvent>, AmError> {
         let nodes = self.nodes(am);
         am.exclude(self.containers.exclusions(nodes, self.now()));
         let mut call = pin!(am.allocate(self.progress));
@@ -300,21 +192,21 @@ impl RmSession {
         }
     }
 
-    /// Looks once at those that an earlier attempt left and that have had the time to find this one.
-    fn look_at_kept(&mut self) {
+    /// Checks once the containers that an earlier attempt left, after they had the time to register.
+    fn check_survivors(&mut self) {
         if self.kept_are_seen || self.now() < KEPT_TIME {
             return;
         }
         self.kept_are_seen = true;
         for (id, node) in self.containers.unnamed() {
-            self.calls.look_at_kept(node, id);
+            self.calls.check_survivors(node, id);
         }
     }
 
-    /// Gives back what the ResourceManager reported late and what nobody came from.
-    fn give_late_back(&mut self, am: &mut ApplicationMaster) {
+    /// Releases containers that the ResourceManager reported late and that have not registered.
+    fn release_late(&mut self, am: &mut ApplicationMaster) {
         for id in self.containers.late_and_unnamed(self.now()) {
-            tracing::warn!(container = %id, "kept by an earlier attempt, and has not registered: given back");
+            tracing::warn!(container = %id, "surviving_container_released");
             self.release(am, id);
         }
     }
@@ -326,59 +218,55 @@ impl RmSession {
     fn answered(
         &mut self,
         am: &mut ApplicationMaster,
-        answer: Result<Vec<Heard>, AmError>,
+        answer: Result<Vec<RmEvent>, AmError>,
     ) -> Result<(), Gone> {
         match answer {
             Ok(events) => {
                 self.heard = Instant::now();
-                self.tell(Event::ClusterHeard);
+                self.send(Event::ClusterHeard);
                 for event in events {
-                    self.hear(am, event);
+                    self.on_rm_event(am, event);
                 }
                 Ok(())
             }
             Err(error) if error.is_fenced() => {
                 let reason = chain(&error);
-                self.tell(Event::Fenced { reason: reason.clone() });
+                self.send(Event::Fenced { reason: reason.clone() });
                 Err(Gone::Fenced(reason))
             }
             Err(error) => {
                 let silent = self.heard.elapsed();
                 let error = chain(&error);
-                tracing::warn!(
-                    silent_s = silent.as_secs(),
-                    error,
-                    "no heartbeat with the ResourceManager"
-                );
+                tracing::warn!(silent_s = silent.as_secs(), error, "heartbeat_failed");
                 if silent <= self.silence_max {
                     return Ok(());
                 }
                 Err(Gone::Silent(format!(
-                    "no ResourceManager has answered for {} s: {error}",
+                    "the ResourceManager has not answered for {} s: {error}",
                     silent.as_secs()
                 )))
             }
         }
     }
 
-    fn tell(&self, event: Event) {
+    fn send(&self, event: Event) {
         // The driver outlives this task except while the process ends.
         let _ending = self.events.send(event);
     }
 
-    /// Carries out an order that is a node's business; gives others back.
+    /// Performs an order that concerns a node; returns any other.
     fn order_to_a_node(&mut self, order: ClusterOrder) -> Option<ClusterOrder> {
         match order {
             ClusterOrder::Launch(id, member) => match self.containers.take_grant(id) {
                 Some(grant) => self.calls.start(grant, member),
-                None => tracing::debug!(container = %id, "ended before it was started"),
+                None => tracing::debug!(container = %id, "launch_skipped_container_ended"),
             },
             ClusterOrder::Stop(id, grace_ms) => {
                 if self.containers.held(id).is_some() {
                     self.containers.ending(id);
                     let at = Instant::now() + Duration::from_millis(grace_ms);
                     self.stops.insert((at, id));
-                    self.stop_due();
+                    self.stop_overdue();
                 }
             }
             ClusterOrder::Look(member) => {
@@ -418,12 +306,12 @@ impl RmSession {
     fn release(&mut self, am: &mut ApplicationMaster, id: heddle_yarn::ContainerId) {
         self.containers.ending(id);
         if !am.release(id) {
-            tracing::debug!(container = %id, "released before");
+            tracing::debug!(container = %id, "container_released_before");
         }
     }
 
     /// Ends containers whose time is over.
-    fn stop_due(&mut self) {
+    fn stop_overdue(&mut self) {
         let now = Instant::now();
         while let Some((at, id)) = self.stops.first().copied() {
             if at > now {
@@ -436,28 +324,12 @@ impl RmSession {
         }
     }
 
-    /// Racks are needed only to ask for hosts, so a job without locality asks nobody.
+    /// Racks are needed only for requests that name hosts.
     fn ask_for_racks(&mut self, prefer: &[String]) {
         if prefer.is_empty() || std::mem::replace(&mut self.racks_asked, true) {
             return;
         }
-        let client = YarnClient::new(&self.yarn);
-        let racks = self.racks.clone();
-        tokio::spawn(async move {
-            match client.nodes(&[NodeState::Running]).await {
-                Ok(nodes) => {
-                    let by_host = |node: NodeReport| (node.id.host, node.rack);
-                    let found: BTreeMap<String, String> = nodes.into_iter().map(by_host).collect();
-                    let _ending = racks.send(Done::Racks(found));
-                }
-                Err(error) => {
-                    tracing::info!(
-                        error = chain(&error),
-                        "racks are not known, the default is taken"
-                    );
-                }
-            }
-        });
+        self.calls.look_up_racks(YarnClient::new(&self.yarn));
     }
 
     fn done(&mut self, am: &mut ApplicationMaster, done: Done) {
@@ -466,14 +338,14 @@ impl RmSession {
                 if let Some(held) = self.containers.held(id) {
                     let host = held.node.host.clone();
                     self.containers.is_back(&host);
-                    self.tell(Event::Started { container: ContainerId(id.to_string()) });
+                    self.send(Event::Started { container: ContainerId(id.to_string()) });
                 }
             }
             Done::NotStarted { id, exit, unreachable } => {
                 let Some(held) = self.containers.ended(id) else {
                     return;
                 };
-                tracing::warn!(container = %id, node = %held.node, ?exit, "not started");
+                tracing::warn!(container = %id, node = %held.node, ?exit, "container_not_started");
                 if unreachable {
                     self.containers.is_unreachable(&held.node.host, self.now());
                 }
@@ -487,32 +359,32 @@ impl RmSession {
         }
     }
 
-    fn hear(&mut self, am: &mut ApplicationMaster, event: Heard) {
+    fn on_rm_event(&mut self, am: &mut ApplicationMaster, event: RmEvent) {
         match event {
-            Heard::Allocated { ask, container } => self.granted(am, ask, container),
-            Heard::Completed { status, .. } | Heard::Released(status) => self.ended(&status),
-            Heard::Recovered(container) => {
-                // Told late by a ResourceManager that was restarted meanwhile. Whoever runs there registers by itself.
-                tracing::info!(container = %container.id, node = %container.node, "kept by an earlier attempt");
+            RmEvent::Allocated { ask, container } => self.granted(am, ask, container),
+            RmEvent::Completed { status, .. } | RmEvent::Released(status) => self.ended(&status),
+            RmEvent::Recovered(container) => {
+                // Reported late by a ResourceManager that was restarted. Its process registers by itself.
+                tracing::info!(container = %container.id, node = %container.node, "surviving_container_reported");
                 self.containers.kept_late(&container, self.now());
             }
-            Heard::Node(report) => self.node(&report),
-            Heard::Preemption(preemption) => self.preempting(&preemption),
-            Heard::Refused { ask, message } => {
-                self.tell(Event::Rejected { reason: format!("ask {}: {message}", ask.0) });
+            RmEvent::Node(report) => self.node(&report),
+            RmEvent::Preemption(preemption) => self.preempting(&preemption),
+            RmEvent::Refused { ask, message } => {
+                self.send(Event::Rejected { reason: format!("ask {}: {message}", ask.0) });
             }
-            Heard::Rejected(ask) => {
-                self.tell(Event::Rejected { reason: format!("ask {} cannot be placed", ask.0) })
+            RmEvent::Rejected(ask) => {
+                self.send(Event::Rejected { reason: format!("ask {} cannot be placed", ask.0) })
             }
-            Heard::Excess { container, reason } => {
-                tracing::info!(%container, ?reason, "a grant too many was given back");
+            RmEvent::Excess { container, reason } => {
+                tracing::info!(%container, ?reason, "excess_container_released");
             }
-            Heard::Resynchronised => tracing::info!("registered again with the ResourceManager"),
-            Heard::TokenRolled => tracing::info!("the attempt's token was renewed"),
-            Heard::Malformed(missing) => {
-                tracing::warn!(%missing, "a message of the ResourceManager was skipped");
+            RmEvent::Resynchronised => tracing::info!("resource_manager_resynchronised"),
+            RmEvent::TokenRolled => tracing::info!("token_renewed"),
+            RmEvent::Malformed(missing) => {
+                tracing::warn!(%missing, "malformed_message_skipped");
             }
-            other => tracing::debug!(event = ?other, "heard"),
+            other => tracing::debug!(event = ?other, "resource_manager_event_ignored"),
         }
     }
 
@@ -526,19 +398,19 @@ impl RmSession {
         let nodes = self.nodes(am);
         match self.containers.granted(ask, container, nodes, self.now()) {
             GrantVerdict::Take { member, crowded } => {
-                // Its end must not ask for another one: that is the core's to say, with another incarnation.
+                // Its end must not cause another request: the core decides that, with another incarnation.
                 am.forget(ask);
                 self.place(id);
                 if crowded {
-                    crate::driver::log(&heddle_protocol::view::Event::Warning {
+                    crate::notices::log(&heddle_protocol::view::Event::Warning {
                         text: format!(
                             "{} shares the node {} with another pserver: no other node had room",
                             member.slot, node.host
                         ),
                     });
                 }
-                tracing::info!(%member, container = %id, %node, "granted");
-                self.tell(Event::Allocated {
+                tracing::info!(%member, container = %id, %node, "container_allocated");
+                self.send(Event::Allocated {
                     container: ContainerId(id.to_string()),
                     slot: member.slot,
                     incarnation: member.incarnation,
@@ -546,7 +418,7 @@ impl RmSession {
                 });
             }
             GrantVerdict::Return => {
-                tracing::info!(container = %id, %node, "given back for another node");
+                tracing::info!(container = %id, %node, "container_returned_for_another_node");
                 am.release(id);
             }
             GrantVerdict::Unwanted => {
@@ -567,7 +439,7 @@ impl RmSession {
         };
         let (exit, text) = exit_of(status);
         let member = held.member.map(|member| member.to_string());
-        tracing::info!(container = %status.id, node = %held.node, member, status = %status.exit, "container ended");
+        tracing::info!(container = %status.id, node = %held.node, member, status = %status.exit, "container_ended");
         self.exited(status.id, exit, text);
     }
 
@@ -576,28 +448,28 @@ impl RmSession {
             return;
         };
         let member = held.member.map(|member| member.to_string());
-        tracing::warn!(container = %id, node = %held.node, member, cause, "container not vouched for");
+        tracing::warn!(container = %id, node = %held.node, member, cause, "container_unreachable");
         if unreachable {
             let host = held.node.host.clone();
             self.containers.is_unreachable(&host, self.now());
         }
-        self.tell(Event::NodeUnreachable {
+        self.send(Event::NodeUnreachable {
             container: ContainerId(id.to_string()),
             cause: cause.to_owned(),
         });
     }
 
     fn exited(&self, id: heddle_yarn::ContainerId, exit: Exit, text: String) {
-        self.tell(Event::Exited { container: ContainerId(id.to_string()), exit, text });
+        self.send(Event::Exited { container: ContainerId(id.to_string()), exit, text });
     }
 
     fn node(&mut self, report: &NodeReport) {
         let state = report.state;
-        tracing::info!(node = %report.id, ?state, report.health_report, "node changed");
+        tracing::info!(node = %report.id, ?state, report.health_report, "node_changed");
         match state {
             // Its containers still run; those of a lost or stopped node are reported one by one.
             Some(NodeState::Unhealthy | NodeState::Decommissioning) => {
-                self.tell(Event::NodeLeaving { node: report.id.host.clone() });
+                self.send(Event::NodeLeaving { node: report.id.host.clone() });
             }
             Some(NodeState::Running | NodeState::Rebooted) => {
                 self.containers.is_back(&report.id.host)
@@ -612,48 +484,11 @@ impl RmSession {
         let named = preemption.strict.iter().chain(&preemption.negotiable);
         for id in named.collect::<BTreeSet<_>>() {
             if self.containers.held(*id).is_some() {
-                self.tell(Event::Preempting {
+                self.send(Event::Preempting {
                     container: ContainerId(id.to_string()),
                     deadline_ms: None,
                 });
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use heddle_hadoop::rpc::RpcError;
-
-    use super::*;
-
-    fn no_server() -> RpcError {
-        RpcError::NoServer { protocol: "the test's".into() }
-    }
-
-    #[tokio::test]
-    async fn first_calls_outlast_a_restart_of_the_resourcemanager() {
-        let mut calls = 0;
-        let answer = persistently(Duration::from_secs(60), "a call", async || {
-            calls += 1;
-            match calls {
-                1 => Err(AmError::Unreachable(no_server())),
-                2 => Err(AmError::Failed(no_server())),
-                _ => Ok(calls),
-            }
-        });
-        assert_eq!(answer.await.expect("it is back"), 3);
-    }
-
-    #[tokio::test]
-    async fn first_calls_end_with_the_attempt() {
-        let refused = |error: fn() -> AmError, limit| {
-            persistently(limit, "a call", async move || Err::<(), _>(error()))
-        };
-        let long = Duration::from_secs(60);
-        let fenced = refused(|| AmError::Shutdown, long).await;
-        assert!(fenced.is_err_and(|error| error.is_fenced()));
-        let silent = refused(|| AmError::Unreachable(no_server()), Duration::ZERO);
-        assert!(silent.await.is_err());
     }
 }

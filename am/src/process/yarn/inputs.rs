@@ -1,7 +1,8 @@
-//! What the container of an ApplicationMaster is inputs: by YARN, by the submission.
+//! Inputs of the ApplicationMaster's container: from YARN and from the submission.
 
 use std::time::Duration;
 
+use heddle_am_core::Outcome;
 use heddle_hadoop::configuration::Environment;
 use heddle_hadoop::token::Credentials;
 use heddle_hadoop::{Configuration, Token, User};
@@ -10,18 +11,18 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::Attempt;
 use heddle_protocol::spec::JobSpec;
-use heddle_protocol::view::Placement;
+use heddle_protocol::view::{JobView, Placement};
 use heddle_storage::Mode;
 use heddle_storage::{Location, StorageError, chain, connect, make_dirs, publish_small};
 use heddle_yarn::{AmEnvironment, CallTimeouts, Cluster, ClusterError, rpc_options};
 
 use crate::attempt_history;
-use crate::driver::wall_ms;
 use crate::process::start_failure::{StartFailure, code_of};
 use crate::run_dir::{RunDir, RunFile};
 use crate::staging::{SECRET_ALIAS, YARN_FILE, YarnFile};
+use crate::wall_clock::wall_ms;
 
-/// Kind of the token that proves to be an attempt (`AMRMTokenIdentifier.KIND_NAME`).
+/// Kind of the token that authenticates an attempt (`AMRMTokenIdentifier.KIND_NAME`).
 const AM_TOKEN: &str = "YARN_AM_RM_TOKEN";
 /// After how long the ResourceManager gives a silent ApplicationMaster up, and what it is where no file states it: 900 s
 /// since Hadoop 3.4, 600 s before. The ResourceManager does not report its release, and an attempt that goes on for
@@ -30,12 +31,12 @@ const AM_TOKEN: &str = "YARN_AM_RM_TOKEN";
 const EXPIRY: &str = "yarn.am.liveness-monitor.expiry-interval-ms";
 const EXPIRY_DEFAULT_MS: i64 = 600_000;
 
-/// What YARN gives.
+/// Inputs from YARN.
 pub(super) struct ContainerInputs {
     pub(super) environment: AmEnvironment,
     pub(super) configuration: Configuration,
     pub(super) cluster: Cluster,
-    /// The proof of being this attempt.
+    /// Authenticates this attempt.
     pub(super) token: Token,
     credentials: Credentials,
 }
@@ -48,25 +49,28 @@ impl ContainerInputs {
         };
         let variables = Environment::of_process();
         let environment = AmEnvironment::of(&variables)
-            .map_err(|error| internal("this is no container of YARN", &error))?;
+            .map_err(|error| internal("cannot read the environment of a YARN container", &error))?;
         let configuration = Configuration::load(variables.clone())
-            .map_err(|error| internal("the configuration cannot be read", &error))?;
+            .map_err(|error| internal("cannot read the configuration", &error))?;
         let secured = configuration
             .trimmed("hadoop.security.authentication")
-            .map_err(|error| internal("the configuration", &error))?
+            .map_err(|error| internal("cannot use the configuration", &error))?
             .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
         let user = User::resolve(&variables, secured)
             .map_err(|error| StartFailure::new(ExitCode::Denied, chain(&error)))?;
         let cluster = cluster(&configuration, user, &environment)
-            .map_err(|error| internal("the configuration", &error))?;
+            .map_err(|error| internal("cannot use the configuration", &error))?;
         let credentials = Credentials::read_file(&environment.token_file).map_err(|error| {
             StartFailure::new(
                 ExitCode::Denied,
-                format!("the container's credentials: {}", chain(&error)),
+                format!("cannot read the container's credentials: {}", chain(&error)),
             )
         })?;
         let token = credentials.of_kind(AM_TOKEN).next().cloned().ok_or_else(|| {
-            StartFailure::new(ExitCode::Denied, "the container's credentials hold no AMRM token")
+            StartFailure::new(
+                ExitCode::Denied,
+                "the container's credentials do not contain an AMRM token",
+            )
         })?;
         Ok(Self { environment, configuration, cluster, token, credentials })
     }
@@ -133,7 +137,7 @@ fn expiry(configuration: &Configuration) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
 }
 
-/// What the submission gives.
+/// Inputs from the submission.
 pub(super) struct SubmittedFiles {
     pub(super) run: RunFile,
     pub(super) spec: JobSpec,
@@ -151,13 +155,25 @@ impl SubmittedFiles {
             .ok_or_else(|| {
                 StartFailure::new(
                     ExitCode::Denied,
-                    format!("the container's credentials hold no {SECRET_ALIAS}"),
+                    format!("the container's credentials do not contain {SECRET_ALIAS}"),
                 )
             })?;
         let secret = Secret::from_hex(secret).map_err(|error| {
-            StartFailure::new(ExitCode::Denied, format!("{SECRET_ALIAS}: {}", chain(&error)))
+            StartFailure::new(
+                ExitCode::Denied,
+                format!("cannot read {SECRET_ALIAS}: {}", chain(&error)),
+            )
         })?;
         Ok(Self { run: dir.run_file()?, spec: dir.spec()?, yarn: dir.read(YARN_FILE)?, secret })
+    }
+
+    /// The view of a job that did not begin, or that an earlier attempt ended.
+    pub(super) fn empty_view(&self, attempt: Attempt, outcome: &Outcome) -> JobView {
+        JobView {
+            state: outcome.state,
+            message: outcome.message.clone(),
+            ..JobView::starting(self.run.run, &self.run.name, attempt, self.run.started_ms)
+        }
     }
 
     /// Where attempts write their addresses, as a URL.
@@ -180,7 +196,7 @@ impl SubmittedFiles {
         let failed = |error: &StorageError| {
             StartFailure::new(
                 code_of(error),
-                format!("the ApplicationMaster's address: {}", chain(error)),
+                format!("cannot write the ApplicationMaster's address: {}", chain(error)),
             )
         };
         let url = self.am_dir();

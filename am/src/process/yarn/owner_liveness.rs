@@ -1,4 +1,4 @@
-//! Whether the owner of a claim lives, on a cluster: the ResourceManager knows of applications.
+//! Whether the owner of a claim lives, on a cluster: the ResourceManager reports the state of applications.
 
 use heddle_storage::chain;
 use heddle_storage::checkpoint::Owner;
@@ -19,9 +19,9 @@ impl YarnOwners {
 }
 
 impl LivenessCheck for YarnOwners {
-    /// An application lives until the ResourceManager calls it ended, whatever became of its nodes. One that it does not
-    /// know is gone if it would know it: with the same start time in their ids, it has been forgotten among
-    /// thousands since. Another start time may mean another cluster that shares the file system.
+    /// An application lives until the ResourceManager reports a final state, whatever happened to its nodes. An unknown
+    /// application with the ResourceManager's own start time in its id is gone: the ResourceManager keeps the last
+    /// thousands only. Another start time may mean another cluster that shares the file system.
     async fn lives(&self, owner: &Owner) -> Liveness {
         let Owner::Application { application, .. } = owner else {
             return claim::liveness(owner);
@@ -32,22 +32,18 @@ impl LivenessCheck for YarnOwners {
         match self.client.report(id).await {
             Ok(report) if report.state.is_some_and(|state| state.is_final()) => Liveness::Gone,
             Ok(report) => {
-                tracing::info!(application, state = ?report.state, "the owner of the checkpoint directory lives");
+                tracing::info!(application, state = ?report.state, "owner_alive");
                 Liveness::Alive
             }
             Err(ClientError::NotFound(_)) if id.cluster_timestamp == self.own.cluster_timestamp => {
                 Liveness::Gone
             }
             Err(error) if error.is_retryable() => {
-                tracing::warn!(application, error = chain(&error), "no word of an application");
+                tracing::warn!(application, error = chain(&error), "owner_state_unavailable");
                 Liveness::NoAnswer
             }
             Err(error) => {
-                tracing::warn!(
-                    application,
-                    error = chain(&error),
-                    "an application cannot be judged"
-                );
+                tracing::warn!(application, error = chain(&error), "owner_state_unknown");
                 Liveness::Unknown
             }
         }

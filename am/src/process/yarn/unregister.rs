@@ -1,4 +1,4 @@
-//! The end: report, logs, goodbye, staging.
+//! The end of an application: report, logs, unregistration, staging directory.
 //!
 //! | how it ends | report | unregistered | staging deleted | exit code |
 //! | --- | --- | --- | --- | --- |
@@ -7,8 +7,8 @@
 //! | a later attempt leads | no | no | no | 9 |
 //! | another application has taken the checkpoint directory over | yes | yes | yes | 9 |
 //!
-//! The report comes before the goodbye, since the ResourceManager forgets the job's containers with it. Nothing
-//! on the way stops the goodbye: what cannot be had (a dead node's logs, a report on an HDFS that is away) is left out.
+//! The report comes before unregistering, since the ResourceManager forgets the job's containers then. No failure
+//! prevents unregistering: what is unavailable (logs of a lost node, a report on an unreachable HDFS) is left out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,13 +22,15 @@ use heddle_yarn::client::ApplicationFilter;
 use heddle_yarn::{ApplicationReport, ApplicationState, FinalStatus, YarnClient};
 
 use super::inputs::{ContainerInputs, SubmittedFiles};
-use super::{bare_view, outcome};
 use crate::cluster::yarn::YarnCluster;
-use crate::driver::{log, wall_ms};
-use crate::hook::{UnregisterPoint, strike_at_goodbye};
+use crate::hook::{UnregisterPoint, strike_at_unregister};
+use crate::notices::log;
 use crate::process::prepare::is_transient;
 use crate::process::start_failure::StartFailure;
-use crate::report::{JobReport, ReportFacts, RequestedContainers, logs, paths, tracking};
+use crate::report::{
+    JobReport, ReportFacts, RequestedContainers, diagnostics, logs, paths, tracking,
+};
+use crate::wall_clock::wall_ms;
 
 /// For the logs of all containers that failed.
 const LOGS_LIMIT: Duration = Duration::from_secs(10);
@@ -38,13 +40,13 @@ const STORE_LIMIT: Duration = Duration::from_secs(20);
 
 /// For the list of the queue's applications.
 const QUEUE_LIMIT: Duration = Duration::from_secs(3);
-/// Applications of the queue that are told.
-const HOLDERS_MAX: usize = 5;
+/// Most applications of the queue that are listed.
+const LISTED_MAX: usize = 5;
 
-/// Whether somebody else leads.
+/// Whether this attempt is superseded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fenced {
-    /// Nobody.
+    /// It is not.
     Not,
     /// A later attempt of this application: it speaks for it.
     ByAttempt,
@@ -78,8 +80,8 @@ impl<'a> Unregistration<'a> {
 
     /// Ends an application whose job did not begin.
     pub(super) async fn refused(&self, refusal: StartFailure) -> ExitCode {
-        super::said(&refusal);
-        let outcome = outcome(&refusal);
+        refusal.print();
+        let outcome = refusal.outcome();
         let fenced = match refusal.is_fenced {
             true => Fenced::ByAttempt,
             false => Fenced::Not,
@@ -111,18 +113,18 @@ impl<'a> Unregistration<'a> {
 
     async fn end(&self, outcome: Outcome, view: Option<JobView>, fenced: Fenced) -> ExitCode {
         if fenced == Fenced::ByAttempt {
-            tracing::warn!(outcome.message, "another attempt leads; nothing is said in its name");
+            tracing::warn!(outcome.message, "attempt_superseded");
             return outcome.exit_code;
         }
         let attempt = self.inputs.attempt().0;
         if is_transient(outcome.state, outcome.exit_code) && attempt < self.files.yarn.max_attempts
         {
-            tracing::warn!(attempt, outcome.message, "left to the next attempt");
+            tracing::warn!(attempt, outcome.message, "job_left_to_next_attempt");
             return outcome.exit_code;
         }
         let mut outcome = outcome;
         if outcome.exit_code == ExitCode::Refused {
-            outcome.message.push_str(&self.who_holds_the_queue().await);
+            outcome.message.push_str(&self.queue_usage().await);
         }
         let view = self.view(view, &outcome);
         let facts = ReportFacts {
@@ -137,22 +139,23 @@ impl<'a> Unregistration<'a> {
             JobState::Stopped => FinalStatus::Killed,
             _ => FinalStatus::Failed,
         };
-        strike_at_goodbye(UnregisterPoint::Before, self.inputs.attempt());
-        let said = self.cluster.finish(status, report.diagnostics(&url), tracking).await;
+        strike_at_unregister(UnregisterPoint::Before, self.inputs.attempt());
+        let said = self.cluster.finish(status, diagnostics(&report, &url), tracking).await;
         match said {
             Ok(()) => {
-                tracing::info!(?status, "unregistered");
-                strike_at_goodbye(UnregisterPoint::After, self.inputs.attempt());
+                tracing::info!(?status, "application_unregistered");
+                strike_at_unregister(UnregisterPoint::After, self.inputs.attempt());
                 self.clear().await;
             }
             // The next attempt finds the outcome in the journal.
-            Err(error) => tracing::warn!(error = chain(&error), "not unregistered"),
+            Err(error) => tracing::warn!(error = chain(&error), "application_not_unregistered"),
         }
         outcome.exit_code
     }
 
-    /// Lines for a job that got too little: who has how much of its queue. Empty when nobody else has, or nobody tells.
-    async fn who_holds_the_queue(&self) -> String {
+    /// Lines for a job that got too few containers: the largest applications of its queue. Empty when there are none, or the
+    /// ResourceManager does not answer.
+    async fn queue_usage(&self) -> String {
         let queue = &self.application.queue;
         let client = YarnClient::new(&self.inputs.cluster);
         let filter = ApplicationFilter {
@@ -165,10 +168,10 @@ impl<'a> Unregistration<'a> {
         match found {
             Ok(Ok(mut found)) => {
                 found.retain(|one| one.id.to_string() != self.application.id);
-                holders(queue, found)
+                largest_applications(queue, found)
             }
             Ok(Err(error)) => {
-                tracing::info!(error = chain(&error), "who holds the queue is not known");
+                tracing::info!(error = chain(&error), "queue_usage_unknown");
                 String::new()
             }
             Err(_) => String::new(),
@@ -178,7 +181,7 @@ impl<'a> Unregistration<'a> {
     fn view(&self, view: Option<JobView>, outcome: &Outcome) -> JobView {
         JobView {
             application: Some(self.application.clone()),
-            ..view.unwrap_or_else(|| bare_view(self.inputs, self.files, outcome))
+            ..view.unwrap_or_else(|| self.files.empty_view(self.inputs.attempt(), outcome))
         }
     }
 
@@ -195,7 +198,7 @@ impl<'a> Unregistration<'a> {
                     page = tracking::log_page(&self.inputs.configuration, &placement, user);
                 }
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "no report among the logs");
+                    tracing::warn!(error = chain(&error), "report_not_written_to_logs");
                 }
             }
         }
@@ -205,7 +208,7 @@ impl<'a> Unregistration<'a> {
         let user = &self.files.yarn.user;
         let kept = logs::keep(&*storage, location.path(), &report, user, LOGS_LIMIT).await;
         for one in kept.iter().filter(|one| !one.problem.is_empty()) {
-            tracing::info!(slot = %one.end.slot, one.problem, "logs not kept");
+            tracing::info!(slot = %one.end.slot, one.problem, "logs_not_copied");
         }
         let writing = async {
             let written = paths::write(&*storage, location.path(), &report).await?;
@@ -218,11 +221,11 @@ impl<'a> Unregistration<'a> {
                 (location.with_path(written.text).to_string(), told.unwrap_or(report))
             }
             Ok(Err(error)) => {
-                tracing::warn!(error = chain(&error), "no report");
+                tracing::warn!(error = chain(&error), "report_not_written");
                 return (report, String::new(), page.unwrap_or_default());
             }
             Err(_) => {
-                tracing::warn!("no report: the storage does not answer");
+                tracing::warn!(error = "the storage does not answer", "report_not_written");
                 return (report, String::new(), page.unwrap_or_default());
             }
         };
@@ -230,28 +233,26 @@ impl<'a> Unregistration<'a> {
             Some(page) => page,
             None => tracking::find(&self.inputs.configuration, &text, user).await,
         };
-        tracing::info!(report = text, tracking, "report written");
+        tracing::info!(report = text, tracking, "report_written");
         (report, text, tracking)
     }
 
-    /// Removes the staging directory: nobody needs it any more.
+    /// Deletes the staging directory.
     async fn clear(&self) {
         let Some((storage, location)) = self.storage(&self.files.yarn.staging) else {
             return;
         };
         if !is_staging(location.path(), &self.files.yarn.application) {
-            tracing::warn!(
-                staging = self.files.yarn.staging,
-                "this is no staging directory, it stays"
-            );
+            let staging = &self.files.yarn.staging;
+            tracing::warn!(staging, error = "not a staging directory", "staging_not_deleted");
             return;
         }
         let deleting = storage.delete_dir(location.path());
         match tokio::time::timeout(STORE_LIMIT, deleting).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) if error.error().is_not_found() => {}
-            Ok(Err(error)) => tracing::warn!(error = chain(&error), "the staging directory stays"),
-            Err(_) => tracing::warn!("the staging directory stays: the storage does not answer"),
+            Ok(Err(error)) => tracing::warn!(error = chain(&error), "staging_not_deleted"),
+            Err(_) => tracing::warn!(error = "the storage does not answer", "staging_not_deleted"),
         }
     }
 
@@ -259,14 +260,14 @@ impl<'a> Unregistration<'a> {
         let location = match Location::parse(url) {
             Ok(location) => location,
             Err(error) => {
-                tracing::warn!(url, error = chain(&error), "no place");
+                tracing::warn!(url, error = chain(&error), "location_invalid");
                 return None;
             }
         };
         match connect(&location) {
             Ok(storage) => Some((storage, location)),
             Err(error) => {
-                tracing::warn!(url, error = chain(&error), "no storage");
+                tracing::warn!(url, error = chain(&error), "storage_not_connected");
                 None
             }
         }
@@ -295,11 +296,11 @@ impl<'a> Unregistration<'a> {
 }
 
 /// The largest applications of a queue, one a line.
-fn holders(queue: &str, mut found: Vec<ApplicationReport>) -> String {
+fn largest_applications(queue: &str, mut found: Vec<ApplicationReport>) -> String {
     found.sort_by_key(|one| std::cmp::Reverse(one.usage.used.memory));
     found
         .iter()
-        .take(HOLDERS_MAX)
+        .take(LISTED_MAX)
         .map(|one| {
             format!(
                 "\nin queue {queue}: {} of {} has {} containers with {}",
@@ -309,8 +310,7 @@ fn holders(queue: &str, mut found: Vec<ApplicationReport>) -> String {
         .collect()
 }
 
-/// Whether a directory is the one that a submission made for this application. What is deleted with all it
-/// holds is looked at twice.
+/// Whether a directory is the one that a submission made for this application. A recursive deletion is checked twice.
 fn is_staging(path: &StorePath, application: &str) -> bool {
     path.name() == application && path.parent().is_some_and(|parent| parent.name() == "staging")
 }
@@ -321,7 +321,7 @@ mod tests {
     use heddle_yarn::proto;
 
     #[test]
-    fn the_largest_applications_of_the_queue_are_told_first() {
+    fn largest_applications_of_the_queue_come_first() {
         let one = |number: i32, memory: i64| {
             let resources = proto::ResourceProto {
                 memory: Some(memory),
@@ -344,9 +344,10 @@ mod tests {
             };
             ApplicationReport::try_from(&message).expect("it has an id")
         };
-        let text = holders("root.a", (1..9).map(|n| one(n, i64::from(n) * 1024)).collect());
+        let text =
+            largest_applications("root.a", (1..9).map(|n| one(n, i64::from(n) * 1024)).collect());
         let lines: Vec<_> = text.lines().skip(1).collect();
-        assert_eq!(lines.len(), HOLDERS_MAX);
+        assert_eq!(lines.len(), LISTED_MAX);
         assert_eq!(
             lines[0],
             "in queue root.a: application_1_0008 of bob has 2 containers with 8192 MiB, 2 vcores"

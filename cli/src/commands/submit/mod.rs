@@ -8,9 +8,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_am::driver::wall_ms;
 use heddle_am::run_dir::{ResumeMode, RunFile};
 use heddle_am::staging::HOME_DIR;
+use heddle_am::wall_clock::wall_ms;
 use heddle_input::{parallelism_warning, workers};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;

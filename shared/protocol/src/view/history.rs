@@ -81,6 +81,15 @@ impl StorageWaitView {
     }
 }
 
+/// A warning.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarningView {
+    /// When it was raised, milliseconds since 1970.
+    pub at_ms: u64,
+    /// Fact, cause and next step.
+    pub text: String,
+}
+
 /// The start of the measurement of speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstFigures {
@@ -120,6 +129,12 @@ pub struct History {
     /// How many there were.
     #[serde(default)]
     pub checkpoints_damaged_total: u64,
+    /// Warnings, oldest first; the newest 500.
+    #[serde(default)]
+    pub warnings: VecDeque<WarningView>,
+    /// How many there were.
+    #[serde(default)]
+    pub warnings_total: u64,
     /// The containers of this ApplicationMaster and of those before it, on YARN; the newest 500.
     #[serde(default)]
     pub masters: VecDeque<MasterView>,
@@ -156,6 +171,12 @@ impl History {
         }
     }
 
+    /// A warning.
+    pub(super) fn add_warning(&mut self, warning: WarningView) {
+        self.warnings_total = self.warnings_total.saturating_add(1);
+        push_bounded(&mut self.warnings, warning);
+    }
+
     /// A checkpoint that was found damaged.
     pub(super) fn add_damaged(&mut self, damaged: DamagedCheckpointView) {
         self.checkpoints_damaged_total = self.checkpoints_damaged_total.saturating_add(1);
@@ -173,6 +194,7 @@ fn push_bounded<T>(kept: &mut VecDeque<T>, one: T) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::Event;
 
     #[test]
     fn the_newest_losses_are_kept_and_all_are_counted() {
@@ -189,6 +211,16 @@ mod tests {
         assert_eq!(history.ended.len(), KEPT_MAX);
         assert_eq!(history.ended_total, KEPT_MAX as u64 + 1);
         assert_eq!(history.ended.front().map(|ended| ended.cause.as_str()), Some("1"));
+    }
+
+    #[test]
+    fn warnings_are_kept_with_their_time() {
+        let mut history = History::default();
+        let event = Event::Warning { text: "the journal is 5 s late".into() };
+        event.record(&mut history, 7, |_, _| None);
+        assert_eq!(history.warnings_total, 1);
+        let expected = WarningView { at_ms: 7, text: "the journal is 5 s late".into() };
+        assert_eq!(history.warnings.front(), Some(&expected));
     }
 
     #[test]

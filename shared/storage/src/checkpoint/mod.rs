@@ -3,7 +3,7 @@
 //! ```text
 //! <dir>/HEDDLE                          marker: this directory is ours
 //!       claims/g2                       who owns generation 2, and what it continues
-//!       journal/g2/00000001             the ApplicationMaster's records
+//!       journal/g2/00000042.json        the ApplicationMaster's records
 //!       g1-c4/                          a checkpoint: exists wholly or not at all
 //!             shard-00000-<uuid>.ckpt, shard-00000-<uuid>.ckpt.md5, …
 //!             MANIFEST.json, MANIFEST.json.md5

@@ -1,0 +1,59 @@
+//! What all connections share, and what the server hands to the driver.
+
+use heddle_am_core::ConnectionId;
+use heddle_protocol::control::{Operation, ReportEnvelope};
+use heddle_protocol::handshake::Secret;
+use heddle_protocol::ids::{Member, RunId};
+use tokio::sync::{mpsc, oneshot};
+
+use super::command_stream::CommandStream;
+use super::public::Pages;
+
+/// What the server hands to the driver.
+#[derive(Debug)]
+pub enum ApiInput {
+    /// A container has proved the secret; commands to it go into `lines`.
+    SessionOpened {
+        /// The connection.
+        connection: ConnectionId,
+        /// The container's member.
+        member: Member,
+        /// Its commands.
+        lines: CommandStream,
+    },
+    /// A container's line.
+    SessionLine {
+        /// The connection.
+        connection: ConnectionId,
+        /// The container's member.
+        member: Member,
+        /// The line.
+        line: Box<ReportEnvelope>,
+    },
+    /// The connection is closed.
+    SessionClosed {
+        /// The connection.
+        connection: ConnectionId,
+        /// The container's member.
+        member: Member,
+    },
+    /// An operator's command.
+    Operation {
+        /// The command.
+        operation: Operation,
+        /// Receives the answer: accepted, or the reason why not.
+        answer: oneshot::Sender<Result<(), String>>,
+    },
+}
+
+/// What every connection shares.
+pub struct ApiState {
+    /// The run.
+    pub run: RunId,
+    /// Its secret.
+    pub secret: Secret,
+    /// To the driver.
+    pub inputs: mpsc::Sender<ApiInput>,
+    /// The pages of the job.
+    pub pages: Pages,
+}

@@ -1,0 +1,183 @@
+//! Joining a cluster as an attempt's ApplicationMaster: register, first heartbeat, start of the session.
+
+use std::time::Duration;
+
+use heddle_am_core::{ContainerId, SurvivingContainer};
+use heddle_hadoop::Token;
+use heddle_storage::chain;
+use heddle_yarn::am::Registered;
+use heddle_yarn::resource::ResourceError;
+use heddle_yarn::{
+    AmEndpoint, AmError, AmEvent as RmEvent, ApplicationMaster, Cluster, NodeManagers,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::YarnCluster;
+use super::containers::{ContainerRegistry, Sizes};
+use super::launch::YarnLaunch;
+use super::node_calls::NodeCalls;
+use super::order::{Gone, Places};
+use super::rm_session::{FAILED_PAUSE, RmSession, SessionParts};
+use crate::cluster::Events;
+use crate::lease::Lease;
+
+/// What is needed to join a cluster as an attempt's ApplicationMaster.
+pub struct Joining {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The `AMRMToken`.
+    pub token: Token,
+    /// Where this ApplicationMaster is.
+    pub place: AmEndpoint,
+    /// Whether containers of an earlier attempt may be there.
+    pub again: bool,
+    /// What the job asks for.
+    pub sizes: Sizes,
+    /// What containers are started with.
+    pub launch: YarnLaunch,
+    /// How long the ResourceManager may be silent before this attempt ends itself: its own expiry.
+    pub silence_max: Duration,
+    /// Renewed by each heartbeat that is answered.
+    pub lease: Lease,
+}
+
+/// A registered attempt.
+pub struct Joined {
+    /// The cluster as the driver sees it.
+    pub cluster: YarnCluster,
+    /// The ResourceManager's answer; `None` if an earlier call registered and its answer was lost.
+    pub registered: Option<Registered>,
+    /// Containers of earlier attempts.
+    pub kept: Vec<SurvivingContainer>,
+    /// Resolves when the session ends before the job does.
+    pub gone: oneshot::Receiver<Gone>,
+}
+
+/// Why an attempt could not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The ResourceManager.
+    #[error("cannot register with the ResourceManager")]
+    Am(#[from] AmError),
+    /// The cluster cannot grant what the job asks for.
+    #[error("{role}")]
+    Resources {
+        /// `pservers` or `trainers`.
+        role: &'static str,
+        /// What is too much.
+        source: ResourceError,
+    },
+}
+
+/// Registers the attempt and starts the session; results arrive as `events`.
+///
+/// # Errors
+/// See [`JoinError`]. After [`JoinError::Resources`] the attempt is registered: the cluster beside it can finish it.
+pub async fn join(
+    joining: Joining,
+    events: Events,
+) -> Result<(Joined, Option<JoinError>), JoinError> {
+    let Joining { cluster, token, place, again, sizes, launch, silence_max, lease } = joining;
+    let mut am = ApplicationMaster::new(&cluster, token);
+    let registered =
+        with_retries(silence_max, "registration", async || am.register(place.clone()).await)
+            .await?;
+    let mut containers = ContainerRegistry::new(sizes.clone());
+    let mut kept = Vec::new();
+    let mut early = Vec::new();
+    if again {
+        let first = async || am.allocate(0.0).await;
+        for event in with_retries(silence_max, "first heartbeat", first).await? {
+            match event {
+                RmEvent::Recovered(container) => {
+                    containers.kept(&container);
+                    kept.push(SurvivingContainer {
+                        container: ContainerId(container.id.to_string()),
+                        node: container.node.host.clone(),
+                    });
+                }
+                other => early.push(other),
+            }
+        }
+    }
+    let too_much = registered.as_ref().and_then(|registered| {
+        sizes.all().into_iter().find_map(|(role, asked)| {
+            let checked = registered.resource_types.check(asked, &registered.maximum);
+            checked.err().map(|source| JoinError::Resources { role, source })
+        })
+    });
+    let (orders, incoming) = mpsc::unbounded_channel();
+    let (done, finished) = mpsc::unbounded_channel();
+    let (lost, gone) = oneshot::channel();
+    let places = Places::default();
+    let session = RmSession::new(SessionParts {
+        calls: NodeCalls::new(NodeManagers::new(&cluster, am.node_tokens()), launch, done),
+        yarn: cluster,
+        containers,
+        events,
+        places: places.clone(),
+        has_predecessor: again,
+        silence_max,
+        lease,
+    });
+    tokio::spawn(session.run(am, early, incoming, finished, lost));
+    let joined = Joined { cluster: YarnCluster { orders, places }, registered, kept, gone };
+    Ok((joined, too_much))
+}
+
+/// Makes one of an attempt's first calls. Retries for as long as the ResourceManager would wait for this attempt, so that
+/// its restart does not cost the attempt.
+async fn with_retries<T>(
+    silence_max: Duration,
+    what: &'static str,
+    mut call: impl AsyncFnMut() -> Result<T, AmError>,
+) -> Result<T, AmError> {
+    let since = Instant::now();
+    loop {
+        match call().await {
+            Err(error) if error.is_retryable() && since.elapsed() < silence_max => {
+                tracing::warn!(error = chain(&error), what, "resource_manager_call_failed");
+                tokio::time::sleep(FAILED_PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_hadoop::rpc::RpcError;
+
+    use super::*;
+
+    fn no_server() -> RpcError {
+        RpcError::NoServer { protocol: "the test's".into() }
+    }
+
+    #[tokio::test]
+    async fn first_calls_outlast_a_restart_of_the_resourcemanager() {
+        let mut calls = 0;
+        let answer = with_retries(Duration::from_secs(60), "a call", async || {
+            calls += 1;
+            match calls {
+                1 => Err(AmError::Unreachable(no_server())),
+                2 => Err(AmError::Failed(no_server())),
+                _ => Ok(calls),
+            }
+        });
+        assert_eq!(answer.await.expect("it is back"), 3);
+    }
+
+    #[tokio::test]
+    async fn first_calls_end_with_the_attempt() {
+        let refused = |error: fn() -> AmError, limit| {
+            with_retries(limit, "a call", async move || Err::<(), _>(error()))
+        };
+        let long = Duration::from_secs(60);
+        let fenced = refused(|| AmError::Shutdown, long).await;
+        assert!(fenced.is_err_and(|error| error.is_fenced()));
+        let silent = refused(|| AmError::Unreachable(no_server()), Duration::ZERO);
+        assert!(silent.await.is_err());
+    }
+}

@@ -1,0 +1,67 @@
+//! Orders of the driver to the session, and where containers are.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use heddle_protocol::ids::{Incarnation, Member, Slot};
+use heddle_protocol::view::Placement;
+use heddle_yarn::{AmError, ContainerId, FinalStatus};
+use tokio::sync::oneshot;
+
+use crate::cluster::ContainerRequest;
+
+/// Containers whose placement is kept after their end, for display: 200 bytes each.
+const PLACES_MAX: usize = 20_000;
+
+/// An order of the driver.
+#[derive(Debug)]
+pub(super) enum ClusterOrder {
+    Ask(ContainerRequest),
+    Cancel(Slot, Incarnation),
+    Release(ContainerId),
+    Launch(ContainerId, Member),
+    Stop(ContainerId, u64),
+    Known(ContainerId, Member),
+    Look(Member),
+    Progress(f32),
+    Finish(Finish),
+}
+
+/// Unregisters the application.
+#[derive(Debug)]
+pub(super) struct Finish {
+    pub(super) status: FinalStatus,
+    pub(super) diagnostics: String,
+    pub(super) tracking_url: String,
+    pub(super) reply: oneshot::Sender<Result<(), AmError>>,
+}
+
+/// Placements of containers, also of those that have ended, by the member that runs in them.
+#[derive(Clone, Debug, Default)]
+pub struct Places(Arc<Mutex<BTreeMap<Member, Placement>>>);
+
+impl Places {
+    pub(super) fn put(&self, member: Member, placement: Placement) {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        places.insert(member, placement);
+        if places.len() > PLACES_MAX {
+            places.pop_first();
+        }
+    }
+
+    /// The placement of a member, also after its end.
+    #[must_use]
+    pub fn get(&self, member: Member) -> Option<Placement> {
+        let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        places.get(&member).cloned()
+    }
+}
+
+/// Why the session ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// This attempt is over for the ResourceManager.
+    Fenced(String),
+    /// The ResourceManager did not answer for longer than its expiry, so it has replaced this attempt.
+    Silent(String),
+}
