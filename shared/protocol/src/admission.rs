@@ -3,7 +3,7 @@
 //! Place: the ApplicationMaster's HTTP port and the data ports of parameter servers listen on open networks. Every
 //! connection starts as *unproven*; it leaves this book when it proves the secret or ends. This module decides which
 //! unproven connection is closed in favour of a new one. It holds no socket, clock or lock: the caller hands in the
-//! time and closes what it is told to close.
+//! time and closes the connections that this module names.
 //!
 //! **Intuition.** A process of the job proves the secret within one or two round trips. A peer that does not know the
 //! secret can only wait. So age separates them, and the newest connection is the one worth keeping.

@@ -1,6 +1,6 @@
 //! A failure on its way from the process that met it to the exit code: its class and its text.
 //!
-//! Decisions use the class. The text is for people; no code reads it.
+//! Decisions use the class. The text is for users; no code reads it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit_code::ExitCode;
 
-/// What kind of failure it is: who can do something about it.
+/// The kind of a failure, which decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorClass {

@@ -1,8 +1,7 @@
 //! The data plane's frames: a fixed little-endian header of 96 bytes, then raw keys, then f32 values.
 //!
-//! This module turns headers into bytes and back and checks every length before anybody allocates
-//! for it. What a frame *means* is decided by the shard (`heddle-shard`) and by the trainer's client
-//! (`heddle-client`); sockets are theirs too.
+//! This module encodes and decodes headers and checks every length before it is used for an allocation. The shard
+//! (`heddle-shard`) and the trainer's client (`heddle-client`) give frames their meaning and own the sockets.
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
@@ -67,15 +66,15 @@ pub enum Kind {
     Barrier = 7,
     /// ASP: every shard has acknowledged all of the task. Replied by `Ack`.
     TaskDone = 8,
-    /// Where does this unit stand on the shard? Replied by `Standing`.
+    /// Asks for the progress of this unit on the shard. Replied by `Standing`.
     Query = 9,
     /// Reply: the values asked for, in the order asked.
     Values = 32,
-    /// Reply: applied, staged or already there (status tells).
+    /// Reply: applied, staged or already there (see the status).
     Ack = 33,
     /// Reply to `Query`: `step`, `part` (next part expected) and flags `STAGED`, `DONE`, `END`, and the `rows` behind what is staged.
     Standing = 34,
-    /// Reply: not done; status says why.
+    /// Reply: not done; the status is the reason.
     Refused = 35,
 }
 
@@ -117,7 +116,7 @@ pub mod flags {
     pub const FREE: u16 = 1 << 4;
     /// In `Standing`: the unit's step is staged wholly on this shard.
     pub const STAGED: u16 = 1 << 5;
-    /// In `Standing`: BSP, `Done` was heard for this step; ASP, the task is marked done.
+    /// In `Standing`: BSP, `Done` arrived for this step; ASP, the task is marked done.
     pub const DONE: u16 = 1 << 6;
     /// In `Done`: the step has no gradient (the lane had no data).
     pub const EMPTY: u16 = 1 << 7;
@@ -125,13 +124,13 @@ pub mod flags {
     pub const ALL: u16 = 0xff & !(1 << 1);
 }
 
-/// Why a reply says what it says.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Status {
     /// Done as asked. Also the value in requests.
     Ok = 0,
-    /// The shard had it already; counts as acknowledged.
+    /// The shard has it already; counts as acknowledged.
     Already = 1,
     /// Staging budget is full: send this part again a little later. Stops no other lane.
     Later = 2,
@@ -139,7 +138,7 @@ pub enum Status {
     WrongEpoch = 3,
     /// The frame's phase is not the shard's.
     WrongPhase = 4,
-    /// The step is behind the shard's: whoever asks has been superseded, or must ask where the unit stands.
+    /// The step is behind the shard's: the sender is superseded, or must query where the unit stands.
     Stale = 5,
     /// A part or step ahead of what the shard expects: a fault of the sender.
     OutOfOrder = 6,
@@ -153,11 +152,11 @@ pub enum Status {
     NotFinite = 10,
     /// The shard is not here.
     WrongShard = 11,
-    /// A kind or option without function yet.
+    /// A kind that this shard does not serve in its phase.
     Unsupported = 12,
     /// The shard is being restored or has not begun the phase; ask again a little later.
     NotReady = 13,
-    /// A later hand-out of the lane has asked this shard: the sender runs the lane no more.
+    /// A later hand-out of the lane has queried this shard: the sender must not run the lane any more.
     Fenced = 14,
 }
 
@@ -373,7 +372,7 @@ impl Header {
     }
 }
 
-/// Bytes that are not a frame of ours.
+/// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The first four bytes are wrong: another program, or a stream that lost its place.

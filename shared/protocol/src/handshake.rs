@@ -5,10 +5,10 @@
 //! module is pure: it makes and checks the bytes. On data connections they travel as they are; on
 //! control connections the same bytes travel as hexadecimal HTTP headers.
 //!
-//! | who | bytes | content |
+//! | side | bytes | content |
 //! | --- | --- | --- |
 //! | client | 1 | mechanism: 1 = this one (data connections alone) |
-//! | client | 64 | hello: magic `HDLH`, version u16, role u8 (0 a person, 1 pserver, 2 trainer), 0, slot u32, incarnation u32, run 16 bytes, nonce 32 bytes |
+//! | client | 64 | hello: magic `HDLH`, version u16, role u8 (0 operator, 1 pserver, 2 trainer), 0, slot u32, incarnation u32, run 16 bytes, nonce 32 bytes |
 //! | server | 64 | nonce 32 bytes, proof 32 bytes |
 //! | client | 32 | proof |
 //! | server | 1 | verdict: 0 welcome, else [`Verdict`] (data connections alone) |
@@ -105,12 +105,12 @@ pub fn random_nonce() -> Result<[u8; NONCE_BYTES], HandshakeError> {
     Ok(nonce)
 }
 
-/// What a client says first.
+/// The first message of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The run it belongs to.
     pub run: RunId,
-    /// Who it is; none for a person.
+    /// The member; `None` for an operator.
     pub member: Option<Member>,
     /// Its nonce.
     pub nonce: [u8; NONCE_BYTES],
@@ -270,7 +270,7 @@ impl Verdict {
     }
 }
 
-/// Why a handshake cannot go on.
+/// Why a handshake fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     /// Not a hello of ours.

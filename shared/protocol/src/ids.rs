@@ -170,7 +170,7 @@ impl fmt::Display for HandOut {
 pub struct RunId(pub Uuid);
 
 impl RunId {
-    /// The first eight hexadecimal digits, which people type.
+    /// The first eight hexadecimal digits, which users type.
     #[must_use]
     pub fn short(&self) -> String {
         self.0.simple().to_string()[..8].to_owned()

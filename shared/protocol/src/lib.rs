@@ -1,7 +1,15 @@
-//! What Heddle's processes say to each other: ids, job spec, control messages, data frames, secret.
+//! The contract between Heddle's processes: ids, job spec, control messages, data frames, handshake, manifest.
 //!
-//! The ApplicationMaster and the containers meet in this crate and nowhere else. Everything here is
-//! pure: bytes in, values or typed errors out; sockets, files and clocks are elsewhere.
+//! The ApplicationMaster and the containers share this crate and no other. All of it is pure: bytes in, values or typed
+//! errors out. Sockets, files and clocks are in the crates that use it. `docs/formats.md` describes each byte.
+//!
+//! ```
+//! use heddle_protocol::frame::{Header, Kind};
+//! use heddle_protocol::ids::{Epoch, Generation};
+//!
+//! let header = Header::new(Kind::Pull, Epoch::first(Generation(1)));
+//! assert_eq!(Header::decode(&header.encode()), Ok(header));
+//! ```
 
 pub mod admission;
 pub mod control;

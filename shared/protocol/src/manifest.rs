@@ -1,4 +1,4 @@
-//! What a checkpoint's manifest says: which files make up the model at one cut, and where the job
+//! The manifest of a checkpoint: which files make up the model at one cut, and where the job
 //! stood there. Pure: reading and writing files is `heddle-storage`'s business.
 //!
 //! The manifest is written last and read first. It is the one file that knows of the others, so
@@ -106,7 +106,7 @@ pub struct ShardFile {
     pub md5: Md5,
     /// Length of the file.
     pub bytes: u64,
-    /// When it was written, milliseconds since 1970 by the writer's clock. For people.
+    /// When it was written, milliseconds since 1970 by the writer's clock. For display.
     pub at_ms: u64,
 }
 
@@ -248,7 +248,7 @@ pub enum TaskState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "compact::WorkJson", into = "compact::WorkJson")]
 pub enum Work {
-    /// BSP: so many job steps of the phase are applied on every shard.
+    /// BSP: number of job steps of the phase that every shard has applied.
     Lanes {
         /// Job steps applied.
         step: Step,
@@ -261,7 +261,7 @@ pub enum Work {
     },
 }
 
-/// Figures that go on counting after a restart. For people: nothing is decided by them.
+/// Counters that continue after a restart. For display: no decision uses them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Progress {
@@ -296,7 +296,7 @@ pub struct Manifest {
     pub parent: Option<CutId>,
     /// The process that committed it. Filled in by the commit.
     pub salt: Salt,
-    /// When the manifest was written, milliseconds since 1970. For people; nothing orders by it.
+    /// When the manifest was written, milliseconds since 1970. For display; no order uses it.
     pub at_ms: u64,
     /// SHA-256 of the job's meaning, lower-case hexadecimal.
     pub spec_digest: String,
@@ -317,12 +317,12 @@ pub struct Manifest {
     /// Scores so far, oldest first.
     #[serde(default)]
     pub evaluations: Vec<EvaluationView>,
-    /// Figures for people.
+    /// Counters for display.
     #[serde(default)]
     pub progress: Progress,
 }
 
-/// Why bytes are no manifest that may be believed.
+/// Why a manifest is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// No JSON, or JSON of another shape.
@@ -355,9 +355,9 @@ pub enum ManifestError {
     FileName {
         /// The shard.
         shard: ShardId,
-        /// What the manifest says.
+        /// The value in the manifest.
         file: String,
-        /// What it would have to say.
+        /// The value that it should have.
         expected: String,
     },
     /// The input plan contradicts itself.
@@ -380,7 +380,7 @@ impl Manifest {
     /// Reads and checks a manifest.
     ///
     /// # Errors
-    /// When the bytes are no manifest, one of a newer version, or one that contradicts itself.
+    /// When the bytes are not a manifest, are one of a newer version, or contradict themselves.
     pub fn from_json(bytes: &[u8]) -> Result<Self, ManifestError> {
         #[derive(Deserialize)]
         struct Version {
@@ -441,7 +441,7 @@ impl Manifest {
         }
     }
 
-    /// Whether the checkpoint lies before the first training step, so that nothing is lost without it.
+    /// Whether the checkpoint is before the first training step, so that nothing is lost without it.
     #[must_use]
     pub fn is_untrained(&self) -> bool {
         let Ok(spec) = serde_json::from_value::<JobSpec>(self.spec.clone()) else {

@@ -43,8 +43,7 @@ pub struct TaskMetrics {
 ///
 /// Scores are squeezed into (−1, 1) by `z / (1 + |z|)` and that is cut evenly, which takes nothing but
 /// exactly rounded operations. A bin is 2·10⁻⁶ wide at 0, 3·10⁻⁵ at a log-odds of 3 and 10⁻³ at 20, so
-/// confident scores do not pile up in the last bin as they would with probabilities. What is no number
-/// is counted in bin 0.
+/// confident scores do not collect in the last bin as they would with probabilities. NaN is counted in bin 0.
 #[must_use]
 pub fn score_bin(score: f64) -> u32 {
     if score.is_nan() {
@@ -92,7 +91,7 @@ impl ScoreCounts {
     }
 }
 
-/// Counts that are not in the form that is agreed.
+/// Score counts are not in the documented form.
 #[derive(Debug, thiserror::Error)]
 #[error("score counts are not sorted by bin or name a bin beyond {SCORE_BINS}")]
 pub struct ScoreCountsError;

@@ -45,7 +45,7 @@ pub struct ModelFile {
     pub job: String,
     /// The checkpoint it was made from.
     pub checkpoint: CutId,
-    /// Directory of the files, relative to this one. Empty: they lie beside this file, as in all models
+    /// Directory of the files, relative to this one. Empty: they are beside this file, as in all models
     /// but those of early versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dir: String,

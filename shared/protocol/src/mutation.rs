@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub enum Mutation {
     /// Shards take a push that they have had before.
     NoOnceOnlyMemory = 1,
-    /// Containers are told of a decision before the journal has it.
+    /// Containers receive a command before the journal has its decision.
     CommandsBeforeJournal,
     /// An attempt that the ResourceManager does not answer publishes and removes.
     NoLease,
@@ -26,11 +26,11 @@ pub enum Mutation {
     AnyHandOut,
     /// A report that came on a connection which was replaced is confirmed, though it is dropped.
     HeardOnReplacedConnection,
-    /// A container that was ended for its memory counts as a crash if its port refused before the cluster told.
+    /// A container that was ended for its memory counts as a crash if its port refused before the report of the cluster.
     LateMemoryExitIsCrash,
     /// The allocation timeout runs on when all containers are there.
     AllocationTimeoutRunsOn,
-    /// Training goes on before the score that may end it is durable.
+    /// Training continues before the score that can end it is durable.
     ScoreNotDurable,
     /// What a trainer reports after its barrier counts for the cut.
     ProgressPassesBarrier,

@@ -1,8 +1,8 @@
 //! The file that holds a run's input plan: written once by the ApplicationMaster, read by the trainers.
 //!
-//! The plan has a line for each task, up to a million of them, so it is not in the welcome: that names the file, and a
-//! trainer reads it once in its life. The digest in the welcome tells a torn or foreign file, and whether the plan that a
-//! container has is still the one of the ApplicationMaster. Pure: reading and writing is the callers' business.
+//! The plan has an entry for each task, up to a million, so the welcome only names the file; a trainer reads it once. The
+//! digest in the welcome detects a torn or foreign file, and a plan that differs from the ApplicationMaster's. Pure: the
+//! callers read and write the file.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};

@@ -1,4 +1,4 @@
-//! What people and programs see of a job: the state ([`JobView`]) and what happened ([`Event`]).
+//! The public view of a job: its state ([`JobView`]) and its events ([`Event`]).
 //!
 //! The web page, the JSON interface, `heddle status` and the end report show these types and no
 //! others, so that they cannot disagree. Times of day are milliseconds since 1970, spans are
@@ -48,9 +48,9 @@ pub enum SlotState {
     Asked,
     /// Given, being started, not registered yet.
     Starting,
-    /// Registered and heard of lately.
+    /// Registered, with a recent report.
     Running,
-    /// Not heard of for a while.
+    /// Registered, without a recent report.
     Suspect,
     /// Handing back its work.
     Draining,
@@ -152,7 +152,7 @@ pub struct EvaluationView {
     pub accuracy: f64,
 }
 
-/// Recoveries that a view holds. A page of so many rows is still read.
+/// Recoveries that a view holds. A page of 500 rows is still readable.
 pub const RECOVERIES_MAX: usize = 500;
 
 /// A job as it stands.
@@ -334,7 +334,7 @@ pub enum Event {
     Evaluated(EvaluationView),
     /// A checkpoint exists.
     CheckpointCommitted(CheckpointView),
-    /// A cut did not become a checkpoint; the job goes on.
+    /// A cut did not become a checkpoint; the job continues.
     CheckpointGivenUp {
         /// Its name.
         cut: CutId,

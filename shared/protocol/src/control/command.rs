@@ -37,7 +37,7 @@ pub struct Phase {
     pub sharing: Sharing,
 }
 
-/// Where a shard is served.
+/// The pserver and the endpoint of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardPlace {
     /// The shard.
@@ -75,9 +75,9 @@ pub enum CutAt {
 pub struct TaskGrant {
     /// The task.
     pub task: TaskId,
-    /// Which time it is handed out; reports carry it back.
+    /// Number of its hand-out; reports carry it.
     pub attempt: TaskAttempt,
-    /// First step to compute; shards refuse what they have of it.
+    /// First step to compute; shards refuse the parts that they have.
     pub start: Step,
 }
 
@@ -86,11 +86,11 @@ pub struct TaskGrant {
 pub struct LaneGrant {
     /// The lane.
     pub lane: Lane,
-    /// Which time it is handed out: shards fence lower numbers once this one has asked them.
+    /// Number of its hand-out: shards fence lower numbers after the first query of this one.
     pub hand_out: HandOut,
 }
 
-/// What the ApplicationMaster answers to a registration, once per connection.
+/// The answer to a registration, once per connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// The run.
@@ -101,18 +101,18 @@ pub struct Welcome {
     pub plan: PlanFile,
     /// How often to send a heartbeat.
     pub heartbeat_ms: u64,
-    /// How long to live on without hearing from an ApplicationMaster.
+    /// How long to run without a message from an ApplicationMaster.
     pub orphan_ms: u64,
 }
 
 /// A line from the ApplicationMaster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CommandEnvelope {
-    /// The sender's attempt; lower than the highest seen means a zombie, which is not obeyed.
+    /// The sender's attempt. The container ignores an attempt below the highest that it has seen: it is stale.
     pub attempt: Attempt,
     /// The highest [`ReportEnvelope::seq`](super::ReportEnvelope::seq) that this attempt has taken in; reports up to it need not be sent again.
     pub heard: u64,
-    /// What it says; none where the line only confirms.
+    /// The command; `None` where the line only confirms reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Command>,
 }
@@ -135,25 +135,25 @@ impl CommandEnvelope {
     }
 }
 
-/// What a container is told.
+/// A command to a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "command")]
 pub enum Command {
     /// Registered; the first line on every connection.
     Welcome(Box<Welcome>),
-    /// This container is not wanted (superseded, unknown slot): stop now, exit code 9.
+    /// The container is superseded or its slot is unknown: stop now, exit code 9.
     Refused {
         /// Why, for the log.
         reason: String,
     },
-    /// End in order: a pserver after its savers are done, a trainer at once. Exit code 0.
+    /// Stop in order: a pserver after its saves are done, a trainer at once. Exit code 0.
     Stop {
         /// Why, for the log.
         reason: String,
     },
 
-    /// Pserver: be in this epoch with exactly these shards, as they were at `base` (none: initial values), in this
-    /// phase at this step. Drops parked and staged requests. One already in the epoch only answers [`Report::ShardsReady`](super::Report::ShardsReady).
+    /// Pserver: be in this epoch with exactly these shards, as they were at `base` (`None`: initial values), in this
+    /// phase at this step. Drops waiting and buffered requests. A pserver that is in the epoch already only answers [`Report::ShardsReady`](super::Report::ShardsReady).
     LoadShards {
         /// The epoch.
         epoch: Epoch,
@@ -166,7 +166,7 @@ pub enum Command {
         /// BSP: job steps of the phase applied in `base`.
         step: Step,
     },
-    /// Pserver: the phase before is over; forget its marks and serve this one. Answered by [`Report::Begun`](super::Report::Begun).
+    /// Pserver: the phase before has ended; drop its progress and serve this one. Answered by [`Report::Begun`](super::Report::Begun).
     Begin {
         /// The epoch this holds in.
         epoch: Epoch,
@@ -200,8 +200,8 @@ pub enum Command {
         committed: bool,
     },
 
-    /// Trainer: the epoch, the phase and where shards are. Whoever is in another epoch or phase drops all that is
-    /// in flight and all tasks; a new map in the same epoch and phase only moves connections.
+    /// Trainer: the epoch, the phase and the places of all shards. A trainer in another epoch or phase drops all
+    /// requests in flight and all tasks; a new map in the same epoch and phase only moves connections.
     Work {
         /// The epoch.
         epoch: Epoch,
@@ -211,7 +211,7 @@ pub enum Command {
         places: Vec<ShardPlace>,
     },
     /// Trainer (BSP): run exactly these lanes. A lane that is new here, or has a higher hand-out than before, is taken over
-    /// by asking the shards where it stands. One with the hand-out that it has already goes on as it is.
+    /// by a query to the shards. A lane with the hand-out that it has already continues unchanged.
     Lanes {
         /// The epoch.
         epoch: Epoch,
@@ -279,7 +279,7 @@ mod tests {
     use crate::ids::Generation;
     use crate::manifest::Md5;
 
-    /// Whatever is sent arrives as it was: JSON has no types, and tags and maps have traps.
+    /// Messages survive JSON, which has no types and restricts tags and maps.
     fn through_json<T: Serialize + serde::de::DeserializeOwned>(message: &T) -> T {
         let json = serde_json::to_string(message).expect("messages are JSON");
         serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"))

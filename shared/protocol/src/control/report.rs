@@ -17,36 +17,36 @@ pub struct ReportEnvelope {
     /// Counted from 1 over the container's life; reports not confirmed by [`CommandEnvelope::heard`](super::CommandEnvelope::heard) are sent again, in order,
     /// after the registration of a new connection. 0: registrations and heartbeats, which are not repeated.
     pub seq: u64,
-    /// What it says.
+    /// The report.
     pub report: Report,
 }
 
-/// What a container reports.
+/// A report of a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "report")]
 pub enum Report {
     /// The first line on every connection.
     Register {
-        /// Who.
+        /// The sender.
         member: Member,
         /// Process id.
         pid: u32,
         /// Host name or address of its node.
         host: String,
-        /// The cluster's name of its container, where it has one: an ApplicationMaster that did not start it learns
-        /// so which one it is.
+        /// The cluster's id of its container, where it has one: it identifies the container to an ApplicationMaster that
+        /// did not start it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         container: Option<String>,
         /// Pserver: one address per data thread.
         endpoints: Vec<SocketAddr>,
-        /// Pserver: what it holds already.
+        /// Pserver: its state.
         held: Option<PserverState>,
-        /// Trainer: what it is at already.
+        /// Trainer: its state.
         busy: Option<TrainerState>,
     },
     /// Alive.
     Heartbeat(HeartbeatStats),
-    /// Pserver: as told by [`Command::LoadShards`](super::Command::LoadShards).
+    /// Pserver: all shards are loaded, the answer to [`Command::LoadShards`](super::Command::LoadShards).
     ShardsReady {
         /// The epoch.
         epoch: Epoch,
@@ -65,7 +65,7 @@ pub enum Report {
         /// other class: another try can read it.
         failure: Failure,
     },
-    /// Pserver: as told by [`Command::Begin`](super::Command::Begin).
+    /// Pserver: the phase has begun, the answer to [`Command::Begin`](super::Command::Begin).
     Begun {
         /// The epoch.
         epoch: Epoch,
@@ -83,14 +83,14 @@ pub enum Report {
         /// Job steps applied in the phase; the same on every shard.
         step: Step,
     },
-    /// Pserver: heard of the cut; trainers may be told.
+    /// Pserver: knows the cut, so that trainers may receive it.
     CutArmed {
         /// The cut.
         cut: CutId,
         /// The epoch.
         epoch: Epoch,
     },
-    /// Pserver: this shard's state of the cut is fixed.
+    /// Pserver: the snapshot of this shard is taken.
     SnapshotTaken {
         /// The cut.
         cut: CutId,
@@ -101,7 +101,7 @@ pub enum Report {
         /// BSP: job steps applied.
         step: Step,
     },
-    /// Pserver: this shard gave the cut up (waited too long, stands beyond it, heard of a higher one).
+    /// Pserver: this shard aborted the cut (waited too long, is beyond it, knows a higher one).
     CutAborted {
         /// The cut.
         cut: CutId,
@@ -124,7 +124,7 @@ pub enum Report {
         /// What was written.
         file: ShardFile,
     },
-    /// Pserver: could not be written; nothing of it counts.
+    /// Pserver: the shard could not be saved; its file does not count.
     SaveFailed {
         /// The cut.
         cut: CutId,
@@ -198,7 +198,7 @@ pub enum Report {
         /// The epoch.
         epoch: Epoch,
     },
-    /// Trainer: this task cannot be worked on; the reason lies in the data or in its storage.
+    /// Trainer: this task cannot be computed because of its data or its storage.
     TaskFailed {
         /// The epoch.
         epoch: Epoch,
@@ -213,7 +213,7 @@ pub enum Report {
         /// `file:line:column: what`.
         error: String,
     },
-    /// Trainer: gives up what it holds, after [`Command::Drain`](super::Command::Drain).
+    /// Trainer: returns all work, after [`Command::Drain`](super::Command::Drain).
     Drained {
         /// The epoch.
         epoch: Epoch,

@@ -6,18 +6,18 @@ use super::command::LaneGrant;
 use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
 use crate::task_set::TaskSet;
 
-/// Where an ASP task stands on a shard or a trainer.
+/// Progress of an ASP task on a shard or a trainer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskPosition {
     /// The task.
     pub task: TaskId,
-    /// Which hand-out of it (0 on shards, which do not know).
+    /// Number of its hand-out; 0 on shards, which do not know it.
     pub attempt: TaskAttempt,
-    /// The first step that is not wholly there (trainer: not acknowledged by every shard).
+    /// The first step that is not complete (trainer: not acknowledged by every shard).
     pub step: Step,
 }
 
-/// What a shard says of itself when an ApplicationMaster takes over.
+/// State of a shard, for an ApplicationMaster that takes over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardState {
     /// The shard.
@@ -34,22 +34,22 @@ pub struct ShardState {
     pub done: TaskSet,
 }
 
-/// What a pserver holds when it registers: nothing on its first connection.
+/// State of a pserver that registers again; absent on its first connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PserverState {
     /// The epoch that it is in.
     pub epoch: Epoch,
-    /// The highest cut that it has heard of.
+    /// The highest cut that it knows.
     pub cut: CutId,
-    /// ASP: tasks that all of its shards mark done. Its shards' sets differ by little, so that this keeps the registration
-    /// of a pserver with many shards short.
+    /// ASP: tasks that all of its shards mark done. The sets of its shards differ little, so the registration of a pserver
+    /// with many shards stays short.
     pub done: TaskSet,
     /// Its shards.
     pub shards: Vec<ShardState>,
 }
 
 impl PserverState {
-    /// What a pserver says of shards in these states (all tasks that each marks done in [`ShardState::done`]).
+    /// The state of a pserver with these shards, each with all of its done tasks in [`ShardState::done`].
     #[must_use]
     pub fn new(epoch: Epoch, cut: CutId, mut shards: Vec<ShardState>) -> Self {
         let mut done = TaskSet::default();
@@ -66,14 +66,14 @@ impl PserverState {
     }
 }
 
-/// What a trainer is at when it registers again.
+/// State of a trainer that registers again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainerState {
     /// The epoch that it works in.
     pub epoch: Epoch,
     /// The phase.
     pub phase: PhaseNo,
-    /// The highest cut that it has heard of.
+    /// The highest cut that it knows.
     pub cut: CutId,
     /// ASP, evaluation: the tasks it holds.
     pub tasks: Vec<TaskPosition>,
@@ -135,7 +135,7 @@ impl HeartbeatStats {
 pub struct InputWait {
     /// How long, ms, failed tries included.
     pub for_ms: u64,
-    /// The file, as a person would type it: `hdfs://nn:8020/data/part-0`.
+    /// The file, as a user would type it: `hdfs://nn:8020/data/part-0`.
     pub file: String,
     /// Why the last try failed; empty while the first one has no answer.
     pub error: String,

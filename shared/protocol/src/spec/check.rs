@@ -1,7 +1,7 @@
-//! The rules that a job's values keep, alone and together.
+//! The rules for the values of a job, alone and together.
 //!
-//! [`JobSpec::check`] is the one place that knows them. It runs on every spec that comes from outside
-//! (a job file, the JSON of another process); past it nobody checks again.
+//! [`JobSpec::check`] runs on every spec that comes from outside: a job file, or the JSON of another process. Later code
+//! does not check again. The ranges of single numbers are in the tables of the sections.
 
 use std::collections::BTreeSet;
 
@@ -191,7 +191,7 @@ impl JobSpec {
         })
     }
 
-    /// How many shards a pserver can hold that may use `memory`, beside copies and buffers; at most all of the job.
+    /// Number of shards that fit into `memory` of a pserver together with copies and buffers; at most all of the job.
     #[must_use]
     pub fn shards_that_fit(&self, memory: Bytes) -> u32 {
         // Copies and frames that wait take a part of the memory, so they grow with it.

@@ -1,9 +1,9 @@
-//! When two specs are the same job: the digest, and which keys may differ on resuming.
+//! Whether two specs are the same job: the digest, and the keys that may differ when a run resumes.
 //!
 //! A checkpoint holds positions by name: (phase, task or lane, step, part). What those names mean
 //! follows from the data, the model and the training; change one of these and the positions point
 //! into another job. Counts, memory and rhythms change nothing of it. Where things lie (the paths of
-//! checkpoints and run directories, ports) is no part of the job at all.
+//! checkpoints and run directories, ports) is not a part of the job.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -54,7 +54,7 @@ impl JobSpec {
     /// Reads the JSON that [`JobSpec::to_json`] made, checking all rules again.
     ///
     /// # Errors
-    /// The bytes are no spec, or one that breaks a rule.
+    /// The bytes are not a spec, or the spec breaks a rule.
     pub fn from_json(bytes: &[u8]) -> Result<Self, SpecError> {
         let spec: Self =
             serde_json::from_slice(bytes).map_err(|error| SpecError::Json(error.to_string()))?;
@@ -62,7 +62,7 @@ impl JobSpec {
         Ok(spec)
     }
 
-    /// The spec as processes hand it on.
+    /// The JSON form, as processes pass it on.
     ///
     /// # Panics
     /// Never: every value has a JSON form.

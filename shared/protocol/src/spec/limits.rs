@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 /// Most passes of a job. Far above use; phase numbers do not overflow.
 pub const PASSES_MAX: u32 = 1_000_000;
-/// Most shards of a job. A manifest lists each one, and people read it.
+/// Most shards of a job. A manifest lists each one.
 pub const SHARDS_MAX: u32 = 4096;
 /// Most slots of a role, and most lanes.
 pub const SLOTS_MAX: u32 = 4096;

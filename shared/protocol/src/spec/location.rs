@@ -9,7 +9,7 @@ use super::value::{ValueError, serde_as_text};
 /// A place in a store: `file:///abs/path` or `hdfs://authority/path`. Absolute, without `.` and `..`.
 ///
 /// May hold a glob where the key allows one (`data.train`, `data.test`). Local ones print as a plain
-/// path, since that is what people type and paste.
+/// path, since users type and paste that form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
     scheme: Scheme,

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::value::Bytes;
 
-/// How a slot is asked for again after its container was ended for using more memory than it had.
+/// How a container is requested again after YARN ended it for exceeding its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryRetry {
-    /// Each time so many times the memory before, 1 to 10.
+    /// Factor from one request to the next, 1 to 10.
     pub factor: f64,
-    /// How often for a slot, at most 10; 0: the job fails the first time.
+    /// Most repetitions for a slot, at most 10; 0: the job fails the first time.
     pub times: u32,
 }
 

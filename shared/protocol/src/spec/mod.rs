@@ -1,12 +1,11 @@
 //! The job: what to train, on what data, with which resources, typed and checked once.
 //!
-//! [`JobSpec`] is what every process works from. People write it as TOML, which the command line reads with
-//! positions and origins; processes hand it on as JSON. Past [`JobSpec::check`] nobody checks again:
+//! All processes use [`JobSpec`]. Users write it as TOML, which the command line reads with positions and origins;
+//! processes pass it on as JSON. [`JobSpec::check`] checks it once; later code relies on it:
 //! counts are above zero, `min ≤ max`, shards suffice for the data threads.
 //!
-//! Beside the values stand the pure facts that follow from them and that all processes must agree
-//! on: the sequence of phases ([`phase`]), the tables and how they are cut into shards ([`table`]),
-//! and what makes two specs the same job ([`identity`]).
+//! This module also has the facts that follow from the values and that all processes must agree on: the sequence of phases ([`phase`]), the tables and how they are cut into shards ([`table`]),
+//! and whether two specs are the same job ([`identity`]).
 
 mod check;
 mod check_cluster;

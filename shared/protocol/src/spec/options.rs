@@ -85,7 +85,7 @@ pub(super) const CONSISTENCIES: &[(&str, Consistency)] =
 pub enum NanPolicy {
     /// The job fails and names the task and step.
     Fail,
-    /// The push is refused and counted; training goes on.
+    /// The push is refused and counted; training continues.
     Skip,
 }
 

@@ -7,7 +7,7 @@ const BASE: Bytes = Bytes::mib(16);
 /// Bytes that a data thread buffers for each connection at the least. A connection that sends larger frames takes more.
 const CONNECTION: Bytes = Bytes(64 << 10);
 /// Part of the memory for frames that wait: pulls ahead of their step, and what is held back in a cut. Beyond it trainers
-/// are told to ask later, or are not read.
+/// receive `Later`, or are not read.
 const WAITING_SHARE: u64 = 8;
 
 /// The terms, for the pserver that holds most shards.
@@ -77,7 +77,7 @@ impl JobSpec {
         self.pserver_memory_of(shards.div_ceil(count))
     }
 
-    /// What a pserver with so many shards needs.
+    /// The memory that a pserver with this number of shards needs.
     #[must_use]
     pub fn pserver_memory_of(&self, held: u32) -> PserverMemory {
         let memory = self.pservers.memory;
@@ -126,7 +126,7 @@ impl JobSpec {
         Bytes(memory.0 / WAITING_SHARE)
     }
 
-    /// Parameters of a table in so many shards; these differ by at most one row.
+    /// Parameters of a table in this number of shards; shards differ by at most one row.
     fn values_of(&self, table: &TableSpec, held: u32) -> u64 {
         table
             .rows

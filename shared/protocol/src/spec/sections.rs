@@ -39,15 +39,15 @@ section! {
         key index_base: u32 = "data.index-base", Value("\"auto\""), Never, read(values::index_base(take, key, format)),
             "The lowest feature index in the files: 0, 1 or \"auto\" (libsvm 1, dummy 0).";
         key passes: u32 = "data.passes", Value("1"), Upwards, range(1, PASSES_MAX),
-            "Times over the training data, at least 1.";
+            "Passes over the training data, at least 1.";
         key task_size: TaskSize = "data.task-size", Value("\"auto\""), Never, read(take.with(key, values::task_size)),
             "Bytes of a task, the piece of input that a trainer takes at a time: a size, or \"auto\" (at least 4 tasks per lane or trainer, at most 32MiB each).";
         key shuffle: bool = "data.shuffle", Value("true"), Never, read(take.boolean(key)),
-            "Whether each pass takes the tasks in an order of its own, drawn from the seed.";
+            "Whether each pass takes the tasks in a random order of its own, which the seed determines.";
         // A minibatch holds the records that were readable. A record that failed the job was in no step yet, so that the
         // tolerance may be raised after it.
         key bad_records: BadRecords = "data.bad-records", Value("\"fail\""), OnResume, read(take.with(key, values::bad_records)),
-            "Records that cannot be read: \"fail\", \"skip:N\" (leave out up to N a pass) or \"quarantine\" (leave out and write down).";
+            "Records that cannot be read: \"fail\", \"skip:N\" (skip up to N in a pass) or \"quarantine\" (skip and write to a file).";
     }
 }
 
@@ -63,7 +63,7 @@ section! {
         key l2: f64 = "model.l2", Value("0.0"), Never, read(take.real(key)),
             "Strength of the objective's l2 term; the bias is free of it.";
         key standardise: bool = "model.standardise", Value("false"), Never, read(take.boolean(key)),
-            "Bring every column to mean 0 and variance 1 first. Two more times over the training data.";
+            "Scale each column to mean 0 and variance 1 first. This takes two more passes over the training data.";
         key optimizer: Optimizer = "model.optimizer", Value("{ kind = \"ftrl\", alpha = 0.1, beta = 1.0, l1 = 0.0, l2 = 0.0 }"), Never, read(take.with(key, |raw| parameters::optimizer(raw, false))),
             "{ kind = \"sgd\", rate = … } or { kind = \"ftrl\", alpha = …, beta = …, l1 = …, l2 = … }; what is left out of ftrl is as in the default. (momentum, adagrad, adam: not available yet.)";
         stub "model.init" = "\"\"",
@@ -86,13 +86,13 @@ section! {
         key batch: u32 = "training.batch", Value("256"), Never, range(1, BATCH_MAX),
             "Rows of a minibatch. In bsp each lane has one a step: the effective batch is lanes × batch.";
         key seed: u64 = "training.seed", Value("42"), Never, range(0, SEED_MAX),
-            "Of everything that is drawn by lot; at least 0.";
+            "Seed of all random choices; at least 0.";
         key nan: NanPolicy = "training.nan", Value("\"fail\""), OnResume, read(take.choice(key, NAN_POLICIES, &[])),
             "A gradient that holds NaN or an infinity: \"fail\", or \"skip\" it.";
         stub "training.throttle" = "\"\"",
-            "Slow trainers down to so many rows a second.";
+            "Limit the rows per second of each trainer.";
         key early_stop: u32 = "training.early-stop", Value("0"), Never, range(0, PASSES_MAX),
-            "End after so many passes without a better log-loss on the test data; 0: never.";
+            "End after this number of passes without a better log-loss on the test data; 0: never.";
     }
 }
 
@@ -111,7 +111,7 @@ section! {
     (take, key)
     pub struct PserverSpec = ["pservers"] "The processes that hold the parameters." {
         key count: u32 = "pservers.count", Value("2"), OnResume, range(1, SLOTS_MAX),
-            "How many.";
+            "Number of pservers.";
         key memory: Bytes = "pservers.memory", Value("\"512MiB\""), OnResume, read(take.parse(key)),
             "Of each. Tables, optimizer state and snapshot copies must fit.";
         key vcores: u32 = "pservers.vcores", Value("1"), OnResume, range(1, VCORES_MAX),
@@ -129,9 +129,9 @@ section! {
     (take, key)
     pub struct TrainerSpec = ["trainers"] "The processes that read data and compute gradients." {
         key min: u32 = "trainers.min", Value("1"), OnResume, range(1, SLOTS_MAX),
-            "Training starts when so many run.";
+            "Training starts when this number of trainers run.";
         key max: u32 = "trainers.max", Value("2"), OnResume, range(1, SLOTS_MAX),
-            "Never more than this.";
+            "Most trainers.";
         key memory: Bytes = "trainers.memory", Value("\"512MiB\""), OnResume, read(take.parse(key)),
             "Of each.";
         key vcores: u32 = "trainers.vcores", Value("1"), OnResume, range(1, VCORES_MAX),
@@ -151,13 +151,13 @@ section! {
         key dir: Location = "checkpoint.dir", Value("\"\""), Freely, read(paths::output(take, key, "checkpoints")),
             "Folder of the job's checkpoints. Empty: ./out/<name>-<run>/checkpoints, on YARN heddle/<name>-<run>/checkpoints in your home. Never put anything else there.";
         key every: Every = "checkpoint.every", Value("\"10min\""), OnResume, read(take.parse(key)),
-            "How often: a duration, \"2 passes\" or \"500 steps\". There is one before the first step and one at the end besides.";
+            "How often: a duration, \"2 passes\" or \"500 steps\". Two more are taken: before the first step and at the end.";
         key keep: u32 = "checkpoint.keep", Value("3"), OnResume, range(2, CHECKPOINTS_MAX),
-            "How many complete ones stay, at least 2.";
+            "Number of complete checkpoints that are kept, at least 2.";
         key timeout: DurationMs = "checkpoint.timeout", Value("\"5min\""), OnResume, read(take.parse(key)),
-            "One that takes longer is given up; training goes on.";
+            "A checkpoint that takes longer is aborted; training continues.";
         key on_corrupt: OnCorrupt = "checkpoint.on-corrupt", Value("\"previous\""), OnResume, read(take.choice(key, ON_CORRUPT, &[])),
-            "A damaged checkpoint: \"previous\" goes on from the one before, loudly; \"fail\" stops.";
+            "A damaged checkpoint: \"previous\" returns to the one before, with a warning; \"fail\" stops the job.";
         key memory: Share = "checkpoint.memory", Value("\"25%\""), OnResume, read(take.parse(key)),
             "How much of a pserver's memory the copies of a snapshot may take: a percentage or a size.";
         /// Bytes a second.
@@ -177,7 +177,7 @@ section! {
             "\"safetensors\" and \"text\" (lines of index and weight, for linear models; left out for \"custom\" unless asked for).";
         #[serde(default)]
         key permissions: Option<Permissions> = "output.permissions", Value("\"auto\""), Freely, read(take.optional(key, "auto")),
-            "Of the model's files, octal, such as \"0640\" (their folder adds x for those who may read). \"auto\": by the umask, on HDFS by fs.permissions.umask-mode.";
+            "Of the model's files, octal, such as \"0640\" (their folder adds x for each r). \"auto\": by the umask, on HDFS by fs.permissions.umask-mode.";
     }
 }
 
@@ -206,7 +206,7 @@ section! {
             "Folder of run directories (logs, sockets, small state). Empty: heddle in the XDG state directory.";
         /// `None` is `auto`.
         key orphan_timeout: Option<DurationMs> = "run.orphan-timeout", Value("\"auto\""), Freely, read(take.optional(key, "auto")),
-            "A process that hears of no ApplicationMaster for so long stops: a duration, or \"auto\" (120s).";
+            "A process without a message from an ApplicationMaster for this time stops: a duration, or \"auto\" (120s).";
     }
 }
 

@@ -1,4 +1,4 @@
-//! Quantities as people write them: sizes, durations, rhythms, port ranges.
+//! Quantities as the job file writes them: sizes, durations, intervals, port ranges.
 //!
 //! Each parses from the text of a job file and prints back as the shortest text that parses to the
 //! same value. In JSON they are strings too, so that a spec reads the same everywhere.
@@ -40,7 +40,7 @@ fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    // Twenty digits hold every u64; longer texts are no quantity anybody means.
+    // Twenty digits hold every u64; longer texts are mistakes.
     if number.is_empty() || number.len() > 20 {
         return None;
     }
@@ -254,7 +254,7 @@ impl fmt::Display for Every {
 
 serde_as_text!(Every);
 
-/// A part of a memory size: a percentage of it (`25%`, 1 to 100) or so many bytes (`512MiB`).
+/// A part of a memory size: a percentage of it (`25%`, 1 to 100) or a number of bytes (`512MiB`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Share {
     /// Of the whole, 1 to 100.

@@ -42,7 +42,7 @@ section! {
         key node_label: Option<String> = "yarn.node-label", Value("\"\""), Freely, read(values::node_label(take, key)),
             "Only on nodes of this label. Empty: the queue's default.";
         key max_attempts: u32 = "yarn.max-attempts", Value("2"), Freely, range(1, ATTEMPTS_MAX),
-            "How often the ApplicationMaster may be started; the cluster may allow fewer. Training goes on while it is started again.";
+            "How often the ApplicationMaster may be started; the cluster may allow fewer. Training continues during a restart.";
         key allocation_timeout: DurationMs = "yarn.allocation-timeout", Value("\"10min\""), Freely, read(take.parse(key)),
             "How long to wait for all pservers and trainers.min trainers; then the job releases its containers and ends with exit code 4.";
         key replacement_timeout: DurationMs = "yarn.replacement-timeout", Value("\"30s\""), Freely, read(take.parse(key)),
@@ -51,11 +51,11 @@ section! {
         key memory_overhead: Share = "yarn.memory-overhead", Value("\"10%\""), Freely, read(take.parse(key)),
             "Memory asked for beyond what a process may use: a percentage of that, or a size.";
         key memory_retry: MemoryRetry = "yarn.memory-retry", Value("{ factor = 1.5, times = 1 }"), Freely, read(take.with(key, values::memory_retry)),
-            "A container that was ended for its memory is asked for again with factor (1 to 10) times as much, so many times (at most 10; 0: never).";
+            "After YARN ended a container for its memory, request it again with factor (1 to 10) times the memory, at most this number of times (0 to 10; 0: never).";
         key view_acl: String = "yarn.view-acl", Value("\"\""), Freely, read(take.text(key)),
-            "Who may look besides you: \"user,user group,group\" or \"*\".";
+            "Users and groups that may view the application besides you: \"user,user group,group\" or \"*\".";
         key modify_acl: String = "yarn.modify-acl", Value("\"\""), Freely, read(take.text(key)),
-            "Who may kill besides you, likewise.";
+            "Users and groups that may kill the application besides you, in the same form.";
         key files: Vec<FileSpec> = "yarn.files", Value("[]"), Freely, read(paths::files(take, key)),
             "Files that containers find in their work directory: \"path\", or \"path#name\" for another name there. Local ones are uploaded.";
         key archives: Vec<FileSpec> = "yarn.archives", Value("[]"), Freely, read(paths::files(take, key)),

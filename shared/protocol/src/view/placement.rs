@@ -10,7 +10,7 @@ use crate::url;
 pub struct ApplicationView {
     /// Its id, as YARN writes it: `application_1700000000000_0005`.
     pub id: String,
-    /// Who submitted it.
+    /// The user that submitted it.
     pub user: String,
     /// Its queue; empty while it is not known.
     #[serde(default)]

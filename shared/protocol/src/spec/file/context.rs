@@ -22,7 +22,7 @@ pub struct Context {
     pub run_label: String,
 }
 
-/// A key's value for people.
+/// The value of a key, as `config show` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Dotted.
@@ -31,6 +31,6 @@ pub struct Shown {
     pub value: String,
     /// Where it comes from.
     pub origin: Origin,
-    /// What it comes to, where that is not the value itself: absolute paths, resolved `auto`.
+    /// The resolved value where it differs: absolute paths, `auto`.
     pub resolved: Option<String>,
 }

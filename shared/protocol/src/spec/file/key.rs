@@ -1,4 +1,4 @@
-//! What the table of keys says of each key: default, meaning, and whether a resumed run may change it.
+//! A row of the table of keys: path, default, documentation, and whether a resumed run may change the key.
 
 /// A section of the job file.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Taking the keys that name places: relative to what, and what an empty text stands for.
+//! Keys that name paths: the folder that a relative path starts from, and the meaning of an empty text.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ fn location(take: &Take<'_>, raw: &Raw) -> Result<Location, String> {
     Location::resolve(text, &base(take, &raw.origin)).map_err(|e| e.to_string())
 }
 
-/// A path or a list of paths; the empty text is the empty list.
+/// A path or a list of paths; the empty text means no path.
 pub(in crate::spec) fn locations(take: &mut Take<'_>, key: &'static Key) -> Option<Vec<Location>> {
     let raw = take.raw(key)?;
     let items: &[Raw] = match &raw.value {

@@ -1,17 +1,17 @@
-//! What is wrong with a job file, said so that a person can mend it without looking anything up.
+//! Problems of a job file, worded so that the user can correct them without further reading.
 
 use std::fmt;
 
-/// One thing that is wrong: where, which key, what it says, and what was expected.
+/// One problem: place, key, value, and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// `job.toml:12` or `--set trainers.max=x`; empty where the fault is that something is absent.
+    /// `job.toml:12` or `--set trainers.max=x`; empty for a missing key.
     pub place: String,
-    /// Dotted; empty where the text is no TOML at all.
+    /// Dotted; empty where the text is not TOML.
     pub key: String,
-    /// As it was written; empty where the key itself is wrong.
+    /// The value as written; empty where the key itself is wrong.
     pub value: String,
-    /// What was expected, or what the matter is.
+    /// What was expected, or what is wrong.
     pub what: String,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong, in the order of the keys; never empty. Prints one a line.
+/// All problems, in the order of the keys; never empty. Prints one per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 

@@ -17,7 +17,7 @@ const DEPTH_MAX: usize = 16;
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody gave it.
+    /// Not given.
     Default,
     /// A line of the job file, from 1.
     File {

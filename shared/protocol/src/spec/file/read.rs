@@ -1,4 +1,4 @@
-//! From values as written to a [`JobSpec`], each key once, with its origin remembered.
+//! Values as written become a [`JobSpec`]: each key once, with its origin.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use super::problem::{Problem, Problems};
 use super::raw::{self, Origin, Raw, RawValue};
 use super::take::{Take, Taken};
 
-/// A job file that was understood.
+/// A job file that was read.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The job, checked.
+    /// The job; [`JobSpec::check`] accepts it.
     pub spec: JobSpec,
     /// Every key in the order of the reference.
     pub shown: Vec<Shown>,
@@ -32,8 +32,7 @@ pub struct Job {
 /// Reads a job.
 ///
 /// # Errors
-/// Everything that is wrong with it, each with its place, or the first rule that the values break
-/// together.
+/// All problems of single values, each with its place; else the first rule that the values break together.
 pub fn read(text: &str, context: &Context) -> Result<Job, Problems> {
     let mut table = raw::parse_file(&context.file, text).map_err(|p| Problems(vec![p]))?;
     let mut problems = Vec::new();
@@ -86,7 +85,7 @@ fn known_keys(
                 value: raw.to_string(),
                 what: format!("expected the section [{name}]"),
             }),
-            // A whole section that nobody knows: its first key says where, its name what.
+            // An unknown section: the place of its first key, and its name.
             value => take(&name, Raw { value, origin: raw.origin }, problems),
         }
     }
@@ -114,7 +113,7 @@ fn unknown(path: &str, raw: &Raw) -> Problem {
     Problem { place: raw.origin.to_string(), key, value: String::new(), what }
 }
 
-/// Gives a broken rule the place of the key it is about.
+/// A broken rule, with the place of its key.
 fn placed(error: SpecError, shown: &[Shown], origins: &BTreeMap<&'static str, Origin>) -> Problem {
     let SpecError::Rule { key, rule } = error else {
         return Problem {

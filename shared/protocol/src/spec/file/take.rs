@@ -1,5 +1,4 @@
-//! Taking values one key at a time: from what was given or from the default, noting problems,
-//! origins, and what each value comes to.
+//! Takes values one key at a time, given or default, and records problems, origins and resolved values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,7 +21,7 @@ pub(in crate::spec) struct Take<'c> {
     pub(super) defaulted: BTreeSet<&'static str>,
 }
 
-/// What taking left behind.
+/// The result of taking all keys.
 pub(super) struct Taken {
     /// By key.
     pub(super) shown: BTreeMap<&'static str, Shown>,
@@ -71,7 +70,7 @@ impl<'c> Take<'c> {
         Taken { shown, problems, defaulted, origins }
     }
 
-    /// The job's name, which default folders carry.
+    /// The job's name, a part of default folders.
     pub(super) fn set_name(&mut self, name: &str) {
         self.name = name.to_owned();
     }
@@ -89,8 +88,7 @@ impl<'c> Take<'c> {
         self.problems.push(Problem { place, key: key.path.to_owned(), value, what });
     }
 
-    /// The value given or else the default; notes it for people. Nothing, and a problem, where a
-    /// required key is missing.
+    /// The given value or the default, recorded for `config show`. `None`, and a problem, where a required key is missing.
     pub(super) fn raw(&mut self, key: &'static Key) -> Option<Raw> {
         let raw = match self.given.get(key.path) {
             Some(raw) => raw.clone(),
@@ -124,14 +122,14 @@ impl<'c> Take<'c> {
         }
     }
 
-    /// Notes that a key without default was not given.
+    /// Records that a key without default is not given.
     pub(super) fn absent(&mut self, key: &'static Key) {
         let shown =
             Shown { key: key.path, value: String::new(), origin: Origin::Default, resolved: None };
         self.shown.entry(key.path).or_insert(shown);
     }
 
-    /// Refuses a key whose function is not there, unless it says what holds without it.
+    /// Refuses a key without function, unless its value is the neutral one.
     pub(super) fn not_yet(&mut self, key: &'static Key) {
         let Some(raw) = self.raw(key) else {
             return;
@@ -144,7 +142,7 @@ impl<'c> Take<'c> {
         }
     }
 
-    /// Takes a value by a function of its own, which says what was expected.
+    /// Takes a value by this function, whose error states what was expected.
     pub(in crate::spec) fn with<T>(
         &mut self,
         key: &'static Key,
@@ -160,7 +158,7 @@ impl<'c> Take<'c> {
         }
     }
 
-    /// A text. From the command line a number or a truth value is one too: `--set name=7`.
+    /// A text. On the command line a number or a truth value is a text too: `--set name=7`.
     pub(in crate::spec) fn text(&mut self, key: &'static Key) -> Option<String> {
         self.with(key, |raw| match (&raw.value, &raw.origin) {
             (RawValue::Integer(_) | RawValue::Bool(_) | RawValue::Float(_), Origin::Set(text)) => {
@@ -225,7 +223,7 @@ impl<'c> Take<'c> {
         })
     }
 
-    /// One of some words; `later` are words that will mean something and do not yet.
+    /// One of some words; `later` are words that are not available yet.
     pub(in crate::spec) fn choice<T: Copy>(
         &mut self,
         key: &'static Key,
@@ -248,7 +246,7 @@ impl<'c> Take<'c> {
 fn parse<T: FromStr<Err = ValueError>>(raw: &Raw) -> Result<T, String> {
     match &raw.value {
         RawValue::Text(text) => text.parse().map_err(|error: ValueError| error.to_string()),
-        // A bare number of bytes is a size too; what it does not fit says what it expects.
+        // A bare number of bytes is a size too; other types state what they expect.
         RawValue::Integer(n) => {
             n.to_string().parse().map_err(|error: ValueError| error.to_string())
         }
