@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_at_its_limit_pays_with_its_own() {
+    fn a_peer_at_its_limit_loses_its_own_connection() {
         let mut book = book(100, 2);
         for n in 0..2 {
             assert_eq!(take(&mut book, 1, n, n), Ok(None));

@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_refused_before_anybody_allocates() {
+    fn excessive_lengths_are_refused() {
         let mut header = sample();
         header.value_bytes = u32::MAX - 3;
         assert_eq!(

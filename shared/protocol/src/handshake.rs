@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn other_programs_are_told_apart() {
+    fn other_programs_are_detected() {
         let mut bytes = hello().encode();
         bytes[4] = 9;
         assert_eq!(Hello::decode(&bytes), Err(HandshakeError::Version(9)));

@@ -573,7 +573,7 @@ mod tests {
 
     /// What refuses a job at its start relies on it: see `plan_file::check_size`.
     #[test]
-    fn the_longest_tasks_and_shards_take_no_more_than_is_reckoned() {
+    fn the_longest_tasks_and_shards_stay_within_the_estimate() {
         const COUNT: u32 = 1000;
         let length = |manifest: &Manifest| serde_json::to_vec(manifest).expect("JSON").len() as u64;
         let empty = Manifest {
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_versions_stay_readable_and_this_one_is_written_so() {
+    fn earlier_versions_stay_readable() {
         let first = include_bytes!("../testdata/manifest-v1.json");
         let format_version = 1;
         assert_eq!(
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_refused_naming_both_whatever_its_shape() {
+    fn a_newer_version_of_any_shape_is_refused_naming_both() {
         let error =
             Manifest::from_json(br#"{"format_version": 7, "new": []}"#).expect_err("refused");
         assert_eq!(

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_survives_json() {
+    fn nan_and_infinity_survive_json() {
         for loss_sum in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.1] {
             let metrics = TaskMetrics { loss_sum, ..TaskMetrics::default() };
             let text = serde_json::to_string(&metrics).expect("serialises");

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_whose_manifest_could_not_be_read_back_is_refused_with_its_sizes() {
+    fn a_job_with_a_manifest_too_long_to_read_is_refused() {
         const BYTES_MAX: u64 = 6 << 20;
         check_size(&plan(50_000_000), 100).expect("a hundred thousand tasks are fine");
         let mut wide = plan(1000);

@@ -13,16 +13,16 @@ use crate::manifest::ShardFile;
 use crate::plan_file::PlanFile;
 use crate::spec::JobSpec;
 
-/// How the work of a phase is shared out.
+/// How trainers share the work of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "mode")]
 pub enum Sharing {
-    /// Fixed lanes in lock-step (BSP): gradients are staged, a step is applied when all lanes are done.
+    /// Fixed lanes in lock-step (BSP): gradients are buffered, and a step is applied when all lanes are done.
     Lanes {
         /// Number of lanes of the job.
         lanes: u32,
     },
-    /// A queue of tasks, parts applied as they come (ASP).
+    /// A queue of tasks whose pushes are applied on arrival (ASP).
     Queue,
     /// A queue of tasks that change nothing (evaluation). Pushes are refused.
     ReadOnly,
@@ -33,7 +33,7 @@ pub enum Sharing {
 pub struct Phase {
     /// Ordinal in the job.
     pub no: PhaseNo,
-    /// How its work is shared out.
+    /// How trainers share its work.
     pub sharing: Sharing,
 }
 
@@ -55,7 +55,7 @@ pub struct Base {
     pub cut: CutId,
     /// The checkpoint's directory, as a URL that `heddle-storage` reads.
     pub dir: String,
-    /// Files of the shards that this pserver is to hold.
+    /// Files of the shards that this pserver must hold.
     #[serde(with = "pairs")]
     pub files: BTreeMap<ShardId, ShardFile>,
 }
@@ -64,7 +64,7 @@ pub struct Base {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CutAt {
-    /// When a barrier has come from each of these (ASP). Empty: at once.
+    /// When a barrier of each of these trainers has arrived (ASP). Empty: at once.
     Barriers(Vec<Member>),
     /// Right after this many job steps of the phase were applied (BSP); a phase that ends before is cut at its end.
     Steps(Step),
@@ -110,7 +110,8 @@ pub struct Welcome {
 pub struct CommandEnvelope {
     /// The sender's attempt. The container ignores an attempt below the highest that it has seen: it is stale.
     pub attempt: Attempt,
-    /// The highest [`ReportEnvelope::seq`](super::ReportEnvelope::seq) that this attempt has taken in; reports up to it need not be sent again.
+    /// The highest [`ReportEnvelope::seq`](super::ReportEnvelope::seq) that this attempt has received;
+    /// the container does not repeat reports up to it.
     pub heard: u64,
     /// The command; `None` where the line only confirms reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,11 +119,11 @@ pub struct CommandEnvelope {
 }
 
 impl CommandEnvelope {
-    /// What follows the command in a line made by [`CommandEnvelope::open`].
+    /// The end of a line that [`CommandEnvelope::open`] begins.
     pub const CLOSE: &'static [u8] = b"}\n";
 
-    /// The line up to its command: what is put behind it is the command as JSON, then [`CommandEnvelope::CLOSE`]. So a command for
-    /// many containers is encoded once. None when this one has a command already.
+    /// The line up to its command. The caller appends the command as JSON and [`CommandEnvelope::CLOSE`], so that a command
+    /// for many containers is encoded once. `None` when the envelope has a command.
     #[must_use]
     pub fn open(&self) -> Option<Vec<u8>> {
         if self.command.is_some() {
@@ -173,8 +174,8 @@ pub enum Command {
         /// The new phase.
         phase: Phase,
     },
-    /// Pserver: exactly these trainers may be connected; connections of others are closed unread and
-    /// taken out of any open cut's set.
+    /// Pserver: exactly these trainers may be connected. Connections of others are closed unread, and an open cut does
+    /// not wait for them.
     Members {
         /// All trainers of the job now.
         trainers: Vec<Member>,
@@ -192,7 +193,7 @@ pub enum Command {
         /// Directory (URL) that exists already; files are created in it without creating parents.
         staging: String,
     },
-    /// Pserver: the cut is over. Committed: its snapshot may be kept for rollback, older ones go. Else: forget it.
+    /// Pserver: the cut has ended. Committed: keep its snapshot for a rollback and drop older ones. Else: drop it.
     CutEnd {
         /// The cut.
         cut: CutId,
@@ -219,11 +220,11 @@ pub enum Command {
         phase: PhaseNo,
         /// All lanes of this trainer.
         lanes: Vec<LaneGrant>,
-        /// Steps of tasks of these lanes as far as known; lets the successor skip tasks without reading them.
+        /// Known numbers of steps of the tasks of these lanes, so that a successor skips tasks without reading them.
         #[serde(with = "pairs")]
         task_steps: BTreeMap<TaskId, u64>,
     },
-    /// Trainer (ASP, evaluation): these tasks besides those it has. One that it has with the same attempt is ignored.
+    /// Trainer (ASP, evaluation): more tasks. A task that it has with the same attempt is ignored.
     Tasks {
         /// The epoch.
         epoch: Epoch,

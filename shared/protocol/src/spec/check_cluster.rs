@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_yarn_would_refuse_is_refused_first() {
+    fn requests_that_yarn_would_refuse_are_refused() {
         for (change, key) in [
             ((|y| y.queue.clear()) as fn(&mut YarnSpec), "yarn.queue"),
             (|y| y.tags = vec!["x".to_owned(); 11], "yarn.tags"),

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_folders_are_no_part_of_the_job() {
+    fn ports_and_folders_are_not_part_of_the_job() {
         let ports = PortRange { first: 7000, last: 7001 };
         assert_eq!(changed(|spec| spec.network.ports = Some(ports)), (true, vec![]));
         assert_eq!(changed(|spec| spec.run.work_dir = Some("/w".into())), (true, vec![]));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_names_their_meaning_never_changes() {
+    fn keys_that_define_positions_never_change() {
         for change in [
             (|spec| spec.training.batch = 9) as fn(&mut JobSpec),
             |spec| spec.training.lanes = 3,

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_refused() {
+    fn an_invalid_location_is_refused() {
         for text in ["", "s3://bucket/x", "file://host/x", "hdfs://nn", "../../../x", "/..", "a\0b"]
         {
             assert!(Location::resolve(text, Path::new("/jobs/a")).is_err(), "{text}");

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_grows_by_the_factor_and_only_so_often() {
+    fn memory_grows_by_the_factor_up_to_the_limit() {
         let retry = MemoryRetry::default();
         assert_eq!(retry.memory(Bytes::mib(512), 0), Some(Bytes::mib(512)));
         assert_eq!(retry.memory(Bytes::mib(512), 1), Some(Bytes::mib(768)));

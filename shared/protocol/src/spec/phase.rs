@@ -1,8 +1,8 @@
 //! The job as a fixed sequence of phases, numbered from 0.
 //!
 //! All collective work happens in phases: measuring the data before the first pass, the passes, the
-//! evaluations between them. Which phase has which number follows from the spec alone, so that every
-//! process and every attempt agrees without asking. Early stopping ends the sequence sooner, and
+//! evaluations between them. Which phase has which number follows from the spec alone, so that all
+//! processes and attempts agree without a message. Early stopping ends the sequence sooner, and
 //! raising `data.passes` of a resumed job makes it longer; neither renumbers a phase.
 
 use serde::{Deserialize, Serialize};

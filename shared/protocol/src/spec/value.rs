@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_read_as_people_write_them() {
+    fn sizes_read_as_written() {
         for (text, bytes) in [
             ("0", 0),
             ("17", 17),
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rhythm_is_time_passes_or_steps_and_never_zero() {
+    fn an_interval_is_time_passes_or_steps_and_never_zero() {
         assert_eq!("2 passes".parse(), Ok(Every::Passes(2)));
         assert_eq!("1 pass".parse(), Ok(Every::Passes(1)));
         assert_eq!("500steps".parse(), Ok(Every::Steps(500)));

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_of_logs_is_linked_only_when_every_part_is_what_it_should_be() {
+    fn the_log_page_is_linked_only_when_every_part_is_valid() {
         let placement = Placement {
             container: "container_e17_1700000000000_0005_01_000002".into(),
             node: "n1".into(),

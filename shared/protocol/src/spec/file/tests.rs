@@ -235,7 +235,7 @@ fn what_a_cluster_is_asked_for_is_typed() {
 }
 
 #[test]
-fn default_outputs_lie_where_the_caller_says() {
+fn default_outputs_are_in_the_folder_of_the_caller() {
     let mut context = context(&[]);
     context.outputs = Some("hdfs:///user/u/heddle".parse().unwrap());
     let job = read(SMALL, &context).unwrap();
@@ -244,7 +244,7 @@ fn default_outputs_lie_where_the_caller_says() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let text = "[data]\npasses = 0\n[training]\nlanes = -1\n";
     let message = refused(text, &["data.shuffle=7"]);
     assert_eq!(message.lines().count(), 6, "{message}");
@@ -253,7 +253,7 @@ fn all_problems_are_told_at_once() {
 }
 
 #[test]
-fn sparse_tables_are_not_there_yet() {
+fn sparse_tables_are_not_available_yet() {
     let text = format!("{SMALL}[[model.table]]\nname = \"e\"\nrows = 1\nkind = \"sparse\"\n");
     assert!(refused(&text, &[]).ends_with("table \"e\": kind \"sparse\" is not available yet"));
 }
