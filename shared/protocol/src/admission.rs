@@ -1,24 +1,24 @@
 //! Admission of connections that have not proved the job's secret.
 //!
 //! Place: the ApplicationMaster's HTTP port and the data ports of parameter servers listen on open networks. Every
-//! connection starts as *unproven*; it leaves this book when it proves the secret or ends. This module decides which
+//! connection starts as *unproven*; it leaves this list when it proves the secret or ends. This module decides which
 //! unproven connection is closed in favour of a new one. It holds no socket, clock or lock: the caller hands in the
 //! time and closes the connections that this module names.
 //!
 //! **Intuition.** A process of the job proves the secret within one or two round trips. A peer that does not know the
-//! secret can only wait. So age separates them, and the newest connection is the one worth keeping.
+//! secret can only wait. So age separates them, and the newest connection is the one to keep.
 //!
 //! **Rule.**
 //! - At most `total` unproven connections exist. At the limit the oldest connection of the address with the most
 //!   connections is closed.
-//! - An address that already has `per_peer` of them pays for its next one with its own oldest.
-//! - A connection younger than `grace` is never closed. An address above `per_peer` may therefore fill the book with
+//! - An address that already has `per_peer` of them loses its oldest one for its next.
+//! - A connection younger than `grace` is never closed. An address above `per_peer` can therefore fill the list with
 //!   young connections: all containers of one node reconnect at the same moment after a restart of the ApplicationMaster.
-//!   If the book is full of young connections, the caller waits and leaves the newcomer in the kernel's queue.
+//!   If the list is full of young connections, the caller waits and leaves the new one in the kernel's queue.
 //!
 //! **Rejected.** Refusing the newest: 512 silent connections then keep every container out until they time out, and a
-//! local run has one address only. Reserved places for containers: nothing before the proof tells a container from a
-//! stranger.
+//! local run has one address only. Reserved places for containers: before the proof nothing distinguishes a container
+//! from another peer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Of all peers together, at least 1.
     pub total: usize,
-    /// Of one address, before it pays with its own.
+    /// Of one address, before it loses its own oldest.
     pub per_peer: usize,
     /// The age up to which a connection is left alone: time for a proof on a busy machine.
     pub grace: Duration,
@@ -58,7 +58,7 @@ impl Limits {
 pub enum Room<H> {
     /// Yes.
     Free,
-    /// Yes, after this one is closed. It has left the book.
+    /// Yes, after this one is closed. It has left the list.
     Close(H),
     /// Not before this time has passed, or a connection has left.
     After(Duration),
@@ -80,7 +80,7 @@ pub struct Admission<H> {
 }
 
 impl<H> Admission<H> {
-    /// An empty book.
+    /// An empty list.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits, connections: BTreeMap::new(), peers: BTreeMap::new(), next: 0 }

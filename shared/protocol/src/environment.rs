@@ -1,5 +1,4 @@
-//! What a container is given when it is started: names of environment variables, and what leads to the
-//! ApplicationMaster. The secret is in a file (on YARN: in the container's credentials); nothing secret is in a
+//! The inputs of a container at its start: names of environment variables, and the address of the ApplicationMaster. The secret is in a file (on YARN: in the container's credentials); nothing secret is in a
 //! variable or an argument.
 //!
 //! On one machine [`AM_FILE`] and [`SECRET_FILE`] are set. On YARN [`AM`] and [`AM_DIR`] are, and what
@@ -18,7 +17,7 @@ use crate::ids::Attempt;
 pub const RUN: &str = "HEDDLE_RUN";
 /// The slot, such as `pserver-0`.
 pub const SLOT: &str = "HEDDLE_SLOT";
-/// Which filling of the slot.
+/// The incarnation of the slot.
 pub const INCARNATION: &str = "HEDDLE_INCARNATION";
 /// Path of the file that names the ApplicationMaster's address ([`AmAddress`] as JSON), rewritten by each attempt.
 pub const AM_FILE: &str = "HEDDLE_AM_FILE";

@@ -1,7 +1,7 @@
-//! Names of things: small typed numbers that every message, log line and file shares.
+//! Ids: small typed numbers that all messages, log lines and files share.
 //!
 //! Ids are types of their own so that a shard cannot be passed where a task is meant. All of them
-//! serialise as plain numbers (or short strings) and print the way a person writes them.
+//! serialise as plain numbers (or short strings) and print in the form that users write.
 
 use std::fmt;
 use std::str::FromStr;
@@ -79,7 +79,7 @@ number_id!(
     ""
 );
 number_id!(
-    /// The n-th start of the job's ApplicationMaster, from 1. Containers obey the highest they have seen.
+    /// The n-th start of the job's ApplicationMaster, from 1. Containers accept commands of the highest they have seen.
     Attempt(u32),
     ""
 );
@@ -94,7 +94,7 @@ number_id!(
     "g"
 );
 
-/// Raised by a rollback and by nothing else. Data frames carry it and shards refuse any other.
+/// Only a rollback raises it. Data frames carry it and shards refuse any other.
 ///
 /// Ordered by generation, then count, so that epochs of a later claim are always higher.
 #[derive(
@@ -144,10 +144,10 @@ impl fmt::Display for CutId {
     }
 }
 
-/// Fencing number of a lane (BSP): which time the ApplicationMaster gave the lane to a trainer.
+/// Fencing number of a lane (BSP): counts how often the ApplicationMaster gave the lane to a trainer.
 ///
 /// Counted up within a phase, and ordered by generation first, so that a number of a later ApplicationMaster is above
-/// all numbers of earlier ones. A shard that was asked by one number refuses pushes and `Done`s of lower ones.
+/// all numbers of earlier ones. A shard that was queried with one number refuses pushes and `Done`s of lower ones.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -183,7 +183,7 @@ impl fmt::Display for RunId {
     }
 }
 
-/// What a container of the job does.
+/// The role of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
@@ -218,7 +218,7 @@ impl fmt::Display for Role {
 /// A place in the job that one container at a time fills. Written `pserver-3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// What the container in this place does.
+    /// Its role.
     pub role: Role,
     /// From 0 within the role.
     pub index: u32,
@@ -244,7 +244,7 @@ impl fmt::Display for Slot {
     }
 }
 
-/// A text that is not a slot's name.
+/// Why a text is not the name of a slot.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("expected a slot like pserver-0 or trainer-3, got {0:?}")]
 pub struct SlotError(String);
@@ -278,12 +278,12 @@ impl<'de> Deserialize<'de> for Slot {
     }
 }
 
-/// One container in its slot: what identity belongs to on every connection.
+/// One container in its slot: the identity that each connection proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Member {
     /// The place.
     pub slot: Slot,
-    /// Which filling of it.
+    /// The number of its filling.
     pub incarnation: Incarnation,
 }
 

@@ -1,6 +1,6 @@
-//! Which tasks a lane works on, in which order: a pure function of seed, phase, tasks and lanes.
+//! The tasks of a lane and their order: a pure function of seed, phase, tasks and lanes.
 //!
-//! All trainers, the ApplicationMaster and all attempts must agree on it without asking, so it is drawn with ChaCha8, whose
+//! All trainers, the ApplicationMaster and all attempts must agree on it without a message, so it is drawn with ChaCha8, whose
 //! stream is fixed by its definition (D. J. Bernstein, 2008), and shuffled by the steps written here
 //! rather than by a library whose choices may change.
 
@@ -26,13 +26,13 @@ pub fn task_order(seed: u64, phase: PhaseNo, tasks: u32, shuffle: bool) -> Vec<T
     order
 }
 
-/// The tasks of one lane in its order: tasks are dealt to lanes in turn.
+/// The tasks of one lane in its order: lanes take tasks in turn.
 pub fn lane_tasks(order: &[TaskId], lane: Lane, lanes: u32) -> impl Iterator<Item = TaskId> {
     let own = order.get(lane.0 as usize..).unwrap_or_default();
     own.iter().copied().step_by(lanes.max(1) as usize)
 }
 
-/// A number below `bound` (at least 1), each as likely as any other: draws above the highest multiple are thrown away.
+/// A number below `bound` (at least 1), each with the same probability: draws above the highest multiple are rejected.
 fn below(lots: &mut impl Rng, bound: u64) -> u64 {
     let reject_from = u64::MAX - (u64::MAX % bound);
     loop {

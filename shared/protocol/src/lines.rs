@@ -21,7 +21,7 @@ impl LineBuffer {
     /// Adds what arrived.
     ///
     /// # Errors
-    /// [`LineTooLong`]; the stream is of no use afterwards.
+    /// [`LineTooLong`]; the stream cannot be used afterwards.
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), LineTooLong> {
         if self.bytes.len() + chunk.len() > LINE_BYTES_MAX {
             return Err(LineTooLong);
@@ -30,7 +30,7 @@ impl LineBuffer {
         Ok(())
     }
 
-    /// Takes the next whole line, without its end; empty lines are passed over.
+    /// Takes the next whole line, without its end; empty lines are skipped.
     pub fn next_line(&mut self) -> Option<Vec<u8>> {
         loop {
             let end = self.bytes[self.searched..].iter().position(|&byte| byte == b'\n');
@@ -55,7 +55,7 @@ impl LineBuffer {
 /// One message as a line with its end.
 ///
 /// # Errors
-/// When the message cannot be JSON, which none of ours is.
+/// When the message has no JSON form, which holds for no message here.
 pub fn encode_line<T: serde::Serialize>(message: &T) -> Result<Vec<u8>, serde_json::Error> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');

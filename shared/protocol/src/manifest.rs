@@ -1,9 +1,8 @@
 //! The manifest of a checkpoint: which files make up the model at one cut, and where the job
-//! stood there. Pure: reading and writing files is `heddle-storage`'s business.
+//! stood there. Pure: `heddle-storage` reads and writes the files.
 //!
-//! The manifest is written last and read first. It is the one file that knows of the others, so
-//! [`Manifest::from_json`] believes nothing: whatever it returns has passed every check that needs
-//! no other file.
+//! The manifest is written last and read first. It lists the other files, so [`Manifest::from_json`] returns only
+//! manifests that pass each check that needs no other file.
 
 mod compact;
 
@@ -29,7 +28,7 @@ pub const FORMAT_VERSION: u32 = 2;
 /// more.
 pub const MANIFEST_BYTES_MAX: usize = 256 << 20;
 
-/// A training task beside the plan at the most: its steps, `"999999":18446744073709551615,`, and its place in the
+/// A training task outside the plan at the most: its steps, `"999999":18446744073709551615,`, and its place in the
 /// queue, `{"task":999999,"step":18446744073709551615,"attempt":4294967295},`.
 const TASK_BYTES: u64 = 110;
 /// A shard's file at the most.
@@ -41,7 +40,7 @@ const REST_BYTES: u64 = 4 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Md5(pub [u8; 16]);
 
-/// A text that is not an MD5 sum.
+/// Why a text is not an MD5 sum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected 32 hexadecimal digits, got {0:?}")]
 pub struct Md5Error(String);
@@ -82,7 +81,7 @@ impl<'de> Deserialize<'de> for Md5 {
     }
 }
 
-/// 128 random bits of one writing process: by it a writer recognises its own file after a lost reply.
+/// 128 random bits of one writing process: a writer recognises its own file by them after a lost reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Salt(pub Uuid);
@@ -159,8 +158,8 @@ pub struct TaskRange {
 pub struct InputPlan {
     /// Training files, then test files, each sorted by URL.
     pub files: Vec<InputFile>,
-    /// Tasks over the training data; a `TaskId` of a measurement or a pass is an index here. In JSON tasks that lie next
-    /// to each other are one run: file, first byte (0 when not there) and where each ends.
+    /// Tasks over the training data; a `TaskId` of a measurement or a pass is an index here. In JSON adjacent
+    /// tasks are one run: file, first byte (0 when not there) and where each ends.
     #[serde(with = "compact::task_ranges")]
     pub train: Vec<TaskRange>,
     /// Tasks over the test data; a `TaskId` of an evaluation is an index here. In JSON as `train`.
@@ -217,17 +216,17 @@ impl InputPlan {
     }
 }
 
-/// Where a task of a queue stands at the cut. One that is not listed stands at its first step.
+/// Progress of a task of a queue at the cut. A task that is not listed is at its first step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuedTask {
     /// The task.
     pub task: TaskId,
-    /// How far it is.
+    /// Its progress.
     #[serde(flatten)]
     pub state: TaskState,
 }
 
-/// How far a task is.
+/// Progress of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum TaskState {
@@ -235,7 +234,7 @@ pub enum TaskState {
     Done,
     /// Begun.
     Open {
-        /// First step that is not known to be in the checkpoint; shards refuse what they have of it.
+        /// First step that is not known to be in the checkpoint; shards refuse the parts that they have.
         step: Step,
         /// How often it had been handed out.
         attempt: TaskAttempt,
@@ -244,7 +243,7 @@ pub enum TaskState {
     SetAside,
 }
 
-/// Where the phase of the cut stands.
+/// Progress of the phase of the cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "compact::WorkJson", into = "compact::WorkJson")]
 pub enum Work {

@@ -1,4 +1,4 @@
-//! `MODEL.json`: what the model in an output directory is, and which files it consists of.
+//! `MODEL.json`: the model in an output directory and its files.
 //!
 //! ```text
 //! <output.model>/model.safetensors, model.txt, each with its .md5     under these names in every job
@@ -55,7 +55,7 @@ pub struct ModelFile {
     pub at_ms: u64,
 }
 
-/// A `MODEL.json` that cannot be used.
+/// Why a `MODEL.json` cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelFileError {
     /// Not JSON of this form.

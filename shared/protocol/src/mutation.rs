@@ -1,7 +1,7 @@
-//! Defects that were found once, or nearly made, and can be put back: a test shows that the simulation finds each of them.
+//! Known defects that a test can switch on, to show that the simulation finds each of them.
 //!
 //! Only builds with the feature `mutations` can. In all others [`Mutation::is_on`] is a constant `false`, so that a
-//! switch in the product costs nothing and cannot be thrown.
+//! switch in the product has no cost and no effect.
 
 #[cfg(feature = "mutations")]
 use std::sync::atomic::{AtomicU8, Ordering};

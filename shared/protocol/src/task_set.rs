@@ -112,7 +112,7 @@ impl TaskSet {
     }
 }
 
-/// Runs of first and last task, in any order, also overlapping. A run whose last task lies before its first is empty.
+/// Runs of first and last task, in any order, also overlapping. A run whose last task is below its first is empty.
 impl FromIterator<(TaskId, TaskId)> for TaskSet {
     fn from_iter<I: IntoIterator<Item = (TaskId, TaskId)>>(runs: I) -> Self {
         let runs = runs.into_iter().map(|(first, last)| (first.0, last.0));

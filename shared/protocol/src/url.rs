@@ -1,5 +1,5 @@
-//! Which texts from a cluster or a user may stand in a URL as they are. What does not is left out, never escaped: a name
-//! with other characters is one that no cluster of ours has, or an attack.
+//! Texts from a cluster or a user that are safe in a URL. Others are omitted, never escaped: a name with other characters
+//! is an error or an attack.
 
 /// Whether this may be the `host:port` of a URL: DNS names and addresses of both IP versions.
 #[must_use]

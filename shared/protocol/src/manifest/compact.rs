@@ -1,7 +1,7 @@
 //! Short forms of long lists in JSON: tasks of the input plan and of the queue.
 //!
-//! A job may have a million tasks, and its manifest is written with each checkpoint. Tasks of a file lie next to each
-//! other, so a run of them is the file and where each ends: 12 bytes a task instead of 50. Tasks of a queue that are done
+//! A job may have a million tasks, and its manifest is written with each checkpoint. Tasks of a file are adjacent,
+//! so a run of them is the file and where each ends: 12 bytes a task instead of 50. Tasks of a queue that are done
 //! are ranges of numbers. The forms of version 1, one object a task, are read too.
 
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 //!
 //! A checkpoint holds positions by name: (phase, task or lane, step, part). What those names mean
 //! follows from the data, the model and the training; change one of these and the positions point
-//! into another job. Counts, memory and rhythms change nothing of it. Where things lie (the paths of
+//! into another job. Counts, memory and intervals do not change it. Locations (the paths of
 //! checkpoints and run directories, ports) is not a part of the job.
 
 use std::collections::BTreeMap;

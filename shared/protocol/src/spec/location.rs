@@ -26,7 +26,7 @@ enum Scheme {
 }
 
 impl Location {
-    /// Resolves what a person wrote: a path without scheme is local and relative to `base`.
+    /// Resolves a text of the user: a path without scheme is local and relative to `base`.
     ///
     /// # Errors
     /// The text is empty, names another scheme, holds a NUL byte or climbs above the root.

@@ -71,7 +71,7 @@ pub fn phase_count(spec: &JobSpec) -> u32 {
     measures(spec) + spec.data.passes * per_pass(spec)
 }
 
-/// What phase `phase` does, or nothing if the job is over before it.
+/// The kind of phase `phase`; `None` if the job ends before it.
 #[must_use]
 pub fn phase_kind(spec: &JobSpec, phase: PhaseNo) -> Option<PhaseKind> {
     if phase.0 >= phase_count(spec) {

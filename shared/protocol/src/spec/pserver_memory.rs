@@ -1,4 +1,4 @@
-//! What the memory of a parameter server goes to, known before it runs: a job that cannot fit is refused at submission.
+//! The memory that a parameter server needs, computed before it runs: a job that cannot fit is refused at submission.
 
 use super::{Bytes, Consistency, JobSpec, TableSpec};
 

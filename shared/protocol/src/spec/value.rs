@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Why a text is not the quantity it should be: what was expected, with an example.
+/// What was expected instead of a text, with an example.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {0}")]
 pub struct ValueError(pub String);
@@ -54,8 +54,8 @@ fn whole(number: f64, factor: f64) -> Option<u64> {
     (product <= 9_007_199_254_740_992.0).then_some(product as u64)
 }
 
-/// Permission bits of files, as octal digits: `0640`. Directories of such files may also be entered by whoever
-/// may read the files.
+/// Permission bits of files, as octal digits: `0640`. Directories of such files also have the
+/// execute bit for each read bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permissions(pub u32);
 
@@ -181,7 +181,7 @@ impl FromStr for DurationMs {
             _ => return expected(EXPECTED),
         };
         match whole(number, factor as f64) {
-            // A year and more is a slip of the unit, and keeps sums of deadlines far from overflow.
+            // More than a year is a mistake in the unit; the bound keeps sums of deadlines far from overflow.
             Some(ms) if ms <= 366 * 86_400_000 => Ok(Self(ms)),
             _ => expected("a duration of at most 366 days"),
         }
@@ -259,7 +259,7 @@ serde_as_text!(Every);
 pub enum Share {
     /// Of the whole, 1 to 100.
     Percent(u8),
-    /// Whatever the whole is.
+    /// Independent of the whole.
     Bytes(Bytes),
 }
 
