@@ -12,6 +12,7 @@
 //! ```
 
 pub mod admission;
+pub mod backoff;
 pub mod control;
 pub mod environment;
 pub mod exit_code;

@@ -1,0 +1,77 @@
+//! Waits between attempts: the first one, doubled after each attempt up to the longest one.
+//!
+//! The type holds no clock and draws no random number. Its owner waits, decides which errors are retried, and gives up.
+
+use std::time::Duration;
+
+/// Waits of one operation.
+///
+/// ```
+/// use heddle_protocol::backoff::Backoff;
+///
+/// let mut backoff = Backoff::new(100, 300);
+/// assert_eq!([backoff.next_ms(), backoff.next_ms(), backoff.next_ms()], [100, 200, 300]);
+/// backoff.reset();
+/// assert_eq!(backoff.next_ms(), 100);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    min_ms: u64,
+    max_ms: u64,
+    wait_ms: u64,
+}
+
+impl Backoff {
+    /// Waits from `min_ms` to `max_ms`. `min_ms` is at most `max_ms`.
+    #[must_use]
+    pub const fn new(min_ms: u64, max_ms: u64) -> Self {
+        debug_assert!(min_ms <= max_ms, "the first wait is longer than the longest");
+        Self { min_ms, max_ms, wait_ms: min_ms }
+    }
+
+    /// The next wait in milliseconds. Does not advance.
+    #[must_use]
+    pub const fn wait_ms(&self) -> u64 {
+        self.wait_ms
+    }
+
+    /// The next wait in milliseconds. The one after it is twice as long.
+    pub fn next_ms(&mut self) -> u64 {
+        let wait_ms = self.wait_ms;
+        self.wait_ms = wait_ms.saturating_mul(2).min(self.max_ms);
+        wait_ms
+    }
+
+    /// [`next_ms`](Self::next_ms) as a duration.
+    pub fn next_wait(&mut self) -> Duration {
+        Duration::from_millis(self.next_ms())
+    }
+
+    /// Begins with the first wait again, after a success.
+    pub fn reset(&mut self) {
+        self.wait_ms = self.min_ms;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        let mut backoff = Backoff::new(20, 1_000);
+        let waits: Vec<u64> = (0..8).map(|_| backoff.next_ms()).collect();
+        assert_eq!(waits, [20, 40, 80, 160, 320, 640, 1000, 1000]);
+        backoff.reset();
+        assert_eq!(backoff.wait_ms(), 20);
+    }
+
+    #[test]
+    fn longest_wait_without_a_bound_does_not_overflow() {
+        let mut backoff = Backoff::new(u64::MAX / 2, u64::MAX);
+        for _ in 0..3 {
+            backoff.next_ms();
+        }
+        assert_eq!(backoff.next_ms(), u64::MAX);
+    }
+}
