@@ -1,8 +1,8 @@
 //! The limit of open files (RLIMIT_NOFILE, getrlimit(2)): raised once at the start of a process of a job.
 //!
 //! The usual soft limit is 1,024, a default for programs that call select(2). Heddle's processes use epoll and hold a
-//! connection per container (ApplicationMaster) or per trainer and data thread (parameter server). The hard limit is
-//! the operator's; it is not exceeded, and [`Limit::check`] tells when a job needs more.
+//! connection per container (ApplicationMaster) or per trainer and data thread (parameter server). The
+//! operator sets the hard limit; [`Limit::check`] returns an error if a job needs more.
 
 use std::sync::OnceLock;
 
@@ -11,12 +11,12 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// Soft and hard limit before [`Limit::raise`].
 static INHERITED: OnceLock<(u64, u64)> = OnceLock::new();
 
-/// Files that are kept for logs, libraries, HDFS and the ResourceManager where the limit allows it.
+/// Descriptors reserved for logs, libraries, HDFS and the ResourceManager where the limit allows it.
 pub const RESERVED: u64 = 256;
-/// Files without which no process of a job runs.
+/// Descriptors that every process of a job needs.
 const LEAST: u64 = 32;
 
-/// How many files this process may open.
+/// Number of files that this process may open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub u64);
 
@@ -27,7 +27,7 @@ pub struct Limit(pub u64);
      LimitNOFILE= of the service that starts it) or use fewer containers"
 )]
 pub struct TooFew {
-    /// Which process, and for what.
+    /// The process, and its purpose.
     pub what: String,
     /// Descriptors it needs at least.
     pub needed: u64,
@@ -36,13 +36,13 @@ pub struct TooFew {
 }
 
 impl Limit {
-    /// The soft limit as it stands; without limit where the system does not answer.
+    /// The present soft limit; unlimited if the system does not report it.
     #[must_use]
     pub fn now() -> Self {
         Self(getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft))
     }
 
-    /// Raises the soft limit to the hard one and returns it. A failure is logged: the process works with what it has.
+    /// Raises the soft limit to the hard one and returns it. A failure is logged, and the old limit stays.
     pub fn raise() -> Self {
         match getrlimit(Resource::RLIMIT_NOFILE) {
             Ok((soft, hard)) if soft < hard => {
@@ -59,11 +59,11 @@ impl Limit {
         limit
     }
 
-    /// Gives a child process the soft limit that this one was started with: a program of the user's may call
-    /// select(2), which breaks above 1,024. To be called between fork and exec, where a system call is all it makes.
+    /// Restores the inherited soft limit in a child process: a user's program may call select(2), which fails above 1,024.
+    /// Called between fork and exec; it makes one system call and allocates nothing.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system rejects the limit.
     pub fn restore_in_child() -> std::io::Result<()> {
         if let Some((soft, hard)) = INHERITED.get() {
             setrlimit(Resource::RLIMIT_NOFILE, *soft, *hard)?;
@@ -71,11 +71,11 @@ impl Limit {
         Ok(())
     }
 
-    /// Whether `connections` of `what` fit beside the few files that any process needs. It refuses only what
+    /// Checks that `connections` of `what` fit beside the descriptors that every process needs. It rejects only what
     /// certainly fails.
     ///
     /// # Errors
-    /// They do not.
+    /// They do not fit.
     pub fn check(self, what: &str, connections: u64) -> Result<(), TooFew> {
         let needed = connections.saturating_add(LEAST);
         if needed > self.0 {
@@ -90,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_soft_limit_becomes_the_hard_one() {
+    fn soft_limit_is_raised_to_the_hard_one() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limits");
         assert_eq!(Limit::raise(), Limit(hard));
         assert_eq!(Limit::now(), Limit(hard));
     }
 
     #[test]
-    fn a_job_that_needs_more_is_told_what_to_raise() {
+    fn error_names_the_limit_to_raise() {
         assert_eq!(Limit(1024).check("the ApplicationMaster", 992), Ok(()));
         let error = Limit(1024)
             .check("the ApplicationMaster of 1,100 containers", 1100)

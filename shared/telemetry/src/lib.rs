@@ -1,8 +1,19 @@
-//! Logs, metrics and the phases of recoveries, the same in every process.
+//! Logs, metrics, recovery timing and the limit of open files, the same in every process of a job.
 //!
-//! [`logs`] sets tracing up: for people on stderr, and in files of our own that are capped in size.
-//! [`metrics`] writes figures as Prometheus text. [`recovery`] is the table of five rows by which a
-//! recovery is told. [`descriptors`] raises the limit of open files. What is logged, counted and timed is the business of whoever does it.
+//! - [`logs`] initialises tracing: stderr for users, and a log file of bounded size ([`rotate`]).
+//! - [`metrics`] writes figures as Prometheus text.
+//! - [`recovery`] shows the timing of a recovery as five rows.
+//! - [`descriptors`] raises the limit of open files.
+//!
+//! Which events are logged, counted and timed is decided by the crates that use this one.
+//!
+//! ```
+//! use heddle_telemetry::metrics::{Metric, Page};
+//!
+//! let mut page = Page::new();
+//! page.value(Metric::counter("heddle_rows_total", "Records computed."), 12.0);
+//! assert!(page.finish().ends_with("heddle_rows_total 12\n"));
+//! ```
 
 pub mod descriptors;
 pub mod logs;

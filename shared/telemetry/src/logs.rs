@@ -1,8 +1,7 @@
-//! Setting tracing up, once per process.
+//! Initialises tracing, once per process.
 //!
-//! Two places: stderr, for whoever started the process (a container's stderr is a file of its own),
-//! and a file in the log directory that is bounded in size (see [`crate::rotate`]), so that a job of
-//! weeks fills no disk. `RUST_LOG` or an explicit filter chooses what is told; INFO tells the story.
+//! Events go to stderr (a container's stderr is a file of its own) and to a file of bounded size in the log directory (see
+//! [`crate::rotate`]), so that a job of weeks does not fill the disk. `RUST_LOG` or the filter in [`Setup`] selects events.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -17,55 +16,55 @@ use tracing_subscriber::{Layer, fmt};
 
 use crate::rotate::{Bounds, RotatingFile};
 
-/// How an event is written.
+/// Form of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// A line for people: time, level, spans, message, fields.
+    /// A line of text: time, level, spans, message, fields.
     #[default]
     Human,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Where and how a process logs.
+/// Destinations and format of a process's log.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// `am`, `pserver`, `trainer`, `heddle`: the file is `<process>.log`.
     pub process: &'static str,
-    /// Folder of the log file, which must exist; nothing: no file.
+    /// Folder of the log file, which must exist; `None` for no file.
     pub dir: Option<PathBuf>,
-    /// Of both places.
+    /// Format of both destinations.
     pub format: Format,
-    /// What is told on stderr when `RUST_LOG` is not set, such as `warn` or `info,heddle_am=debug`.
-    /// Empty: nothing. The file tells at least `info`.
+    /// Filter of stderr if `RUST_LOG` is not set, such as `warn` or `info,heddle_am=debug`. Empty: no events. The file
+    /// receives at least `info`.
     pub stderr: &'static str,
-    /// Of the file.
+    /// Limits of the file.
     pub bounds: Bounds,
 }
 
-/// Why logging could not be set up.
+/// Why logging cannot be initialised.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The log file cannot be opened.
-    #[error("log file {path}")]
+    #[error("cannot open log file {path}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// `RUST_LOG` is no filter.
-    #[error("RUST_LOG")]
+    /// `RUST_LOG` is not a filter.
+    #[error("RUST_LOG is not a valid filter")]
     Filter(#[source] tracing_subscriber::filter::FromEnvError),
-    /// Somebody set it up before.
-    #[error("logging was set up before")]
+    /// Logging was initialised before.
+    #[error("logging is already initialised")]
     Twice(#[source] tracing_subscriber::util::TryInitError),
 }
 
-/// Sets tracing up for this process.
+/// Initialises tracing for this process.
 ///
 /// # Errors
-/// The file cannot be opened, `RUST_LOG` is no filter, or this was called before.
+/// The file cannot be opened, `RUST_LOG` is not a filter, or this function was called before.
 pub fn init(setup: &Setup) -> Result<(), LogError> {
     let filter = |default: &str| match std::env::var_os("RUST_LOG") {
         Some(value) if !value.is_empty() => EnvFilter::try_from_default_env(),
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_reaches_the_file_in_either_format() {
+    fn event_reaches_the_file_in_both_formats() {
         let dir = tempfile::tempdir().unwrap();
         for (format, name) in [(Format::Human, "human"), (Format::Json, "json")] {
             let path = dir.path().join(name);

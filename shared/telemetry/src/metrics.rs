@@ -1,12 +1,11 @@
 //! Figures as Prometheus text (exposition format 0.0.4).
 //!
-//! There is no registry of counters that everybody writes into: whoever holds the figures has them
-//! anyway (a heartbeat, the job's view), and a page is written from them when it is asked for. So a
-//! metric costs nothing on the way and cannot disagree with what people see elsewhere.
+//! There is no registry of counters. The process already holds the figures (heartbeats, the job's view), and writes a page
+//! from them on request. A metric costs nothing between requests and cannot differ from other displays of the same figure.
 
 use std::fmt::Write;
 
-/// What a metric is. Kept as constants, one list per crate.
+/// Name, kind and help of a metric. Metrics are constants, in one list per crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// `heddle_…`, ending in the base unit, counters in `_total`.
@@ -27,37 +26,36 @@ pub enum Kind {
 }
 
 impl Metric {
-    /// One that only grows.
+    /// A metric that only grows.
     #[must_use]
     pub const fn counter(name: &'static str, help: &'static str) -> Self {
         Self { name, kind: Kind::Counter, help }
     }
 
-    /// One that goes up and down.
+    /// A metric that goes up and down.
     #[must_use]
     pub const fn gauge(name: &'static str, help: &'static str) -> Self {
         Self { name, kind: Kind::Gauge, help }
     }
 }
 
-/// A page being written.
+/// A page of metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Page(String);
 
 impl Page {
-    /// An empty one.
+    /// An empty page.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A metric with one value.
+    /// Adds a metric with one value.
     pub fn value(&mut self, metric: Metric, value: f64) {
         self.values(metric, [([], value)]);
     }
 
-    /// A metric with a value for each set of labels, which are `(name, value)`. Nothing is written
-    /// for a metric without values.
+    /// Adds a metric with one value per set of labels, which are `(name, value)`. A metric without values adds nothing.
     pub fn values<'l, const N: usize>(
         &mut self,
         metric: Metric,
@@ -102,7 +100,7 @@ impl Page {
     }
 }
 
-/// A label's value: backslash, quote and line end are escaped.
+/// Escapes backslash, quote and line end in a label's value.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -112,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_what_prometheus_reads() {
+    fn page_has_the_prometheus_text_format() {
         let mut page = Page::new();
         page.value(Metric::counter("heddle_rows_total", "Records computed."), 12.0);
         let memory = Metric::gauge("heddle_memory_bytes", "Resident memory.");

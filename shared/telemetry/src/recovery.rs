@@ -1,28 +1,28 @@
-//! A recovery in five rows: how old the state was that the job went back to, and how long each
-//! stretch took from the failure to training again.
+//! Recovery timing in five rows: the age of the restored state, and the duration of each phase from the failure until
+//! training continues.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The stretches of one recovery in milliseconds. Nothing where a stretch did not occur: a lost
-/// trainer needs no checkpoint and loads nothing.
+/// Phases of one recovery, in milliseconds. `None` for a phase that did not occur: the loss of a trainer restores no
+/// checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryPhases {
-    /// Age of the checkpoint at the failure: work done again.
+    /// Age of the checkpoint at the failure: work that is repeated.
     pub checkpoint_ms: Option<u64>,
-    /// From the failure to its notice.
+    /// From the failure to its detection.
     pub notice_ms: Option<u64>,
-    /// From the notice to the replacement's registration.
+    /// From the detection to the registration of the replacement.
     pub restart_ms: Option<u64>,
-    /// From there to all shards being held.
+    /// From there until all shards are loaded.
     pub load_ms: Option<u64>,
-    /// From there to every trainer's first step.
+    /// From there until the first step of every trainer.
     pub resume_ms: Option<u64>,
 }
 
 impl RecoveryPhases {
-    /// The five rows: name, time, and what it is.
+    /// The five rows: name, time in milliseconds, meaning.
     #[must_use]
     pub fn rows(&self) -> [(&'static str, Option<u64>, &'static str); 5] {
         [
@@ -34,7 +34,7 @@ impl RecoveryPhases {
         ]
     }
 
-    /// From the failure to training again; the checkpoint's age is no part of it.
+    /// From the failure until training continues, without the age of the checkpoint.
     #[must_use]
     pub fn total_ms(&self) -> u64 {
         let stretches = [self.notice_ms, self.restart_ms, self.load_ms, self.resume_ms];
@@ -43,7 +43,7 @@ impl RecoveryPhases {
 }
 
 impl fmt::Display for RecoveryPhases {
-    /// A line for each row, indented by two.
+    /// One line per row, indented by two.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, (name, ms, meaning)) in self.rows().into_iter().enumerate() {
             let end = if n == 4 { "" } else { "\n" };
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_has_five_rows_and_a_dash_for_what_did_not_occur() {
+    fn table_has_five_rows_and_a_dash_for_an_absent_phase() {
         let phases = RecoveryPhases {
             checkpoint_ms: Some(12_040),
             notice_ms: Some(9),

@@ -1,5 +1,9 @@
-//! A log file that never grows beyond a bound: full, it is renamed `.1`, `.1` becomes `.2`, and the
-//! last one goes.
+//! A log file of bounded size. A full file is renamed to `.1`, `.1` becomes `.2`, and the oldest is deleted.
+//!
+//! The crate `file-rotate` (0.8.0) does not keep two properties that this module has:
+//! - A line is never split between two files. `ContentLimit::Bytes` of the crate splits it at the limit.
+//! - A failed rotation loses no line: the open file is kept. The crate closes it first and then returns the error, and it
+//!   panics if it cannot recreate a deleted log directory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -9,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How much of a process's log is kept.
+/// Limits of a process's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// A file is full at so many bytes. One line more than that is written whole all the same.
+    /// Largest size of a file. A single longer line is written in full.
     pub file_bytes_max: u64,
-    /// Full files that are kept beside the one being written.
+    /// Full files that are kept beside the present one.
     pub old_files_max: u32,
 }
 
@@ -25,12 +29,12 @@ impl Default for Bounds {
     }
 }
 
-/// A writer of log lines into a bounded set of files. Clones write into the same files.
+/// Writes log lines into a bounded set of files. Clones write into the same files.
 #[derive(Clone, Debug)]
-pub struct RotatingFile(Arc<Mutex<State>>);
+pub struct RotatingFile(Arc<Mutex<RotationState>>);
 
 #[derive(Debug)]
-struct State {
+struct RotationState {
     path: PathBuf,
     bounds: Bounds,
     file: File,
@@ -38,18 +42,18 @@ struct State {
 }
 
 impl RotatingFile {
-    /// Opens `path` for appending, mode 0600, or makes it.
+    /// Opens or creates `path` for appending, with mode 0600.
     ///
     /// # Errors
     /// The file cannot be opened.
     pub fn open(path: &Path, bounds: Bounds) -> io::Result<Self> {
         let file = append(path)?;
         let bytes = file.metadata()?.len();
-        Ok(Self(Arc::new(Mutex::new(State { path: path.to_owned(), bounds, file, bytes }))))
+        Ok(Self(Arc::new(Mutex::new(RotationState { path: path.to_owned(), bounds, file, bytes }))))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A thread that panicked while logging left at worst half a line.
+    fn state(&self) -> MutexGuard<'_, RotationState> {
+        // A thread that panicked while it logged left at worst half a line.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,7 +69,7 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
     PathBuf::from(name)
 }
 
-impl State {
+impl RotationState {
     fn rotate(&mut self) -> io::Result<()> {
         for number in (0..self.bounds.old_files_max).rev() {
             let from = match number {
@@ -91,11 +95,10 @@ impl Write for RotatingFile {
         let mut state = self.state();
         let after = state.bytes.saturating_add(line.len() as u64);
         if state.bytes > 0 && after > state.bounds.file_bytes_max {
-            // A directory that went away must not end the process that logs into it: go on with
-            // the file that is open.
+            // A deleted directory must not end the process that logs into it: keep the open file.
             let _ = state.rotate();
         }
-        // A log line in two halves serves nobody.
+        // A line is never split between two files.
         state.file.write_all(line)?;
         state.bytes += line.len() as u64;
         Ok(line.len())
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_makes_room_and_the_oldest_goes() {
+    fn full_file_is_renamed_and_the_oldest_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let bounds = Bounds { file_bytes_max: 10, old_files_max: 2 };
         let mut log = RotatingFile::open(&dir.path().join("am.log"), bounds).unwrap();
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_longer_than_a_file_is_written_whole() {
+    fn line_longer_than_a_file_is_not_split() {
         let dir = tempfile::tempdir().unwrap();
         let bounds = Bounds { file_bytes_max: 4, old_files_max: 1 };
         let path = dir.path().join("x.log");
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_process_goes_on_in_the_same_file() {
+    fn restarted_process_appends_to_the_same_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.log");
         for _ in 0..2 {
