@@ -1,4 +1,4 @@
-//! What can go wrong with a storage, and what is known afterwards.
+//! Errors of storage calls: the reason, and whether the call changed something.
 
 use std::error::Error;
 use std::fmt;
@@ -62,43 +62,43 @@ pub enum Reason {
     /// A file was wanted, and this is a pipe, a socket or a device.
     #[error("is not a regular file")]
     NotAFile,
-    /// The account may not do that.
+    /// The account lacks a permission.
     #[error("permission denied")]
     Denied,
     /// The disk or file system is full.
     #[error("no space left")]
     Full,
-    /// A quota is used up; the text says which, in the storage's words.
+    /// A quota is exhausted; the text is the storage's own.
     #[error("quota exceeded: {0}")]
     Quota(String),
-    /// The storage did not answer, or could not serve just now; or this process lacks descriptors or memory to ask. The same call may succeed later,
-    /// and the file is **not** proven damaged.
-    #[error("cannot be reached or read just now")]
+    /// The storage does not respond or cannot serve the call, or this process lacks descriptors or memory. The same call may
+    /// succeed later. The file is **not** known to be damaged.
+    #[error("unavailable")]
     Unavailable,
-    /// The file ended before the range asked for.
-    #[error("file has {found} bytes, at least {expected} expected")]
+    /// The file ends before the requested range.
+    #[error("the file must have at least {expected} bytes (got {found})")]
     Short {
         /// Bytes that the range needs.
         expected: u64,
         /// Bytes that the file has.
         found: u64,
     },
-    /// The storage cannot do that, or does it with other semantics than needed.
+    /// The storage lacks the operation, or performs it with other semantics.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// Anything else; the source says what.
+    /// Any other reason; the source has it.
     #[error("failed")]
     Other,
 }
 
-/// A failed call: what was tried on which path and why it failed.
+/// A failed call: operation, path and reason.
 ///
 /// `Display` does not repeat the source; print the chain.
 #[derive(Debug)]
 pub struct StorageError {
-    /// What was tried.
+    /// The operation.
     pub op: Op,
-    /// The full location, as a person would type it.
+    /// The full location, as a user types it.
     pub place: String,
     /// Why it failed.
     pub reason: Reason,
@@ -111,15 +111,15 @@ impl StorageError {
         Self { op, place: place.to_string(), reason, source: None }
     }
 
-    /// The same with its cause.
+    /// The same error with its cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// A failure of the local file system, its reason from the error number. The system's words are its cause where they say
-    /// more than the reason.
+    /// A failure of the local file system. The reason follows from the error number; the system's text becomes the cause
+    /// where it adds to the reason.
     pub fn from_io(op: Op, place: impl fmt::Display, source: io::Error) -> Self {
         use io::ErrorKind as K;
         let error = Self::new(op, place, reason_of_io(&source));
@@ -134,12 +134,12 @@ impl StorageError {
         }
     }
 
-    /// Whether the same call may succeed later without anybody's doing.
+    /// Whether the same call may succeed later without a change by a user.
     pub fn is_retryable(&self) -> bool {
         self.reason == Reason::Unavailable
     }
 
-    /// Whether a person has to give rights or room before the call can succeed.
+    /// Whether a user must grant a permission or free space before the call can succeed.
     pub fn is_refused(&self) -> bool {
         matches!(self.reason, Reason::Denied | Reason::Quota(_) | Reason::Full)
     }
@@ -163,7 +163,7 @@ impl StorageError {
         self.reason == Reason::NotFound
     }
 
-    /// Whether what has that name is not a file: its content is not what was written.
+    /// Whether the name belongs to something else than a file, whose content is not what was written.
     pub fn is_no_file(&self) -> bool {
         matches!(self.reason, Reason::IsADirectory | Reason::NotAFile)
     }
@@ -174,7 +174,7 @@ impl StorageError {
     }
 }
 
-/// For paths put together from a directory that a person gave and a name of ours.
+/// For paths that join a directory of the user and a name of Heddle.
 impl From<PathError> for StorageError {
     fn from(error: PathError) -> Self {
         Self::new(Op::Open, "a path", Reason::Other).because(error)
@@ -203,8 +203,8 @@ fn reason_of_io(error: &io::Error) -> Reason {
         K::PermissionDenied | K::ReadOnlyFilesystem => Reason::Denied,
         K::StorageFull => Reason::Full,
         K::QuotaExceeded => Reason::Quota("disk quota".to_owned()),
-        // A local read error (EIO), a stale NFS handle or a time-out says nothing about the bytes
-        // themselves: a repair, a remount or another try may still bring them back.
+        // A local read error (EIO), a stale NFS handle or a timeout does not prove damage: a repair, a remount or a retry
+        // may still read the bytes.
         K::TimedOut
         | K::Interrupted
         | K::WouldBlock

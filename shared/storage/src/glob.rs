@@ -64,19 +64,22 @@ async fn files_in(storage: &dyn Storage, dir: &StorePath) -> Result<Vec<Entry>, 
 }
 
 /// One name of a pattern.
-enum Segment {
+enum PatternSegment {
     Plain(String),
     Wild { matcher: GlobMatcher, hidden: bool },
     AnyDepth,
 }
 
-fn segments(storage: &dyn Storage, pattern: &StorePath) -> Result<Vec<Segment>, StorageError> {
+fn segments(
+    storage: &dyn Storage,
+    pattern: &StorePath,
+) -> Result<Vec<PatternSegment>, StorageError> {
     let one = |name: &str| {
         if name == "**" {
-            return Ok(Segment::AnyDepth);
+            return Ok(PatternSegment::AnyDepth);
         }
         if !is_wild(name) {
-            return Ok(Segment::Plain(name.to_owned()));
+            return Ok(PatternSegment::Plain(name.to_owned()));
         }
         let glob = GlobBuilder::new(name).literal_separator(true).build().map_err(|error| {
             StorageError::new(
@@ -85,7 +88,7 @@ fn segments(storage: &dyn Storage, pattern: &StorePath) -> Result<Vec<Segment>, 
                 Reason::Unsupported(error.kind().to_string()),
             )
         })?;
-        Ok(Segment::Wild { matcher: glob.compile_matcher(), hidden: is_hidden(name) })
+        Ok(PatternSegment::Wild { matcher: glob.compile_matcher(), hidden: is_hidden(name) })
     };
     pattern.names().map(one).collect()
 }
@@ -98,7 +101,7 @@ async fn walk(storage: &dyn Storage, pattern: &StorePath) -> Result<Vec<Entry>, 
     while let Some((dir, depth)) = to_visit.pop() {
         let last = depth + 1 == segments.len();
         match &segments[depth] {
-            Segment::Plain(name) => {
+            PatternSegment::Plain(name) => {
                 let child = dir.join(name).expect("a name taken from a path");
                 match storage.stat(&child).await {
                     Ok(entry) => {
@@ -109,14 +112,14 @@ async fn walk(storage: &dyn Storage, pattern: &StorePath) -> Result<Vec<Entry>, 
                     Err(error) => return Err(error),
                 }
             }
-            Segment::Wild { matcher, hidden } => {
+            PatternSegment::Wild { matcher, hidden } => {
                 for entry in storage.list(&dir).await? {
                     if matcher.is_match(entry.name()) && (*hidden || !is_hidden(entry.name())) {
                         take(storage, entry, last, depth + 1, &mut found, &mut to_visit).await?;
                     }
                 }
             }
-            Segment::AnyDepth => {
+            PatternSegment::AnyDepth => {
                 if last {
                     found.extend(files_in(storage, &dir).await?);
                 } else {

@@ -146,7 +146,8 @@ impl HdfsStorage {
                 client.create(&path, options).await
             })
             .await?;
-        Ok(Box::new(HdfsWriter::new(self.clone(), path.clone(), writer)))
+        let (client, calls) = (Arc::clone(&self.client), self.calls.clone());
+        Ok(Box::new(HdfsWriter::new(client, calls, path.clone(), self.show(path), writer)))
     }
 
     /// Where all bytes of a file are.

@@ -1,12 +1,25 @@
-//! Files and checkpoints over file:// and hdfs://, with every outcome known.
+//! Files and checkpoints over `file://` and `hdfs://`. Every call reports whether it changed something, or that it is unknown.
 //!
 //! Three layers, each built on the one below:
-//! - One small trait, [`Storage`], over a file system; it knows nothing of Heddle.
-//! - Files with a sum beside them ([`SummedWriter`]), and [shards](shard_file) in such files.
-//! - The [checkpoint directory](checkpoint): what is in it, how a checkpoint comes to exist, which one
-//!   to go back to, what may be deleted.
+//! - [`Storage`], one small trait over a file system, without any notion of jobs or checkpoints.
+//! - Files with an MD5 sidecar ([`SummedWriter`]), and [shard files](shard_file).
+//! - The [checkpoint directory](checkpoint): its layout, commits, the choice of a checkpoint to restore, and deletion.
 //!
-//! Deadlines, retries and when to do what are the caller's: the ApplicationMaster and the pservers.
+//! Callers (the ApplicationMaster, pservers, trainers) decide about deadlines, retries and the time of each call.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use heddle_storage::{Location, Mode, connect, read_small, write_whole};
+//!
+//! let location = Location::parse(&format!("file://{}/heddle-{}", std::env::temp_dir().display(), std::process::id()))?;
+//! let storage = connect(&location)?;
+//! write_whole(&*storage, location.path(), Mode::FILE, "content".into()).await?;
+//! assert_eq!(read_small(&*storage, location.path(), 100).await?, "content");
+//! storage.delete_file(location.path()).await?;
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -45,12 +58,12 @@ pub use store::{
 };
 pub use summed::{Summed, SummedWriter, md5_of, publish_small, write_whole};
 
-/// The storage that a location lies on. For `hdfs://` the configuration of this process counts
-/// (`HADOOP_CONF_DIR`); nothing is asked of the cluster yet.
+/// The storage of a location. For `hdfs://` it reads the Hadoop configuration of this process (`HADOOP_CONF_DIR`), and
+/// makes no call to the cluster.
 ///
 /// # Errors
-/// When the configuration cannot be read or names no such storage; `Unsupported` for `hdfs://` in a
-/// build without the feature `hdfs`.
+/// The configuration cannot be read or does not name such a storage; `Unsupported` for `hdfs://` in a build without the
+/// feature `hdfs`.
 pub fn connect(location: &Location) -> Result<Arc<dyn Storage>, StorageError> {
     match location {
         Location::Local(_) => Ok(Arc::new(LocalStorage)),
@@ -68,8 +81,8 @@ pub fn connect(location: &Location) -> Result<Arc<dyn Storage>, StorageError> {
 /// Reads a whole small file.
 ///
 /// # Errors
-/// What the storage says; `Unsupported` when the file has more than `bytes_max` bytes, so that a
-/// foreign or damaged file cannot fill the memory.
+/// Errors of the storage; `Unsupported` if the file has more than `bytes_max` bytes, so that a foreign or damaged file
+/// cannot fill the memory.
 pub async fn read_small(
     storage: &dyn Storage,
     path: &StorePath,
@@ -87,11 +100,10 @@ pub async fn read_small(
     Ok(data.freeze())
 }
 
-/// Makes a directory and all missing directories above it, each with `mode`. Those that exist stay
-/// as they are.
+/// Creates a directory and all missing directories above it, each with `mode`. Existing directories do not change.
 ///
 /// # Errors
-/// What the storage says; `NotADirectory` when a file is in the way.
+/// Errors of the storage; `NotADirectory` if a file has one of the names.
 pub async fn make_dirs(
     storage: &dyn Storage,
     path: &StorePath,
@@ -118,9 +130,9 @@ pub async fn make_dirs(
     for dir in missing.iter().rev() {
         match storage.mkdir(dir, mode).await {
             Ok(()) => {}
-            // Somebody else made it meanwhile.
+            // Another process created it in the meantime.
             Err(error) if error.error().is_exists() => {}
-            // A directory is the same whoever made it, so looking resolves it.
+            // It does not matter which process created the directory, so a look-up resolves the outcome.
             Err(WriteError::Unknown(error)) => match storage.stat(dir).await {
                 Ok(entry) if entry.kind == Kind::Dir => {}
                 _ => return Err(error),

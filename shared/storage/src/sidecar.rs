@@ -7,34 +7,34 @@
 
 use heddle_protocol::manifest::{Md5, Md5Error};
 
-/// What is appended to a file's name to name its sidecar.
+/// Suffix of the name of a sidecar.
 pub const SIDECAR_SUFFIX: &str = ".md5";
 
 /// Longest sidecar that is read: a sum, a name of 255 bytes, and room for a line end or two.
 pub(crate) const SIDECAR_BYTES_MAX: usize = 512;
 
-/// Why a sidecar does not vouch for its file.
+/// Why a sidecar does not match its file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SidecarError {
-    /// There is none.
+    /// It is missing.
     #[error("the sidecar is missing")]
     Missing,
-    /// It has not exactly one line of the form `<sum> *<name>`.
+    /// It is not exactly one line of the form `<md5> *<name>`.
     #[error("the sidecar is not one line '<md5> *<name>'")]
     Form,
-    /// The sum is none.
-    #[error("the sidecar's sum is none")]
+    /// It contains no valid MD5.
+    #[error("the sidecar does not contain a valid MD5")]
     Sum(#[source] Md5Error),
-    /// It speaks of another file.
-    #[error("the sidecar speaks of '{found}', expected '{expected}'")]
+    /// It names another file.
+    #[error("the sidecar must name '{expected}' (got '{found}')")]
     Name {
         /// The file beside it.
         expected: String,
         /// The file it names.
         found: String,
     },
-    /// Its sum is not the one that the manifest has.
-    #[error("the sidecar says {found}, the manifest {expected}")]
+    /// Its MD5 differs from that in the manifest.
+    #[error("the sidecar has {found}, the manifest has {expected}")]
     Differs {
         /// The manifest's.
         expected: Md5,
@@ -53,12 +53,11 @@ pub fn sidecar_line(sum: Md5, file: &str) -> String {
     format!("{sum} *{file}\n")
 }
 
-/// The sum that a sidecar gives for `file`. Hexadecimal digits may be upper-case, the line may end in
-/// CR LF or not at all, and the name may stand behind two spaces (md5sum's text mode): people copy
-/// such files about.
+/// The MD5 that a sidecar has for `file`. Digits may be upper-case, the line may end in CR LF or without a line end, and
+/// the name may follow two spaces (md5sum's text mode), since users copy such files between systems.
 ///
 /// # Errors
-/// When the sidecar has another form or speaks of another file.
+/// The sidecar has another form or names another file.
 pub fn read_sidecar(content: &[u8], file: &str) -> Result<Md5, SidecarError> {
     let text = std::str::from_utf8(content).map_err(|_| SidecarError::Form)?;
     let line = text.strip_suffix('\n').unwrap_or(text);
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn carriage_returns_upper_case_and_text_mode_are_tolerated() {
+    fn carriage_returns_upper_case_and_text_mode_are_accepted() {
         for line in [
             format!("{SUM} *a b.ckpt"),
             format!("{SUM} *a b.ckpt\r\n"),
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_refused_by_its_reason() {
+    fn malformed_sidecars_are_refused_with_a_reason() {
         assert_eq!(read(""), Err(SidecarError::Form));
         assert_eq!(read("\n"), Err(SidecarError::Form));
         assert_eq!(read(SUM), Err(SidecarError::Form));

@@ -20,7 +20,7 @@ use heddle_protocol::ids::CutId;
 use heddle_protocol::manifest::{Manifest, Salt};
 
 use super::dir::read_manifest;
-use super::files::{Listed, check_shards};
+use super::files::{DirEntries, check_shards};
 use super::layout::{MANIFEST, STAGING, is_shard_name, staging_name};
 use super::{Checkpoint, CheckpointDir, CheckpointError, Depth};
 use crate::digest::sum_of;
@@ -198,7 +198,7 @@ impl<'a> Staging<'a> {
     /// there: files of savers that failed half way, which would make `md5sum -c` complain.
     async fn check_files(self, manifest: &Manifest) -> Result<Checked<'a>, CheckpointError> {
         let storage = &*self.dir.storage;
-        let listed = Listed::new(storage.list(&self.path).await?);
+        let listed = DirEntries::new(storage.list(&self.path).await?);
         check_shards(storage, &self.path, &manifest.shards, &listed, Depth::Shallow).await?;
         let wanted: BTreeSet<&str> =
             manifest.shards.iter().map(|file| file.file.as_str()).collect();

@@ -7,7 +7,7 @@ use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use serde::{Deserialize, Serialize};
 
-use super::files::{Listed, check_shards};
+use super::files::{DirEntries, check_shards};
 use super::layout::{
     CLAIMS, DAMAGED, JOURNAL, MANIFEST, MARKER, STAGING, cut_of, generation_of,
     is_hidden_probe_name,
@@ -426,7 +426,7 @@ impl Checkpoint {
         depth: Depth,
     ) -> Result<Self, CheckpointError> {
         let manifest = read_manifest(storage, dir).await?;
-        let listed = Listed::new(storage.list(dir).await?);
+        let listed = DirEntries::new(storage.list(dir).await?);
         check_shards(storage, dir, &manifest.shards, &listed, depth).await?;
         Ok(Self { dir: dir.clone(), manifest })
     }

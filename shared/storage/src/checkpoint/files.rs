@@ -21,9 +21,9 @@ use crate::store::{Entry, Kind, Storage};
 const SIDECARS_AT_ONCE: usize = 32;
 
 /// A directory's entries, found by name.
-pub(super) struct Listed(BTreeMap<String, Entry>);
+pub(super) struct DirEntries(BTreeMap<String, Entry>);
 
-impl Listed {
+impl DirEntries {
     pub(super) fn new(entries: Vec<Entry>) -> Self {
         let named = |entry: Entry| (entry.name().to_owned(), entry);
         Self(entries.into_iter().map(named).collect())
@@ -42,7 +42,7 @@ pub(super) async fn check_shards(
     storage: &dyn Storage,
     dir: &StorePath,
     files: &[ShardFile],
-    listed: &Listed,
+    listed: &DirEntries,
     depth: Depth,
 ) -> Result<(), CheckpointError> {
     for file in files {

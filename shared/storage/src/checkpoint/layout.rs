@@ -37,7 +37,7 @@ pub(crate) fn cut_of(name: &str) -> Option<CutId> {
 
 /// A name below `.staging/g<n>/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Staged {
+pub(crate) enum StagingEntry {
     /// `c5-<uuid>`: cut 5 in the making.
     Cut(u32),
     /// `trash-g1-c1-<uuid>`: in deletion.
@@ -54,24 +54,24 @@ fn is_uuid(text: &str) -> bool {
 }
 
 /// Reads a name below `.staging/g<n>/`.
-pub(crate) fn staged_of(name: &str) -> Option<Staged> {
+pub(crate) fn staged_of(name: &str) -> Option<StagingEntry> {
     let (what, uuid) = name.rsplit_once('-')?;
     if !is_uuid(uuid) {
         return None;
     }
     if what == "probe" {
-        return Some(Staged::Probe(None));
+        return Some(StagingEntry::Probe(None));
     }
     if let Some(seen) = what.strip_prefix("probe-") {
-        return generation_of(seen).map(|seen| Staged::Probe(Some(seen)));
+        return generation_of(seen).map(|seen| StagingEntry::Probe(Some(seen)));
     }
     if let Some(cut) = what.strip_prefix("trash-") {
-        return cut_of(cut).map(Staged::Trash);
+        return cut_of(cut).map(StagingEntry::Trash);
     }
     if let Some(generation) = what.strip_prefix("old-") {
-        return generation_of(generation).map(Staged::Old);
+        return generation_of(generation).map(StagingEntry::Old);
     }
-    number(what.strip_prefix('c')?).map(Staged::Cut)
+    number(what.strip_prefix('c')?).map(StagingEntry::Cut)
 }
 
 /// Hadoop and people take names with a point for hidden.
@@ -119,7 +119,7 @@ pub(crate) fn hidden_probe_name(uuid: Uuid) -> String {
 /// Whether a name beside other things is that of a probe.
 pub(crate) fn is_hidden_probe_name(name: &str) -> bool {
     let probe = name.strip_prefix(HIDDEN);
-    probe.and_then(staged_of) == Some(Staged::Probe(None))
+    probe.and_then(staged_of) == Some(StagingEntry::Probe(None))
 }
 
 /// Whether a name in a staging directory may be that of a shard's file or sidecar.
@@ -143,11 +143,11 @@ mod tests {
     fn names_read_back_as_written() {
         assert_eq!(generation_of("g12"), Some(Generation(12)));
         assert_eq!(cut_of(&cut(3, 40).to_string()), Some(cut(3, 40)));
-        assert_eq!(staged_of(&staging_name(cut(3, 40), ID)), Some(Staged::Cut(40)));
-        assert_eq!(staged_of(&trash_name(cut(3, 40), ID)), Some(Staged::Trash(cut(3, 40))));
+        assert_eq!(staged_of(&staging_name(cut(3, 40), ID)), Some(StagingEntry::Cut(40)));
+        assert_eq!(staged_of(&trash_name(cut(3, 40), ID)), Some(StagingEntry::Trash(cut(3, 40))));
         for seen in [None, Some(Generation(3))] {
             let name = probe_name(seen, ID);
-            assert_eq!(staged_of(&name), Some(Staged::Probe(seen)), "{name}");
+            assert_eq!(staged_of(&name), Some(StagingEntry::Probe(seen)), "{name}");
         }
         assert_eq!(damaged_of(&damaged_name(cut(3, 40), ID)), Some(cut(3, 40)));
         assert!(is_hidden_probe_name(&hidden_probe_name(ID)));

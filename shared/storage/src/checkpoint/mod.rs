@@ -1,24 +1,23 @@
-//! The checkpoint directory: what lies where, what may be believed, who may write and delete.
+//! The checkpoint directory: its layout, which checkpoints count, and which process may write and delete.
 //!
 //! ```text
 //! <dir>/HEDDLE                          marker: this directory is ours
-//!       claims/g2                       who owns generation 2, and what it continues
+//!       claims/g2                       owner of generation 2, and the checkpoint it continues
 //!       journal/g2/00000042.json        the ApplicationMaster's records
-//!       g1-c4/                          a checkpoint: exists wholly or not at all
+//!       g1-c4/                          a checkpoint: complete or absent
 //!             shard-00000-<uuid>.ckpt, shard-00000-<uuid>.ckpt.md5, …
 //!             MANIFEST.json, MANIFEST.json.md5
-//!       .staging/g2/c5-<salt>/          a checkpoint in the making
+//!       .staging/g2/c5-<salt>/          a checkpoint that is being written
 //!       .staging/g2/trash-g1-c1-<uuid>  one that is being deleted
-//!       .staging/probe-g2-<uuid>        scratch of somebody who begins, and saw g2 claimed
-//!       damaged/g1-c3-<uuid>            one that was found damaged and set aside, never deleted
+//!       .staging/probe-g2-<uuid>        probe of a starting process that saw g2 as the highest claim
+//!       damaged/g1-c3-<uuid>            one that was found damaged; moved here, never deleted
 //! ```
 //!
-//! - A checkpoint **exists** when its directory has its final name. Everything in it was durable before.
-//! - Every durable name carries a generation, and generations are claimed by exclusive create: no
-//!   process ever writes a name that another one owns. So a process that was thought dead needs no
-//!   killing: what it still commits lies outside the [lineage](Lineage).
-//! - Nothing is deleted but names of this grammar, of a generation not above one's own, and only
-//!   while one's own claim is the highest.
+//! - A checkpoint **exists** when its directory has its final name. All of its content is durable before.
+//! - Every durable name contains a generation, and a generation is claimed by exclusive creation: no process writes a name
+//!   that another one owns. A stale process does no harm: what it still commits is outside the [lineage](Lineage).
+//! - A process deletes only names of this grammar, of a generation not above its own, and only while its claim is the
+//!   highest.
 
 mod commit;
 mod dir;
@@ -45,41 +44,41 @@ pub use lineage::{ClaimRecord, Lineage, Owner};
 pub use remove::Swept;
 pub use restore::{Candidate, DamagedCheckpoint, Health, Newest, OnCorrupt};
 
-/// What is wrong with a file whose bytes are proven to be other than those written.
+/// How a file differs from what was written.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
-    /// The manifest lists it and it is not there.
+    /// The manifest lists it, and it is missing.
     #[error("the file is missing")]
     Missing,
-    /// Another length.
+    /// It has another length.
     #[error("the file has {found} bytes, expected {expected}")]
     Length {
-        /// What the manifest says.
+        /// Length in the manifest.
         expected: u64,
-        /// What is there.
+        /// Length of the file.
         found: u64,
     },
-    /// Another sum.
+    /// It has another MD5.
     #[error("the file's MD5 is {found}, expected {expected}")]
     Sum {
-        /// What the manifest or sidecar says.
+        /// MD5 in the manifest or sidecar.
         expected: Md5,
-        /// What the bytes give.
+        /// MD5 of the bytes.
         found: Md5,
     },
-    /// The sidecar is missing or does not vouch for the file.
-    #[error("the sidecar is wrong")]
+    /// The sidecar is missing or does not match the file.
+    #[error("the sidecar does not match the file")]
     Sidecar(#[source] SidecarError),
-    /// Another kind of thing has its name.
+    /// A directory or a special file has its name.
     #[error("it is not a regular file")]
     NotAFile,
-    /// No shard file.
+    /// It is not a shard file.
     #[error("the file is malformed")]
     Format(#[source] FormatError),
-    /// No manifest.
+    /// It is not a manifest.
     #[error("the manifest is malformed")]
     Manifest(#[source] ManifestError),
-    /// A claim, marker or journal segment that cannot be read as one.
+    /// A claim, a marker or a journal segment that does not parse.
     #[error("the file is malformed: {0}")]
     Content(String),
 }
@@ -87,11 +86,11 @@ pub enum Damage {
 /// What can go wrong with a checkpoint directory.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The storage could not be used just now, or refuses. **Not** a damaged checkpoint: no older one
-    /// is used because of it and nothing is deleted.
+    /// The storage is unavailable or refuses the call. The checkpoint is **not** damaged: no older one is used because of
+    /// this error, and nothing is deleted.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A file is proven damaged.
+    /// A file is damaged.
     #[error("{file} is damaged")]
     Damaged {
         /// Which.
@@ -100,7 +99,7 @@ pub enum CheckpointError {
         #[source]
         damage: Damage,
     },
-    /// A file was written by a later version of Heddle. An older checkpoint is no answer to that.
+    /// A file was written by a later version of Heddle. No older checkpoint is used because of this error.
     #[error(
         "{file} was written by a later version: it has format version {found}, this program reads up to {newest}"
     )]
@@ -112,7 +111,7 @@ pub enum CheckpointError {
         /// The newest that is read.
         newest: u32,
     },
-    /// The directory holds things and no marker of ours.
+    /// The directory has content and no marker of Heddle.
     #[error("{dir} is not a checkpoint directory of Heddle and not empty (it holds {}); name another directory", names.join(", "))]
     Foreign {
         /// The directory.
@@ -120,16 +119,15 @@ pub enum CheckpointError {
         /// The first few names in it.
         names: Vec<String>,
     },
-    /// The directory is not there or holds no checkpoints, and is not to be made.
+    /// The directory has no marker, and the call does not create one.
     #[error("{dir} is not a checkpoint directory of Heddle (it has no file HEDDLE)")]
     NotOurs {
         /// The directory.
         dir: String,
     },
-    /// There were checkpoints, and none of them can be used: starting from initial values would
-    /// silently lose what was trained.
+    /// There were checkpoints, and none of them can be used. A start from initial values would silently lose the training.
     #[error(
-        "{dir}: {damaged} checkpoints and none can be used; restore one, or train anew in another directory"
+        "{dir}: none of {damaged} checkpoints can be used; restore one, or start over in another directory"
     )]
     NoneUsable {
         /// The directory.
@@ -137,24 +135,24 @@ pub enum CheckpointError {
         /// How many were found damaged.
         damaged: usize,
     },
-    /// Checkpoints are known to have existed and are gone.
-    #[error("{dir}: checkpoint {cut} is recorded and not there")]
+    /// A claim continues a checkpoint that is missing.
+    #[error("{dir}: checkpoint {cut} is recorded but missing")]
     Lost {
         /// The directory.
         dir: String,
         /// The one that was continued from.
         cut: CutId,
     },
-    /// No checkpoint of that name.
+    /// There is no checkpoint of that name.
     #[error("{dir} has no checkpoint {cut}")]
     Unknown {
         /// The directory.
         dir: String,
-        /// What was asked for.
+        /// The name.
         cut: CutId,
     },
-    /// It is one of the newest two complete ones.
-    #[error("checkpoint {cut} is one of the newest two and is kept")]
+    /// It is one of the newest two complete checkpoints.
+    #[error("cannot remove checkpoint {cut}: it is one of the newest two")]
     Kept {
         /// Which.
         cut: CutId,
@@ -192,7 +190,7 @@ impl CheckpointError {
         Failure::new(self.class(), chain(self))
     }
 
-    /// Whether bytes are proven to be wrong, so that an older checkpoint may be used.
+    /// Whether a file is damaged, so that an older checkpoint may be used.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. })
     }

@@ -13,7 +13,7 @@ use heddle_protocol::ids::{CutId, Generation};
 use tracing::warn;
 use uuid::Uuid;
 
-use super::layout::{STAGING, Staged, generation_of, old_name, staged_of, trash_name};
+use super::layout::{STAGING, StagingEntry, generation_of, old_name, staged_of, trash_name};
 use super::{CheckpointDir, CheckpointError, Depth, Lineage};
 use crate::error::{StorageError, WriteError};
 use crate::path::StorePath;
@@ -153,7 +153,9 @@ impl CheckpointDir {
             }
             let aside = match (generation_of(entry.name()), staged_of(entry.name())) {
                 (Some(old), _) if old < own => old_name(old, Uuid::new_v4()),
-                (None, Some(Staged::Probe(seen))) if seen < Some(own) => entry.name().to_owned(),
+                (None, Some(StagingEntry::Probe(seen))) if seen < Some(own) => {
+                    entry.name().to_owned()
+                }
                 _ => continue,
             };
             // Out of the way in one step first: its owner, if it lives, then fails to commit what is being taken
@@ -178,8 +180,12 @@ impl CheckpointDir {
         for entry in self.children(dir).await? {
             let orphan = match staged_of(entry.name()) {
                 // Cuts are opened one after the other, so one below a committed cut is closed.
-                Some(Staged::Cut(number)) => newest.is_some_and(|newest| number <= newest.number),
-                Some(Staged::Trash(_) | Staged::Old(_) | Staged::Probe(_)) => true,
+                Some(StagingEntry::Cut(number)) => {
+                    newest.is_some_and(|newest| number <= newest.number)
+                }
+                Some(StagingEntry::Trash(_) | StagingEntry::Old(_) | StagingEntry::Probe(_)) => {
+                    true
+                }
                 None => false,
             };
             if orphan && entry.kind == Kind::Dir {

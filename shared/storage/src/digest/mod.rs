@@ -36,11 +36,11 @@ const INLINE_BYTES: usize = 64 << 10;
 /// A sum in the making.
 #[derive(Debug)]
 pub(crate) struct Digester {
-    state: State,
+    state: DigestState,
 }
 
 #[derive(Debug)]
-enum State {
+enum DigestState {
     /// So far there were few bytes.
     Inline {
         sum: Md5Stream,
@@ -59,7 +59,7 @@ struct Handed {
 
 impl Digester {
     pub(crate) fn new() -> Self {
-        let state = State::Inline { sum: Md5Stream::new(), left: INLINE_BYTES };
+        let state = DigestState::Inline { sum: Md5Stream::new(), left: INLINE_BYTES };
         Self { state }
     }
 
@@ -68,7 +68,7 @@ impl Digester {
     /// # Errors
     /// When the system gives no thread.
     pub(crate) async fn update(&mut self, mut data: Bytes) -> io::Result<()> {
-        if let State::Inline { sum, left } = &mut self.state {
+        if let DigestState::Inline { sum, left } = &mut self.state {
             if data.len() <= *left {
                 *left -= data.len();
                 sum.update(&data);
@@ -76,9 +76,9 @@ impl Digester {
             }
             let (id, to) = worker::begin(sum.clone())?;
             let room = Arc::new(Semaphore::new(PIECES_MAX));
-            self.state = State::Thread(Handed { id, to, room });
+            self.state = DigestState::Thread(Handed { id, to, room });
         }
-        let State::Thread(handed) = &self.state else {
+        let DigestState::Thread(handed) = &self.state else {
             return Ok(());
         };
         while !data.is_empty() {
@@ -96,8 +96,8 @@ impl Digester {
     /// When the thread is gone.
     pub(crate) async fn finish(self) -> io::Result<Md5> {
         let handed = match self.state {
-            State::Inline { sum, .. } => return Ok(Md5(sum.finish())),
-            State::Thread(handed) => handed,
+            DigestState::Inline { sum, .. } => return Ok(Md5(sum.finish())),
+            DigestState::Thread(handed) => handed,
         };
         let (to, sum) = oneshot::channel();
         handed.tell(Message::Finish(handed.id, to))?;

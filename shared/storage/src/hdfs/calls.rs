@@ -1,8 +1,8 @@
-//! Where calls to HDFS run, and how long they may take.
+//! The runtime of HDFS calls, and their time limits.
 //!
-//! hdfs-native has no deadlines and panics now and then. So every call is a task of one runtime that lives as
-//! long as the process (connections and lease renewals must outlive their callers' runtimes), with a deadline
-//! around it; a panic ends one call.
+//! hdfs-native has no deadlines, and it can panic. Every call is therefore a task with a deadline, and a panic fails only
+//! that call. The runtime lives as long as the process: connections and lease renewals must outlive the runtimes of the
+//! callers.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,50 +16,50 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use super::error::{read_error, rpc_error, write_error};
 use crate::error::{Op, Reason, StorageError, WriteError};
 
-/// How long one call of the NameNode may take. Longer than a fail-over, shorter than a checkpoint's patience.
+/// Limit of one NameNode call. Longer than a fail-over, shorter than the timeout of a checkpoint.
 pub(super) const CALL: Duration = Duration::from_secs(60);
-/// hdfs-native asks a NameNode for a closed file for 15 s by itself; added to what the last packets may take.
+/// Limit of closing, added to that of the last packets: hdfs-native asks the NameNode to complete a file for 15 s.
 pub(super) const COMPLETE: Duration = Duration::from_secs(20);
-/// Bytes up to which a file is quickly written again.
+/// A file of at most this many bytes is cheap to write again.
 const SMALL: u64 = 16 << 20;
-/// How long a run of bytes of a small file may take at first. A pipeline with a dead DataNode in its middle says
-/// nothing for 60 s; the NameNode gives the next file another pipeline, so beginning again is quicker.
-const SMALL_PATIENCE: Duration = Duration::from_secs(10);
-/// The same of a file that would cost much to write again: hdfs-native repairs a pipeline that was silent for 60 s.
-const PATIENCE: Duration = Duration::from_secs(75);
+/// First limit of a write to a small file. A pipeline with a dead DataNode is silent for 60 s. The next file gets another
+/// pipeline, so it is faster to begin again.
+const SMALL_LIMIT: Duration = Duration::from_secs(10);
+/// Limit of a write to a larger file: hdfs-native repairs a pipeline that was silent for 60 s.
+const LARGE_LIMIT: Duration = Duration::from_secs(75);
 
-/// Where calls run.
+/// Runs calls.
 #[derive(Debug, Clone)]
 pub(super) struct Calls {
     pub(super) runtime: Handle,
-    /// Small files in a row that were late: perhaps nobody is dead and the DataNodes are just slow.
+    /// Consecutive small files that exceeded their limit: all DataNodes may be alive but slow.
     late: Arc<AtomicU32>,
 }
 
-/// Why a call gave no result.
-pub(super) enum Failed {
+/// Why a call failed.
+pub(super) enum CallFailure {
     Hdfs(HdfsError),
-    /// One of our own calls of the NameNode.
+    /// A NameNode call without hdfs-native.
     Rpc(RpcError),
-    /// No answer in time.
+    /// No response within the limit.
     Late(Duration),
-    /// The client panicked.
+    /// hdfs-native panicked.
     Panic,
 }
 
-impl From<HdfsError> for Failed {
+impl From<HdfsError> for CallFailure {
     fn from(error: HdfsError) -> Self {
         Self::Hdfs(error)
     }
 }
 
-impl From<RpcError> for Failed {
+impl From<RpcError> for CallFailure {
     fn from(error: RpcError) -> Self {
         Self::Rpc(error)
     }
 }
 
-impl std::fmt::Debug for Failed {
+impl std::fmt::Debug for CallFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Hdfs(error) => error.fmt(f),
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Failed {
 }
 
 impl Calls {
-    /// The runtime of this process, made at the first use.
+    /// The runtime of this process, created at the first use.
     pub(super) fn get() -> std::io::Result<Self> {
         static RUNTIME: OnceLock<Runtime> = OnceLock::new();
         static MAKING: Mutex<()> = Mutex::new(());
@@ -86,35 +86,35 @@ impl Calls {
                 .build()?;
             let _was_empty = RUNTIME.set(runtime);
         }
-        let runtime = RUNTIME.get().expect("set just now, under the lock").handle().clone();
+        let runtime = RUNTIME.get().expect("set above, under the lock").handle().clone();
         Ok(Self { runtime, late: Arc::default() })
     }
 
     /// Runs a call to its end or its deadline.
-    pub(super) async fn run<T: Send + 'static, E: Into<Failed> + Send + 'static>(
+    pub(super) async fn run<T: Send + 'static, E: Into<CallFailure> + Send + 'static>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<T, E>> + Send + 'static,
-    ) -> Result<T, Failed> {
+    ) -> Result<T, CallFailure> {
         let task = self.runtime.spawn(async move { tokio::time::timeout(limit, call).await });
         match task.await {
             Ok(Ok(Ok(value))) => Ok(value),
             Ok(Ok(Err(error))) => Err(error.into()),
-            Ok(Err(_)) => Err(Failed::Late(limit)),
-            Err(_) => Err(Failed::Panic),
+            Ok(Err(_)) => Err(CallFailure::Late(limit)),
+            Err(_) => Err(CallFailure::Panic),
         }
     }
 
-    /// How long bytes of a file may take of which so many are written.
-    pub(super) fn patience(&self, written: u64) -> Duration {
-        patience(written, self.late.load(Ordering::Relaxed))
+    /// Limit of a write to a file of which `written` bytes are written.
+    pub(super) fn time_limit(&self, written: u64) -> Duration {
+        time_limit(written, self.late.load(Ordering::Relaxed))
     }
 
-    /// Learns from how bytes of a file went.
-    pub(super) fn learn(&self, result: Result<(), &Failed>) {
+    /// Adapts later limits to the outcome of a write.
+    pub(super) fn learn(&self, result: Result<(), &CallFailure>) {
         match result {
             Ok(()) => self.late.store(0, Ordering::Relaxed),
-            Err(Failed::Late(_)) => {
+            Err(CallFailure::Late(_)) => {
                 self.late.fetch_add(1, Ordering::Relaxed);
             }
             Err(_) => {}
@@ -122,20 +122,20 @@ impl Calls {
     }
 }
 
-fn patience(written: u64, late_in_a_row: u32) -> Duration {
+fn time_limit(written: u64, late_in_a_row: u32) -> Duration {
     if written > SMALL {
-        return PATIENCE;
+        return LARGE_LIMIT;
     }
-    (SMALL_PATIENCE * (1 << late_in_a_row.min(3))).min(PATIENCE)
+    (SMALL_LIMIT * (1 << late_in_a_row.min(3))).min(LARGE_LIMIT)
 }
 
-impl Failed {
+impl CallFailure {
     pub(super) fn read(self, op: Op, place: &str) -> StorageError {
         match self {
             Self::Hdfs(error) => read_error(op, place, &error),
             Self::Rpc(error) => rpc_error(op, place, &error),
             Self::Late(limit) => StorageError::new(op, place, Reason::Unavailable)
-                .because(format!("no answer within {} s", limit.as_secs())),
+                .because(format!("no response within {} s", limit.as_secs())),
             Self::Panic => {
                 StorageError::new(op, place, Reason::Other).because("the HDFS client panicked")
             }
@@ -155,8 +155,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_files_are_given_up_early_unless_everything_is_slow() {
-        let seconds = |written, late| patience(written, late).as_secs();
+    fn small_files_fail_early_unless_all_writes_are_slow() {
+        let seconds = |written, late| time_limit(written, late).as_secs();
         assert_eq!([0, 1, 2, 3, 40].map(|late| seconds(0, late)), [10, 20, 40, 75, 75]);
         assert_eq!(seconds(SMALL + 1, 0), 75);
     }

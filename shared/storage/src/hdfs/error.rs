@@ -10,51 +10,53 @@ use crate::error::{Op, Reason, StorageError, WriteError, chain};
 
 /// Whether the call may have had its effect although it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum ErrorEffect {
     None,
     Unknown,
 }
 
 /// Reads an error.
-pub(super) fn meaning(error: &HdfsError) -> (Reason, Effect) {
+pub(super) fn meaning(error: &HdfsError) -> (Reason, ErrorEffect) {
     use HdfsError as E;
     match error {
-        E::AlreadyExists(_) => (Reason::Exists, Effect::None),
-        E::FileNotFound(_) => (Reason::NotFound, Effect::None),
-        E::IsADirectoryError(_) => (Reason::IsADirectory, Effect::None),
-        E::RPCError(class, message) => (of_exception(class, message), Effect::None),
+        E::AlreadyExists(_) => (Reason::Exists, ErrorEffect::None),
+        E::FileNotFound(_) => (Reason::NotFound, ErrorEffect::None),
+        E::IsADirectoryError(_) => (Reason::IsADirectory, ErrorEffect::None),
+        E::RPCError(class, message) => (of_exception(class, message), ErrorEffect::None),
         // The NameNode ended the connection: for who we are, or for reasons of its own.
         E::FatalRPCError(class, message) => match of_exception(class, message) {
-            Reason::Denied => (Reason::Denied, Effect::None),
-            _ => (Reason::Unavailable, Effect::Unknown),
+            Reason::Denied => (Reason::Denied, ErrorEffect::None),
+            _ => (Reason::Unavailable, ErrorEffect::Unknown),
         },
-        E::SASLError(_) | E::GSSAPIError(..) | E::NoSASLMechanism => (Reason::Denied, Effect::None),
+        E::SASLError(_) | E::GSSAPIError(..) | E::NoSASLMechanism => {
+            (Reason::Denied, ErrorEffect::None)
+        }
         E::IOError(error) => (Reason::Unavailable, of_io(error.kind())),
         // A DataNode's doing. Blocks that could not be written or read say nothing of names.
         E::DataTransferError(_) | E::ChecksumError | E::BlocksNotFound(_) => {
-            (Reason::Unavailable, Effect::None)
+            (Reason::Unavailable, ErrorEffect::None)
         }
         E::OperationFailed(what) if what.contains("not supported") => {
-            (Reason::Unsupported(what.clone()), Effect::None)
+            (Reason::Unsupported(what.clone()), ErrorEffect::None)
         }
         // In `close`: too few DataNodes have confirmed the last block, after 15 s. The NameNode has
         // said so each time, so the file is not closed.
-        E::OperationFailed(_) => (Reason::Unavailable, Effect::None),
+        E::OperationFailed(_) => (Reason::Unavailable, ErrorEffect::None),
         // The client's own words name a feature of its build.
         E::UnsupportedFeature(what) if what.contains("encryption zone") => {
-            (Reason::Unsupported(in_encryption_zone(None)), Effect::None)
+            (Reason::Unsupported(in_encryption_zone(None)), ErrorEffect::None)
         }
         E::UnsupportedFeature(what) | E::UnsupportedErasureCodingPolicy(what) => {
-            (Reason::Unsupported(what.clone()), Effect::None)
+            (Reason::Unsupported(what.clone()), ErrorEffect::None)
         }
         E::InvalidPath(_)
         | E::InvalidArgument(_)
         | E::UrlParseError(_)
         | E::XmlParseError(_)
         | E::TrashNotEnabled
-        | E::ErasureCodingError(_) => (Reason::Other, Effect::None),
+        | E::ErasureCodingError(_) => (Reason::Other, ErrorEffect::None),
         // An answer came and could not be read.
-        E::InternalError(_) | E::InvalidRPCResponse(_) => (Reason::Other, Effect::Unknown),
+        E::InternalError(_) | E::InvalidRPCResponse(_) => (Reason::Other, ErrorEffect::Unknown),
     }
 }
 
@@ -71,13 +73,13 @@ pub(super) fn in_encryption_zone(zone: Option<&str>) -> String {
 }
 
 /// Connections that never stood have carried nothing.
-fn of_io(kind: std::io::ErrorKind) -> Effect {
+fn of_io(kind: std::io::ErrorKind) -> ErrorEffect {
     use std::io::ErrorKind as K;
     match kind {
         K::ConnectionRefused | K::HostUnreachable | K::NetworkUnreachable | K::AddrNotAvailable => {
-            Effect::None
+            ErrorEffect::None
         }
-        _ => Effect::Unknown,
+        _ => ErrorEffect::Unknown,
     }
 }
 
@@ -153,8 +155,8 @@ pub(super) fn write_error(op: Op, place: &str, error: &HdfsError) -> WriteError 
     let (reason, effect) = meaning(error);
     let error = told(op, place, reason, cause(error));
     match effect {
-        Effect::None => WriteError::NotDone(error),
-        Effect::Unknown => WriteError::Unknown(error),
+        ErrorEffect::None => WriteError::NotDone(error),
+        ErrorEffect::Unknown => WriteError::Unknown(error),
     }
 }
 
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
     use std::io::{Error, ErrorKind};
 
-    fn rpc(class: &str, message: &str) -> (Reason, Effect) {
+    fn rpc(class: &str, message: &str) -> (Reason, ErrorEffect) {
         meaning(&HdfsError::RPCError(class.to_owned(), message.to_owned()))
     }
 
@@ -190,7 +192,7 @@ mod tests {
             ("org.apache.hadoop.ipc.StandbyException", Reason::Unavailable),
             (&format!("{hdfs}.protocol.UnheardOfException"), Reason::Other),
         ] {
-            assert_eq!(rpc(class, "…"), (reason, Effect::None), "{class}");
+            assert_eq!(rpc(class, "…"), (reason, ErrorEffect::None), "{class}");
         }
     }
 
@@ -208,9 +210,9 @@ mod tests {
     #[test]
     fn a_connection_that_broke_leaves_the_outcome_open_and_one_that_never_stood_does_not() {
         let io = |kind| meaning(&HdfsError::IOError(Error::from(kind)));
-        assert_eq!(io(ErrorKind::ConnectionReset), (Reason::Unavailable, Effect::Unknown));
-        assert_eq!(io(ErrorKind::UnexpectedEof), (Reason::Unavailable, Effect::Unknown));
-        assert_eq!(io(ErrorKind::ConnectionRefused), (Reason::Unavailable, Effect::None));
+        assert_eq!(io(ErrorKind::ConnectionReset), (Reason::Unavailable, ErrorEffect::Unknown));
+        assert_eq!(io(ErrorKind::UnexpectedEof), (Reason::Unavailable, ErrorEffect::Unknown));
+        assert_eq!(io(ErrorKind::ConnectionRefused), (Reason::Unavailable, ErrorEffect::None));
     }
 
     #[test]

@@ -21,7 +21,7 @@ const BYTES_MAX: u64 = 512 << 30;
 
 /// The files of one HDFS. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Located(Arc<Mutex<Files<Arc<FileReader>>>>);
+pub(super) struct Located(Arc<Mutex<LocatedFiles<Arc<FileReader>>>>);
 
 impl std::fmt::Debug for Located {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Located {
 }
 
 impl Located {
-    fn lock(&self) -> MutexGuard<'_, Files<Arc<FileReader>>> {
+    fn lock(&self) -> MutexGuard<'_, LocatedFiles<Arc<FileReader>>> {
         // A map of locations cannot be left half-changed in a way that matters.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -52,7 +52,7 @@ impl Located {
 }
 
 /// The least recently used file goes first when there are too many.
-struct Files<T> {
+struct LocatedFiles<T> {
     by_path: HashMap<String, Known<T>>,
     bytes: u64,
     /// Counts uses, which orders them.
@@ -65,13 +65,13 @@ struct Known<T> {
     file: T,
 }
 
-impl<T> Default for Files<T> {
+impl<T> Default for LocatedFiles<T> {
     fn default() -> Self {
         Self { by_path: HashMap::new(), bytes: 0, uses: 0 }
     }
 }
 
-impl<T: Clone> Files<T> {
+impl<T: Clone> LocatedFiles<T> {
     fn get(&mut self, path: &str, version: FileVersion) -> Option<T> {
         self.uses += 1;
         let uses = self.uses;
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn another_version_is_not_found() {
-        let mut files = Files::default();
+        let mut files = LocatedFiles::default();
         files.put("/a", version(10), "ten");
         assert_eq!(files.get("/a", version(10)), Some("ten"));
         assert_eq!(files.get("/a", version(11)), None);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_files_are_dropped() {
-        let mut files = Files::default();
+        let mut files = LocatedFiles::default();
         for n in 0..FILES_MAX {
             files.put(&n.to_string(), version(1), n);
         }

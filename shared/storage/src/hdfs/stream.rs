@@ -9,13 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use hdfs_native::Client;
 use hdfs_native::file::{FileReader, FileWriter};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use super::HdfsStorage;
-use super::calls::{CALL, COMPLETE, Failed};
+use super::calls::{CALL, COMPLETE, CallFailure, Calls};
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 use crate::store::{Reader, Writer};
@@ -30,8 +30,11 @@ const PACKETS_AHEAD: usize = 16;
 /// A file being written. Between calls the client's writer is here; during one it is with the task
 /// that makes the call, and after a failure it is gone.
 pub(super) struct HdfsWriter {
-    storage: HdfsStorage,
+    client: Arc<Client>,
+    calls: Calls,
     path: StorePath,
+    /// The path as a URL, for messages.
+    shown: String,
     writer: Option<FileWriter>,
     /// Bytes given so far.
     written: u64,
@@ -45,8 +48,14 @@ impl std::fmt::Debug for HdfsWriter {
 }
 
 impl HdfsWriter {
-    pub(super) fn new(storage: HdfsStorage, path: StorePath, writer: FileWriter) -> Self {
-        Self { storage, path, writer: Some(writer), written: 0, closed: false }
+    pub(super) fn new(
+        client: Arc<Client>,
+        calls: Calls,
+        path: StorePath,
+        shown: String,
+        writer: FileWriter,
+    ) -> Self {
+        Self { client, calls, path, shown, writer: Some(writer), written: 0, closed: false }
     }
 
     async fn call<F>(
@@ -58,19 +67,18 @@ impl HdfsWriter {
     where
         F: Future<Output = Result<FileWriter, hdfs_native::HdfsError>> + Send + 'static,
     {
-        let place = || crate::Storage::show(&self.storage, &self.path);
         let Some(writer) = self.writer.take() else {
-            let error = StorageError::new(op, place(), Reason::Other);
-            return Err(WriteError::NotDone(error.because("the file failed earlier")));
+            let error = StorageError::new(op, &self.shown, Reason::Other);
+            return Err(WriteError::NotDone(error.because("an earlier call on this file failed")));
         };
-        let result = self.storage.calls.run(limit, call(writer)).await;
-        self.storage.calls.learn(result.as_ref().map(|_| ()));
+        let result = self.calls.run(limit, call(writer)).await;
+        self.calls.learn(result.as_ref().map(|_| ()));
         match result {
             Ok(writer) => {
                 self.writer = Some(writer);
                 Ok(())
             }
-            Err(failed) => Err(Failed::write(failed, op, &place())),
+            Err(failed) => Err(failed.write(op, &self.shown)),
         }
     }
 }
@@ -82,7 +90,7 @@ impl Writer for HdfsWriter {
             return Ok(());
         }
         self.written += data.len() as u64;
-        let limit = self.storage.calls.patience(self.written);
+        let limit = self.calls.time_limit(self.written);
         self.call(Op::Write, limit, |mut writer| async move {
             writer.write_bytes(data).await?;
             Ok(writer)
@@ -91,7 +99,7 @@ impl Writer for HdfsWriter {
     }
 
     async fn sync(&mut self) -> Result<(), WriteError> {
-        let limit = self.storage.calls.patience(self.written);
+        let limit = self.calls.time_limit(self.written);
         self.call(Op::Sync, limit, |mut writer| async move {
             writer.hsync().await?;
             Ok(writer)
@@ -101,7 +109,7 @@ impl Writer for HdfsWriter {
 
     async fn close(mut self: Box<Self>) -> Result<(), WriteError> {
         // Never called a second time: after a failure the client has given the last block up.
-        let limit = self.storage.calls.patience(self.written) + COMPLETE;
+        let limit = self.calls.time_limit(self.written) + COMPLETE;
         let result = self
             .call(Op::Close, limit, |mut writer| async move {
                 unhurried(writer.close()).await?;
@@ -141,8 +149,8 @@ impl Drop for HdfsWriter {
         if self.closed {
             return;
         }
-        let (client, path) = (self.storage.client.clone(), self.path.as_str().to_owned());
-        self.storage.calls.runtime.spawn(async move {
+        let (client, path) = (Arc::clone(&self.client), self.path.as_str().to_owned());
+        self.calls.runtime.spawn(async move {
             let deleted = tokio::time::timeout(CALL, client.delete(&path, false)).await;
             debug!(path, ?deleted, "a file that was not finished is deleted");
         });
@@ -151,7 +159,7 @@ impl Drop for HdfsWriter {
 
 /// A file being read: a task of the client's runtime reads ahead.
 pub(super) struct HdfsReader {
-    packets: mpsc::Receiver<Result<Bytes, Failed>>,
+    packets: mpsc::Receiver<Result<Bytes, CallFailure>>,
     place: String,
     /// Bytes that are still to come.
     left: u64,
@@ -186,9 +194,9 @@ impl HdfsReader {
             loop {
                 let next = match tokio::time::timeout(READ, stream.next()).await {
                     Ok(Some(Ok(packet))) => Ok(packet),
-                    Ok(Some(Err(error))) => Err(Failed::Hdfs(error)),
+                    Ok(Some(Err(error))) => Err(CallFailure::Hdfs(error)),
                     Ok(None) => return,
-                    Err(_) => Err(Failed::Late(READ)),
+                    Err(_) => Err(CallFailure::Late(READ)),
                 };
                 let over = next.is_err();
                 if sender.send(next).await.is_err() || over {

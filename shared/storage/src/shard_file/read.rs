@@ -34,7 +34,7 @@ pub struct Piece {
 /// file may still turn out to be damaged.
 #[derive(Debug)]
 pub struct ShardReader {
-    source: Source,
+    source: SummedReader,
     header: Header,
     section: usize,
     /// Bytes of the section given out so far.
@@ -65,7 +65,7 @@ impl ShardReader {
             return Err(damaged(Damage::Length { expected: expected.bytes, found }));
         }
         let format = |error| CheckpointError::of_format(&shown, error);
-        let mut source = Source::open(storage, &path, expected).await?;
+        let mut source = SummedReader::open(storage, &path, expected).await?;
         let start = source.take(PROLOGUE_BYTES).await?;
         let prologue = start
             .first_chunk()
@@ -155,7 +155,7 @@ pub(crate) async fn check_sidecar(
 
 /// The bytes of the file in order, summed as they come.
 #[derive(Debug)]
-struct Source {
+struct SummedReader {
     shown: String,
     reader: Box<dyn Reader>,
     /// Read and summed, not yet given out.
@@ -169,7 +169,7 @@ struct Source {
     sum: Option<Md5>,
 }
 
-impl Source {
+impl SummedReader {
     async fn open(
         storage: &dyn Storage,
         path: &StorePath,
