@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use heddle_agent::{Agent, AmPlace, Environment, Exit, Hooks};
+use heddle_agent::{Agent, AgentExit, AmPlace, Environment, Hooks};
 use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
 use heddle_protocol::control::{Command, CommandEnvelope, HeartbeatStats, Report};
 use heddle_protocol::environment::AmAddress;
@@ -63,7 +63,7 @@ impl Server {
     fn agent(
         &self,
         secret: Secret,
-    ) -> (Agent, std_mpsc::Receiver<Command>, std_mpsc::Receiver<Exit>) {
+    ) -> (Agent, std_mpsc::Receiver<Command>, std_mpsc::Receiver<AgentExit>) {
         let am_file: PathBuf = self.dir.path().join("am.json");
         let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
         let environment = Environment {

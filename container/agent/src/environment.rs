@@ -1,9 +1,11 @@
-//! What a container is given when it is started: who it is, where the ApplicationMaster is found, and
-//! the secret. All of it in environment variables and files, none of it on the command line.
+//! Settings of a container process: its slot, the address of the ApplicationMaster, and the job's secret. They come in
+//! environment variables and files, never on the command line.
 //!
-//! A child of `heddle run` finds everything in files. A container of YARN gets the first address in a variable
-//! and later ones from a directory of the cluster's file system; what only NodeManagers know (container, host) is
-//! believed there alone, because `heddle run` may itself have been started in a container.
+//! A child of `heddle run` reads all of them from files. A container on YARN reads the first address from a variable and
+//! later ones from a directory of the cluster's file system. Variables of the NodeManager (container, host) are used only
+//! on YARN, since `heddle run` may itself run in a container.
+
+#![expect(clippy::disallowed_methods, reason = "reads variables and files")]
 
 use std::path::PathBuf;
 
@@ -21,18 +23,18 @@ const NM_HOST: &str = "NM_HOST";
 /// (ApplicationConstants.Environment.LOG_DIRS)
 const LOG_DIRS: &str = "LOG_DIRS";
 
-/// A container's place in the world.
+/// Settings of a container process.
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// The run.
     pub run: RunId,
-    /// Who this is.
+    /// Slot and incarnation of this process.
     pub member: Member,
     /// Where the ApplicationMaster's address is written.
     pub am: AmPlace,
     /// The job's secret.
     pub secret: Secret,
-    /// Name or address of this node: to bind, and for people.
+    /// Name or address of this node, to bind to and to show.
     pub host: String,
     /// YARN's id of this container.
     pub container: Option<String>,
@@ -41,33 +43,31 @@ pub struct Environment {
 /// Where the ApplicationMaster's address is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AmPlace {
-    /// In this file, rewritten by each attempt.
+    /// In this file, which each attempt replaces.
     File(PathBuf),
-    /// In a file per attempt in this directory.
+    /// In one file per attempt in this directory.
     Directory {
-        /// Who started this container; needs no look-up.
+        /// The ApplicationMaster that started this container; needs no look-up.
         first: Option<AmAddress>,
         /// URL of the directory.
         url: String,
     },
 }
 
-/// A container that was started without what it needs.
+/// A variable or file that a container needs is missing or malformed.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
-    /// A variable is not there or not text.
-    #[error(
-        "environment variable {0} is not set: this command is started by a Heddle job, not by hand"
-    )]
+    /// A variable is missing or not text.
+    #[error("environment variable {0} is not set: a Heddle job starts this command, users do not")]
     Missing(&'static str),
-    /// A variable has a value of another form.
-    #[error("environment variable {name} is {value:?}, expected {expected}")]
+    /// A variable has a malformed value.
+    #[error("environment variable {name} must be {expected} (got {value:?})")]
     Invalid {
-        /// Which.
+        /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it should hold.
+        /// The form that it must have.
         expected: &'static str,
     },
     /// The secret's file cannot be read.
@@ -75,15 +75,15 @@ pub enum EnvironmentError {
     Secret {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The secret's file has other content.
-    #[error("{path}: {source}")]
+    /// The secret's file is malformed.
+    #[error("{path} does not hold the job's secret: {source}")]
     SecretForm {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: HandshakeError,
     },
 }
@@ -99,7 +99,7 @@ impl Environment {
         Self::from_lookup(lookup, secret)
     }
 
-    /// Reads the variables; the secret came another way.
+    /// Reads the variables; the caller provides the secret.
     ///
     /// # Errors
     /// Names the variable, its value, and what was expected.
@@ -140,21 +140,21 @@ impl Environment {
     }
 }
 
-/// The folder for this process's log files: what `heddle run` says, else the first of those that the NodeManager
-/// gave this container, from where YARN collects them.
+/// Folder of this process's log files: the one that `heddle run` sets, else the first one of the container on YARN, from
+/// which YARN collects logs.
 #[must_use]
 pub fn log_dir() -> Option<PathBuf> {
     log_dir_of(|name| std::env::var(name).ok())
 }
 
 fn log_dir_of(lookup: impl Fn(&'static str) -> Option<String>) -> Option<PathBuf> {
-    let said = lookup(LOG_DIR).filter(|dir| !dir.is_empty());
+    let named = lookup(LOG_DIR).filter(|dir| !dir.is_empty());
     let first = || {
         let dirs = lookup(LOG_DIRS)?;
         let first = dirs.split(',').map(str::trim).find(|dir| !dir.is_empty());
         first.map(str::to_owned)
     };
-    said.or_else(first).map(PathBuf::from)
+    named.or_else(first).map(PathBuf::from)
 }
 
 fn parsed<T: std::str::FromStr>(
@@ -191,7 +191,7 @@ mod tests {
             INCARNATION => "3",
             AM_FILE => "/nowhere/am.json",
             SECRET_FILE => "/nowhere/secret",
-            // `heddle run` in a container of somebody else's.
+            // `heddle run` inside a container of another application.
             CONTAINER_ID => "container_1_0001_01_000009",
             NM_HOST => "node-9",
             _ => return None,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn errors_name_the_missing_or_malformed_setting() {
         let error = secret_of_file(&|name| of_run(name)).expect_err("the secret cannot be read");
         assert!(error.to_string().contains("/nowhere/secret"), "{error}");
         let error = secret_of_file(&|_| None).expect_err("no variable");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_go_where_heddle_says_or_to_the_first_disk_of_the_container() {
+    fn log_folder_is_that_of_heddle_or_the_first_of_the_container() {
         let of = |dir: Option<&'static str>, dirs: Option<&'static str>| {
             log_dir_of(move |name| {
                 let value = if name == LOG_DIR { dir } else { dirs };
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_manager_says_counts_on_yarn_alone() {
+    fn variables_of_node_managers_are_used_only_on_yarn() {
         let run = Environment::from_lookup(of_run, secret()).expect("whole");
         assert_eq!((run.host.as_str(), run.container), ("localhost", None));
         assert_eq!(run.am, AmPlace::File(PathBuf::from("/nowhere/am.json")));

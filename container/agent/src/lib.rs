@@ -1,15 +1,21 @@
-//! What every container does: find the ApplicationMaster, register, beat, obey.
+//! The container's side of the control plane: finds the ApplicationMaster, registers, sends heartbeats, and receives commands.
 //!
-//! The decisions (when to connect, whom to obey, when to give up as an orphan) are a state machine
-//! without sockets or clocks in [`machine`]; [`session`] owns the connection and the thread; [`leader`] knows
-//! where the ApplicationMaster is. What the commands mean is decided by the pserver and the trainer, not here.
+//! [`machine`] decides, without sockets or clocks: when to connect, which attempt to follow, when to stop as an orphan.
+//! The control thread ([`Agent`]) performs its decisions: it owns the connection and the timers. [`environment`] reads what
+//! the process was started with. The meaning of commands is decided by the pserver and the trainer.
+//!
+//! ```
+//! use heddle_agent::machine::{Input, Machine, Output};
+//!
+//! let mut machine = Machine::new(0);
+//! assert!(matches!(machine.on(Input::Timer, 0)[..], [Output::Connect]));
+//! assert!(matches!(machine.on(Input::Opened, 5)[..], [Output::Register]));
+//! ```
 
 pub mod environment;
-pub mod leader;
 pub mod machine;
-pub mod session;
+mod shell;
 
 pub use environment::{AmPlace, Environment, EnvironmentError, log_dir};
-pub use leader::{ReadHighest, Reading};
-pub use machine::Exit;
-pub use session::{Agent, Hooks, Reporter, leave};
+pub use machine::AgentExit;
+pub use shell::{AddressLookup, Agent, Hooks, ReadHighest, Reporter, leave};

@@ -7,55 +7,54 @@
 //!      └──────────────────────────────┴─────────────────────────┘
 //! ```
 //!
-//! Rules. Whoever speaks with a lower attempt than the highest seen is a zombie and is not obeyed; so is one
-//! whose successor has been found: attempts never go down. Who is silent is looked up (a node that is cut off
-//! closes no connection), ever more rarely, since ten thousand containers look at once.
-//! Reports are numbered and kept until confirmed; a new connection registers first, then repeats
-//! them in order. A container that has heard from no ApplicationMaster for the orphan time stops by
-//! itself: nobody else will stop it. Times are milliseconds of any monotonic clock.
+//! - Attempts never decrease. A line of a lower attempt than the highest known comes from a stale ApplicationMaster; the
+//!   container closes that connection. It follows a newer attempt as soon as a look-up finds one.
+//! - When the ApplicationMaster is silent, its address is looked up, since a partitioned node closes no connection.
+//!   Look-ups back off, since ten thousand containers start them at the same time.
+//! - Reports are numbered and kept until they are confirmed. A new connection registers first, then repeats them in order.
+//! - A container without a line from any ApplicationMaster for the orphan timeout stops: no other process would stop it.
+//!
+//! Times are milliseconds of any monotonic clock.
 
 use std::collections::VecDeque;
 use std::fmt;
 
+use heddle_protocol::backoff::Backoff;
 use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Attempt;
 
-/// Before an ApplicationMaster has said otherwise: longer than a first start may take.
+/// Orphan timeout until the welcome sets it: longer than a first start may take.
 pub const ORPHAN_MS_DEFAULT: u64 = 120_000;
-/// Before an ApplicationMaster has said otherwise.
+/// Heartbeat interval until the welcome sets it.
 pub const HEARTBEAT_MS_DEFAULT: u64 = 2_000;
-/// First wait before a new connection; doubled up to [`RETRY_MS_MAX`].
-const RETRY_MS_MIN: u64 = 20;
-/// Longest wait: a container is back within a second of a new ApplicationMaster.
-const RETRY_MS_MAX: u64 = 1_000;
-/// Silence on an open connection, in heartbeats (each is answered), after which a successor is looked for.
+/// Waits before a new connection. The longest one brings a container back within a second of a new ApplicationMaster.
+const RETRY: Backoff = Backoff::new(20, 1_000);
+/// Heartbeats without a response on an open connection after which the address is looked up.
 const SILENT_BEATS: u64 = 3;
-/// First wait before the ApplicationMaster is looked up; doubled up to [`LOOK_MS_MAX`].
-const LOOK_MS_MIN: u64 = 1_000;
-/// Longest wait between two look-ups.
-const LOOK_MS_MAX: u64 = 4_000;
-/// Unconfirmed reports kept at the most. A report is some hundred bytes; a container that has this many has not
-/// been heard for hours and its work will be done again anyway.
+/// Waits before look-ups of the ApplicationMaster's address. They grow, since ten thousand containers look at once.
+const LOOK: Backoff = Backoff::new(1_000, 4_000);
+/// Most unconfirmed reports that are kept. A report has some hundred bytes. A container with this many was cut off for
+/// hours, and its work is repeated anyway.
 const REPORTS_MAX: usize = 100_000;
 
-/// Why a container ends, with the exit code that YARN and the local cluster see.
+/// Why a container process ends, with the exit code that YARN and the local cluster receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// Told to stop.
+pub enum AgentExit {
+    /// The ApplicationMaster stopped it.
     Stopped(String),
-    /// Not wanted: superseded or unknown.
+    /// The ApplicationMaster refused its registration: superseded or unknown.
     Refused(String),
-    /// No ApplicationMaster for the orphan time.
+    /// No ApplicationMaster for the orphan timeout.
     Orphaned {
-        /// How long.
+        /// Time since the last line.
         silent_ms: u64,
     },
     /// The ApplicationMaster does not share the secret.
     SecretRefused,
 }
 
-impl fmt::Display for Exit {
+impl fmt::Display for AgentExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped(reason) => write!(f, "stopped: {reason}"),
@@ -64,7 +63,7 @@ impl fmt::Display for Exit {
             }
             Self::Orphaned { silent_ms } => {
                 let silent_s = silent_ms / 1000;
-                write!(f, "no ApplicationMaster was heard for {silent_s} s")
+                write!(f, "no ApplicationMaster has responded for {silent_s} s")
             }
             Self::SecretRefused => f.write_str(
                 "the ApplicationMaster and this container do not share the job's secret",
@@ -73,7 +72,7 @@ impl fmt::Display for Exit {
     }
 }
 
-impl Exit {
+impl AgentExit {
     /// The process's exit code.
     #[must_use]
     pub fn code(&self) -> u8 {
@@ -86,50 +85,50 @@ impl Exit {
     }
 }
 
-/// What happened outside.
+/// An event for the machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The connection stands and both sides have proved themselves.
+    /// The connection is open and both sides have proved that they have the secret.
     Opened,
-    /// No connection came about.
+    /// No connection could be opened.
     Failed,
-    /// The other side proved itself wrong or refused our proof.
+    /// One side has another secret.
     SecretRefused,
     /// The connection ended.
     Closed,
-    /// A line came.
+    /// A line arrived.
     Line(Box<CommandEnvelope>),
-    /// A look-up found where this attempt is.
+    /// A look-up found the address of this attempt.
     Found(Attempt),
-    /// The application has something to report.
+    /// The process reports something.
     Report(Box<Report>),
     /// A deadline passed.
     Timer,
 }
 
-/// What is to be done outside.
+/// An action for the shell.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Connect to the address known.
+    /// Connect to the known address.
     Connect,
-    /// Look up where the ApplicationMaster is now.
+    /// Look up the address of the ApplicationMaster.
     Look,
-    /// Send a registration made now; always the first line of a connection.
+    /// Send a registration with the present state; always the first line of a connection.
     Register,
-    /// Send a heartbeat made now.
+    /// Send a heartbeat with the present figures.
     Heartbeat,
     /// Send this line.
     Send(Box<ReportEnvelope>),
-    /// Hand this to the application.
+    /// Hand this command to the process.
     Deliver(Box<Command>),
     /// Close the connection.
     Close,
     /// End the process.
-    Exit(Exit),
+    Exit(AgentExit),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ControlState {
     Disconnected { retry_at: u64 },
     Connecting,
     Connected { beat_at: u64 },
@@ -138,16 +137,16 @@ enum State {
 /// The state machine. All times in milliseconds.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    state: State,
-    retry_ms: u64,
+    state: ControlState,
+    retry: Backoff,
     attempt: Attempt,
     heartbeat_ms: u64,
     orphan_ms: u64,
     /// Digest of the input plan that the first welcome named.
     plan: Option<String>,
-    heard_at: u64,
+    last_line_at: u64,
     look_at: u64,
-    look_ms: u64,
+    look: Backoff,
     next_seq: u64,
     unconfirmed: VecDeque<ReportEnvelope>,
 }
@@ -157,48 +156,48 @@ impl Machine {
     #[must_use]
     pub fn new(now: u64) -> Self {
         Self {
-            state: State::Disconnected { retry_at: now },
-            retry_ms: RETRY_MS_MIN,
+            state: ControlState::Disconnected { retry_at: now },
+            retry: RETRY,
             attempt: Attempt(0),
             heartbeat_ms: HEARTBEAT_MS_DEFAULT,
             orphan_ms: ORPHAN_MS_DEFAULT,
             plan: None,
-            heard_at: now,
-            look_at: now + LOOK_MS_MIN,
-            look_ms: LOOK_MS_MIN,
+            last_line_at: now,
+            look_at: now + LOOK.wait_ms(),
+            look: LOOK,
             next_seq: 1,
             unconfirmed: VecDeque::new(),
         }
     }
 
-    /// When [`Input::Timer`] is due.
+    /// The time at which the shell must send [`Input::Timer`].
     #[must_use]
     pub fn deadline(&self) -> u64 {
-        let orphan_at = self.heard_at.saturating_add(self.orphan_ms);
+        let orphan_at = self.last_line_at.saturating_add(self.orphan_ms);
         let soonest = orphan_at.min(self.next_look());
         match self.state {
-            State::Disconnected { retry_at } => retry_at.min(soonest),
-            State::Connecting => soonest,
-            State::Connected { beat_at } => beat_at.min(soonest),
+            ControlState::Disconnected { retry_at } => retry_at.min(soonest),
+            ControlState::Connecting => soonest,
+            ControlState::Connected { beat_at } => beat_at.min(soonest),
         }
     }
 
     fn next_look(&self) -> u64 {
         match self.state {
-            State::Disconnected { .. } | State::Connecting => self.look_at,
-            State::Connected { .. } => {
-                let silent_at = self.heard_at + SILENT_BEATS * self.heartbeat_ms;
+            ControlState::Disconnected { .. } | ControlState::Connecting => self.look_at,
+            ControlState::Connected { .. } => {
+                let silent_at = self.last_line_at + SILENT_BEATS * self.heartbeat_ms;
                 self.look_at.max(silent_at)
             }
         }
     }
 
-    /// One event; what is to be done because of it, in order.
+    /// Handles an event at the time `now`. Returns the actions that follow from it, in order.
     pub fn on(&mut self, input: Input, now: u64) -> Vec<Output> {
         match input {
             Input::Opened => self.opened(now),
             Input::Failed | Input::Closed => self.closed(now),
-            Input::SecretRefused => vec![Output::Exit(Exit::SecretRefused)],
+            Input::SecretRefused => vec![Output::Exit(AgentExit::SecretRefused)],
             Input::Line(down) => self.line(*down, now),
             Input::Found(attempt) => self.found(attempt, now),
             Input::Report(report) => self.report(*report),
@@ -207,30 +206,29 @@ impl Machine {
     }
 
     fn opened(&mut self, now: u64) -> Vec<Output> {
-        self.state = State::Connected { beat_at: now + self.heartbeat_ms };
+        self.state = ControlState::Connected { beat_at: now + self.heartbeat_ms };
         let mut outputs = vec![Output::Register];
         outputs.extend(self.unconfirmed.iter().cloned().map(|line| Output::Send(Box::new(line))));
         outputs
     }
 
-    /// A successor is followed at once, also from a connection that stands: whoever is at its other end leads no more.
+    /// Follows a newer attempt at once, also from an open connection: the attempt at its other end is stale.
     fn found(&mut self, attempt: Attempt, now: u64) -> Vec<Output> {
         if attempt <= self.attempt {
             return Vec::new();
         }
         self.attempt = attempt;
-        self.retry_ms = RETRY_MS_MIN;
-        self.look_at = now + self.look_ms;
-        self.state = State::Disconnected { retry_at: now };
+        self.retry.reset();
+        self.look_at = now + self.look.wait_ms();
+        self.state = ControlState::Disconnected { retry_at: now };
         vec![Output::Close]
     }
 
     fn closed(&mut self, now: u64) -> Vec<Output> {
-        if let State::Connected { .. } = self.state {
-            self.look_at = now + self.look_ms;
+        if let ControlState::Connected { .. } = self.state {
+            self.look_at = now + self.look.wait_ms();
         }
-        self.state = State::Disconnected { retry_at: now + self.retry_ms };
-        self.retry_ms = (self.retry_ms * 2).min(RETRY_MS_MAX);
+        self.state = ControlState::Disconnected { retry_at: now + self.retry.next_ms() };
         Vec::new()
     }
 
@@ -239,33 +237,33 @@ impl Machine {
             return vec![Output::Close];
         }
         self.attempt = down.attempt;
-        self.heard_at = now;
-        self.retry_ms = RETRY_MS_MIN;
-        self.look_ms = LOOK_MS_MIN;
+        self.last_line_at = now;
+        self.retry.reset();
+        self.look.reset();
         self.look_at = now;
         while self.unconfirmed.front().is_some_and(|line| line.seq <= down.heard) {
             self.unconfirmed.pop_front();
         }
         match down.command {
             None => Vec::new(),
-            Some(Command::Refused { reason }) => vec![Output::Exit(Exit::Refused(reason))],
-            Some(Command::Stop { reason }) => vec![Output::Exit(Exit::Stopped(reason))],
+            Some(Command::Refused { reason }) => vec![Output::Exit(AgentExit::Refused(reason))],
+            Some(Command::Stop { reason }) => vec![Output::Exit(AgentExit::Stopped(reason))],
             Some(command) => {
                 if let Command::Welcome(welcome) = &command {
                     let digest = &welcome.plan.sha256;
                     if self.plan.get_or_insert_with(|| digest.clone()) != digest {
-                        // Numbers of tasks mean other records to this container than to that ApplicationMaster.
+                        // Task numbers mean other records to this container than to that ApplicationMaster.
                         return self.report(Report::Fatal {
                             failure: Failure::new(
                                 ErrorClass::Input,
-                                "data.train, data.test: the files are not what they were when the job began, and \
-                                 there is no checkpoint yet: submit the job again",
+                                "data.train, data.test: the files have changed since the job began, and no checkpoint \
+                                 exists yet: submit the job again",
                             ),
                         });
                     }
                     self.heartbeat_ms = welcome.heartbeat_ms.max(1);
                     self.orphan_ms = welcome.orphan_ms.max(1);
-                    if let State::Connected { beat_at } = &mut self.state {
+                    if let ControlState::Connected { beat_at } = &mut self.state {
                         *beat_at = now + self.heartbeat_ms;
                     }
                 }
@@ -282,33 +280,34 @@ impl Machine {
         }
         self.unconfirmed.push_back(line.clone());
         match self.state {
-            // Figures go with each report, so that what is shown at the end of a phase is that phase's.
-            State::Connected { .. } => vec![Output::Heartbeat, Output::Send(Box::new(line))],
-            State::Disconnected { .. } | State::Connecting => Vec::new(),
+            // Each report comes with figures, so those shown at the end of a phase are of that phase.
+            ControlState::Connected { .. } => vec![Output::Heartbeat, Output::Send(Box::new(line))],
+            ControlState::Disconnected { .. } | ControlState::Connecting => Vec::new(),
         }
     }
 
     fn timer(&mut self, now: u64) -> Vec<Output> {
-        let silent_ms = now.saturating_sub(self.heard_at);
+        let silent_ms = now.saturating_sub(self.last_line_at);
         if silent_ms >= self.orphan_ms {
-            return vec![Output::Exit(Exit::Orphaned { silent_ms })];
+            return vec![Output::Exit(AgentExit::Orphaned { silent_ms })];
         }
         let mut outputs = Vec::new();
         if now >= self.next_look() {
             outputs.push(Output::Look);
-            self.look_at = now + self.look_ms;
-            self.look_ms = (self.look_ms * 2).min(LOOK_MS_MAX);
+            self.look_at = now + self.look.next_ms();
         }
         match &mut self.state {
-            State::Disconnected { retry_at } if now >= *retry_at => {
-                self.state = State::Connecting;
+            ControlState::Disconnected { retry_at } if now >= *retry_at => {
+                self.state = ControlState::Connecting;
                 outputs.push(Output::Connect);
             }
-            State::Connected { beat_at } if now >= *beat_at => {
+            ControlState::Connected { beat_at } if now >= *beat_at => {
                 *beat_at = now + self.heartbeat_ms;
                 outputs.push(Output::Heartbeat);
             }
-            State::Disconnected { .. } | State::Connecting | State::Connected { .. } => {}
+            ControlState::Disconnected { .. }
+            | ControlState::Connecting
+            | ControlState::Connected { .. } => {}
         }
         outputs
     }
@@ -357,7 +356,7 @@ mod tests {
         }
         machine.on(line(1, 1, None), 2);
         machine.on(Input::Closed, 3);
-        assert!(machine.on(stepping(9), 4).is_empty(), "kept while there is no connection");
+        assert!(machine.on(stepping(9), 4).is_empty(), "kept without a connection");
         let outputs = machine.on(Input::Opened, 5);
         assert!(matches!(outputs[0], Output::Register));
         assert_eq!(sent(&outputs), [2, 3, 4]);
@@ -374,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn another_input_plan_in_a_later_welcome_fails_the_job() {
+    fn changed_input_plan_in_a_later_welcome_fails_the_job() {
         let mut machine = connected(0);
         for _ in 0..2 {
             let outputs = machine.on(line(1, 0, Some(welcome("aa"))), 1);
@@ -393,19 +392,19 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_attempt_is_not_obeyed() {
+    fn command_of_a_lower_attempt_is_ignored() {
         let mut machine = connected(0);
         machine.on(line(2, 0, None), 1);
-        let stop = Command::Stop { reason: "zombie".into() };
+        let stop = Command::Stop { reason: "stale".into() };
         assert!(matches!(machine.on(line(1, 0, Some(stop.clone())), 2)[..], [Output::Close]));
         assert!(matches!(
             machine.on(line(2, 0, Some(stop)), 3)[..],
-            [Output::Exit(Exit::Stopped(_))]
+            [Output::Exit(AgentExit::Stopped(_))]
         ));
     }
 
     #[test]
-    fn silence_for_the_orphan_time_ends_the_container_even_on_an_open_connection() {
+    fn orphan_timeout_ends_the_container_with_an_open_connection() {
         let mut machine = connected(0);
         machine.on(line(1, 0, None), 1_000);
         assert!(
@@ -415,11 +414,11 @@ mod tests {
                 .any(|output| matches!(output, Output::Exit(_)))
         );
         let outputs = machine.on(Input::Timer, 1_000 + ORPHAN_MS_DEFAULT);
-        assert!(matches!(outputs[..], [Output::Exit(Exit::Orphaned { .. })]), "{outputs:?}");
+        assert!(matches!(outputs[..], [Output::Exit(AgentExit::Orphaned { .. })]), "{outputs:?}");
     }
 
     #[test]
-    fn reconnects_back_off_and_start_over_once_heard() {
+    fn reconnects_back_off_until_a_line_arrives() {
         let mut machine = connected(0);
         let mut waits = Vec::new();
         let mut now = 0;
@@ -442,7 +441,7 @@ mod tests {
         assert_eq!(machine.deadline() - now, 20);
     }
 
-    /// When the machine looks, from `now` for so long, beating and connecting in vain meanwhile.
+    /// Times of look-ups from `now` for `for_ms`, while heartbeats and connections fail.
     fn looks(machine: &mut Machine, now: u64, for_ms: u64) -> Vec<u64> {
         let mut looks = Vec::new();
         while machine.deadline() < now + for_ms {
@@ -459,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_application_master_is_looked_for_ever_more_rarely() {
+    fn lookups_of_a_lost_application_master_back_off() {
         let mut machine = connected(0);
         machine.on(line(1, 0, None), 100_000);
         machine.on(Input::Closed, 100_000);
@@ -467,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_on_an_open_connection_is_looked_into_and_answered_beats_are_not() {
+    fn unanswered_heartbeats_start_lookups() {
         let mut machine = connected(0);
         machine.on(line(1, 0, None), 100_000);
         assert_eq!(looks(&mut machine, 100_000, 10_000), [6_000, 7_000, 9_000]);
@@ -479,26 +478,23 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_is_followed_and_its_predecessor_never_again() {
+    fn newer_attempt_is_followed_and_the_older_never_again() {
         let mut machine = connected(0);
         machine.on(line(1, 0, None), 1);
-        assert!(
-            machine.on(Input::Found(Attempt(1)), 2).is_empty(),
-            "it is the one at the other end"
-        );
+        assert!(machine.on(Input::Found(Attempt(1)), 2).is_empty(), "it is the connected attempt");
         assert!(matches!(machine.on(Input::Found(Attempt(2)), 3)[..], [Output::Close]));
         assert!(matches!(machine.on(Input::Timer, 3)[..], [Output::Connect]));
         machine.on(Input::Opened, 4);
         assert!(
             matches!(machine.on(line(1, 0, None), 5)[..], [Output::Close]),
-            "the old one answered in its place"
+            "the older attempt answered"
         );
         assert!(machine.on(Input::Found(Attempt(1)), 6).is_empty());
-        assert!(machine.on(line(2, 0, None), 7).is_empty(), "now it is the one that was found");
+        assert!(machine.on(line(2, 0, None), 7).is_empty(), "the newer attempt answered");
     }
 
     #[test]
-    fn a_refusal_ends_it_with_its_own_code() {
+    fn refused_registration_ends_with_exit_code_9() {
         let mut machine = connected(0);
         let refused = Command::Refused { reason: "superseded".into() };
         let outputs = machine.on(line(1, 0, Some(refused)), 1);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
-use heddle_agent::Exit;
+use heddle_agent::AgentExit;
 use heddle_protocol::control::{Command, CutAt, Phase, ShardState};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
@@ -106,7 +106,7 @@ pub(crate) enum Input {
     /// A worker has made a shard, or not.
     Loaded { epoch: Epoch, shard: ShardId, result: Result<Box<Shard>, LoadError> },
     /// The agent says that the process is to end.
-    Exit(Exit),
+    Exit(AgentExit),
 }
 
 /// One data thread's answer to what all were asked.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
-use heddle_agent::Exit;
+use heddle_agent::AgentExit;
 use heddle_protocol::control::{Base, Command, Report};
 use heddle_protocol::ids::{CutId, Epoch, Generation, PhaseNo, ShardId};
 use heddle_shard::ShardReport;
@@ -133,7 +133,7 @@ impl Coordinator {
     }
 
     /// Runs until the agent says that the process is to end.
-    pub(crate) fn run(mut self, inputs: &Receiver<Input>) -> Exit {
+    pub(crate) fn run(mut self, inputs: &Receiver<Input>) -> AgentExit {
         let exit = self.obey(inputs);
         // A data thread ends when it looks for commands and nobody can send any.
         for DataThread { commands, wake, .. } in self.threads {
@@ -143,15 +143,15 @@ impl Coordinator {
         exit
     }
 
-    fn obey(&mut self, inputs: &Receiver<Input>) -> Exit {
+    fn obey(&mut self, inputs: &Receiver<Input>) -> AgentExit {
         let exit = loop {
             match inputs.recv() {
                 Ok(Input::Exit(exit)) => break exit,
                 Ok(input) => self.on(input),
-                Err(_) => return Exit::Stopped("all senders are gone".to_owned()),
+                Err(_) => return AgentExit::Stopped("all senders are gone".to_owned()),
             }
         };
-        if let Exit::Stopped(_) = exit {
+        if let AgentExit::Stopped(_) = exit {
             // Savers end what they have begun; a checkpoint may still want it.
             let limit = Instant::now() + STOP_LIMIT;
             while self.busy > 0 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, bounded};
-use heddle_agent::{Agent, Environment, Exit, Hooks};
+use heddle_agent::{Agent, AgentExit, Environment, Hooks};
 use heddle_protocol::control::{HeartbeatStats, PserverState, Report};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Epoch, RunId};
@@ -52,7 +52,7 @@ impl Default for Options {
 ///
 /// # Errors
 /// No port is free, or the system gives no threads.
-pub fn run(environment: Environment, options: Options) -> io::Result<Exit> {
+pub fn run(environment: Environment, options: Options) -> io::Result<AgentExit> {
     let (inputs, queue) = bounded(INPUTS_MAX);
     let hook = Hook::from_process(environment.member);
     let (threads, endpoints) =

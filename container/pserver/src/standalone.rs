@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
-use heddle_agent::Exit;
+use heddle_agent::AgentExit;
 use heddle_protocol::control::{Command, Report};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
@@ -43,7 +43,7 @@ pub struct Standalone {
     inputs: Sender<Input>,
     reports: Receiver<Report>,
     endpoints: Vec<SocketAddr>,
-    coordinator: Option<JoinHandle<Exit>>,
+    coordinator: Option<JoinHandle<AgentExit>>,
 }
 
 impl Standalone {
@@ -92,7 +92,7 @@ impl Standalone {
 
 impl Drop for Standalone {
     fn drop(&mut self) {
-        let _ended = self.inputs.send(Input::Exit(Exit::Stopped("dropped".into())));
+        let _ended = self.inputs.send(Input::Exit(AgentExit::Stopped("dropped".into())));
         if let Some(thread) = self.coordinator.take() {
             let _panicked = thread.join();
         }

@@ -11,12 +11,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
-use std::iter::repeat;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
+use heddle_protocol::backoff::Backoff;
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::BadRecords;
@@ -33,10 +32,10 @@ use heddle_storage::chain;
 /// Steps of one feed: one being read, one held back until it is known whether another follows, and two for the
 /// training loop (one under way, one that waits).
 const WORKS: usize = 4;
-/// Waits before a task is opened again after a failure of storage; then the last one again and again.
-const RETRIES_MS: [u64; 5] = [100, 300, 1_000, 3_000, 10_000];
-/// Failures after which one is reported, some five minutes: longer than DataNodes or a NameNode take to restart.
-const TRIES_MAX: usize = 34;
+/// Waits before a task is opened again after the storage failed.
+const RETRY: Backoff = Backoff::new(100, 10_000);
+/// Retries of a task, which take some five minutes: longer than DataNodes or a NameNode take to restart.
+const RETRIES_MAX: u32 = 36;
 
 /// What a person does about a malformed record.
 const BAD_RECORD_ADVICE: &str = "; data.bad-records = \"skip:N\" leaves out up to N such records in a pass, \
@@ -140,7 +139,7 @@ impl Feed {
             // There is room for exactly these.
             let _ = back.try_send(Box::default());
         }
-        let thread = Thread {
+        let thread = FeedThread {
             id,
             wait: settings.waits.reader(),
             settings,
@@ -178,18 +177,18 @@ impl Feed {
 struct Abandoned;
 
 /// Why a task was not read to its end.
-enum Stop {
+enum TaskStop {
     Abandoned,
     Failed(ReadError),
 }
 
-impl From<Abandoned> for Stop {
+impl From<Abandoned> for TaskStop {
     fn from(_: Abandoned) -> Self {
         Self::Abandoned
     }
 }
 
-impl From<ReadError> for Stop {
+impl From<ReadError> for TaskStop {
     fn from(error: ReadError) -> Self {
         Self::Failed(error)
     }
@@ -221,7 +220,7 @@ fn openings() -> Option<&'static Runtime> {
     RUNTIME.get_or_init(runtime).as_ref()
 }
 
-struct Thread {
+struct FeedThread {
     id: FeedId,
     wait: Arc<ReaderWait>,
     settings: FeedSettings,
@@ -240,7 +239,7 @@ struct Thread {
     step: u64,
 }
 
-impl Thread {
+impl FeedThread {
     fn run(mut self, tasks: Vec<TaskId>, known: &BTreeMap<TaskId, u64>) -> Result<(), Abandoned> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let Ok(runtime) = runtime else {
@@ -283,28 +282,33 @@ impl Thread {
         next: Option<TaskId>,
     ) -> Result<Result<(), ReadError>, Abandoned> {
         let first = self.step;
-        let last = RETRIES_MS[RETRIES_MS.len() - 1];
-        let mut retries = RETRIES_MS.into_iter().chain(repeat(last)).take(TRIES_MAX);
+        let (mut backoff, mut retries) = (RETRY, 0..RETRIES_MAX);
         loop {
             let error = match runtime.block_on(self.read(task, next, first)) {
                 Ok(()) => return Ok(Ok(())),
-                Err(Stop::Abandoned) => return Err(Abandoned),
-                Err(Stop::Failed(error)) => error,
+                Err(TaskStop::Abandoned) => return Err(Abandoned),
+                Err(TaskStop::Failed(error)) => error,
             };
-            let Some(wait) = retries.next().filter(|_| error.is_retryable()) else {
+            if !error.is_retryable() || retries.next().is_none() {
                 return Ok(Err(error));
-            };
-            tracing::warn!(%task, error = chain(&error), wait_ms = wait, "task could not be read, trying again");
-            // It waits from here on at the latest, also where the storage failed at once.
+            }
+            let wait = backoff.next_wait();
+            tracing::warn!(%task, error = chain(&error), wait_ms = wait.as_millis() as u64, "task could not be read, retrying");
+            // The wait begins here at the latest, also where the storage failed at once.
             self.wait.begin();
             self.wait.failed(chain(&error));
-            std::thread::sleep(Duration::from_millis(wait));
+            std::thread::sleep(wait);
         }
     }
 
     /// Reads a task whose first step is `first`, and sends steps from [`Self::step`] or the wanted start on.
     /// `next` is opened meanwhile.
-    async fn read(&mut self, task: TaskId, next: Option<TaskId>, first: u64) -> Result<(), Stop> {
+    async fn read(
+        &mut self,
+        task: TaskId,
+        next: Option<TaskId>,
+        first: u64,
+    ) -> Result<(), TaskStop> {
         let send_from = self.step.max(self.start);
         self.wait.begin();
         let reader = self.opened(task).await?;
@@ -413,13 +417,16 @@ impl Thread {
     }
 }
 
-/// Waits between tries to start a thread: 0.6 s in all. A limit of threads is shared by the processes of a node, and
+/// Waits between attempts to start a thread.
+const THREAD_RETRY: Backoff = Backoff::new(10, 320);
+/// Attempts to start a thread after the first one: 0.6 s in all. The processes of a node share its limit of threads, and
 /// readers of the phase before are about to end.
-const THREAD_WAITS_MS: [u64; 6] = [10, 20, 40, 80, 160, 320];
+const THREAD_RETRIES: usize = 6;
 
-/// Calls `start` until it succeeds, fails with another error than a lack of threads or memory, or has had its time.
-pub(crate) fn patiently<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    for wait_ms in THREAD_WAITS_MS {
+/// Calls `start` until it succeeds, fails with another error than a lack of threads or memory, or has used its retries.
+pub(crate) fn retry_start<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut backoff = THREAD_RETRY;
+    for _ in 0..THREAD_RETRIES {
         match start() {
             Err(error)
                 if matches!(
@@ -427,7 +434,7 @@ pub(crate) fn patiently<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Resu
                     io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory
                 ) =>
             {
-                std::thread::sleep(Duration::from_millis(wait_ms));
+                std::thread::sleep(backoff.next_wait());
             }
             done => return done,
         }
@@ -437,6 +444,8 @@ pub(crate) fn patiently<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Resu
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use crossbeam::channel::unbounded;
     use heddle_input::{TaskLength, plan_input};
     use heddle_protocol::manifest::InputFile;
@@ -590,7 +599,7 @@ mod tests {
     #[test]
     fn a_lack_of_threads_is_waited_out_and_then_reported() {
         let mut tries = 0;
-        let third = patiently(|| {
+        let third = retry_start(|| {
             tries += 1;
             match tries {
                 3 => Ok(7),
@@ -598,10 +607,10 @@ mod tests {
             }
         });
         assert_eq!(third.expect("the third try"), 7);
-        let none = patiently(|| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+        let none = retry_start(|| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
         assert_eq!(none.expect_err("none").kind(), io::ErrorKind::WouldBlock);
         let mut tries = 0;
-        let denied = patiently(|| {
+        let denied = retry_start(|| {
             tries += 1;
             Err::<(), _>(io::ErrorKind::PermissionDenied.into())
         });

@@ -1,51 +1,50 @@
-//! Reading the input plan from the file that the welcome names, once in a trainer's life.
+//! Reads the input plan from the file that the welcome names, once per trainer process.
 
 use std::time::{Duration, Instant};
 
+use heddle_protocol::backoff::Backoff;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::plan_file::{PLAN_BYTES_MAX, PlanFile, PlanFileError};
 use heddle_storage::{
     Location, LocationError, Op, Reason, StorageError, chain, connect, read_small,
 };
 
-/// Wait after a try that failed in passing; doubled up to [`RETRY_MAX`].
-const RETRY_MIN: Duration = Duration::from_millis(200);
-/// Longest wait between two tries.
-const RETRY_MAX: Duration = Duration::from_secs(5);
-/// How often a plan that cannot be read is a line in the log.
+/// Waits between attempts.
+const RETRY: Backoff = Backoff::new(200, 5_000);
+/// Shortest time between two warnings about a plan that cannot be read.
 const WARN_EVERY: Duration = Duration::from_secs(30);
 
-/// Why a trainer has no plan.
+/// Why a trainer cannot use its plan.
 #[derive(Debug, thiserror::Error)]
 pub enum InputPlanError {
-    /// The system gives no event queue.
+    /// The system provides no event queue.
     #[error("cannot start reading the input plan")]
     Runtime(#[source] std::io::Error),
-    /// The welcome names no place.
+    /// The welcome does not name a valid location.
     #[error("cannot read the input plan")]
     Location(#[from] LocationError),
-    /// The file cannot be read, and waiting does not help.
+    /// The file cannot be read, and a retry does not help.
     #[error("cannot read the input plan")]
     Storage(#[from] StorageError),
-    /// It holds something else.
+    /// The file is not the plan of the welcome.
     #[error("cannot use the input plan")]
     Plan(#[from] PlanFileError),
 }
 
-/// Reads and checks a plan. Waits as long as its storage cannot be reached: without the storage there is no input
-/// either, and the control thread ends the process when the job ends.
+/// Reads and checks a plan. Retries without a limit while the storage is unavailable: without it there is no input either,
+/// and the control thread ends the process when the job ends.
 pub(crate) fn read(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(InputPlanError::Runtime)?;
-    runtime.block_on(read_patiently(file))
+    runtime.block_on(read_with_retries(file))
 }
 
-async fn read_patiently(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
+async fn read_with_retries(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
     let begun = Instant::now();
     let mut warned: Option<Instant> = None;
-    let mut wait = RETRY_MIN;
+    let mut backoff = RETRY;
     loop {
         match read_once(file).await {
             Err(InputPlanError::Storage(error)) if error.is_retryable() => {
@@ -55,11 +54,10 @@ async fn read_patiently(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
                         url = file.url,
                         waited_s = begun.elapsed().as_secs(),
                         error = chain(&error),
-                        "the input plan cannot be read, trying again"
+                        "cannot read the input plan, retrying"
                     );
                 }
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(RETRY_MAX);
+                tokio::time::sleep(backoff.next_wait()).await;
             }
             result => return result,
         }
@@ -101,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_is_read_and_checked() {
+    fn plan_is_read_and_checked() {
         let dir = tempfile::tempdir().expect("a folder");
         let (file, plan) = written(dir.path());
         assert_eq!(read(&file).expect("read"), plan);
@@ -117,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_no_plan_has_is_refused_before_anything_is_read() {
+    fn excessive_length_is_refused_before_the_file_is_read() {
         let dir = tempfile::tempdir().expect("a folder");
         let (mut file, _) = written(dir.path());
         file.bytes = 1 << 40;

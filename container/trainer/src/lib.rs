@@ -1,12 +1,22 @@
-//! The trainer process: reads data, computes gradients, and writes models.
+//! The trainer process: reads data, computes gradients, writes models.
 //!
-//! [`run()`] is the built-in trainer; [`main_with`] makes one of a program's own [`Algorithm`]. Parser threads
-//! ([`reader`], [`feed`]) hand minibatches ([`batch`]) to the training loop, which sends what an [`algorithm`] asks for and
-//! computes over `heddle-client` and tells the ApplicationMaster over `heddle-agent`. What a step is does not
-//! depend on who computes it: see [`heddle_protocol::lanes`] for their order.
+//! [`run()`] is the built-in trainer; [`main_with`] is the `main` of a program with its own [`Algorithm`]. Parser threads
+//! ([`reader`], [`feed`]) pass minibatches ([`batch`]) to the training loop. The loop pulls parameters and pushes gradients
+//! through `heddle-client`, and reports to the ApplicationMaster through `heddle-agent`. [`export`] writes the model of a
+//! checkpoint, [`predict`] scores records with one. A step does not depend on the trainer that computes it:
+//! [`heddle_protocol::lanes`] defines the order of tasks.
 //!
-//! Deliberately absent: placing shards, deciding who works on what, and everything about failures beyond doing a
-//! step again when told to.
+//! The trainer does not place shards, assign work, or handle failures, except that it repeats a step on request.
+//!
+//! ```
+//! use heddle_trainer::{Batch, reader::{Labels, RecordFormat}};
+//! use heddle_protocol::spec::DataFormat;
+//!
+//! let format = RecordFormat { format: DataFormat::Libsvm, index_base: 1, features: 10, labels: Labels::Required };
+//! let mut batch = Batch::default();
+//! format.read_line(b"1 3:0.5 7:2\n", &mut batch).expect("a record");
+//! assert_eq!((batch.rows(), &batch.indices[..]), (1, &[2, 6][..]));
+//! ```
 
 pub mod algorithm;
 pub mod batch;

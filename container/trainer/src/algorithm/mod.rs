@@ -6,6 +6,7 @@
 //! repeatable, and a step that is computed again after a failure differs from the first time. So: no
 //! randomness, no clock, no threads that add in the order they finish, and `libm` for exp and ln.
 
+mod built_in;
 mod keys;
 pub mod logistic;
 mod standard;
@@ -13,8 +14,9 @@ mod standard;
 use heddle_client::gradient::Gradient;
 use heddle_client::machine::PullItem;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{Algorithm as Kind, JobSpec, PhaseKind};
+use heddle_protocol::spec::{JobSpec, PhaseKind};
 
+pub use built_in::built_in;
 pub use keys::KeyIndex;
 pub use logistic::LogisticRegression;
 pub use standard::Standard;
@@ -72,14 +74,5 @@ impl StepWork {
         self.local.clear();
         self.pulls.clear();
         self.gradient.tables.clear();
-    }
-}
-
-/// The built-in algorithm of a job; nothing for a custom one, whose program brings its own.
-#[must_use]
-pub fn built_in(spec: &JobSpec) -> Option<Box<dyn Algorithm>> {
-    match spec.model.algorithm {
-        Kind::LogisticRegression => Some(Box::new(LogisticRegression::new(spec))),
-        Kind::Custom => None,
     }
 }

@@ -5,6 +5,9 @@
 //! standardised model is written in terms of raw values: slope w/s and bias b − Σ w·m/s, so that whoever
 //! uses it needs to know nothing of means and scales.
 
+mod error;
+mod linear;
+mod model;
 mod safetensors;
 mod source;
 mod text;
@@ -13,86 +16,23 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use heddle_protocol::control::ExportedFile;
-use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::ids::Member;
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, staging_prefix};
-use heddle_protocol::spec::table::{BIAS, STATS, WEIGHTS};
-use heddle_protocol::spec::{Algorithm, DataFormat, JobSpec, ModelFormat, TableSpec};
-use heddle_storage::checkpoint::{Checkpoint, CheckpointError, Depth};
+use heddle_protocol::spec::{JobSpec, ModelFormat};
+use heddle_storage::checkpoint::{Checkpoint, Depth};
 use heddle_storage::{
-    Location, LocationError, Mode, PathError, Storage, StorageError, StorePath, Summed,
-    SummedWriter, connect, make_dirs, write_whole,
+    Location, Mode, Storage, StorageError, StorePath, connect, make_dirs, write_whole,
 };
 
-pub use safetensors::{Header as TensorHeader, HeaderError, Tensor};
+pub use error::ExportError;
+pub use safetensors::{SAFETENSORS_FILE, Tensor, TensorHeader, TensorHeaderError};
 pub(crate) use text::FIRST_WORDS as TEXT_FIRST_WORDS;
+pub use text::TEXT_FILE;
 
-use crate::algorithm::Standard;
+use model::{Model, ModelOrigin};
 
-/// Name of the model in the format `safetensors`.
-pub const SAFETENSORS_FILE: &str = "model.safetensors";
-/// Name of the model in the format `text`.
-pub const TEXT_FILE: &str = "model.txt";
 /// Directories tried for one export: a trainer that is elected again finds what it wrote before.
 const DIRS_MAX: u32 = 1000;
-
-/// Why a model could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// The checkpoint cannot be used.
-    #[error("the checkpoint cannot be exported")]
-    Checkpoint(#[from] CheckpointError),
-    /// Reading or writing failed.
-    #[error("cannot write the model")]
-    Storage(#[from] StorageError),
-    /// Not a place.
-    #[error("not a place")]
-    Location(#[from] LocationError),
-    /// A name that is too long.
-    #[error("not a path")]
-    Path(#[from] PathError),
-    /// The checkpoint's job is none that this program understands.
-    #[error("the checkpoint's job is not understood: {0}")]
-    Spec(String),
-    /// Files hold other rows than the job's tables have.
-    #[error("table {table}: rows {expected} expected, found {found}")]
-    Rows {
-        /// The table.
-        table: String,
-        /// The next row.
-        expected: u64,
-        /// What came.
-        found: String,
-    },
-    /// Means and scales cannot be computed.
-    #[error("{0}")]
-    Standard(String),
-    /// The text format holds one weight per feature and a bias.
-    #[error(
-        "the format text is for linear models; a custom algorithm's tables can be written as safetensors"
-    )]
-    Text,
-    /// There is something in the way.
-    #[error("{0} exists and is not empty")]
-    Exists(String),
-    /// The system gives no event queue.
-    #[error("cannot start")]
-    Runtime(#[source] std::io::Error),
-}
-
-impl ExportError {
-    /// The class of the failure.
-    #[must_use]
-    pub fn class(&self) -> ErrorClass {
-        match self {
-            Self::Storage(error) => error.class(),
-            Self::Checkpoint(error) => error.class(),
-            Self::Location(_) | Self::Path(_) | Self::Text | Self::Exists(_) => ErrorClass::Input,
-            Self::Spec(_) | Self::Rows { .. } => ErrorClass::Corrupt,
-            Self::Standard(_) | Self::Runtime(_) => ErrorClass::Internal,
-        }
-    }
-}
 
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,13 +41,6 @@ pub struct Exported {
     pub dir: String,
     /// The files, each with a sidecar of its MD5 beside it.
     pub files: Vec<ExportedFile>,
-}
-
-/// What the files say of where they come from.
-#[derive(Clone, Debug)]
-pub(crate) struct Origin {
-    pub(crate) job: String,
-    pub(crate) spec: JobSpec,
 }
 
 /// Exports the model of `checkpoint` (a URL) to a new hidden directory named after the checkpoint directory and the
@@ -246,7 +179,7 @@ async fn export_into(
     let spec = JobSpec::from_json(spec.as_bytes())
         .map_err(|error| ExportError::Spec(error.to_string()))?;
     let formats = if formats.is_empty() { spec.output.formats.clone() } else { formats.to_vec() };
-    let origin = Origin { job: manifest.job.clone(), spec };
+    let origin = ModelOrigin { job: manifest.job.clone(), spec };
     let model = Model { from: &*from, checkpoint: &checkpoint, origin: &origin, mode };
     let mut files = Vec::new();
     for format in formats {
@@ -261,81 +194,6 @@ async fn export_into(
         });
     }
     Ok(files)
-}
-
-/// A checkpoint as the source of a model.
-pub(crate) struct Model<'a> {
-    from: &'a dyn Storage,
-    checkpoint: &'a Checkpoint,
-    origin: &'a Origin,
-    /// Of the files that are written.
-    mode: Mode,
-}
-
-/// A linear model in terms of raw values, as it is streamed out.
-struct Linear {
-    standard: Option<Standard>,
-    /// In f64, means taken off as weights go by.
-    bias: f64,
-}
-
-impl Linear {
-    async fn of(model: &Model<'_>) -> Result<Self, ExportError> {
-        let standard = match model.table(STATS) {
-            None => None,
-            Some(table) => {
-                let stats = model.whole(&table).await?;
-                Some(Standard::of(&stats).map_err(ExportError::Standard)?)
-            }
-        };
-        let bias = match model.table(BIAS) {
-            None => 0.0,
-            Some(table) => model.whole(&table).await?.first().map_or(0.0, |bias| f64::from(*bias)),
-        };
-        Ok(Self { standard, bias })
-    }
-
-    /// The slope of raw values of `feature`; moves the bias.
-    fn slope(&mut self, feature: u64, weight: f32) -> f32 {
-        let Some(standard) = &self.standard else {
-            return weight;
-        };
-        // Files hold exactly the table's rows, of which there are as many as means.
-        let feature = feature as usize;
-        let slope = f64::from(weight) * standard.inverse[feature];
-        self.bias -= slope * standard.mean[feature];
-        slope as f32
-    }
-}
-
-impl Model<'_> {
-    fn is_linear(&self) -> bool {
-        self.origin.spec.model.algorithm == Algorithm::LogisticRegression
-    }
-
-    fn tables(&self) -> Vec<TableSpec> {
-        self.origin.spec.tables()
-    }
-
-    fn table(&self, name: &str) -> Option<TableSpec> {
-        self.tables().into_iter().find(|table| table.name == name)
-    }
-
-    fn weights(&self) -> Result<TableSpec, ExportError> {
-        self.table(WEIGHTS).ok_or(ExportError::Text)
-    }
-}
-
-/// The word for a format of records, as in job files.
-pub(crate) fn data_format_name(format: DataFormat) -> &'static str {
-    match format {
-        DataFormat::Libsvm => "libsvm",
-        DataFormat::Dummy => "dummy",
-    }
-}
-
-async fn close(writer: SummedWriter, storage: &dyn Storage) -> Result<Summed, ExportError> {
-    Ok(writer.finish(storage).await?)
 }
 
 #[cfg(test)]

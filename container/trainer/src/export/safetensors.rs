@@ -11,14 +11,20 @@ use heddle_protocol::spec::table::{BIAS, WEIGHTS};
 use heddle_storage::{Storage, StorePath, Summed, SummedWriter};
 use serde::{Deserialize, Serialize};
 
-use super::{ExportError, Linear, Model, SAFETENSORS_FILE, close, data_format_name};
+use super::error::ExportError;
+use super::linear::Linear;
+use super::model::{Model, data_format_name};
+use super::source::TableStream;
+
+/// Name of the model in the format `safetensors`.
+pub const SAFETENSORS_FILE: &str = "model.safetensors";
 
 /// Longest header that is read, as in the reference implementation.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
 
 /// The header of a file: what lies where.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct TensorHeader {
     /// Words about the whole file.
     #[serde(rename = "__metadata__", default)]
     pub metadata: BTreeMap<String, String>,
@@ -40,7 +46,7 @@ pub struct Tensor {
 
 /// Bytes that are no header.
 #[derive(Debug, thiserror::Error)]
-pub enum HeaderError {
+pub enum TensorHeaderError {
     /// The length is more than any header has.
     #[error("not a safetensors file (header of {0} bytes)")]
     Length(u64),
@@ -52,7 +58,7 @@ pub enum HeaderError {
     Offsets(String),
 }
 
-impl Header {
+impl TensorHeader {
     /// Adds a tensor of f32 behind those there are.
     fn push(&mut self, name: &str, shape: Vec<u64>) {
         let start = self.tensors.values().map(|tensor| tensor.data_offsets[1]).max().unwrap_or(0);
@@ -75,11 +81,11 @@ impl Header {
     /// Length of the header that starts with these eight bytes.
     ///
     /// # Errors
-    /// [`HeaderError::Length`].
-    pub fn length(start: [u8; 8]) -> Result<usize, HeaderError> {
+    /// [`TensorHeaderError::Length`].
+    pub fn length(start: [u8; 8]) -> Result<usize, TensorHeaderError> {
         let length = u64::from_le_bytes(start);
         if length > HEADER_BYTES_MAX {
-            Err(HeaderError::Length(length))
+            Err(TensorHeaderError::Length(length))
         } else {
             Ok(length as usize)
         }
@@ -89,8 +95,8 @@ impl Header {
     /// their shapes and the file.
     ///
     /// # Errors
-    /// [`HeaderError`].
-    pub fn decode(json: &[u8], data_bytes: u64) -> Result<Self, HeaderError> {
+    /// [`TensorHeaderError`].
+    pub fn decode(json: &[u8], data_bytes: u64) -> Result<Self, TensorHeaderError> {
         let header: Self = serde_json::from_slice(json)?;
         for (name, tensor) in &header.tensors {
             let [start, end] = tensor.data_offsets;
@@ -99,7 +105,7 @@ impl Header {
             let bytes = values.and_then(|values| values.checked_mul(4));
             let fits = start <= end && end <= data_bytes;
             if !fits || (tensor.dtype == "F32" && bytes != Some(end - start)) {
-                return Err(HeaderError::Offsets(name.clone()));
+                return Err(TensorHeaderError::Offsets(name.clone()));
             }
         }
         Ok(header)
@@ -112,7 +118,7 @@ pub(super) async fn write(
     dir: &StorePath,
 ) -> Result<Summed, ExportError> {
     let origin = model.origin;
-    let mut header = Header::default();
+    let mut header = TensorHeader::default();
     let mut say = |name: &str, value: String| header.metadata.insert(name.to_owned(), value);
     // Neither run nor checkpoint: the same training gives the same bytes. `MODEL.json` names both.
     say("heddle.job", origin.job.clone());
@@ -141,7 +147,7 @@ pub(super) async fn write(
     writer.write(Bytes::from(head)).await?;
     if model.is_linear() {
         let mut linear = Linear::of(model).await?;
-        let mut stream = model.stream(&model.weights()?);
+        let mut stream = TableStream::new(model, &model.weights()?);
         let mut feature = 0;
         while let Some(piece) = stream.next().await? {
             let slopes =
@@ -153,13 +159,13 @@ pub(super) async fn write(
         writer.write(bytes_of(&[linear.bias as f32])).await?;
     } else {
         for table in model.tables() {
-            let mut stream = model.stream(&table);
+            let mut stream = TableStream::new(model, &table);
             while let Some(piece) = stream.next().await? {
                 writer.write(bytes_of(&piece)).await?;
             }
         }
     }
-    close(writer, storage).await
+    Ok(writer.finish(storage).await?)
 }
 
 fn bytes_of(values: &[f32]) -> Bytes {

@@ -3,7 +3,8 @@
 use heddle_protocol::spec::{TableSpec, shard_rows};
 use heddle_storage::shard_file::{Rows, ShardReader};
 
-use super::{ExportError, Model};
+use super::error::ExportError;
+use super::model::Model;
 
 /// Section of a table's parameters; others hold optimizer state.
 const VALUES: &str = "values";
@@ -16,24 +17,22 @@ pub(super) struct TableStream<'a> {
     reader: Option<(ShardReader, Option<usize>)>,
 }
 
-impl Model<'_> {
-    /// Starts to read a table.
-    pub(super) fn stream(&self, table: &TableSpec) -> TableStream<'_> {
-        TableStream { model: self, table: table.clone(), shard: 0, reader: None }
+/// All values of a table, row-major.
+pub(super) async fn whole(model: &Model<'_>, table: &TableSpec) -> Result<Vec<f32>, ExportError> {
+    let mut values = Vec::new();
+    let mut stream = TableStream::new(model, table);
+    while let Some(piece) = stream.next().await? {
+        values.extend(piece);
     }
-
-    /// All values of a table, row-major.
-    pub(super) async fn whole(&self, table: &TableSpec) -> Result<Vec<f32>, ExportError> {
-        let mut values = Vec::new();
-        let mut stream = self.stream(table);
-        while let Some(piece) = stream.next().await? {
-            values.extend(piece);
-        }
-        Ok(values)
-    }
+    Ok(values)
 }
 
-impl TableStream<'_> {
+impl<'a> TableStream<'a> {
+    /// Starts to read a table.
+    pub(super) fn new(model: &'a Model<'a>, table: &TableSpec) -> Self {
+        Self { model, table: table.clone(), shard: 0, reader: None }
+    }
+
     /// The next values, row-major; nothing after the last.
     ///
     /// # Errors

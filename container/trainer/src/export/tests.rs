@@ -13,7 +13,7 @@ use heddle_protocol::manifest::{
 };
 use heddle_protocol::model::{MODEL_FILE, ModelFile};
 use heddle_protocol::spec::shard_rows;
-use heddle_storage::checkpoint::CheckpointDir;
+use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
 use heddle_storage::shard_file::{Header, Rows, Section, ShardWriter, Table, Values};
 use heddle_storage::{LocalStorage, Op, Reason};
 use uuid::Uuid;

@@ -6,7 +6,13 @@ use std::fmt::Write;
 use bytes::Bytes;
 use heddle_storage::{Storage, StorePath, Summed, SummedWriter};
 
-use super::{ExportError, Linear, Model, TEXT_FILE, close, data_format_name};
+use super::error::ExportError;
+use super::linear::Linear;
+use super::model::{Model, data_format_name};
+use super::source::TableStream;
+
+/// Name of the model in the format `text`.
+pub const TEXT_FILE: &str = "model.txt";
 
 /// First words of the file.
 pub(crate) const FIRST_WORDS: &str = "# heddle linear model, version 1";
@@ -38,7 +44,7 @@ pub(super) async fn write(
     );
     writer.write(Bytes::from(head)).await?;
     let mut linear = Linear::of(model).await?;
-    let mut stream = model.stream(&model.weights()?);
+    let mut stream = TableStream::new(model, &model.weights()?);
     let mut feature = 0;
     while let Some(piece) = stream.next().await? {
         let mut lines = String::new();
@@ -53,5 +59,5 @@ pub(super) async fn write(
         writer.write(Bytes::from(lines)).await?;
     }
     writer.write(Bytes::from(format!("bias {}\n", linear.bias as f32))).await?;
-    close(writer, storage).await
+    Ok(writer.finish(storage).await?)
 }

@@ -10,7 +10,7 @@ use heddle_storage::{
     Kind, Location, PathError, Storage, StorageError, StorePath, connect, read_small,
 };
 
-use crate::export::{HeaderError, SAFETENSORS_FILE, TEXT_FILE, TensorHeader};
+use crate::export::{SAFETENSORS_FILE, TEXT_FILE, TensorHeader, TensorHeaderError};
 use crate::reader::{Labels, RecordFormat};
 
 /// Longest `MODEL.json` that is read.
@@ -37,7 +37,7 @@ pub enum ModelError {
     ModelFile(#[from] ModelFileError),
     /// The header of a safetensors file.
     #[error(transparent)]
-    Header(#[from] HeaderError),
+    Header(#[from] TensorHeaderError),
     /// A directory without a model.
     #[error("{0} holds no {MODEL_FILE}, {SAFETENSORS_FILE} or {TEXT_FILE}")]
     NoModel(String),

@@ -5,19 +5,19 @@ use heddle_storage::StorageError;
 /// Why a task cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The storage did not deliver.
+    /// The storage failed.
     #[error("cannot read the input")]
     Storage(#[from] StorageError),
-    /// The plan holds a URL that is none, which a checked plan never does.
+    /// The plan holds a malformed URL, which a checked plan never does.
     #[error("'{url}' is not the URL of an input file")]
     Url {
-        /// As in the plan.
+        /// The URL in the plan.
         url: String,
     },
-    /// The file is not the one that was planned with.
+    /// The file differs from the one in the plan.
     #[error(
-        "{file}: the file was changed while the job ran: it had {planned} bytes and has {found} now, or was written \
-         again; start the job anew with --fresh"
+        "{file} has changed while the job ran: it had {planned} bytes and has {found} now, or was written again; \
+         start over with --fresh"
     )]
     Changed {
         /// The file.
@@ -27,26 +27,26 @@ pub enum ReadError {
         /// Length now.
         found: u64,
     },
-    /// Packed in a way that its name does not say, damaged, or no text at all.
+    /// Compressed in another way than its name says, damaged, or not text.
     #[error("{file}: {what}")]
     Gzip {
         /// The file.
         file: String,
-        /// What the unpacker says.
+        /// The decompressor's text.
         what: String,
     },
-    /// A malformed record, and none may be.
+    /// A malformed record, and the job allows none.
     #[error("{place}")]
     Record {
         /// `file:line:column: what`.
         place: String,
     },
-    /// More malformed records in one task than a whole pass may have.
+    /// One task has more malformed records than the job allows in a pass.
     #[error("more than {allowed} malformed records (data.bad-records), the last: {place}")]
     TooManyBad {
-        /// How many are left out at the most.
+        /// Most records that may be skipped.
         allowed: u64,
-        /// `file:line:column: what` of the one too many.
+        /// `file:line:column: what` of the first one beyond the limit.
         place: String,
     },
     /// The file of malformed records could not be written.
@@ -54,14 +54,14 @@ pub enum ReadError {
     Quarantine {
         /// The file.
         file: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl ReadError {
-    /// Whether another try, here or elsewhere, may succeed. Bad data stays bad.
+    /// Whether a retry, here or on another trainer, may succeed. Malformed data does not change.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

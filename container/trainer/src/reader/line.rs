@@ -134,16 +134,8 @@ impl RecordFormat {
             lowest = u64::from(index) + 1;
             at += len;
             let value = if VALUES {
-                if text[at] != b':' {
-                    return Err(wrong(
-                        text,
-                        at,
-                        "':' and a value after the index (indices alone are data.format = \"dummy\")",
-                    ));
-                }
-                let (value, len) = number::decimal(&text[at + 1..])
-                    .ok_or_else(|| wrong(text, at + 1, "a finite number"))?;
-                at += 1 + len;
+                let (value, len) = read_value(text, at)?;
+                at += len;
                 value
             } else {
                 1.0
@@ -195,6 +187,19 @@ fn usual<const VALUES: bool>(text: &[u8]) -> Option<(u64, f32, usize)> {
     }
     let (value, len) = number::usual(&text[2 + count..])?;
     Some((index, value, 2 + count + len))
+}
+
+/// Reads a colon and a value at `at`, and their length.
+#[inline]
+fn read_value(text: &[u8], at: usize) -> Result<(f32, usize), LineError> {
+    if text[at] != b':' {
+        let expected =
+            "':' and a value after the index (indices alone are data.format = \"dummy\")";
+        return Err(wrong(text, at, expected));
+    }
+    let (value, len) =
+        number::decimal(&text[at + 1..]).ok_or_else(|| wrong(text, at + 1, "a finite number"))?;
+    Ok((value, 1 + len))
 }
 
 #[inline]

@@ -7,10 +7,10 @@ use heddle_protocol::control::Report;
 /// The export that this process was ordered to make last. A control connection that breaks brings the same order
 /// again, and each export leaves a folder in the output directory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exports(Arc<Mutex<Option<Export>>>);
+pub(super) struct Exports(Arc<Mutex<Option<LastExport>>>);
 
 #[derive(Debug)]
-struct Export {
+struct LastExport {
     /// Checkpoint and output directory.
     order: (String, String),
     /// What came of it; nothing while it runs.
@@ -18,7 +18,7 @@ struct Export {
 }
 
 impl Exports {
-    fn lock(&self) -> MutexGuard<'_, Option<Export>> {
+    fn lock(&self) -> MutexGuard<'_, Option<LastExport>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,7 +36,7 @@ impl Exports {
             },
             _ => {}
         }
-        *last = Some(Export { order, report: None });
+        *last = Some(LastExport { order, report: None });
         true
     }
 

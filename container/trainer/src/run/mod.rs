@@ -2,13 +2,12 @@
 
 mod command;
 mod exports;
+mod feeds;
 mod hooks;
 mod pipeline;
 mod plane;
+mod reports;
 mod status;
-
-use heddle_protocol::failure::{ErrorClass, Failure};
-
 #[cfg(test)]
 pub(crate) mod tests;
 mod trainer;
@@ -18,22 +17,27 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crossbeam::channel::{Receiver, bounded, select, unbounded};
-use heddle_agent::{Agent, Environment, Exit, Hooks};
+use heddle_agent::{Agent, AgentExit, Environment, Hooks, Reporter};
 use heddle_client::layout::Layout;
+use heddle_client::machine::Event;
 use heddle_client::shell::{Client, Settings};
 use heddle_protocol::control::{Command, Report, Welcome};
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::spec::JobSpec;
+use heddle_storage::chain;
 
 use exports::Exports;
+use feeds::Feeds;
 pub use hooks::TEST_HOOK;
 pub use plane::DataPlane;
 
 use crate::algorithm::{Algorithm, built_in};
 use crate::export;
+use crate::feed::{FeedId, FeedItem};
 use crate::input_plan::{self, InputPlanError};
-use heddle_storage::chain;
 use hooks::TestHooks;
-use status::Status;
+use reports::LoopReports;
+use status::SharedStatus;
 use trainer::Trainer;
 
 /// What feeds have sent and the loop has not taken. Each feed has four steps at most, so this is full only with
@@ -44,7 +48,7 @@ const QUARANTINE: &str = "bad-records";
 /// An address of the ApplicationMaster is some hundred bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
 
-/// Why a trainer could not run. A trainer that runs ends by [`Exit`].
+/// Why a trainer could not run. A trainer that runs ends by [`AgentExit`].
 #[derive(Debug, thiserror::Error)]
 pub enum TrainerError {
     /// Not started by a job.
@@ -125,7 +129,7 @@ fn run_with(
     environment: Environment,
     algorithm: impl FnOnce(&JobSpec) -> Result<Box<dyn Algorithm>, TrainerError>,
 ) -> Result<(), TrainerError> {
-    let status = Status::default();
+    let status = SharedStatus::default();
     let (orders, ordered) = unbounded();
     let hooks = control_hooks(&environment, &status, orders);
     let agent = Agent::start(environment.clone(), hooks).map_err(TrainerError::Thread)?;
@@ -151,56 +155,99 @@ fn run_with(
     let quarantine = heddle_agent::log_dir().unwrap_or_default().join(QUARANTINE);
     let reports = reporter.clone();
     let algorithm = made?;
-    // After the algorithm, which may be another program in this process's place: that reads the plan itself.
+    // After the algorithm, since another program may replace this process there and reads the plan itself.
     let plan = input_plan::read(&welcome.plan)?;
-    let mut trainer = Trainer::new(
-        &welcome,
-        plan,
-        algorithm,
-        client.handle(),
-        Box::new(move |report| reports.send(report)),
-        status,
-        hooks,
-        quarantine,
-        items,
-    );
-    let exports = Exports::default();
-    loop {
-        if let Some(error) = trainer.no_thread() {
-            // A fault of this node: the container ends and is replaced, the job goes on.
-            return Err(TrainerError::NoReader(error));
+    let feeds = Feeds::new(plan, quarantine, status.waits(), items);
+    let reports = LoopReports::new(Box::new(move |report| reports.send(report)));
+    let (plane, spec) = (client.handle(), welcome.spec.clone());
+    let mut trainer = Trainer::new(spec, algorithm, plane, reports, status, hooks, feeds);
+    let orders = Orders { environment, welcome, reporter, exports: Exports::default() };
+    orders.run(&mut trainer, &ordered, client.events(), &read)
+}
+
+/// Carries out orders of the ApplicationMaster.
+struct Orders {
+    environment: Environment,
+    welcome: Box<Welcome>,
+    reporter: Reporter,
+    exports: Exports,
+}
+
+impl Orders {
+    /// Waits on all sources and hands what comes to the training loop, until the control thread is gone.
+    fn run<P: DataPlane>(
+        &self,
+        trainer: &mut Trainer<P>,
+        ordered: &Receiver<Command>,
+        events: &Receiver<Event>,
+        read: &Receiver<(FeedId, FeedItem)>,
+    ) -> Result<(), TrainerError> {
+        loop {
+            if let Some(error) = trainer.no_thread() {
+                // A fault of this node: the container ends and is replaced, the job goes on.
+                return Err(TrainerError::NoReader(error));
+            }
+            // Orders before anything else: a new epoch makes what is waiting worthless.
+            while let Ok(command) = ordered.try_recv() {
+                self.command(trainer, command);
+            }
+            select! {
+                recv(ordered) -> command => match command {
+                    Ok(command) => self.command(trainer, command),
+                    // The control thread lives as long as the process.
+                    Err(_) => return Ok(()),
+                },
+                recv(events) -> event => match event {
+                    Ok(event) => trainer.event(event),
+                    Err(_) => return Ok(()),
+                },
+                recv(read) -> item => if let Ok((feed, item)) = item {
+                    trainer.item(feed, item);
+                },
+            }
         }
-        // Orders before anything else: a new epoch makes what is waiting worthless.
-        while let Ok(command) = ordered.try_recv() {
-            order(&mut trainer, &environment, &welcome, &reporter, &exports, command);
+    }
+
+    fn command<P: DataPlane>(&self, trainer: &mut Trainer<P>, command: Command) {
+        match command {
+            // Once per connection, and the same each time.
+            Command::Welcome(_) => {}
+            Command::Export { checkpoint, dir } => self.export(checkpoint, dir),
+            command => trainer.command(command),
         }
-        select! {
-            recv(ordered) -> command => match command {
-                Ok(command) => order(
-                    &mut trainer,
-                    &environment,
-                    &welcome,
-                    &reporter,
-                    &exports,
-                    command,
-                ),
-                // The control thread lives as long as the process.
-                Err(_) => return Ok(()),
-            },
-            recv(client.events()) -> event => match event {
-                Ok(event) => trainer.event(event),
-                Err(_) => return Ok(()),
-            },
-            recv(read) -> item => if let Ok((feed, item)) = item {
-                trainer.item(feed, item);
-            },
+    }
+
+    /// Starts an export on a thread of its own, unless it was ordered before.
+    fn export(&self, checkpoint: String, dir: String) {
+        let (spec, member) = (self.welcome.spec.clone(), self.environment.member);
+        let reports = self.reporter.clone();
+        let order = (checkpoint.clone(), dir.clone());
+        if !self.exports.begin(order, |report| reports.send(report)) {
+            return;
+        }
+        let exports = self.exports.clone();
+        let body = move || {
+            let report = match export::export_for(&spec, member, &checkpoint, &dir) {
+                Ok(exported) => {
+                    Report::Exported { checkpoint, dir: exported.dir, files: exported.files }
+                }
+                Err(error) => Report::ExportFailed {
+                    checkpoint,
+                    failure: Failure::new(error.class(), chain(&error)),
+                },
+            };
+            exports.end(&report);
+            reports.send(report);
+        };
+        if let Err(error) = std::thread::Builder::new().name("export".to_owned()).spawn(body) {
+            tracing::error!(%error, "cannot start a thread for the export");
         }
     }
 }
 
 fn control_hooks(
     environment: &Environment,
-    status: &Status,
+    status: &SharedStatus,
     orders: crossbeam::channel::Sender<Command>,
 ) -> Hooks {
     let (member, busy, beat) = (environment.member, status.clone(), status.clone());
@@ -224,7 +271,7 @@ fn control_hooks(
         }),
         exit: Box::new(|exit| {
             match &exit {
-                Exit::Stopped(reason) => tracing::info!(reason, "stopped"),
+                AgentExit::Stopped(reason) => tracing::info!(reason, "stopped"),
                 other => tracing::warn!(%other, "ending"),
             }
             heddle_agent::leave(&exit)
@@ -250,46 +297,5 @@ fn wait_for_welcome(ordered: &Receiver<Command>) -> Option<Box<Welcome>> {
             Command::Welcome(welcome) => return Some(welcome),
             other => tracing::debug!(?other, "an order before the welcome"),
         }
-    }
-}
-
-fn order<P: DataPlane>(
-    trainer: &mut Trainer<P>,
-    environment: &Environment,
-    welcome: &Welcome,
-    reporter: &heddle_agent::Reporter,
-    exports: &Exports,
-    command: Command,
-) {
-    match command {
-        // Once per connection, and the same each time.
-        Command::Welcome(_) => {}
-        Command::Export { checkpoint, dir } => {
-            let (spec, member) = (welcome.spec.clone(), environment.member);
-            let reports = reporter.clone();
-            if !exports.begin((checkpoint.clone(), dir.clone()), |report| {
-                reports.send(report);
-            }) {
-                return;
-            }
-            let exports = exports.clone();
-            let body = move || {
-                let report = match export::export_for(&spec, member, &checkpoint, &dir) {
-                    Ok(exported) => {
-                        Report::Exported { checkpoint, dir: exported.dir, files: exported.files }
-                    }
-                    Err(error) => Report::ExportFailed {
-                        checkpoint,
-                        failure: Failure::new(error.class(), chain(&error)),
-                    },
-                };
-                exports.end(&report);
-                reports.send(report);
-            };
-            if let Err(error) = std::thread::Builder::new().name("export".to_owned()).spawn(body) {
-                tracing::error!(%error, "cannot start a thread for the export");
-            }
-        }
-        command => trainer.command(command),
     }
 }

@@ -53,7 +53,7 @@ struct Flying {
 
 /// What a pipeline wants to be done.
 #[derive(Debug)]
-pub(super) enum Want {
+pub(super) enum PipelineAction {
     /// Pull these for the step.
     Pull(PullAt, Vec<PullItem>),
     /// Push this step. Records and losses are for the heartbeat.
@@ -114,7 +114,7 @@ impl Pipeline {
     }
 
     /// The next thing to do, if anything can be done now. To be asked until there is nothing.
-    pub(super) fn next_want(&mut self, algorithm: &mut dyn Algorithm) -> Option<Want> {
+    pub(super) fn next_action(&mut self, algorithm: &mut dyn Algorithm) -> Option<PipelineAction> {
         // Prepared first, so that its values travel while the one before is computed.
         if let Some(want) = self.prepare(algorithm) {
             return Some(want);
@@ -128,7 +128,7 @@ impl Pipeline {
         None
     }
 
-    fn prepare(&mut self, algorithm: &mut dyn Algorithm) -> Option<Want> {
+    fn prepare(&mut self, algorithm: &mut dyn Algorithm) -> Option<PipelineAction> {
         let most = match self.unit {
             Unit::Lane(_) => 1,
             Unit::Task(_) => TASK_STEPS_FLYING,
@@ -150,7 +150,7 @@ impl Pipeline {
             Unit::Lane(lane) => PullAt::Before(lane, Step(step)),
             Unit::Task(_) => PullAt::Now,
         };
-        Some(Want::Pull(at, pulls))
+        Some(PipelineAction::Pull(at, pulls))
     }
 
     /// Whether the next step may be pushed. A lane's pull is answered only when its step before is applied, but a step
@@ -165,7 +165,7 @@ impl Pipeline {
         }
     }
 
-    fn compute(&mut self, algorithm: &mut dyn Algorithm) -> Option<Want> {
+    fn compute(&mut self, algorithm: &mut dyn Algorithm) -> Option<PipelineAction> {
         let Flying { mut work, end, .. } = self.flying.pop_front()?;
         algorithm.compute(&mut work, &mut self.metrics);
         let rows = work.batch.rows() as u32;
@@ -175,13 +175,13 @@ impl Pipeline {
         self.next = step.next();
         if self.read_only {
             self.reached = self.next;
-            return Some(Want::Computed);
+            return Some(PipelineAction::Computed);
         }
         self.ended |= end;
-        Some(Want::Push(StepPush { step, gradient, rows, end }))
+        Some(PipelineAction::Push(StepPush { step, gradient, rows, end }))
     }
 
-    fn between_steps(&mut self) -> Option<Want> {
+    fn between_steps(&mut self) -> Option<PipelineAction> {
         match self.items.pop_front()? {
             FeedItem::TaskEnd { task, steps, bad } => {
                 let BadCount { records, examples, negatives } = bad;
@@ -189,18 +189,18 @@ impl Pipeline {
                 metrics.bad_records = records;
                 metrics.bad_examples = examples;
                 metrics.negatives = negatives;
-                Some(Want::TaskEnd { task, steps, metrics })
+                Some(PipelineAction::TaskEnd { task, steps, metrics })
             }
             FeedItem::TaskFailed { task, retryable, error } => {
                 self.ended = true;
-                Some(Want::Failed { task, retryable, error })
+                Some(PipelineAction::Failed { task, retryable, error })
             }
             // A lane must say that it has ended, in a step if there is no other way.
             FeedItem::Empty if matches!(self.unit, Unit::Lane(_)) && !self.ended => {
                 self.ended = true;
                 let step = self.next;
                 self.next = step.next();
-                Some(Want::Push(StepPush {
+                Some(PipelineAction::Push(StepPush {
                     step,
                     gradient: Gradient::default(),
                     rows: 0,

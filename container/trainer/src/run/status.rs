@@ -2,14 +2,16 @@
 //! which is held for a copy at most and touched a few times per step.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use heddle_protocol::control::{HeartbeatStats, TrainerState};
+use heddle_protocol::ids::Step;
 
 use crate::storage_wait::StorageWaits;
 
 /// Figures and whereabouts of the training loop. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Status(Arc<Mutex<Inner>>);
+pub(super) struct SharedStatus(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Inner {
@@ -21,7 +23,7 @@ pub(super) struct Inner {
     waits: StorageWaits,
 }
 
-impl Status {
+impl SharedStatus {
     /// The figures, locked.
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         // Plain figures cannot be left half-changed in a way that matters.
@@ -31,6 +33,31 @@ impl Status {
     /// Where readers note what they wait for.
     pub(super) fn waits(&self) -> StorageWaits {
         self.lock().waits.clone()
+    }
+
+    /// Counts a computed step: its records, their summed loss, and the computing time since the start.
+    pub(super) fn computed(&self, rows: u64, loss: f64, evaluated: bool, computing: Duration) {
+        let beat = &mut self.lock().beat;
+        beat.rows += rows;
+        if evaluated {
+            beat.evaluated_rows += rows;
+        }
+        beat.loss_rows += rows;
+        beat.loss_sum += loss;
+        beat.compute_ms = computing.as_millis() as u64;
+    }
+
+    /// Sets the loss of the phase to zero.
+    pub(super) fn reset_loss(&self) {
+        let beat = &mut self.lock().beat;
+        (beat.loss_sum, beat.loss_rows) = (0.0, 0);
+    }
+
+    /// Replaces the position that heartbeats and registrations report.
+    pub(super) fn publish(&self, step: Step, busy: TrainerState) {
+        let mut inner = self.lock();
+        (inner.beat.epoch, inner.beat.phase, inner.beat.step) = (busy.epoch, busy.phase, step);
+        inner.busy = Some(busy);
     }
 
     /// A heartbeat's figures.

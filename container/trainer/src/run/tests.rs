@@ -12,21 +12,20 @@ use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
 use heddle_input::{TaskLength, plan_input};
-use heddle_protocol::control::{
-    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, Welcome,
-};
+use heddle_protocol::control::{Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, HandOut, Lane, PhaseNo, RunId, Step, TableId, TaskAttempt, TaskId,
+    CutId, Epoch, Generation, HandOut, Lane, PhaseNo, Step, TableId, TaskAttempt, TaskId,
 };
 use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::{self, *};
 use heddle_storage::{LocalStorage, Storage, StorePath};
 
+use super::feeds::Feeds;
 use super::hooks::TestHooks;
 use super::plane::DataPlane;
-use super::status::Status;
+use super::reports::LoopReports;
+use super::status::SharedStatus;
 use super::trainer::Trainer;
 use crate::algorithm::{Algorithm, StepWork};
 use crate::feed::{FeedId, FeedItem};
@@ -254,27 +253,20 @@ impl Rig {
             input(dir.path(), file, &format!("\n{text}"))
         });
         let files: Vec<_> = files.collect();
-        let welcome = Welcome {
-            run: RunId(uuid::Uuid::from_u128(1)),
-            spec: sample(),
-            plan: PlanFile::default(),
-            heartbeat_ms: 1000,
-            orphan_ms: 1000,
-        };
         let (items, read) = bounded(64);
         let shards = Arc::new(Mutex::new(Shards { table: vec![0.0; 1000], ..Shards::default() }));
         let reports = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&reports);
+        let status = SharedStatus::default();
+        let plan = plan_input(files.clone(), files, TaskLength::Bytes(1 << 20));
         let trainer = Trainer::new(
-            &welcome,
-            plan_input(files.clone(), files, TaskLength::Bytes(1 << 20)),
+            sample(),
             Box::new(Counting { pulls }),
             Arc::clone(&shards),
-            Box::new(move |report| heard.lock().unwrap().push(report)),
-            Status::default(),
+            LoopReports::new(Box::new(move |report| heard.lock().unwrap().push(report))),
+            status.clone(),
             TestHooks::default(),
-            dir.path().join("bad"),
-            items,
+            Feeds::new(plan, dir.path().join("bad"), status.waits(), items),
         );
         Self { _dir: dir, trainer, shards, items: read, reports }
     }
@@ -519,7 +511,7 @@ fn a_bad_record_fails_its_task_by_name() {
     for sharing in [Sharing::Lanes { lanes: 1 }, Sharing::Queue] {
         let mut rig = Rig::new(&[2], true);
         let file = input(rig._dir.path(), 0, "\n1 0:1\nbad x\n");
-        rig.trainer.replace_plan(plan_input(vec![file], vec![], TaskLength::Bytes(1 << 20)));
+        rig.trainer.feeds.replace_plan(plan_input(vec![file], vec![], TaskLength::Bytes(1 << 20)));
         rig.phase(EPOCH, 0, sharing);
         rig.lanes(EPOCH, &[0], &[]);
         rig.tasks(0, &[(0, 2, 0)]);

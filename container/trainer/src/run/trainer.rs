@@ -1,109 +1,72 @@
-//! The training loop: orders of the ApplicationMaster, events of the data plane and batches of the parser
-//! threads in, steps and reports out. One thread, no waiting: every call does what can be done now.
+//! The training loop. Inputs: commands of the ApplicationMaster, events of the data plane, batches of the parser threads.
+//! Outputs: steps and reports. One thread; every call does what can be done at once and never waits.
 //!
-//! - A new epoch or phase drops everything: pipelines, feeds, tasks, lanes. What old feeds and pulls still
-//!   say is known by its name and ignored.
-//! - A phase begins with its constants; lanes and tasks that come before them wait.
-//! - What is reported as finished or reached is what *every* shard has acknowledged, never more.
+//! - A new epoch or phase drops all pipelines, feeds, tasks and lanes. Later events of old feeds and pulls are ignored.
+//! - A phase begins with its constants; lanes and tasks that arrive before them wait.
+//! - A step or task is reported only after *every* shard has acknowledged it.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::Sender;
 use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, Unit};
-use heddle_protocol::control::{
-    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, Welcome,
-};
-use heddle_protocol::failure::{ErrorClass, Failure};
+use heddle_protocol::control::{Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
-use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{JobSpec, NanPolicy, phase_kind};
+use heddle_protocol::spec::{JobSpec, NanPolicy, PhaseKind, phase_kind};
+use heddle_storage::chain;
 
+use super::feeds::Feeds;
 use super::hooks::{TestHooks, When};
-use super::pipeline::{Pipeline, Want};
+use super::pipeline::{Pipeline, PipelineAction};
 use super::plane::DataPlane;
-use super::status::Status;
-use super::work::{Readiness, RunningLane, RunningTask, Work};
+use super::reports::LoopReports;
+use super::status::SharedStatus;
+use super::work::{PhaseWork, Readiness, RunningTask};
 use crate::algorithm::Algorithm;
-use crate::feed::{Feed, FeedId, FeedItem, FeedSettings, patiently};
-use crate::reader::{Labels, RecordFormat};
-
-/// How often positions of tasks are reported (ASP), at the most.
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-
-/// Where reports go.
-pub(super) type SendReport = Box<dyn FnMut(Report) + Send>;
+use crate::feed::{FeedId, FeedItem};
 
 /// The training loop's state.
 pub(super) struct Trainer<P> {
-    spec: Arc<JobSpec>,
-    plan: Arc<InputPlan>,
+    spec: JobSpec,
     algorithm: Box<dyn Algorithm>,
     plane: P,
-    report: SendReport,
-    status: Status,
+    reports: LoopReports,
+    status: SharedStatus,
     hooks: TestHooks,
-    quarantine: PathBuf,
-    items: Sender<(FeedId, FeedItem)>,
-    feeds: u64,
-    work: Option<Work>,
+    pub(super) feeds: Feeds,
+    work: Option<PhaseWork>,
     /// The last era that the data plane has begun. Until it is that of `work`, events are old.
     begun: Option<Era>,
-    cut: CutId,
     /// No more steps are taken.
     drained: bool,
-    no_thread: Option<std::io::Error>,
-    last_progress: Instant,
     /// Own computing time since the start, waiting excluded.
     computed: Duration,
 }
 
 impl<P: DataPlane> Trainer<P> {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "all of them are made by the one caller, each once"
-    )]
     pub(super) fn new(
-        welcome: &Welcome,
-        plan: InputPlan,
+        spec: JobSpec,
         algorithm: Box<dyn Algorithm>,
         plane: P,
-        report: SendReport,
-        status: Status,
+        reports: LoopReports,
+        status: SharedStatus,
         hooks: TestHooks,
-        quarantine: PathBuf,
-        items: Sender<(FeedId, FeedItem)>,
+        feeds: Feeds,
     ) -> Self {
         Self {
-            spec: Arc::new(welcome.spec.clone()),
-            plan: Arc::new(plan),
+            spec,
             algorithm,
             plane,
-            report,
+            reports,
             status,
             hooks,
-            quarantine,
-            items,
-            feeds: 0,
+            feeds,
             work: None,
             begun: None,
-            cut: CutId::default(),
             drained: false,
-            no_thread: None,
-            last_progress: Instant::now(),
             computed: Duration::ZERO,
         }
-    }
-
-    /// Puts another input in place of the welcome's.
-    #[cfg(test)]
-    pub(super) fn replace_plan(&mut self, plan: InputPlan) {
-        self.plan = Arc::new(plan);
     }
 
     /// The ApplicationMaster ordered something. Commands that are not for the loop are the caller's.
@@ -135,53 +98,23 @@ impl<P: DataPlane> Trainer<P> {
         }
         let Some(kind) = phase_kind(&self.spec, phase.no) else {
             self.work = None;
-            return self.fatal(ErrorClass::Internal, format!("the job has no phase {}", phase.no));
+            return self.reports.internal(format!("the job has no phase {}", phase.no));
         };
         tracing::info!(%epoch, phase = %phase.no, ?kind, "phase begun");
         let training = kind.reads_training_data();
         let constants = self.algorithm.constants(kind);
         let ready = if constants.is_empty() {
-            match self.algorithm.begin(kind, constants) {
-                Ok(()) => Readiness::Ready,
-                Err(error) => {
-                    self.fatal(ErrorClass::Training, error);
-                    Readiness::Failed
-                }
-            }
+            self.begin_phase(kind, constants)
         } else {
             Readiness::Constants(self.plane.pull(era, PullAt::Now, constants))
         };
+        let features = self.algorithm.features(&self.spec);
+        let settings = self.feeds.settings(&self.spec, training, phase.no, features);
+        let tasks = settings.plan.tasks(training).len() as u32;
         let seed = self.spec.training.seed;
-        let tasks = self.plan.tasks(training).len() as u32;
-        self.work = Some(Work {
-            era,
-            sharing: phase.sharing,
-            kind,
-            settings: FeedSettings {
-                plan: Arc::clone(&self.plan),
-                training,
-                phase: phase.no,
-                format: RecordFormat {
-                    format: self.spec.data.format,
-                    index_base: self.spec.data.index_base,
-                    features: self.algorithm.features(&self.spec),
-                    labels: Labels::Required,
-                },
-                rows: self.spec.training.batch as usize,
-                bad_records: self.spec.data.bad_records,
-                quarantine: self.quarantine.clone(),
-                waits: self.status.waits(),
-            },
-            ready,
-            order: task_order(seed, phase.no, tasks, self.spec.data.shuffle),
-            known_steps: BTreeMap::new(),
-            lanes: BTreeMap::new(),
-            waiting: VecDeque::new(),
-            running: BTreeMap::new(),
-            stepped: false,
-        });
-        let mut status = self.status.lock();
-        (status.beat.loss_sum, status.beat.loss_rows) = (0.0, 0);
+        let order = task_order(seed, phase.no, tasks, self.spec.data.shuffle);
+        self.work = Some(PhaseWork::new(era, phase.sharing, kind, settings, ready, order));
+        self.status.reset_loss();
     }
 
     fn lanes(
@@ -193,7 +126,8 @@ impl<P: DataPlane> Trainer<P> {
     ) {
         let era = Era { epoch, phase };
         if self.drained {
-            return self.stays_drained(era);
+            // An ApplicationMaster that is gone received the hand-over; this one must receive it too.
+            return self.reports.drained(era, Vec::new());
         }
         let Some(work) = self.work.as_mut().filter(|work| work.era == era) else {
             return;
@@ -202,22 +136,11 @@ impl<P: DataPlane> Trainer<P> {
             return;
         }
         work.known_steps.extend(steps);
-        let gone: Vec<Lane> = work
-            .lanes
-            .keys()
-            .copied()
-            .filter(|lane| !lanes.iter().any(|grant| grant.lane == *lane))
-            .collect();
-        for lane in gone {
-            work.lanes.remove(&lane);
+        for lane in work.remove_lanes_except(&lanes) {
             self.plane.give_up(era, lane);
         }
         for grant in lanes {
-            let LaneGrant { lane, hand_out } = grant;
-            let known = work.lanes.get(&lane).map(|run| run.hand_out);
-            if known.is_none_or(|known| known < hand_out) {
-                let run = RunningLane { hand_out, pipeline: None };
-                work.lanes.insert(lane, run);
+            if work.add_lane(grant) {
                 self.plane.take_over(era, grant);
             }
         }
@@ -227,20 +150,18 @@ impl<P: DataPlane> Trainer<P> {
     /// says so is on its way. If not, the ApplicationMaster hands the lane out again.
     fn lane_fenced(&mut self, grant: LaneGrant) {
         let Some(work) = &mut self.work else { return };
-        if let Entry::Occupied(run) = work.lanes.entry(grant.lane)
-            && run.get().hand_out == grant.hand_out
-        {
-            run.remove();
+        if work.remove_lane(grant) {
             let Era { epoch, phase } = work.era;
             let lane = grant;
-            (self.report)(Report::LaneFenced { epoch, phase, lane });
+            self.reports.send(Report::LaneFenced { epoch, phase, lane });
         }
     }
 
     fn tasks(&mut self, epoch: Epoch, phase: PhaseNo, grants: Vec<TaskGrant>) {
         let era = Era { epoch, phase };
         if self.drained {
-            return self.stays_drained(era);
+            // An ApplicationMaster that is gone received the hand-over; this one must receive it too.
+            return self.reports.drained(era, Vec::new());
         }
         let Some(work) = self.work.as_mut().filter(|work| work.era == era) else {
             return;
@@ -249,14 +170,10 @@ impl<P: DataPlane> Trainer<P> {
             return;
         }
         for grant in grants {
-            let same = |held: &TaskGrant| (held.task, held.attempt) == (grant.task, grant.attempt);
-            if work.waiting.iter().any(same)
-                || work.running.get(&grant.task).is_some_and(|run| same(&run.grant))
-            {
+            if work.has_attempt(grant) {
                 continue;
             }
-            work.waiting.retain(|held| held.task != grant.task);
-            work.running.remove(&grant.task);
+            work.drop_attempts(grant.task);
             if work.sharing != Sharing::ReadOnly {
                 self.plane.hold_task(era, grant);
             }
@@ -265,17 +182,12 @@ impl<P: DataPlane> Trainer<P> {
         self.begin_tasks();
     }
 
-    /// Work is handed to it although it gave all back: to another ApplicationMaster, which is gone. This one hears it too.
-    fn stays_drained(&mut self, era: Era) {
-        (self.report)(Report::Drained { epoch: era.epoch, phase: era.phase, tasks: Vec::new() });
-    }
-
     /// Gives everything back. The ApplicationMaster answers with the order to stop.
     fn drain(&mut self) {
         self.drained = true;
         let Some(work) = &mut self.work else {
             // Nothing was handed out yet. The ApplicationMaster waits for this answer all the same.
-            return self.stays_drained(Era::default());
+            return self.reports.drained(Era::default(), Vec::new());
         };
         let tasks = work.positions();
         let lanes: Vec<Lane> = work.lanes.keys().copied().collect();
@@ -289,37 +201,39 @@ impl<P: DataPlane> Trainer<P> {
         work.lanes.clear();
         work.waiting.clear();
         work.running.clear();
-        (self.report)(Report::Drained { epoch: era.epoch, phase: era.phase, tasks });
+        self.reports.drained(era, tasks);
     }
 
-    /// The data plane tells something.
+    /// Takes an event of the data plane.
     pub(super) fn event(&mut self, event: Event) {
-        if let Event::Begun { era } = event {
-            self.begun = Some(era);
-            return;
-        }
         match event {
-            Event::Unreachable { member, .. } => {
-                return (self.report)(Report::Unreachable { member });
-            }
-            Event::Outages { members } => {
-                self.status.lock().beat.unreachable = members;
-                return;
-            }
-            Event::Fault(fault) => {
-                return self.fatal(ErrorClass::Internal, heddle_storage::chain(&fault));
-            }
-            // Whoever is told of the same barrier twice ignores it.
+            Event::Begun { era } => self.begun = Some(era),
+            Event::Unreachable { member, .. } => self.reports.send(Report::Unreachable { member }),
+            Event::Outages { members } => self.status.lock().beat.unreachable = members,
+            Event::Fault(fault) => self.reports.internal(chain(&fault)),
+            // The ApplicationMaster ignores a barrier that is reported twice.
             Event::AtBarrier { cut, epoch, tasks } => {
-                self.cut = self.cut.max(cut);
-                return (self.report)(Report::AtBarrier { cut, epoch, tasks });
+                self.reports.passed(cut);
+                self.reports.send(Report::AtBarrier { cut, epoch, tasks });
             }
-            _ => {}
+            Event::Compute { .. }
+            | Event::LaneFenced { .. }
+            | Event::Ended { .. }
+            | Event::Pulled { .. }
+            | Event::Reached { .. }
+            | Event::Finished { .. }
+            | Event::NotFinite { .. } => {
+                let current = self.work.as_ref().map(|work| work.era);
+                if current.is_some() && current == self.begun {
+                    self.work_event(event);
+                    self.publish();
+                }
+            }
         }
-        let current = self.work.as_ref().map(|work| work.era);
-        if current.is_none() || current != self.begun {
-            return;
-        }
+    }
+
+    /// Takes an event of the present work.
+    fn work_event(&mut self, event: Event) {
         match event {
             Event::Compute { lane, step } => self.compute_from(lane, step),
             Event::LaneFenced { grant } => self.lane_fenced(grant),
@@ -337,7 +251,6 @@ impl<P: DataPlane> Trainer<P> {
             | Event::Outages { .. }
             | Event::Fault(_) => {}
         }
-        self.publish();
     }
 
     fn compute_from(&mut self, lane: Lane, step: Step) {
@@ -354,34 +267,11 @@ impl<P: DataPlane> Trainer<P> {
         let known =
             tasks.iter().filter_map(|task| Some((*task, *work.known_steps.get(task)?))).collect();
         let (settings, unit) = (work.settings.clone(), Unit::Lane(lane));
-        let Some(feed) = self.feed(settings, tasks, step, known) else {
+        let Some(feed) = self.feeds.start(settings, tasks, step, known) else {
             return;
         };
         if let Some(run) = self.work.as_mut().and_then(|work| work.lanes.get_mut(&lane)) {
             run.pipeline = Some(Pipeline::new(unit, feed, step, false));
-        }
-    }
-
-    fn feed(
-        &mut self,
-        settings: FeedSettings,
-        tasks: Vec<TaskId>,
-        start: Step,
-        known: BTreeMap<TaskId, u64>,
-    ) -> Option<Feed> {
-        self.feeds += 1;
-        let id = FeedId(self.feeds);
-        let items = &self.items;
-        let start = || {
-            let (settings, tasks, known) = (settings.clone(), tasks.clone(), known.clone());
-            Feed::start(id, settings, tasks, start.0, known, items.clone())
-        };
-        match patiently(start) {
-            Ok(feed) => Some(feed),
-            Err(error) => {
-                self.no_thread = Some(error);
-                None
-            }
         }
     }
 
@@ -401,7 +291,8 @@ impl<P: DataPlane> Trainer<P> {
             let read_only = work.sharing == Sharing::ReadOnly;
             let settings = work.settings.clone();
             let unit = Unit::Task(grant.task);
-            let Some(feed) = self.feed(settings, vec![grant.task], grant.start, BTreeMap::new())
+            let known = BTreeMap::new();
+            let Some(feed) = self.feeds.start(settings, vec![grant.task], grant.start, known)
             else {
                 return;
             };
@@ -412,22 +303,26 @@ impl<P: DataPlane> Trainer<P> {
         }
     }
 
+    /// Hands the phase's constants to the algorithm.
+    fn begin_phase(&mut self, kind: PhaseKind, constants: Vec<PullItem>) -> Readiness {
+        match self.algorithm.begin(kind, constants) {
+            Ok(()) => Readiness::Ready,
+            Err(error) => {
+                self.reports.failed(error);
+                Readiness::Failed
+            }
+        }
+    }
+
     fn pulled(&mut self, pull: PullId, mut items: Vec<PullItem>) {
         let Some(work) = &mut self.work else { return };
         if matches!(work.ready, Readiness::Constants(waited) if waited == pull) {
-            work.ready = match self.algorithm.begin(work.kind, items) {
-                Ok(()) => Readiness::Ready,
-                Err(error) => {
-                    self.fatal(ErrorClass::Training, error);
-                    if let Some(work) = &mut self.work {
-                        work.ready = Readiness::Failed;
-                    }
-                    return;
-                }
-            };
+            let kind = work.kind;
+            let ready = self.begin_phase(kind, items);
+            let Some(work) = &mut self.work else { return };
+            work.ready = ready;
             let units: Vec<Unit> = work.pipelines().map(|pipeline| pipeline.unit).collect();
-            units.into_iter().for_each(|unit| self.advance(unit));
-            return;
+            return units.into_iter().for_each(|unit| self.advance(unit));
         }
         let unit = work
             .pipelines()
@@ -438,7 +333,7 @@ impl<P: DataPlane> Trainer<P> {
     }
 
     fn reached(&mut self, unit: Unit, step: Step, cut: CutId) {
-        self.cut = self.cut.max(cut);
+        self.reports.passed(cut);
         let Some(work) = &mut self.work else { return };
         if let Some(pipeline) = work.pipeline(unit) {
             pipeline.reached(step);
@@ -452,24 +347,20 @@ impl<P: DataPlane> Trainer<P> {
     fn stepped(&mut self) {
         if let Some(work) = self.work.as_mut().filter(|work| !work.stepped) {
             work.stepped = true;
-            (self.report)(Report::Stepping { epoch: work.era.epoch });
+            self.reports.send(Report::Stepping { epoch: work.era.epoch });
         }
     }
 
-    /// Tells where tasks stand, now and then.
+    /// LoopReports positions of tasks, from time to time.
     fn progress(&mut self) {
         let Some(work) = &self.work else { return };
-        if work.sharing != Sharing::Queue || self.last_progress.elapsed() < PROGRESS_EVERY {
-            return;
+        if work.sharing == Sharing::Queue && self.reports.progress_is_due() {
+            self.reports.progress(work.era, work.positions());
         }
-        self.last_progress = Instant::now();
-        let tasks = work.positions();
-        let Era { epoch, phase } = work.era;
-        (self.report)(Report::Progress { epoch, phase, cut: self.cut, tasks });
     }
 
     fn finished(&mut self, task: TaskId, attempt: TaskAttempt, cut: CutId) {
-        self.cut = self.cut.max(cut);
+        self.reports.passed(cut);
         let Some(work) = &mut self.work else { return };
         if work
             .running
@@ -477,23 +368,18 @@ impl<P: DataPlane> Trainer<P> {
             .is_some_and(|run| run.grant.attempt == attempt && run.ended.is_some())
             && let Some(run) = work.running.remove(&task)
         {
-            let Era { epoch, phase } = work.era;
             let metrics = run.ended.unwrap_or_default();
-            (self.report)(Report::TaskFinished { epoch, phase, cut, task, attempt, metrics });
+            self.reports.task_finished(work.era, task, attempt, metrics);
         }
         self.begin_tasks();
     }
 
     fn not_finite(&mut self, unit: Unit, step: Step, place: &str) {
         match self.spec.training.nan {
-            NanPolicy::Skip => tracing::warn!(?unit, %step, place, "gradient with NaN or infinity left out"),
-            NanPolicy::Fail => self.fatal(
-                ErrorClass::Training,
-                format!(
-                    "the gradient of step {step} of {unit:?} holds NaN or infinity ({place}): training diverges; \
-                     lower the rate, standardise the data, or allow it with training.nan = \"skip\""
-                ),
-            ),
+            NanPolicy::Skip => {
+                tracing::warn!(?unit, %step, place, "gradient with NaN or infinity left out")
+            }
+            NanPolicy::Fail => self.reports.not_finite(unit, step, place),
         }
     }
 
@@ -522,37 +408,32 @@ impl<P: DataPlane> Trainer<P> {
             };
             let (rows, loss) = (pipeline.metrics().rows, pipeline.metrics().loss_sum);
             let started = Instant::now();
-            let want = pipeline.next_want(&mut *self.algorithm);
-            if let Some(Want::Push(_) | Want::Computed) = &want {
+            let action = pipeline.next_action(&mut *self.algorithm);
+            if let Some(PipelineAction::Push(_) | PipelineAction::Computed) = &action {
                 self.hooks.computed(started.elapsed());
                 self.computed += started.elapsed();
                 let metrics = pipeline.metrics();
-                let mut status = self.status.lock();
-                status.beat.rows += metrics.rows - rows;
-                if matches!(want, Some(Want::Computed)) {
-                    status.beat.evaluated_rows += metrics.rows - rows;
-                }
-                status.beat.loss_rows += metrics.rows - rows;
-                status.beat.loss_sum += metrics.loss_sum - loss;
-                status.beat.compute_ms = self.computed.as_millis() as u64;
+                let evaluated = matches!(action, Some(PipelineAction::Computed));
+                let (rows, loss) = (metrics.rows - rows, metrics.loss_sum - loss);
+                self.status.computed(rows, loss, evaluated, self.computed);
             }
-            match want {
+            match action {
                 None => return,
-                Some(Want::Pull(at, items)) => {
+                Some(PipelineAction::Pull(at, items)) => {
                     let pull = self.plane.pull(era, at, items);
                     pipeline.pulling(pull);
                 }
-                Some(Want::Push(push)) => {
+                Some(PipelineAction::Push(push)) => {
                     let step = push.step;
                     self.hooks.pushing(When::BeforePush, unit, step);
                     self.plane.push_step(era, unit, push);
                     self.hooks.pushing(When::AfterPush, unit, step);
                 }
-                Some(Want::Computed) => self.stepped(),
-                Some(Want::TaskEnd { task, steps, metrics }) => {
+                Some(PipelineAction::Computed) => self.stepped(),
+                Some(PipelineAction::TaskEnd { task, steps, metrics }) => {
                     self.task_end(unit, task, steps, metrics)
                 }
-                Some(Want::Failed { task, retryable, error }) => {
+                Some(PipelineAction::Failed { task, retryable, error }) => {
                     self.task_failed(unit, task, retryable, error)
                 }
             }
@@ -562,23 +443,15 @@ impl<P: DataPlane> Trainer<P> {
     /// All of a task is computed. Its lane goes on; a task of a queue waits for acknowledgement.
     fn task_end(&mut self, unit: Unit, task: TaskId, steps: u64, metrics: Box<TaskMetrics>) {
         let Some(work) = &mut self.work else { return };
-        let Era { epoch, phase } = work.era;
         match unit {
             Unit::Lane(_) => {
+                let phase = work.era.phase;
                 work.known_steps.insert(task, steps);
-                (self.report)(Report::TaskSteps { phase, task, steps, metrics });
+                self.reports.send(Report::TaskSteps { phase, task, steps, metrics });
             }
             Unit::Task(_) if work.sharing == Sharing::ReadOnly => {
                 if let Some(run) = work.running.remove(&task) {
-                    let (attempt, cut) = (run.grant.attempt, self.cut);
-                    (self.report)(Report::TaskFinished {
-                        epoch,
-                        phase,
-                        cut,
-                        task,
-                        attempt,
-                        metrics,
-                    });
+                    self.reports.task_finished(work.era, task, run.grant.attempt, metrics);
                 }
                 self.begin_tasks();
             }
@@ -606,33 +479,19 @@ impl<P: DataPlane> Trainer<P> {
                 self.plane.drop_task(work.era, task);
             }
         }
-        (self.report)(Report::TaskFailed { epoch, phase, task, attempt, retryable, error });
+        self.reports.send(Report::TaskFailed { epoch, phase, task, attempt, retryable, error });
         self.begin_tasks();
     }
 
     /// Why this container cannot go on though the job can: its node gives no thread. To be asked after each call.
     pub(super) fn no_thread(&mut self) -> Option<std::io::Error> {
-        self.no_thread.take()
-    }
-
-    fn fatal(&mut self, class: ErrorClass, error: String) {
-        tracing::error!(?class, error, "the job cannot go on");
-        (self.report)(Report::Fatal { failure: Failure::new(class, error) });
+        self.feeds.take_error()
     }
 
     /// Lets the control thread know what to say.
     fn publish(&self) {
-        let Some(work) = &self.work else { return };
-        let mut status = self.status.lock();
-        status.beat.epoch = work.era.epoch;
-        status.beat.phase = work.era.phase;
-        status.beat.step = work
-            .lanes
-            .values()
-            .filter_map(|run| run.pipeline.as_ref())
-            .map(|pipeline| pipeline.reached)
-            .min()
-            .unwrap_or_default();
-        status.busy = Some(work.busy(self.cut));
+        if let Some(work) = &self.work {
+            self.status.publish(work.lowest_step(), work.busy(self.reports.cut()));
+        }
     }
 }

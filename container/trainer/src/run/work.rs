@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use heddle_client::machine::{Era, PullId, Unit};
 use heddle_protocol::control::{LaneGrant, Sharing, TaskGrant, TaskPosition, TrainerState};
-use heddle_protocol::ids::{CutId, HandOut, Lane, TaskId};
+use heddle_protocol::ids::{CutId, HandOut, Lane, Step, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::PhaseKind;
 
@@ -12,7 +12,7 @@ use super::pipeline::Pipeline;
 use crate::feed::FeedSettings;
 
 /// What belongs to the present epoch and phase.
-pub(super) struct Work {
+pub(super) struct PhaseWork {
     pub(super) era: Era,
     pub(super) sharing: Sharing,
     pub(super) kind: PhaseKind,
@@ -53,7 +53,78 @@ pub(super) struct RunningTask {
     pub(super) ended: Option<Box<TaskMetrics>>,
 }
 
-impl Work {
+impl PhaseWork {
+    /// Work of a phase, before any lane or task was handed out.
+    pub(super) fn new(
+        era: Era,
+        sharing: Sharing,
+        kind: PhaseKind,
+        settings: FeedSettings,
+        ready: Readiness,
+        order: Vec<TaskId>,
+    ) -> Self {
+        Self {
+            era,
+            sharing,
+            kind,
+            settings,
+            ready,
+            order,
+            known_steps: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            running: BTreeMap::new(),
+            stepped: false,
+        }
+    }
+
+    /// Adds a lane, unless this or a later hand-out of it is here. Returns whether it was added.
+    pub(super) fn add_lane(&mut self, grant: LaneGrant) -> bool {
+        let LaneGrant { lane, hand_out } = grant;
+        let known = self.lanes.get(&lane).map(|run| run.hand_out);
+        let is_new = known.is_none_or(|known| known < hand_out);
+        if is_new {
+            self.lanes.insert(lane, RunningLane { hand_out, pipeline: None });
+        }
+        is_new
+    }
+
+    /// Removes a lane if it still has this hand-out. Returns whether it had.
+    pub(super) fn remove_lane(&mut self, grant: LaneGrant) -> bool {
+        let held = self.lanes.get(&grant.lane).is_some_and(|run| run.hand_out == grant.hand_out);
+        if held {
+            self.lanes.remove(&grant.lane);
+        }
+        held
+    }
+
+    /// Removes the lanes that `grants` does not name, and returns them.
+    pub(super) fn remove_lanes_except(&mut self, grants: &[LaneGrant]) -> Vec<Lane> {
+        let kept = |lane: &Lane| grants.iter().any(|grant| grant.lane == *lane);
+        let removed: Vec<Lane> = self.lanes.keys().copied().filter(|lane| !kept(lane)).collect();
+        self.lanes.retain(|lane, _| kept(lane));
+        removed
+    }
+
+    /// Whether this attempt of a task is held, waiting or running.
+    pub(super) fn has_attempt(&self, grant: TaskGrant) -> bool {
+        let same = |held: &TaskGrant| (held.task, held.attempt) == (grant.task, grant.attempt);
+        self.waiting.iter().any(same)
+            || self.running.get(&grant.task).is_some_and(|run| same(&run.grant))
+    }
+
+    /// Removes all attempts of a task.
+    pub(super) fn drop_attempts(&mut self, task: TaskId) {
+        self.waiting.retain(|held| held.task != task);
+        self.running.remove(&task);
+    }
+
+    /// The lowest step that a lane has not completed; 0 without lanes.
+    pub(super) fn lowest_step(&self) -> Step {
+        let pipelines = self.lanes.values().filter_map(|run| run.pipeline.as_ref());
+        pipelines.map(|pipeline| pipeline.reached).min().unwrap_or_default()
+    }
+
     /// All pipelines there are.
     pub(super) fn pipelines(&mut self) -> impl Iterator<Item = &mut Pipeline> {
         let tasks = self.running.values_mut().map(|run| &mut run.pipeline);

@@ -1,4 +1,4 @@
-//! Where the ApplicationMaster is: the address known, and looking for a newer one.
+//! Reads the address of the ApplicationMaster.
 
 use std::future::Future;
 use std::path::Path;
@@ -10,32 +10,32 @@ use heddle_protocol::environment::AmAddress;
 
 use crate::environment::AmPlace;
 
-/// Reads the file of the highest attempt in the directory with this URL; `Ok(None)`: there is none yet. It runs on
-/// the control thread and may take its time there, but not block it.
-pub type ReadHighest = Arc<dyn Fn(String) -> Reading + Send + Sync>;
+/// Reads the file of the highest attempt in the directory with this URL; `Ok(None)` if there is none yet. It runs on the
+/// control thread and must not block it.
+pub type ReadHighest = Arc<dyn Fn(String) -> AddressLookup + Send + Sync>;
 
-/// A look-up under way.
-pub type Reading = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, String>> + Send>>;
+/// A look-up in progress.
+pub type AddressLookup = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, String>> + Send>>;
 
-/// A look-up that takes longer is given up; the next one follows seconds later.
+/// Longest time for a look-up. The next one follows seconds later.
 const LOOK_LIMIT: Duration = Duration::from_secs(15);
 /// An address is some hundred bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
 
-/// Why an address is not known.
+/// Why the address is not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaderError {
     #[error("cannot read the ApplicationMaster's address from {place}: {source}")]
     File { place: String, source: std::io::Error },
     #[error("cannot read the ApplicationMaster's address from {place}: {error}")]
     Directory { place: String, error: String },
-    #[error("{place}: {source}")]
-    Form { place: String, source: serde_json::Error },
+    #[error("{place} is not an address: {source}")]
+    Format { place: String, source: serde_json::Error },
     #[error("the ApplicationMaster's address is not known yet")]
     NotYet,
 }
 
-/// Looks where the ApplicationMaster is now.
+/// Reads the present address of the ApplicationMaster.
 pub(crate) async fn look(
     place: &AmPlace,
     read_highest: Option<ReadHighest>,
@@ -45,10 +45,10 @@ pub(crate) async fn look(
         AmPlace::Directory { url, .. } => {
             let failed = |error: String| LeaderError::Directory { place: url.clone(), error };
             let read = read_highest
-                .ok_or_else(|| failed("this program reads no directories".to_owned()))?;
+                .ok_or_else(|| failed("this program cannot read directories".to_owned()))?;
             let text = tokio::time::timeout(LOOK_LIMIT, read(url.clone()))
                 .await
-                .map_err(|_| failed(format!("no answer within {} s", LOOK_LIMIT.as_secs())))?
+                .map_err(|_| failed(format!("no response within {} s", LOOK_LIMIT.as_secs())))?
                 .map_err(failed)?
                 .ok_or(LeaderError::NotYet)?;
             parse(&text, url)
@@ -64,11 +64,11 @@ async fn read_file(path: &Path) -> Result<AmAddress, LeaderError> {
     parse(&text, &place)
 }
 
-/// A file that is still being written has no form yet; the next look finds it whole.
+/// A file that is being written does not parse; the next look-up finds it complete.
 fn parse(text: &[u8], place: &str) -> Result<AmAddress, LeaderError> {
     let text = text.get(..ADDRESS_BYTES_MAX).unwrap_or(text);
     serde_json::from_slice(text)
-        .map_err(|source| LeaderError::Form { place: place.to_owned(), source })
+        .map_err(|source| LeaderError::Format { place: place.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_file_of_the_highest_attempt_is_the_address() {
+    async fn file_of_the_highest_attempt_holds_the_address() {
         let whole = r#"{"address":"10.0.0.1:4000","attempt":3,"pid":7}"#;
         let address = found(Ok(Some(whole))).await.expect("found");
         assert_eq!(address.attempt, Attempt(3));
     }
 
     #[tokio::test]
-    async fn what_is_not_there_yet_half_written_or_out_of_reach_is_no_address() {
+    async fn missing_partial_and_unreachable_files_are_errors() {
         for (answer, names) in [
             (Ok(None), "not known yet"),
             (Ok(Some("")), "hdfs:///am"),

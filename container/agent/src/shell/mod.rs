@@ -1,0 +1,320 @@
+//! The control thread of a container: performs what [`crate::machine`] decides.
+//!
+//! The thread has a runtime of its own, so heartbeats are sent however busy the process is. It owns the connection
+//! (`connection`), the lines that wait for it (`outgoing`), and the look-up of the ApplicationMaster (`leader`). Sockets,
+//! threads and clocks of this crate are here and in [`crate::environment`] alone.
+
+#![expect(clippy::disallowed_types, reason = "the shell has the sockets and the clock")]
+
+mod connection;
+mod leader;
+mod outgoing;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heddle_protocol::control::{Command, HeartbeatStats, Report, ReportEnvelope};
+use heddle_protocol::environment::AmAddress;
+use heddle_protocol::ids::Attempt;
+use heddle_protocol::lines::encode_line;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use crate::environment::{AmPlace, Environment};
+use crate::machine::{AgentExit, Input, Machine, Output};
+use connection::{ConnectionError, ConnectionEvent, connect};
+pub use leader::{AddressLookup, ReadHighest};
+use outgoing::OutgoingLines;
+
+/// How soon waiting bytes are tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+/// Callbacks of the process. The control thread calls them; they must not block.
+pub struct Hooks {
+    /// Returns the registration of a new connection: the shards, lanes or tasks that the process holds. `None` if they
+    /// are not known yet; the connection is then closed, and the next one calls again.
+    pub register: Box<dyn FnMut() -> Option<Report> + Send>,
+    /// Returns the figures of a heartbeat.
+    pub beat: Box<dyn FnMut() -> HeartbeatStats + Send>,
+    /// Receives a command.
+    pub command: Box<dyn FnMut(Command) + Send>,
+    /// Ends the process for this reason. It does not return.
+    pub exit: Box<dyn FnMut(AgentExit) + Send>,
+    /// Reads [`AmPlace::Directory`]. Without it the process finds only the first ApplicationMaster.
+    pub read_highest: Option<ReadHighest>,
+}
+
+/// Sends reports to the ApplicationMaster, in order, each at least once while the process lives. Clones share the order.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    reports: mpsc::UnboundedSender<Report>,
+}
+
+impl Reporter {
+    /// Queues a report. The machine bounds the number of reports that wait. After the end of the control thread, which
+    /// is the end of the process, reports are dropped.
+    pub fn send(&self, report: Report) {
+        let _ended = self.reports.send(report);
+    }
+}
+
+/// Ends the process. If it ends with an error, the reason is the last line on stderr, since YARN shows the end of that
+/// file to users.
+pub fn leave(exit: &AgentExit) -> ! {
+    if exit.code() != 0 {
+        eprintln!("{exit}");
+    }
+    std::process::exit(i32::from(exit.code()))
+}
+
+/// The running control thread.
+#[derive(Debug)]
+pub struct Agent {
+    reporter: Reporter,
+}
+
+impl Agent {
+    /// Starts the control thread.
+    ///
+    /// # Errors
+    /// If the system provides no thread or no event queue.
+    pub fn start(environment: Environment, hooks: Hooks) -> std::io::Result<Self> {
+        let (reports, queue) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("control".into()).spawn(move || {
+            runtime.block_on(ControlThread::new(environment, hooks).run(queue));
+        })?;
+        Ok(Self { reporter: Reporter { reports } })
+    }
+
+    /// A handle for sending reports.
+    #[must_use]
+    pub fn reporter(&self) -> Reporter {
+        self.reporter.clone()
+    }
+}
+
+struct ControlThread {
+    environment: Arc<Environment>,
+    hooks: Hooks,
+    started: Instant,
+    machine: Machine,
+    /// Lines to the ApplicationMaster while a connection is open.
+    lines: Option<OutgoingLines>,
+    connection: u64,
+    /// Time at which the connection before the present one was lost.
+    lost_at: Option<Instant>,
+    /// Whether the present connection was opened.
+    open: bool,
+    /// The task of the connection. It is aborted, since one to a partitioned machine does not end by itself.
+    task: Option<AbortHandle>,
+    events: mpsc::UnboundedSender<(u64, ConnectionEvent)>,
+    received: mpsc::UnboundedReceiver<(u64, ConnectionEvent)>,
+    /// The last known address of the ApplicationMaster. Its attempt never decreases.
+    leader: Option<AmAddress>,
+    looking: bool,
+    finds: mpsc::UnboundedSender<Option<AmAddress>>,
+    found: mpsc::UnboundedReceiver<Option<AmAddress>>,
+}
+
+impl ControlThread {
+    fn new(environment: Environment, hooks: Hooks) -> Self {
+        let (events, received) = mpsc::unbounded_channel();
+        let (finds, found) = mpsc::unbounded_channel();
+        let leader = match &environment.am {
+            AmPlace::File(_) => None,
+            AmPlace::Directory { first, .. } => first.clone(),
+        };
+        Self {
+            leader,
+            looking: false,
+            finds,
+            found,
+            task: None,
+            environment: Arc::new(environment),
+            hooks,
+            started: Instant::now(),
+            machine: Machine::new(0),
+            lines: None,
+            connection: 0,
+            lost_at: None,
+            open: false,
+            events,
+            received,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    async fn run(mut self, mut reports: mpsc::UnboundedReceiver<Report>) {
+        if let (None, AmPlace::Directory { .. }) = (&self.leader, &self.environment.am) {
+            self.look();
+        }
+        loop {
+            let mut wait =
+                Duration::from_millis(self.machine.deadline().saturating_sub(self.now()));
+            if self.lines.as_ref().is_some_and(OutgoingLines::is_waiting) {
+                wait = wait.min(AGAIN);
+            }
+            let timer = pin!(tokio::time::sleep(wait));
+            let input = tokio::select! {
+                biased;
+                Some((connection, event)) = self.received.recv() => {
+                    if connection != self.connection {
+                        continue;
+                    }
+                    match event {
+                        ConnectionEvent::Opened(lines) => {
+                            self.lines = Some(lines);
+                            self.open = true;
+                            Input::Opened
+                        }
+                        ConnectionEvent::SecretRefused => Input::SecretRefused,
+                        ConnectionEvent::Line(line) => Input::Line(line),
+                        ConnectionEvent::Ended(why) => {
+                            tracing::debug!(why, "control connection ended");
+                            self.lines = None;
+                            self.lost();
+                            Input::Closed
+                        }
+                    }
+                }
+                Some(found) = self.found.recv() => match self.learn(found) {
+                    Some(attempt) => Input::Found(attempt),
+                    None => continue,
+                },
+                report = reports.recv() => match report {
+                    Some(report) => Input::Report(Box::new(report)),
+                    None => return,
+                },
+                () = timer => {
+                    if let Some(lines) = &mut self.lines {
+                        lines.pass_on();
+                    }
+                    Input::Timer
+                }
+            };
+            let now = self.now();
+            for output in self.machine.on(input, now) {
+                self.perform(output);
+            }
+        }
+    }
+
+    /// Starts a look-up of the ApplicationMaster's address. On one machine each connection reads its file instead.
+    fn look(&mut self) {
+        if matches!(self.environment.am, AmPlace::File(_))
+            || std::mem::replace(&mut self.looking, true)
+        {
+            return;
+        }
+        let (environment, finds) = (Arc::clone(&self.environment), self.finds.clone());
+        let read_highest = self.hooks.read_highest.clone();
+        tokio::spawn(async move {
+            let found = leader::look(&environment.am, read_highest).await;
+            if let Err(error) = &found {
+                tracing::debug!(%error, "cannot find the ApplicationMaster");
+            }
+            let _ended = finds.send(found.ok());
+        });
+    }
+
+    /// Takes the result of a look-up. Returns the attempt if it is newer than the known one.
+    fn learn(&mut self, found: Option<AmAddress>) -> Option<Attempt> {
+        self.looking = false;
+        let found = found?;
+        let known = self.leader.as_ref().map(|leader| leader.attempt);
+        if known >= Some(found.attempt) {
+            return None;
+        }
+        tracing::info!(address = %found.address, attempt = found.attempt.0, "ApplicationMaster found");
+        let attempt = found.attempt;
+        self.leader = Some(found);
+        Some(attempt)
+    }
+
+    /// Notes the loss of a connection that was open.
+    fn lost(&mut self) {
+        if std::mem::take(&mut self.open) {
+            self.lost_at = Some(Instant::now());
+        }
+    }
+
+    fn abort(&mut self) {
+        self.lines = None;
+        self.lost();
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+
+    fn perform(&mut self, output: Output) {
+        match output {
+            Output::Look => self.look(),
+            Output::Connect => {
+                self.abort();
+                self.connection += 1;
+                let events = self.events.clone();
+                let environment = Arc::clone(&self.environment);
+                let (connection, leader) = (self.connection, self.leader.clone());
+                let task = tokio::spawn(async move {
+                    let why = match connect(&environment, leader, connection, &events).await {
+                        Ok(()) => "closed by the ApplicationMaster".to_owned(),
+                        Err(ConnectionError::SecretRefused) => {
+                            let _gone = events.send((connection, ConnectionEvent::SecretRefused));
+                            return;
+                        }
+                        Err(error) => error.to_string(),
+                    };
+                    let _gone = events.send((connection, ConnectionEvent::Ended(why)));
+                });
+                self.task = Some(task.abort_handle());
+            }
+            Output::Register => {
+                if let Some(report) = (self.hooks.register)() {
+                    self.send(&ReportEnvelope { seq: 0, report });
+                } else {
+                    self.abort();
+                    let why = "the process is not ready to register".to_owned();
+                    let event = ConnectionEvent::Ended(why);
+                    let _gone = self.events.send((self.connection, event));
+                }
+            }
+            Output::Heartbeat => {
+                let mut beat = (self.hooks.beat)();
+                beat.control_lost_ms = self
+                    .lost_at
+                    .map(|at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX));
+                let report = Report::Heartbeat(beat);
+                self.send(&ReportEnvelope { seq: 0, report });
+            }
+            Output::Send(line) => self.send(&line),
+            Output::Deliver(command) => (self.hooks.command)(*command),
+            Output::Close => {
+                self.lines = None;
+            }
+            Output::Exit(exit) => (self.hooks.exit)(exit),
+        }
+    }
+
+    fn send(&mut self, line: &ReportEnvelope) {
+        let Some(lines) = &mut self.lines else { return };
+        match encode_line(line) {
+            Ok(bytes) => {
+                if !lines.send(&bytes) {
+                    tracing::warn!("report queue full; closing control connection");
+                    self.lines = None;
+                    // The machine connects again when it receives the end as an event.
+                    if let Some(task) = self.task.take() {
+                        task.abort();
+                    }
+                    let why = "the ApplicationMaster does not read reports".to_owned();
+                    let _ended = self.events.send((self.connection, ConnectionEvent::Ended(why)));
+                }
+            }
+            Err(error) => tracing::error!(%error, "cannot encode a report as JSON"),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The algorithms that a job file selects by name.
+
+use heddle_protocol::spec::{Algorithm as AlgorithmName, JobSpec};
+
+use super::{Algorithm, LogisticRegression};
+
+/// The built-in algorithm of a job; `None` for `custom`, whose program provides the algorithm.
+#[must_use]
+pub fn built_in(spec: &JobSpec) -> Option<Box<dyn Algorithm>> {
+    match spec.model.algorithm {
+        AlgorithmName::LogisticRegression => Some(Box::new(LogisticRegression::new(spec))),
+        AlgorithmName::Custom => None,
+    }
+}

@@ -1,0 +1,63 @@
+//! Why a model cannot be exported.
+
+use heddle_protocol::failure::ErrorClass;
+use heddle_storage::checkpoint::CheckpointError;
+use heddle_storage::{LocationError, PathError, StorageError};
+
+/// Why a model could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The checkpoint cannot be used.
+    #[error("the checkpoint cannot be exported")]
+    Checkpoint(#[from] CheckpointError),
+    /// Reading or writing failed.
+    #[error("cannot write the model")]
+    Storage(#[from] StorageError),
+    /// Not a place.
+    #[error("not a place")]
+    Location(#[from] LocationError),
+    /// A name that is too long.
+    #[error("not a path")]
+    Path(#[from] PathError),
+    /// The checkpoint's job is none that this program understands.
+    #[error("the checkpoint's job is not understood: {0}")]
+    Spec(String),
+    /// Files hold other rows than the job's tables have.
+    #[error("table {table}: rows {expected} expected, found {found}")]
+    Rows {
+        /// The table.
+        table: String,
+        /// The next row.
+        expected: u64,
+        /// What came.
+        found: String,
+    },
+    /// Means and scales cannot be computed.
+    #[error("{0}")]
+    Standard(String),
+    /// The text format holds one weight per feature and a bias.
+    #[error(
+        "the format text is for linear models; a custom algorithm's tables can be written as safetensors"
+    )]
+    Text,
+    /// There is something in the way.
+    #[error("{0} exists and is not empty")]
+    Exists(String),
+    /// The system gives no event queue.
+    #[error("cannot start")]
+    Runtime(#[source] std::io::Error),
+}
+
+impl ExportError {
+    /// The class of the failure.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Storage(error) => error.class(),
+            Self::Checkpoint(error) => error.class(),
+            Self::Location(_) | Self::Path(_) | Self::Text | Self::Exists(_) => ErrorClass::Input,
+            Self::Spec(_) | Self::Rows { .. } => ErrorClass::Corrupt,
+            Self::Standard(_) | Self::Runtime(_) => ErrorClass::Internal,
+        }
+    }
+}

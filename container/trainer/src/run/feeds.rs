@@ -1,0 +1,99 @@
+//! Starts the parser threads of the training loop.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crossbeam::channel::Sender;
+use heddle_protocol::ids::{PhaseNo, Step, TaskId};
+use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::spec::JobSpec;
+
+use crate::feed::{Feed, FeedId, FeedItem, FeedSettings, retry_start};
+use crate::reader::{Labels, RecordFormat};
+use crate::storage_wait::StorageWaits;
+
+/// What all feeds of this process share. Numbers them, and keeps the error of one that could not be started.
+pub(super) struct Feeds {
+    plan: Arc<InputPlan>,
+    quarantine: PathBuf,
+    waits: StorageWaits,
+    items: Sender<(FeedId, FeedItem)>,
+    started: u64,
+    error: Option<io::Error>,
+}
+
+impl Feeds {
+    /// Feeds of the tasks in `plan`, which send what they read to `items`. Malformed records go to the folder
+    /// `quarantine`.
+    pub(super) fn new(
+        plan: InputPlan,
+        quarantine: PathBuf,
+        waits: StorageWaits,
+        items: Sender<(FeedId, FeedItem)>,
+    ) -> Self {
+        Self { plan: Arc::new(plan), quarantine, waits, items, started: 0, error: None }
+    }
+
+    /// Replaces the input plan.
+    #[cfg(test)]
+    pub(super) fn replace_plan(&mut self, plan: InputPlan) {
+        self.plan = Arc::new(plan);
+    }
+
+    /// Settings of a phase's feeds. `training`: task numbers mean training data, else test data.
+    pub(super) fn settings(
+        &self,
+        spec: &JobSpec,
+        training: bool,
+        phase: PhaseNo,
+        features: u64,
+    ) -> FeedSettings {
+        let format = RecordFormat {
+            format: spec.data.format,
+            index_base: spec.data.index_base,
+            features,
+            labels: Labels::Required,
+        };
+        FeedSettings {
+            plan: Arc::clone(&self.plan),
+            training,
+            phase,
+            format,
+            rows: spec.training.batch as usize,
+            bad_records: spec.data.bad_records,
+            quarantine: self.quarantine.clone(),
+            waits: self.waits.clone(),
+        }
+    }
+
+    /// Starts a feed; `None` if the system provides no thread. [`take_error`](Self::take_error) then returns the error.
+    pub(super) fn start(
+        &mut self,
+        settings: FeedSettings,
+        tasks: Vec<TaskId>,
+        first: Step,
+        known_steps: BTreeMap<TaskId, u64>,
+    ) -> Option<Feed> {
+        self.started += 1;
+        let id = FeedId(self.started);
+        let items = &self.items;
+        let start = || {
+            let (settings, tasks, known) = (settings.clone(), tasks.clone(), known_steps.clone());
+            Feed::start(id, settings, tasks, first.0, known, items.clone())
+        };
+        match retry_start(start) {
+            Ok(feed) => Some(feed),
+            Err(error) => {
+                self.error = Some(error);
+                None
+            }
+        }
+    }
+
+    /// The error of the feed that was not started.
+    pub(super) fn take_error(&mut self) -> Option<io::Error> {
+        self.error.take()
+    }
+}
