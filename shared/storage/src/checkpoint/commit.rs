@@ -19,10 +19,11 @@ use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::ids::CutId;
 use heddle_protocol::manifest::{Manifest, Salt};
 
-use super::dir::read_manifest;
-use super::files::{DirEntries, check_shards};
+use super::CheckpointError;
+use super::files::{Depth, DirEntries, check_shards};
 use super::layout::{MANIFEST, STAGING, is_shard_name, staging_name};
-use super::{Checkpoint, CheckpointDir, CheckpointError, Depth};
+use super::load::{Checkpoint, read_manifest};
+use super::root::DirRoot;
 use crate::digest::sum_of;
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
@@ -36,7 +37,7 @@ const RENAME_TRIES: u32 = 3;
 
 /// Asked right before the rename whether it may still happen: the cluster was heard lately, nobody
 /// told this process to stop. The text says why not.
-pub type Gate<'a> = &'a (dyn Fn() -> Result<(), String> + Send + Sync);
+pub type CommitGate<'a> = &'a (dyn Fn() -> Result<(), String> + Send + Sync);
 
 /// How a commit did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -73,98 +74,104 @@ impl CommitError {
     }
 }
 
-impl CheckpointDir {
-    /// Makes the directory that a cut's files are written into, unless it is there already. Its name
-    /// holds the salt, so no other process writes there.
-    ///
-    /// # Errors
-    /// What the storage says.
-    pub async fn stage(&self, cut: CutId, salt: Salt) -> Result<StorePath, CheckpointError> {
-        let parent = self.under(&[STAGING, &cut.generation.to_string()])?;
-        self.make(&parent).await?;
-        let path = parent.join(&staging_name(cut, salt.0)).map_err(StorageError::from)?;
-        self.make(&path).await?;
-        Ok(path)
-    }
+/// Makes the directory that a cut's files are written into, unless it is there already. Its name
+/// holds the salt, so no other process writes there.
+///
+/// # Errors
+/// What the storage says.
+pub(super) async fn stage(
+    root: &DirRoot,
+    cut: CutId,
+    salt: Salt,
+) -> Result<StorePath, CheckpointError> {
+    let parent = root.under(&[STAGING, &cut.generation.to_string()])?;
+    root.make(&parent).await?;
+    let path = parent.join(&staging_name(cut, salt.0)).map_err(StorageError::from)?;
+    root.make(&path).await?;
+    Ok(path)
+}
 
-    /// Removes what is left of a cut that did not become a checkpoint.
-    ///
-    /// # Errors
-    /// What the storage says. A failure leaks and does no harm.
-    pub async fn discard(&self, cut: CutId, salt: Salt) -> Result<(), CheckpointError> {
-        let path = self.staging_of(cut, salt)?;
-        match self.storage.delete_dir(&path).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.error().is_not_found() => Ok(()),
-            Err(error) => Err(StorageError::from(error).into()),
-        }
+/// Removes what is left of a cut that did not become a checkpoint.
+///
+/// # Errors
+/// What the storage says. A failure leaks and does no harm.
+pub(super) async fn discard(root: &DirRoot, cut: CutId, salt: Salt) -> Result<(), CheckpointError> {
+    let path = staging_of(root, cut, salt)?;
+    match root.storage.delete_dir(&path).await {
+        Ok(()) => Ok(()),
+        Err(error) if error.error().is_not_found() => Ok(()),
+        Err(error) => Err(StorageError::from(error).into()),
     }
+}
 
-    pub(super) fn staging_of(&self, cut: CutId, salt: Salt) -> Result<StorePath, CheckpointError> {
-        self.under(&[STAGING, &cut.generation.to_string(), &staging_name(cut, salt.0)])
+pub(super) fn staging_of(
+    root: &DirRoot,
+    cut: CutId,
+    salt: Salt,
+) -> Result<StorePath, CheckpointError> {
+    root.under(&[STAGING, &cut.generation.to_string(), &staging_name(cut, salt.0)])
+}
+
+/// Commits a cut whose shard files lie in its staging directory. `manifest.salt` is
+/// set to `salt`. May be called again after any error but `Fenced`.
+///
+/// # Errors
+/// See [`CommitError`].
+pub(super) async fn commit(
+    root: &DirRoot,
+    mut manifest: Manifest,
+    salt: Salt,
+    gate: CommitGate<'_>,
+) -> Result<Checkpoint, CommitError> {
+    manifest.salt = salt;
+    let (cut, own) = (manifest.cut, manifest.cut.generation);
+    let path = staging_of(root, cut, salt).map_err(CommitError::not_done)?;
+    match root.storage.stat(&path).await {
+        Ok(_) => {}
+        // Gone: either an earlier try got through, or somebody swept it.
+        Err(error) if error.is_not_found() => return already(root, cut, salt).await,
+        Err(error) => return Err(CommitError::not_done(error)),
     }
+    let staging = Staging { dir: root, path };
+    let checked = staging.check_files(&manifest).await.map_err(CommitError::not_done)?;
+    let sealed = checked.seal(manifest).await.map_err(CommitError::not_done)?;
+    root.check_highest(own).await.map_err(CommitError::not_done)?;
+    gate().map_err(CommitError::Shut)?;
+    let checkpoint = sealed.publish(salt).await?;
+    // A claim made meanwhile does not undo the commit: whether it counts is for the claim's base to
+    // say. But this process is not the one to speak of it.
+    root.check_highest(own).await.map_err(|error| match error {
+        fenced @ CheckpointError::Fenced { .. } => CommitError::Fenced(fenced.to_string()),
+        error => CommitError::Unknown(error),
+    })?;
+    Ok(checkpoint)
+}
 
-    /// Commits a cut whose shard files lie in its [staging directory](Self::stage). `manifest.salt` is
-    /// set to `salt`. May be called again after any error but `Fenced`.
-    ///
-    /// # Errors
-    /// See [`CommitError`].
-    pub async fn commit(
-        &self,
-        mut manifest: Manifest,
-        salt: Salt,
-        gate: Gate<'_>,
-    ) -> Result<Checkpoint, CommitError> {
-        manifest.salt = salt;
-        let (cut, own) = (manifest.cut, manifest.cut.generation);
-        let path = self.staging_of(cut, salt).map_err(CommitError::not_done)?;
-        match self.storage.stat(&path).await {
-            Ok(_) => {}
-            // Gone: either an earlier try got through, or somebody swept it.
-            Err(error) if error.is_not_found() => return self.already(cut, salt).await,
-            Err(error) => return Err(CommitError::not_done(error)),
-        }
-        let staging = Staging { dir: self, path };
-        let checked = staging.check_files(&manifest).await.map_err(CommitError::not_done)?;
-        let sealed = checked.seal(manifest).await.map_err(CommitError::not_done)?;
-        self.check_highest(own).await.map_err(CommitError::not_done)?;
-        gate().map_err(CommitError::Shut)?;
-        let checkpoint = sealed.publish(salt).await?;
-        // A claim made meanwhile does not undo the commit: whether it counts is for the claim's base to
-        // say. But this process is not the one to speak of it.
-        self.check_highest(own).await.map_err(|error| match error {
-            fenced @ CheckpointError::Fenced { .. } => CommitError::Fenced(fenced.to_string()),
-            error => CommitError::Unknown(error),
-        })?;
-        Ok(checkpoint)
+/// What an earlier try did, when the staging directory is not there any more.
+async fn already(root: &DirRoot, cut: CutId, salt: Salt) -> Result<Checkpoint, CommitError> {
+    match final_of(root, cut, salt).await.map_err(CommitError::Unknown)? {
+        Final::Ours(checkpoint) => Ok(*checkpoint),
+        Final::Theirs => Err(theirs(cut)),
+        Final::Absent => Err(CommitError::Fenced(format!("the files of {cut} were swept"))),
     }
+}
 
-    /// What an earlier try did, when the staging directory is not there any more.
-    async fn already(&self, cut: CutId, salt: Salt) -> Result<Checkpoint, CommitError> {
-        match self.final_of(cut, salt).await.map_err(CommitError::Unknown)? {
-            Final::Ours(checkpoint) => Ok(*checkpoint),
-            Final::Theirs => Err(theirs(cut)),
-            Final::Absent => Err(CommitError::Fenced(format!("the files of {cut} were swept"))),
-        }
+/// Looks at the final name, to resolve an unknown outcome.
+async fn final_of(root: &DirRoot, cut: CutId, salt: Salt) -> Result<Final, CheckpointError> {
+    let dir = root.checkpoint_dir(cut)?;
+    match root.storage.stat(&dir).await {
+        Ok(_) => {}
+        Err(error) if error.is_not_found() => return Ok(Final::Absent),
+        Err(error) => return Err(error.into()),
     }
-
-    /// Looks at the final name, to resolve an unknown outcome.
-    async fn final_of(&self, cut: CutId, salt: Salt) -> Result<Final, CheckpointError> {
-        let dir = self.checkpoint_dir(cut)?;
-        match self.storage.stat(&dir).await {
-            Ok(_) => {}
-            Err(error) if error.is_not_found() => return Ok(Final::Absent),
-            Err(error) => return Err(error.into()),
+    match read_manifest(&*root.storage, &dir).await {
+        Ok(manifest) if manifest.salt == salt => {
+            Ok(Final::Ours(Box::new(Checkpoint { dir, manifest })))
         }
-        match read_manifest(&*self.storage, &dir).await {
-            Ok(manifest) if manifest.salt == salt => {
-                Ok(Final::Ours(Box::new(Checkpoint { dir, manifest })))
-            }
-            Ok(_) => Ok(Final::Theirs),
-            // Ours was durable and readable before the rename, so what cannot be parsed is not ours.
-            Err(error) if error.is_damage() => Ok(Final::Theirs),
-            Err(error) => Err(error),
-        }
+        Ok(_) => Ok(Final::Theirs),
+        // Ours was durable and readable before the rename, so what cannot be parsed is not ours.
+        Err(error) if error.is_damage() => Ok(Final::Theirs),
+        Err(error) => Err(error),
     }
 }
 
@@ -180,7 +187,7 @@ fn theirs(cut: CutId) -> CommitError {
 
 /// A staging directory that is there.
 struct Staging<'a> {
-    dir: &'a CheckpointDir,
+    dir: &'a DirRoot,
     path: StorePath,
 }
 
@@ -245,7 +252,7 @@ impl Staging<'_> {
     }
 }
 
-async fn delete_quietly_gone(dir: &CheckpointDir, path: &StorePath) -> Result<(), CheckpointError> {
+async fn delete_quietly_gone(dir: &DirRoot, path: &StorePath) -> Result<(), CheckpointError> {
     match dir.storage.delete_file(path).await {
         Ok(()) => Ok(()),
         Err(error) if error.error().is_not_found() => Ok(()),
@@ -272,14 +279,14 @@ impl Sealed<'_> {
             };
             // Unknown, or the name is taken (by an earlier try of ours whose reply was lost?), or the
             // staging directory is gone (to its final name?).
-            match dir.final_of(cut, salt).await {
+            match final_of(dir, cut, salt).await {
                 Ok(Final::Ours(checkpoint)) => return Ok(*checkpoint),
                 Ok(Final::Theirs) => return Err(theirs(cut)),
                 Ok(Final::Absent) => match dir.storage.stat(&staging.path).await {
                     Ok(_) => {}
                     Err(gone) if gone.is_not_found() => {
                         // Seen absent under both names: between the two looks it may have moved.
-                        return dir.already(cut, salt).await;
+                        return already(dir, cut, salt).await;
                     }
                     Err(_) => {}
                 },

@@ -1,62 +1,30 @@
-//! A checkpoint directory that is known to be ours, and the checkpoints in it.
+//! A checkpoint directory that belongs to Heddle: the public calls.
+//!
+//! Every call is carried out by the module of its subject: `root` (marker, claims, names), `commit`, `remove`, `restore`.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use heddle_protocol::ids::{CutId, Generation};
-use heddle_protocol::manifest::{MANIFEST_BYTES_MAX, Manifest};
-use serde::{Deserialize, Serialize};
+use heddle_protocol::manifest::{Manifest, Salt};
 
-use super::files::{DirEntries, check_shards};
-use super::layout::{
-    CLAIMS, DAMAGED, JOURNAL, MANIFEST, MARKER, STAGING, cut_of, generation_of,
-    is_hidden_probe_name,
-};
-use super::{CheckpointError, ClaimRecord, Damage, Lineage};
-use crate::digest::sum_of;
-use crate::error::{Reason, StorageError, WriteError};
+use super::CheckpointError;
+use super::commit::{self, CommitError, CommitGate};
+use super::files::Depth;
+use super::layout::{CLAIMS, DAMAGED, JOURNAL, STAGING};
+use super::lineage::{ClaimRecord, Lineage};
+use super::load::Checkpoint;
+use super::remove::{self, Swept};
+use super::restore::{self, Candidate, Newest, OnCorrupt};
+use super::root::DirRoot;
+use super::scratch::probe_root;
 use crate::path::StorePath;
-use crate::sidecar::{SIDECAR_BYTES_MAX, SidecarError, read_sidecar, sidecar_name};
-use crate::store::{Entry, Kind, Mode, Storage};
-use crate::summed::{is_draft_of, publish_small};
-use crate::{Location, check_place, make_dirs, read_small, try_place};
+use crate::store::{Mode, Storage};
+use crate::{check_place, make_dirs, try_place};
 
-/// Longest marker or claim that is read.
-const SMALL_BYTES_MAX: usize = 64 << 10;
-/// Version of the directory's layout.
-const LAYOUT_VERSION: u32 = 1;
-
-/// Content of the marker file.
-#[derive(Serialize, Deserialize)]
-struct Marker {
-    format_version: u32,
-    made_by: String,
-}
-
-/// How thoroughly a checkpoint is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
-    /// The manifest and its sum; every shard file's presence and length; every sidecar's content.
-    /// Costs a few calls per shard.
-    Shallow,
-    /// All of that, and every file's sum and header: reads every byte.
-    Full,
-}
-
-/// A complete checkpoint.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Checkpoint {
-    /// Its directory.
-    pub dir: StorePath,
-    /// What is in it.
-    pub manifest: Manifest,
-}
-
-/// A checkpoint directory: where a job's checkpoints, claims and journal are.
+/// A checkpoint directory: the place of a job's checkpoints, claims and journal.
 #[derive(Debug, Clone)]
 pub struct CheckpointDir {
-    pub(super) storage: Arc<dyn Storage>,
-    pub(super) root: StorePath,
+    pub(super) root: DirRoot,
 }
 
 impl CheckpointDir {
@@ -76,15 +44,15 @@ impl CheckpointDir {
             make_dirs(&*storage, &above, storage.default_mode().of_dir()).await?;
         }
         make_dirs(&*storage, &root, Mode::DIR).await?;
-        let dir = Self { storage, root };
+        let dir = DirRoot { storage, path: root };
         if !dir.is_marked().await? {
             dir.mark().await?;
         }
         for name in [CLAIMS, JOURNAL, STAGING, DAMAGED] {
             dir.make(&dir.at(name)?).await?;
         }
-        dir.probe().await?;
-        Ok(dir)
+        probe_root(&dir).await?;
+        Ok(Self { root: dir })
     }
 
     /// Finds out, for a person who waits, whether [`open_or_create`](Self::open_or_create) would succeed: looks
@@ -98,19 +66,19 @@ impl CheckpointDir {
         writing: bool,
     ) -> Result<(), CheckpointError> {
         let at = check_place(&*storage, &root).await?;
-        let dir = Self { storage, root };
-        if at == dir.root {
+        let dir = DirRoot { storage, path: root };
+        if at == dir.path {
             if dir.is_marked().await? {
                 let staging = dir.at(STAGING)?;
                 if writing && dir.storage.stat(&staging).await.is_ok() {
-                    return dir.probe().await;
+                    return probe_root(&dir).await;
                 }
             } else {
                 dir.check_empty().await?;
             }
         }
         if writing {
-            try_place(&*dir.storage, &dir.root).await?;
+            try_place(&*dir.storage, &dir.path).await?;
         }
         Ok(())
     }
@@ -120,85 +88,32 @@ impl CheckpointDir {
     /// # Errors
     /// `NotOurs` when it has no marker, `Newer` when a later version made it.
     pub async fn open(storage: Arc<dyn Storage>, root: StorePath) -> Result<Self, CheckpointError> {
-        let dir = Self { storage, root };
+        let dir = DirRoot { storage, path: root };
         if dir.is_marked().await? {
-            Ok(dir)
+            Ok(Self { root: dir })
         } else {
-            Err(CheckpointError::NotOurs { dir: dir.show(&dir.root) })
+            Err(CheckpointError::NotOurs { dir: dir.show(&dir.path) })
         }
     }
 
     /// A directory that this process has opened before, without looking again.
     pub fn existing(storage: Arc<dyn Storage>, root: StorePath) -> Self {
-        Self { storage, root }
+        Self { root: DirRoot { storage, path: root } }
     }
 
-    async fn is_marked(&self) -> Result<bool, CheckpointError> {
-        let path = self.at(MARKER)?;
-        let content = match read_small(&*self.storage, &path, SMALL_BYTES_MAX).await {
-            Ok(content) => content,
-            Err(error) if error.is_not_found() => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        let marker: Marker = self.parse(&path, &content)?;
-        if marker.format_version > LAYOUT_VERSION {
-            let (file, found) = (self.show(&path), marker.format_version);
-            return Err(CheckpointError::Newer { file, found, newest: LAYOUT_VERSION });
-        }
-        Ok(true)
-    }
-
-    /// Refuses a directory that holds what is not ours; drafts of a marker and probes do not count. Returns
-    /// whether it was marked meanwhile.
-    async fn check_empty(&self) -> Result<bool, CheckpointError> {
-        let listed = self.storage.list(&self.root).await?;
-        let mut names: Vec<_> = listed
-            .iter()
-            .map(|entry| entry.name().to_owned())
-            .filter(|name| !is_hidden_probe_name(name) && !is_draft_of(name, MARKER))
-            .collect();
-        // Another process may have marked it between the two looks.
-        if names.iter().any(|name| name == MARKER) && self.is_marked().await? {
-            return Ok(true);
-        }
-        if names.is_empty() {
-            return Ok(false);
-        }
-        names.truncate(5);
-        Err(CheckpointError::Foreign { dir: self.show(&self.root), names })
-    }
-
-    async fn mark(&self) -> Result<(), CheckpointError> {
-        if self.check_empty().await? {
-            return Ok(());
-        }
-        let marker = Marker {
-            format_version: LAYOUT_VERSION,
-            made_by: concat!("heddle ", env!("CARGO_PKG_VERSION")).to_owned(),
-        };
-        let mut content = serde_json::to_vec(&marker).expect("two plain fields are JSON");
-        content.push(b'\n');
-        match publish_small(&*self.storage, &self.at(MARKER)?, Bytes::from(content)).await {
-            Ok(()) => Ok(()),
-            // Two jobs at once; which of them may go on is decided by the claims.
-            Err(WriteError::NotDone(error)) if error.is_exists() => Ok(()),
-            Err(error) => Err(StorageError::from(error).into()),
-        }
-    }
-
-    /// The storage it lies on.
+    /// The storage of the directory.
     pub fn storage(&self) -> &Arc<dyn Storage> {
-        &self.storage
+        &self.root.storage
     }
 
     /// The directory itself.
     pub fn root(&self) -> &StorePath {
-        &self.root
+        &self.root.path
     }
 
     /// A path in it, as a person would type it.
     pub fn show(&self, path: &StorePath) -> String {
-        self.storage.show(path)
+        self.root.show(path)
     }
 
     /// Where the segments of a generation's journal are.
@@ -206,7 +121,7 @@ impl CheckpointDir {
     /// # Errors
     /// When the path would be too long.
     pub fn journal_dir(&self, generation: Generation) -> Result<StorePath, CheckpointError> {
-        self.under(&[JOURNAL, &generation.to_string()])
+        self.root.journal_dir(generation)
     }
 
     /// The generations that have a journal, lowest first.
@@ -214,14 +129,7 @@ impl CheckpointDir {
     /// # Errors
     /// What the storage says.
     pub async fn journals(&self) -> Result<Vec<Generation>, CheckpointError> {
-        let children = self.children(&self.at(JOURNAL)?).await?;
-        let mut found: Vec<_> = children
-            .iter()
-            .filter(|entry| entry.kind == Kind::Dir)
-            .filter_map(|entry| generation_of(entry.name()))
-            .collect();
-        found.sort_unstable();
-        Ok(found)
+        self.root.journals().await
     }
 
     /// The generations that were claimed, lowest first.
@@ -229,11 +137,7 @@ impl CheckpointDir {
     /// # Errors
     /// What the storage says.
     pub async fn claimed(&self) -> Result<Vec<Generation>, CheckpointError> {
-        let children = self.children(&self.at(CLAIMS)?).await?;
-        let mut found: Vec<_> =
-            children.iter().filter_map(|entry| generation_of(entry.name())).collect();
-        found.sort_unstable();
-        Ok(found)
+        self.root.claimed().await
     }
 
     /// Reads one claim.
@@ -241,23 +145,7 @@ impl CheckpointDir {
     /// # Errors
     /// `Damaged` when it is none; `Newer`; `Storage`.
     pub async fn claim(&self, generation: Generation) -> Result<ClaimRecord, CheckpointError> {
-        #[derive(Deserialize)]
-        struct Version {
-            format_version: u32,
-        }
-        let path = self.under(&[CLAIMS, &generation.to_string()])?;
-        let content = read_small(&*self.storage, &path, SMALL_BYTES_MAX).await?;
-        let version: Version = self.parse(&path, &content)?;
-        if version.format_version > 1 {
-            let (file, found) = (self.show(&path), version.format_version);
-            return Err(CheckpointError::Newer { file, found, newest: 1 });
-        }
-        let claim: ClaimRecord = self.parse(&path, &content)?;
-        if claim.generation != generation {
-            let damage = Damage::Content(format!("it speaks of {}", claim.generation));
-            return Err(CheckpointError::Damaged { file: self.show(&path), damage });
-        }
-        Ok(claim)
+        self.root.claim(generation).await
     }
 
     /// Claims a generation: the record appears under its name wholly or not at all, and replaces
@@ -267,14 +155,7 @@ impl CheckpointDir {
     /// What the storage says. When the outcome is unknown it is looked up by our salt; it stays
     /// unknown only if that fails too, and then nothing may be done under this generation.
     pub async fn write_claim(&self, claim: &ClaimRecord) -> Result<bool, CheckpointError> {
-        let path = self.under(&[CLAIMS, &claim.generation.to_string()])?;
-        let mut content = serde_json::to_vec_pretty(claim).expect("plain fields are JSON");
-        content.push(b'\n');
-        match publish_small(&*self.storage, &path, Bytes::from(content)).await {
-            Ok(()) => Ok(true),
-            Err(WriteError::NotDone(error)) if error.is_exists() => Ok(false),
-            Err(error) => Err(StorageError::from(error).into()),
-        }
+        self.root.write_claim(claim).await
     }
 
     /// The lineage of the claims there are.
@@ -282,9 +163,7 @@ impl CheckpointDir {
     /// # Errors
     /// When a claim that matters cannot be read.
     pub async fn lineage(&self) -> Result<Lineage, CheckpointError> {
-        let claimed = self.claimed().await?;
-        let highest = claimed.last().copied();
-        self.lineage_from(highest, &claimed).await
+        self.root.lineage().await
     }
 
     /// The lineage that one of the claims makes, whatever was claimed after it.
@@ -296,17 +175,7 @@ impl CheckpointDir {
         from: Option<Generation>,
         claimed: &[Generation],
     ) -> Result<Lineage, CheckpointError> {
-        let mut next = from;
-        let mut bases = Vec::new();
-        while let Some(generation) = next {
-            let base = self.claim(generation).await?.base;
-            bases.push((generation, base));
-            // A copy of the directory without its old claims is as good as the original.
-            next = base
-                .map(|base| base.generation)
-                .filter(|lower| *lower < generation && claimed.contains(lower));
-        }
-        Ok(Lineage::new(bases))
+        self.root.lineage_from(from, claimed).await
     }
 
     /// Refuses when somebody has claimed a generation above `own`.
@@ -314,12 +183,7 @@ impl CheckpointDir {
     /// # Errors
     /// `Fenced`, or what the storage says.
     pub async fn check_highest(&self, own: Generation) -> Result<(), CheckpointError> {
-        match self.claimed().await?.last() {
-            Some(&highest) if highest > own => {
-                Err(CheckpointError::Fenced { dir: self.show(&self.root), own, highest })
-            }
-            _ => Ok(()),
-        }
+        self.root.check_highest(own).await
     }
 
     /// Names of all checkpoints, complete or damaged, in no lineage or in it; oldest first.
@@ -327,14 +191,7 @@ impl CheckpointDir {
     /// # Errors
     /// What the storage says.
     pub async fn names(&self) -> Result<Vec<CutId>, CheckpointError> {
-        let children = self.storage.list(&self.root).await?;
-        let mut found: Vec<_> = children
-            .iter()
-            .filter(|entry| entry.kind == Kind::Dir)
-            .filter_map(|entry| cut_of(entry.name()))
-            .collect();
-        found.sort_unstable();
-        Ok(found)
+        self.root.names().await
     }
 
     /// Where a checkpoint is.
@@ -342,7 +199,7 @@ impl CheckpointDir {
     /// # Errors
     /// When the path would be too long.
     pub fn checkpoint_dir(&self, cut: CutId) -> Result<StorePath, CheckpointError> {
-        self.at(&cut.to_string())
+        self.root.checkpoint_dir(cut)
     }
 
     /// Reads and checks one checkpoint.
@@ -350,131 +207,111 @@ impl CheckpointDir {
     /// # Errors
     /// `Unknown` when there is none of that name, `Damaged`, `Newer`, `Storage`.
     pub async fn load(&self, cut: CutId, depth: Depth) -> Result<Checkpoint, CheckpointError> {
-        let dir = self.checkpoint_dir(cut)?;
-        if let Err(error) = self.storage.stat(&dir).await {
-            return Err(if error.is_not_found() {
-                CheckpointError::Unknown { dir: self.show(&self.root), cut }
-            } else {
-                error.into()
-            });
-        }
-        let checkpoint = Checkpoint::load(&*self.storage, &dir, depth).await?;
-        if checkpoint.manifest.cut != cut {
-            let file = self.show(&dir.join(MANIFEST).map_err(StorageError::from)?);
-            let damage = Damage::Content(format!("it speaks of {}", checkpoint.manifest.cut));
-            return Err(CheckpointError::Damaged { file, damage });
-        }
-        Ok(checkpoint)
+        self.root.load(cut, depth).await
     }
 
-    pub(super) fn at(&self, name: &str) -> Result<StorePath, CheckpointError> {
-        Ok(self.root.join(name).map_err(StorageError::from)?)
+    /// Makes the directory that a cut's files are written into, unless it is there already. Its name
+    /// holds the salt, so no other process writes there.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn stage(&self, cut: CutId, salt: Salt) -> Result<StorePath, CheckpointError> {
+        commit::stage(&self.root, cut, salt).await
     }
 
-    pub(super) fn under(&self, names: &[&str]) -> Result<StorePath, CheckpointError> {
-        let mut path = self.root.clone();
-        for name in names {
-            path = path.join(name).map_err(StorageError::from)?;
-        }
-        Ok(path)
+    /// Removes what is left of a cut that did not become a checkpoint.
+    ///
+    /// # Errors
+    /// What the storage says. A failure leaks and does no harm.
+    pub async fn discard(&self, cut: CutId, salt: Salt) -> Result<(), CheckpointError> {
+        commit::discard(&self.root, cut, salt).await
     }
 
-    /// Makes a directory unless it is there.
-    pub(super) async fn make(&self, path: &StorePath) -> Result<(), CheckpointError> {
-        match self.storage.mkdir(path, Mode::DIR).await {
-            Ok(()) => Ok(()),
-            Err(WriteError::NotDone(error)) if error.is_exists() => Ok(()),
-            Err(WriteError::NotDone(error)) => Err(error.into()),
-            // A directory is the same whoever made it, so looking resolves it.
-            Err(WriteError::Unknown(error)) => match self.storage.stat(path).await {
-                Ok(entry) if entry.kind == Kind::Dir => Ok(()),
-                _ => Err(error.into()),
-            },
-        }
-    }
-
-    /// The children of a directory; none when it is not there.
-    pub(super) async fn children(&self, path: &StorePath) -> Result<Vec<Entry>, CheckpointError> {
-        match self.storage.list(path).await {
-            Ok(children) => Ok(children),
-            Err(error) if error.is_not_found() => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn parse<T: serde::de::DeserializeOwned>(
+    /// Commits a cut whose shard files lie in its [staging directory](Self::stage). `manifest.salt` is
+    /// set to `salt`. May be called again after any error but `Fenced`.
+    ///
+    /// # Errors
+    /// See [`CommitError`].
+    pub async fn commit(
         &self,
-        path: &StorePath,
-        content: &[u8],
-    ) -> Result<T, CheckpointError> {
-        serde_json::from_slice(content).map_err(|error| {
-            let damage = Damage::Content(error.to_string());
-            CheckpointError::Damaged { file: self.show(path), damage }
-        })
+        manifest: Manifest,
+        salt: Salt,
+        gate: CommitGate<'_>,
+    ) -> Result<Checkpoint, CommitError> {
+        commit::commit(&self.root, manifest, salt, gate).await
     }
-}
 
-impl Checkpoint {
-    /// Reads and checks the checkpoint in a directory, wherever that lies: a copy is as good as the
-    /// original, since all names in it are relative.
+    /// Deletes checkpoints older than the newest `keep` complete ones (at least two are left), those
+    /// outside the lineage, and orphans; all of them of generations not above `own`, which must be the
+    /// highest claim. `base` is never deleted.
     ///
     /// # Errors
-    /// `Damaged`, `Newer`, `Storage`.
-    pub async fn load(
-        storage: &dyn Storage,
-        dir: &StorePath,
-        depth: Depth,
-    ) -> Result<Self, CheckpointError> {
-        let manifest = read_manifest(storage, dir).await?;
-        let listed = DirEntries::new(storage.list(dir).await?);
-        check_shards(storage, dir, &manifest.shards, &listed, depth).await?;
-        Ok(Self { dir: dir.clone(), manifest })
+    /// `Fenced` when `own` is not the highest claim; what the storage says. Whatever was not deleted is
+    /// deleted next time.
+    pub async fn retain(
+        &self,
+        keep: usize,
+        own: Generation,
+        base: Option<CutId>,
+    ) -> Result<Swept, CheckpointError> {
+        remove::retain(&self.root, keep, own, base).await
     }
 
-    /// Opens the checkpoint at a location such as `hdfs:///ctr/ckpt/g1-c4`.
+    /// Deletes one checkpoint on a person's word. The newest two complete ones of the lineage are
+    /// refused. The caller has made sure that no job runs on this directory.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
-    pub async fn at(
-        location: &Location,
-        depth: Depth,
-    ) -> Result<(Arc<dyn Storage>, Self), CheckpointError> {
-        let storage = crate::connect(location)?;
-        let checkpoint = Self::load(&*storage, location.path(), depth).await?;
-        Ok((storage, checkpoint))
+    /// `Unknown`, `Kept`, what the storage says.
+    pub async fn remove(&self, cut: CutId) -> Result<(), CheckpointError> {
+        remove::remove(&self.root, cut).await
     }
-}
 
-/// Reads a manifest and checks its sum and itself.
-pub(super) async fn read_manifest(
-    storage: &dyn Storage,
-    dir: &StorePath,
-) -> Result<Manifest, CheckpointError> {
-    let path = dir.join(MANIFEST).map_err(StorageError::from)?;
-    let shown = storage.show(&path);
-    let damaged = |damage| CheckpointError::Damaged { file: shown.clone(), damage };
-    let content = match read_small(storage, &path, MANIFEST_BYTES_MAX).await {
-        Ok(content) => content,
-        Err(error) if error.is_not_found() => return Err(damaged(Damage::Missing)),
-        Err(error) if error.is_no_file() => return Err(damaged(Damage::NotAFile)),
-        Err(error) => return Err(error.into()),
-    };
-    let sidecar = path.sibling(&sidecar_name(MANIFEST)).map_err(StorageError::from)?;
-    let line = match read_small(storage, &sidecar, SIDECAR_BYTES_MAX).await {
-        Ok(line) => line,
-        Err(error) if error.is_not_found() => {
-            return Err(damaged(Damage::Sidecar(SidecarError::Missing)));
-        }
-        Err(error) if matches!(error.reason, Reason::Unsupported(_)) || error.is_no_file() => {
-            return Err(damaged(Damage::Sidecar(SidecarError::Form)));
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let expected =
-        read_sidecar(&line, MANIFEST).map_err(|error| damaged(Damage::Sidecar(error)))?;
-    let found = sum_of(&content);
-    if found != expected {
-        return Err(damaged(Damage::Sum { expected, found }));
+    /// All checkpoints, oldest first, each with its state. One that cannot be read does not stop the
+    /// listing.
+    ///
+    /// # Errors
+    /// When the directory itself or its claims cannot be read.
+    pub async fn listing(&self, depth: Depth) -> Result<Vec<Candidate>, CheckpointError> {
+        restore::listing(&self.root, depth).await
     }
-    Manifest::from_json(&content).map_err(|error| CheckpointError::of_manifest(&shown, error))
+
+    /// The newest checkpoint of the lineage that passes the checks, and those passed over for it.
+    ///
+    /// # Errors
+    /// - `Storage`: one could not be read just now; nothing older was tried.
+    /// - `Newer`: one is of a later version; nothing older was tried.
+    /// - `Damaged`: the newest is damaged and `on_corrupt` is [`OnCorrupt::Fail`].
+    /// - `NoneUsable`, `Lost`: there were checkpoints and none can be used.
+    pub async fn newest(
+        &self,
+        lineage: &Lineage,
+        depth: Depth,
+        on_corrupt: OnCorrupt,
+    ) -> Result<Newest, CheckpointError> {
+        self.newest_below(lineage, None, depth, on_corrupt).await
+    }
+
+    /// The same among those older than `below`. In the order of the lineage: generation, then number;
+    /// clocks play no part.
+    ///
+    /// # Errors
+    /// As [`newest`](Self::newest).
+    pub async fn newest_below(
+        &self,
+        lineage: &Lineage,
+        below: Option<CutId>,
+        depth: Depth,
+        on_corrupt: OnCorrupt,
+    ) -> Result<Newest, CheckpointError> {
+        restore::newest_below(&self.root, lineage, below, depth, on_corrupt).await
+    }
+
+    /// Moves a checkpoint that was proven damaged out of the way. Nothing is deleted: a person may
+    /// still save something from it. Returns where it is now; one that was set aside before stays there.
+    ///
+    /// # Errors
+    /// What the storage says; `Unknown` when it is not there and never was set aside.
+    pub async fn set_aside(&self, cut: CutId) -> Result<StorePath, CheckpointError> {
+        restore::set_aside(&self.root, cut).await
+    }
 }

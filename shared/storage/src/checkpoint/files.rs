@@ -9,12 +9,21 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use heddle_protocol::manifest::ShardFile;
 
-use super::dir::Depth;
 use super::{CheckpointError, Damage};
 use crate::error::StorageError;
 use crate::path::StorePath;
 use crate::shard_file::{ShardReader, check_sidecar};
 use crate::store::{Entry, Kind, Storage};
+
+/// How thoroughly a checkpoint is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// The manifest and its sum; every shard file's presence and length; every sidecar's content.
+    /// Costs a few calls per shard.
+    Shallow,
+    /// All of that, and every file's sum and header: reads every byte.
+    Full,
+}
 
 /// Sidecars that are read at once: many enough to hide round trips, few enough for a NameNode's handlers
 /// (`dfs.namenode.handler.count`, 10 by default) to serve others too.

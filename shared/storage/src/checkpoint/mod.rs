@@ -24,8 +24,10 @@ mod dir;
 mod files;
 mod layout;
 mod lineage;
+mod load;
 mod remove;
 mod restore;
+mod root;
 mod scratch;
 #[cfg(test)]
 mod tests;
@@ -37,10 +39,12 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{ManifestError, Md5};
 
-pub use commit::{CommitError, Gate};
-pub use dir::{Checkpoint, CheckpointDir, Depth};
+pub use commit::{CommitError, CommitGate};
+pub use dir::CheckpointDir;
+pub use files::Depth;
 pub(crate) use layout::hidden_probe_name;
 pub use lineage::{ClaimRecord, Lineage, Owner};
+pub use load::Checkpoint;
 pub use remove::Swept;
 pub use restore::{Candidate, DamagedCheckpoint, Health, Newest, OnCorrupt};
 

@@ -13,8 +13,11 @@ use heddle_protocol::ids::{CutId, Generation};
 use tracing::warn;
 use uuid::Uuid;
 
+use super::CheckpointError;
+use super::files::Depth;
 use super::layout::{STAGING, StagingEntry, generation_of, old_name, staged_of, trash_name};
-use super::{CheckpointDir, CheckpointError, Depth, Lineage};
+use super::lineage::Lineage;
+use super::root::DirRoot;
 use crate::error::{StorageError, WriteError};
 use crate::path::StorePath;
 use crate::store::Kind;
@@ -31,199 +34,195 @@ pub struct Swept {
     pub orphans: usize,
 }
 
-impl CheckpointDir {
-    /// Deletes checkpoints older than the newest `keep` complete ones (at least two are left), those
-    /// outside the lineage, and orphans; all of them of generations not above `own`, which must be the
-    /// highest claim. `base` is never deleted.
-    ///
-    /// # Errors
-    /// `Fenced` when `own` is not the highest claim; what the storage says. Whatever was not deleted is
-    /// deleted next time.
-    pub async fn retain(
-        &self,
-        keep: usize,
-        own: Generation,
-        base: Option<CutId>,
-    ) -> Result<Swept, CheckpointError> {
-        self.check_highest(own).await?;
-        let lineage = self.lineage().await?;
-        let mut swept = Swept::default();
-        for cut in self.superfluous(keep, own, base, &lineage).await? {
-            if self.remove_checked(cut, own).await? {
-                swept.checkpoints.push(cut);
-            }
+/// Deletes checkpoints older than the newest `keep` complete ones (at least two are left), those
+/// outside the lineage, and orphans; all of them of generations not above `own`, which must be the
+/// highest claim. `base` is never deleted.
+///
+/// # Errors
+/// `Fenced` when `own` is not the highest claim; what the storage says. Whatever was not deleted is
+/// deleted next time.
+pub(super) async fn retain(
+    root: &DirRoot,
+    keep: usize,
+    own: Generation,
+    base: Option<CutId>,
+) -> Result<Swept, CheckpointError> {
+    root.check_highest(own).await?;
+    let lineage = root.lineage().await?;
+    let mut swept = Swept::default();
+    for cut in superfluous(root, keep, own, base, &lineage).await? {
+        if remove_checked(root, cut, own).await? {
+            swept.checkpoints.push(cut);
         }
-        swept.orphans = self.sweep(own).await?;
-        Ok(swept)
     }
+    swept.orphans = sweep(root, own).await?;
+    Ok(swept)
+}
 
-    /// The checkpoints that may go.
-    async fn superfluous(
-        &self,
-        keep: usize,
-        own: Generation,
-        base: Option<CutId>,
-        lineage: &Lineage,
-    ) -> Result<Vec<CutId>, CheckpointError> {
-        let keep = keep.max(KEEP_MIN);
-        let (mut complete, mut gone) = (0, Vec::new());
-        for cut in self.names().await?.into_iter().rev().filter(|cut| cut.generation <= own) {
-            if base == Some(cut) {
-                complete += 1;
-            } else if !lineage.holds(cut) || complete >= keep {
-                gone.push(cut);
-            } else {
-                match self.load(cut, Depth::Shallow).await {
-                    Ok(_) => complete += 1,
-                    // Damaged ones do not count as kept, and are not deleted as long as fewer than
-                    // `keep` newer ones are whole.
-                    Err(error) if error.is_damage() => {
-                        warn!(%cut, %error, "a damaged checkpoint is left where it is")
-                    }
-                    // Whatever cannot be judged now is judged next time, and so is all that is older.
-                    Err(error) => return Err(error),
+/// The checkpoints that may go.
+async fn superfluous(
+    root: &DirRoot,
+    keep: usize,
+    own: Generation,
+    base: Option<CutId>,
+    lineage: &Lineage,
+) -> Result<Vec<CutId>, CheckpointError> {
+    let keep = keep.max(KEEP_MIN);
+    let (mut complete, mut gone) = (0, Vec::new());
+    for cut in root.names().await?.into_iter().rev().filter(|cut| cut.generation <= own) {
+        if base == Some(cut) {
+            complete += 1;
+        } else if !lineage.holds(cut) || complete >= keep {
+            gone.push(cut);
+        } else {
+            match root.load(cut, Depth::Shallow).await {
+                Ok(_) => complete += 1,
+                // Damaged ones do not count as kept, and are not deleted as long as fewer than
+                // `keep` newer ones are whole.
+                Err(error) if error.is_damage() => {
+                    warn!(%cut, %error, "a damaged checkpoint is left where it is")
                 }
-            }
-        }
-        // Outside the lineage or not: nothing goes before there is something to keep.
-        if complete < KEEP_MIN {
-            gone.clear();
-        }
-        gone.reverse();
-        Ok(gone)
-    }
-
-    /// Takes one checkpoint out of sight, reads the claims again, and takes it apart. Returns whether
-    /// it is gone by our doing.
-    async fn remove_checked(&self, cut: CutId, own: Generation) -> Result<bool, CheckpointError> {
-        let from = self.checkpoint_dir(cut)?;
-        let Some(trash) = self.to_trash(cut, own).await? else {
-            return Ok(false);
-        };
-        if let Err(error) = self.check_highest(own).await {
-            // Somebody may continue from it: back. If that fails too, it is whole in the trash, and the
-            // new owner finds its base missing and chooses another.
-            let back = self.storage.rename(&trash, &from).await;
-            warn!(%cut, put_back = back.is_ok(), "a checkpoint is not deleted, since the directory was claimed");
-            return Err(error);
-        }
-        self.delete_tree(&trash).await?;
-        Ok(true)
-    }
-
-    /// Renames a checkpoint to a name that nobody believes. `None` when it is gone already.
-    async fn to_trash(
-        &self,
-        cut: CutId,
-        own: Generation,
-    ) -> Result<Option<StorePath>, CheckpointError> {
-        let staging = self.under(&[STAGING, &own.to_string()])?;
-        self.make(&staging).await?;
-        let trash = staging.join(&trash_name(cut, Uuid::new_v4())).map_err(StorageError::from)?;
-        match self.storage.rename(&self.checkpoint_dir(cut)?, &trash).await {
-            Ok(()) => Ok(Some(trash)),
-            Err(WriteError::NotDone(error)) if error.is_not_found() => Ok(None),
-            // The trash's name is ours alone: if it is there, the rename was done.
-            Err(error) => match self.storage.stat(&trash).await {
-                Ok(_) => Ok(Some(trash)),
-                Err(_) => Err(StorageError::from(error).into()),
-            },
-        }
-    }
-
-    async fn delete_tree(&self, path: &StorePath) -> Result<(), CheckpointError> {
-        match self.storage.delete_dir(path).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.error().is_not_found() => Ok(()),
-            Err(error) => Err(StorageError::from(error).into()),
-        }
-    }
-
-    /// Deletes orphans: all staging of generations below `own` and probes of those who saw none above them, and of
-    /// `own` what is in the trash or belongs to a cut below one that was committed. Returns how many. Whoever tries the
-    /// store while `own` leads is not disturbed: it may be about to follow.
-    async fn sweep(&self, own: Generation) -> Result<usize, CheckpointError> {
-        let newest_own = self.names().await?.into_iter().rfind(|cut| cut.generation == own);
-        let staging = self.at(STAGING)?;
-        let own_staging = self.under(&[STAGING, &own.to_string()])?;
-        self.make(&own_staging).await?;
-        for entry in self.children(&staging).await? {
-            if entry.kind != Kind::Dir {
-                continue;
-            }
-            let aside = match (generation_of(entry.name()), staged_of(entry.name())) {
-                (Some(old), _) if old < own => old_name(old, Uuid::new_v4()),
-                (None, Some(StagingEntry::Probe(seen))) if seen < Some(own) => {
-                    entry.name().to_owned()
-                }
-                _ => continue,
-            };
-            // Out of the way in one step first: its owner, if it lives, then fails to commit what is being taken
-            // apart, and finds nothing of its probe rather than half.
-            let aside = own_staging.join(&aside).map_err(StorageError::from)?;
-            self.check_highest(own).await?;
-            match self.storage.rename(&entry.path, &aside).await {
-                Ok(()) => {}
-                Err(error) if error.error().is_not_found() => {}
-                Err(error) => return Err(StorageError::from(error).into()),
-            }
-        }
-        self.sweep_own(&own_staging, newest_own).await
-    }
-
-    async fn sweep_own(
-        &self,
-        dir: &StorePath,
-        newest: Option<CutId>,
-    ) -> Result<usize, CheckpointError> {
-        let mut swept = 0;
-        for entry in self.children(dir).await? {
-            let orphan = match staged_of(entry.name()) {
-                // Cuts are opened one after the other, so one below a committed cut is closed.
-                Some(StagingEntry::Cut(number)) => {
-                    newest.is_some_and(|newest| number <= newest.number)
-                }
-                Some(StagingEntry::Trash(_) | StagingEntry::Old(_) | StagingEntry::Probe(_)) => {
-                    true
-                }
-                None => false,
-            };
-            if orphan && entry.kind == Kind::Dir {
-                self.delete_tree(&entry.path).await?;
-                swept += 1;
-            }
-        }
-        Ok(swept)
-    }
-
-    /// Deletes one checkpoint on a person's word. The newest two complete ones of the lineage are
-    /// refused. The caller has made sure that no job runs on this directory.
-    ///
-    /// # Errors
-    /// `Unknown`, `Kept`, what the storage says.
-    pub async fn remove(&self, cut: CutId) -> Result<(), CheckpointError> {
-        let lineage = self.lineage().await?;
-        if !self.names().await?.contains(&cut) {
-            return Err(CheckpointError::Unknown { dir: self.show(&self.root), cut });
-        }
-        let mut newest = Vec::new();
-        for other in self.names().await?.into_iter().rev().filter(|other| lineage.holds(*other)) {
-            match self.load(other, Depth::Shallow).await {
-                Ok(_) => newest.push(other),
-                Err(error) if error.is_damage() => {}
+                // Whatever cannot be judged now is judged next time, and so is all that is older.
                 Err(error) => return Err(error),
             }
-            if newest.len() == KEEP_MIN {
-                break;
-            }
         }
-        if newest.contains(&cut) {
-            return Err(CheckpointError::Kept { cut });
+    }
+    // Outside the lineage or not: nothing goes before there is something to keep.
+    if complete < KEEP_MIN {
+        gone.clear();
+    }
+    gone.reverse();
+    Ok(gone)
+}
+
+/// Takes one checkpoint out of sight, reads the claims again, and takes it apart. Returns whether
+/// it is gone by our doing.
+async fn remove_checked(
+    root: &DirRoot,
+    cut: CutId,
+    own: Generation,
+) -> Result<bool, CheckpointError> {
+    let from = root.checkpoint_dir(cut)?;
+    let Some(trash) = to_trash(root, cut, own).await? else {
+        return Ok(false);
+    };
+    if let Err(error) = root.check_highest(own).await {
+        // Somebody may continue from it: back. If that fails too, it is whole in the trash, and the
+        // new owner finds its base missing and chooses another.
+        let back = root.storage.rename(&trash, &from).await;
+        warn!(%cut, put_back = back.is_ok(), "a checkpoint is not deleted, since the directory was claimed");
+        return Err(error);
+    }
+    delete_tree(root, &trash).await?;
+    Ok(true)
+}
+
+/// Renames a checkpoint to a name that nobody believes. `None` when it is gone already.
+async fn to_trash(
+    root: &DirRoot,
+    cut: CutId,
+    own: Generation,
+) -> Result<Option<StorePath>, CheckpointError> {
+    let staging = root.under(&[STAGING, &own.to_string()])?;
+    root.make(&staging).await?;
+    let trash = staging.join(&trash_name(cut, Uuid::new_v4())).map_err(StorageError::from)?;
+    match root.storage.rename(&root.checkpoint_dir(cut)?, &trash).await {
+        Ok(()) => Ok(Some(trash)),
+        Err(WriteError::NotDone(error)) if error.is_not_found() => Ok(None),
+        // The trash's name is ours alone: if it is there, the rename was done.
+        Err(error) => match root.storage.stat(&trash).await {
+            Ok(_) => Ok(Some(trash)),
+            Err(_) => Err(StorageError::from(error).into()),
+        },
+    }
+}
+
+async fn delete_tree(root: &DirRoot, path: &StorePath) -> Result<(), CheckpointError> {
+    match root.storage.delete_dir(path).await {
+        Ok(()) => Ok(()),
+        Err(error) if error.error().is_not_found() => Ok(()),
+        Err(error) => Err(StorageError::from(error).into()),
+    }
+}
+
+/// Deletes orphans: all staging of generations below `own` and probes of those who saw none above them, and of
+/// `own` what is in the trash or belongs to a cut below one that was committed. Returns how many. Whoever tries the
+/// store while `own` leads is not disturbed: it may be about to follow.
+async fn sweep(root: &DirRoot, own: Generation) -> Result<usize, CheckpointError> {
+    let newest_own = root.names().await?.into_iter().rfind(|cut| cut.generation == own);
+    let staging = root.at(STAGING)?;
+    let own_staging = root.under(&[STAGING, &own.to_string()])?;
+    root.make(&own_staging).await?;
+    for entry in root.children(&staging).await? {
+        if entry.kind != Kind::Dir {
+            continue;
         }
-        let own = lineage.highest().unwrap_or(cut.generation);
-        match self.to_trash(cut, own).await? {
-            Some(trash) => self.delete_tree(&trash).await,
-            None => Err(CheckpointError::Unknown { dir: self.show(&self.root), cut }),
+        let aside = match (generation_of(entry.name()), staged_of(entry.name())) {
+            (Some(old), _) if old < own => old_name(old, Uuid::new_v4()),
+            (None, Some(StagingEntry::Probe(seen))) if seen < Some(own) => entry.name().to_owned(),
+            _ => continue,
+        };
+        // Out of the way in one step first: its owner, if it lives, then fails to commit what is being taken
+        // apart, and finds nothing of its probe rather than half.
+        let aside = own_staging.join(&aside).map_err(StorageError::from)?;
+        root.check_highest(own).await?;
+        match root.storage.rename(&entry.path, &aside).await {
+            Ok(()) => {}
+            Err(error) if error.error().is_not_found() => {}
+            Err(error) => return Err(StorageError::from(error).into()),
         }
+    }
+    sweep_own(root, &own_staging, newest_own).await
+}
+
+async fn sweep_own(
+    root: &DirRoot,
+    dir: &StorePath,
+    newest: Option<CutId>,
+) -> Result<usize, CheckpointError> {
+    let mut swept = 0;
+    for entry in root.children(dir).await? {
+        let orphan = match staged_of(entry.name()) {
+            // Cuts are opened one after the other, so one below a committed cut is closed.
+            Some(StagingEntry::Cut(number)) => newest.is_some_and(|newest| number <= newest.number),
+            Some(StagingEntry::Trash(_) | StagingEntry::Old(_) | StagingEntry::Probe(_)) => true,
+            None => false,
+        };
+        if orphan && entry.kind == Kind::Dir {
+            delete_tree(root, &entry.path).await?;
+            swept += 1;
+        }
+    }
+    Ok(swept)
+}
+
+/// Deletes one checkpoint on a person's word. The newest two complete ones of the lineage are
+/// refused. The caller has made sure that no job runs on this directory.
+///
+/// # Errors
+/// `Unknown`, `Kept`, what the storage says.
+pub(super) async fn remove(root: &DirRoot, cut: CutId) -> Result<(), CheckpointError> {
+    let lineage = root.lineage().await?;
+    if !root.names().await?.contains(&cut) {
+        return Err(CheckpointError::Unknown { dir: root.show(&root.path), cut });
+    }
+    let mut newest = Vec::new();
+    for other in root.names().await?.into_iter().rev().filter(|other| lineage.holds(*other)) {
+        match root.load(other, Depth::Shallow).await {
+            Ok(_) => newest.push(other),
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+        if newest.len() == KEEP_MIN {
+            break;
+        }
+    }
+    if newest.contains(&cut) {
+        return Err(CheckpointError::Kept { cut });
+    }
+    let own = lineage.highest().unwrap_or(cut.generation);
+    match to_trash(root, cut, own).await? {
+        Some(trash) => delete_tree(root, &trash).await,
+        None => Err(CheckpointError::Unknown { dir: root.show(&root.path), cut }),
     }
 }

@@ -11,8 +11,12 @@ use heddle_protocol::ids::CutId;
 use tracing::{error, warn};
 use uuid::Uuid;
 
+use super::CheckpointError;
+use super::files::Depth;
 use super::layout::{DAMAGED, damaged_name, damaged_of};
-use super::{Checkpoint, CheckpointDir, CheckpointError, Depth, Lineage};
+use super::lineage::Lineage;
+use super::load::Checkpoint;
+use super::root::DirRoot;
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 
@@ -52,7 +56,7 @@ pub struct Newest {
     /// The newest that passes the checks; none only where the lineage has never had one.
     pub checkpoint: Option<Checkpoint>,
     /// Newer ones that are damaged, newest first. They are where they were: whoever owns the directory sets them aside
-    /// ([`CheckpointDir::set_aside`]) and says so.
+    /// ([`set_aside`](super::CheckpointDir::set_aside)) and says so.
     pub damaged: Vec<DamagedCheckpoint>,
 }
 
@@ -79,160 +83,142 @@ pub struct Candidate {
     pub health: Health,
 }
 
-impl CheckpointDir {
-    /// All checkpoints, oldest first, each with its state. One that cannot be read does not stop the
-    /// listing.
-    ///
-    /// # Errors
-    /// When the directory itself or its claims cannot be read.
-    pub async fn listing(&self, depth: Depth) -> Result<Vec<Candidate>, CheckpointError> {
-        let lineage = self.lineage().await?;
-        let mut found = Vec::new();
-        for cut in self.names().await? {
-            found.push(Candidate {
-                cut,
-                dir: self.checkpoint_dir(cut)?,
-                in_lineage: lineage.holds(cut),
-                health: match self.load(cut, depth).await {
-                    Ok(checkpoint) => Health::Good(Box::new(checkpoint)),
-                    Err(error) => Health::Bad(error),
-                },
-            });
-        }
-        Ok(found)
+/// All checkpoints, oldest first, each with its state. One that cannot be read does not stop the
+/// listing.
+///
+/// # Errors
+/// When the directory itself or its claims cannot be read.
+pub(super) async fn listing(
+    root: &DirRoot,
+    depth: Depth,
+) -> Result<Vec<Candidate>, CheckpointError> {
+    let lineage = root.lineage().await?;
+    let mut found = Vec::new();
+    for cut in root.names().await? {
+        found.push(Candidate {
+            cut,
+            dir: root.checkpoint_dir(cut)?,
+            in_lineage: lineage.holds(cut),
+            health: match root.load(cut, depth).await {
+                Ok(checkpoint) => Health::Good(Box::new(checkpoint)),
+                Err(error) => Health::Bad(error),
+            },
+        });
     }
+    Ok(found)
+}
 
-    /// The newest checkpoint of the lineage that passes the checks, and those passed over for it.
-    ///
-    /// # Errors
-    /// - `Storage`: one could not be read just now; nothing older was tried.
-    /// - `Newer`: one is of a later version; nothing older was tried.
-    /// - `Damaged`: the newest is damaged and `on_corrupt` is [`OnCorrupt::Fail`].
-    /// - `NoneUsable`, `Lost`: there were checkpoints and none can be used.
-    pub async fn newest(
-        &self,
-        lineage: &Lineage,
-        depth: Depth,
-        on_corrupt: OnCorrupt,
-    ) -> Result<Newest, CheckpointError> {
-        self.newest_below(lineage, None, depth, on_corrupt).await
-    }
-
-    /// The same among those older than `below`. In the order of the lineage: generation, then number;
-    /// clocks play no part.
-    ///
-    /// # Errors
-    /// As [`newest`](Self::newest).
-    pub async fn newest_below(
-        &self,
-        lineage: &Lineage,
-        below: Option<CutId>,
-        depth: Depth,
-        on_corrupt: OnCorrupt,
-    ) -> Result<Newest, CheckpointError> {
-        for _ in 0..LOOKS {
-            match self.look(lineage, below, depth, on_corrupt).await? {
-                Look::Found(found) => return Ok(*found),
-                Look::Moved => {}
-                Look::None { damaged } => {
-                    self.none_left(lineage, damaged).await?;
-                    return Ok(Newest::default());
-                }
+/// The same among those older than `below`. In the order of the lineage: generation, then number;
+/// clocks play no part.
+///
+/// # Errors
+/// As newest.
+pub(super) async fn newest_below(
+    root: &DirRoot,
+    lineage: &Lineage,
+    below: Option<CutId>,
+    depth: Depth,
+    on_corrupt: OnCorrupt,
+) -> Result<Newest, CheckpointError> {
+    for _ in 0..LOOKS {
+        match look(root, lineage, below, depth, on_corrupt).await? {
+            Look::Found(found) => return Ok(*found),
+            Look::Moved => {}
+            Look::None { damaged } => {
+                none_left(root, lineage, damaged).await?;
+                return Ok(Newest::default());
             }
         }
-        let reason = Reason::Unavailable;
-        let error = StorageError::new(Op::List, self.show(&self.root), reason);
-        Err(error.because("checkpoints come and go while they are looked at").into())
     }
+    let reason = Reason::Unavailable;
+    let error = StorageError::new(Op::List, root.show(&root.path), reason);
+    Err(error.because("checkpoints come and go while they are looked at").into())
+}
 
-    /// Goes through the checkpoints once, from the newest.
-    async fn look(
-        &self,
-        lineage: &Lineage,
-        below: Option<CutId>,
-        depth: Depth,
-        on_corrupt: OnCorrupt,
-    ) -> Result<Look, CheckpointError> {
-        let mut damaged = Vec::new();
-        let names = self.names().await?;
-        let counts = |cut: &&CutId| lineage.holds(**cut) && below.is_none_or(|below| **cut < below);
-        for &cut in names.iter().rev().filter(counts) {
-            match self.load(cut, depth).await {
-                Ok(checkpoint) => {
-                    if !damaged.is_empty() {
-                        warn!(%cut, damaged = damaged.len(), "an older checkpoint is used");
-                    }
-                    return Ok(Look::Found(Box::new(Newest {
-                        checkpoint: Some(checkpoint),
-                        damaged,
-                    })));
+/// Goes through the checkpoints once, from the newest.
+async fn look(
+    root: &DirRoot,
+    lineage: &Lineage,
+    below: Option<CutId>,
+    depth: Depth,
+    on_corrupt: OnCorrupt,
+) -> Result<Look, CheckpointError> {
+    let mut damaged = Vec::new();
+    let names = root.names().await?;
+    let counts = |cut: &&CutId| lineage.holds(**cut) && below.is_none_or(|below| **cut < below);
+    for &cut in names.iter().rev().filter(counts) {
+        match root.load(cut, depth).await {
+            Ok(checkpoint) => {
+                if !damaged.is_empty() {
+                    warn!(%cut, damaged = damaged.len(), "an older checkpoint is used");
                 }
-                Err(error) => {
-                    // A predecessor that lives after all deletes an old one only when it has newer
-                    // ones: what is gone now means that this list is out of date.
-                    if !self.names().await?.contains(&cut) {
-                        return Ok(Look::Moved);
-                    }
-                    if !error.is_damage() || on_corrupt == OnCorrupt::Fail {
-                        return Err(error);
-                    }
-                    error!(%cut, error = %chain(&error), "a checkpoint is damaged");
-                    damaged.push(DamagedCheckpoint { cut, error });
+                return Ok(Look::Found(Box::new(Newest { checkpoint: Some(checkpoint), damaged })));
+            }
+            Err(error) => {
+                // A predecessor that lives after all deletes an old one only when it has newer
+                // ones: what is gone now means that this list is out of date.
+                if !root.names().await?.contains(&cut) {
+                    return Ok(Look::Moved);
                 }
+                if !error.is_damage() || on_corrupt == OnCorrupt::Fail {
+                    return Err(error);
+                }
+                error!(%cut, error = %chain(&error), "a checkpoint is damaged");
+                damaged.push(DamagedCheckpoint { cut, error });
             }
         }
-        Ok(Look::None { damaged: damaged.len() })
     }
+    Ok(Look::None { damaged: damaged.len() })
+}
 
-    /// What it means that no checkpoint was found: an error unless there never was one.
-    async fn none_left(
-        &self,
-        lineage: &Lineage,
-        mut damaged: usize,
-    ) -> Result<(), CheckpointError> {
-        damaged += self.set_aside_of(lineage).await?;
-        if damaged > 0 {
-            return Err(CheckpointError::NoneUsable { dir: self.show(&self.root), damaged });
-        }
-        match lineage.base() {
-            Some(cut) => Err(CheckpointError::Lost { dir: self.show(&self.root), cut }),
-            None => Ok(()),
-        }
+/// What it means that no checkpoint was found: an error unless there never was one.
+async fn none_left(
+    root: &DirRoot,
+    lineage: &Lineage,
+    mut damaged: usize,
+) -> Result<(), CheckpointError> {
+    damaged += set_aside_of(root, lineage).await?;
+    if damaged > 0 {
+        return Err(CheckpointError::NoneUsable { dir: root.show(&root.path), damaged });
     }
+    match lineage.base() {
+        Some(cut) => Err(CheckpointError::Lost { dir: root.show(&root.path), cut }),
+        None => Ok(()),
+    }
+}
 
-    /// Number of checkpoints of the lineage that were set aside as damaged.
-    async fn set_aside_of(&self, lineage: &Lineage) -> Result<usize, CheckpointError> {
-        let children = self.children(&self.at(DAMAGED)?).await?;
-        let cuts = children.iter().filter_map(|entry| damaged_of(entry.name()));
-        Ok(cuts.filter(|cut| lineage.holds(*cut)).count())
-    }
+/// Number of checkpoints of the lineage that were set aside as damaged.
+async fn set_aside_of(root: &DirRoot, lineage: &Lineage) -> Result<usize, CheckpointError> {
+    let children = root.children(&root.at(DAMAGED)?).await?;
+    let cuts = children.iter().filter_map(|entry| damaged_of(entry.name()));
+    Ok(cuts.filter(|cut| lineage.holds(*cut)).count())
+}
 
-    /// Moves a checkpoint that was proven damaged out of the way. Nothing is deleted: a person may
-    /// still save something from it. Returns where it is now; one that was set aside before stays there.
-    ///
-    /// # Errors
-    /// What the storage says; `Unknown` when it is not there and never was set aside.
-    pub async fn set_aside(&self, cut: CutId) -> Result<StorePath, CheckpointError> {
-        let from = self.checkpoint_dir(cut)?;
-        let damaged = self.at(DAMAGED)?;
-        self.make(&damaged).await?;
-        let to = self.under(&[DAMAGED, &damaged_name(cut, Uuid::new_v4())])?;
-        let error = match self.storage.rename(&from, &to).await {
-            Ok(()) => return Ok(to),
-            Err(error) => error,
-        };
-        // Done by this call without its hearing so, or by an earlier one.
-        let earlier = self.children(&damaged).await?;
-        if let Some(there) = earlier.into_iter().find(|entry| damaged_of(entry.name()) == Some(cut))
-            && self.storage.stat(&from).await.is_err_and(|gone| gone.is_not_found())
-        {
-            return Ok(there.path);
-        }
-        Err(match error {
-            WriteError::NotDone(error) if error.is_not_found() => {
-                CheckpointError::Unknown { dir: self.show(&self.root), cut }
-            }
-            error => StorageError::from(error).into(),
-        })
+/// Moves a checkpoint that was proven damaged out of the way. Nothing is deleted: a person may
+/// still save something from it. Returns where it is now; one that was set aside before stays there.
+///
+/// # Errors
+/// What the storage says; `Unknown` when it is not there and never was set aside.
+pub(super) async fn set_aside(root: &DirRoot, cut: CutId) -> Result<StorePath, CheckpointError> {
+    let from = root.checkpoint_dir(cut)?;
+    let damaged = root.at(DAMAGED)?;
+    root.make(&damaged).await?;
+    let to = root.under(&[DAMAGED, &damaged_name(cut, Uuid::new_v4())])?;
+    let error = match root.storage.rename(&from, &to).await {
+        Ok(()) => return Ok(to),
+        Err(error) => error,
+    };
+    // Done by this call without its hearing so, or by an earlier one.
+    let earlier = root.children(&damaged).await?;
+    if let Some(there) = earlier.into_iter().find(|entry| damaged_of(entry.name()) == Some(cut))
+        && root.storage.stat(&from).await.is_err_and(|gone| gone.is_not_found())
+    {
+        return Ok(there.path);
     }
+    Err(match error {
+        WriteError::NotDone(error) if error.is_not_found() => {
+            CheckpointError::Unknown { dir: root.show(&root.path), cut }
+        }
+        error => StorageError::from(error).into(),
+    })
 }

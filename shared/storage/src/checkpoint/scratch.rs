@@ -7,28 +7,27 @@
 
 use uuid::Uuid;
 
+use super::CheckpointError;
 use super::layout::{STAGING, probe_name};
-use super::{CheckpointDir, CheckpointError};
+use super::root::DirRoot;
 use crate::error::StorageError;
 use crate::probe;
 
 /// How often the store is tried when the scratch is deleted by others: each time takes another claim.
 const TRIES: u32 = 4;
 
-impl CheckpointDir {
-    /// Finds out whether the store keeps its promises here, leaving nothing. `.staging` must be there.
-    pub(super) async fn probe(&self) -> Result<(), CheckpointError> {
-        let mut tries = 1;
-        loop {
-            let seen = self.claimed().await?.last().copied();
-            let scratch = self
-                .at(STAGING)?
-                .join(&probe_name(seen, Uuid::new_v4()))
-                .map_err(StorageError::from)?;
-            match probe(&*self.storage, &scratch).await {
-                Err(error) if error.is_not_found() && tries < TRIES => tries += 1,
-                result => return Ok(result?),
-            }
+/// Finds out whether the store keeps its promises here, leaving nothing. `.staging` must be there.
+pub(super) async fn probe_root(root: &DirRoot) -> Result<(), CheckpointError> {
+    let mut tries = 1;
+    loop {
+        let seen = root.claimed().await?.last().copied();
+        let scratch = root
+            .at(STAGING)?
+            .join(&probe_name(seen, Uuid::new_v4()))
+            .map_err(StorageError::from)?;
+        match probe(&*root.storage, &scratch).await {
+            Err(error) if error.is_not_found() && tries < TRIES => tries += 1,
+            result => return Ok(result?),
         }
     }
 }

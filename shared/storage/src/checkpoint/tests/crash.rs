@@ -23,7 +23,7 @@ async fn before(storage: &Arc<dyn Storage>, root: &StorePath) {
 /// The third checkpoint, with its retention, as a process sees it that goes through `faults`.
 async fn disturbed(storage: &Arc<dyn Storage>, root: &StorePath, faults: &Arc<Faults>) -> bool {
     let storage = Faulty::over(Arc::clone(storage), Arc::clone(faults));
-    let dir = CheckpointDir { storage, root: root.clone() };
+    let dir = CheckpointDir::existing(storage, root.clone());
     checkpoint(&dir, cut(1, NEWEST), Some(cut(1, 2)), SHARDS, salt(1)).await
 }
 
@@ -57,7 +57,8 @@ async fn after(storage: &Arc<dyn Storage>, root: &StorePath, confirmed: bool, co
     for name in [cut(2, 1), cut(2, 2)] {
         assert_whole(&dir, name, context).await;
     }
-    let left = dir.children(&dir.at(layout::STAGING).expect("short")).await.expect("listed");
+    let left =
+        dir.root.children(&dir.root.at(layout::STAGING).expect("short")).await.expect("listed");
     assert!(left.iter().all(|entry| entry.name() == "g2"), "{left:?}\n{context}");
 }
 
@@ -124,7 +125,7 @@ async fn two_faults_in_one_checkpoint_lose_nothing_either() {
                     let confirmed = disturbed(&storage, &root, &faults).await;
                     let context =
                         format!("{one:?} at {first}, {two:?} at {second}:\n{:#?}", faults.log());
-                    check(&CheckpointDir { storage, root: root.clone() }, confirmed, &context)
+                    check(&CheckpointDir::existing(storage, root.clone()), confirmed, &context)
                         .await;
                 }
             }
@@ -153,7 +154,7 @@ async fn the_real_file_system_keeps_the_same_promises() {
             let confirmed = disturbed(&storage, &root, &faults).await;
             let context = format!("{fault:?} at call {call}:\n{:#?}", faults.log());
             check(
-                &CheckpointDir { storage: Arc::clone(&storage), root: root.clone() },
+                &CheckpointDir::existing(Arc::clone(&storage), root.clone()),
                 confirmed,
                 &context,
             )

@@ -110,7 +110,7 @@ pub(super) async fn save(
     shards: u32,
 ) -> Option<ShardFile> {
     for _ in 0..2 {
-        let storage = &*dir.storage;
+        let storage = &**dir.storage();
         let Ok(mut writer) =
             ShardWriter::create(storage, staging, header(cut, shard, shards)).await
         else {
@@ -166,7 +166,7 @@ pub(super) async fn assert_whole(dir: &CheckpointDir, cut: CutId, context: &str)
     let loaded = loaded.unwrap_or_else(|error| panic!("{cut} is not whole: {error}\n{context}"));
     for file in &loaded.manifest.shards {
         let mut reader =
-            ShardReader::open(&*dir.storage, &loaded.dir, file).await.expect("just read");
+            ShardReader::open(&**dir.storage(), &loaded.dir, file).await.expect("just read");
         assert_eq!(reader.header().cut, cut);
         let mut all = Vec::new();
         while let Some(piece) = reader.next().await.expect("just read") {

@@ -103,7 +103,7 @@ async fn a_missing_file_is_damage() {
             "sidecar" => sidecar_name(&shard),
             other => other.to_owned(),
         };
-        place.dir.storage.delete_file(&place.file(3, &name)).await.expect("deleted");
+        place.dir.storage().delete_file(&place.file(3, &name)).await.expect("deleted");
         assert_eq!(
             place.newest(OnCorrupt::Previous).await.expect("the one before"),
             Some(2),
@@ -161,7 +161,12 @@ async fn a_manifest_that_lists_a_shard_twice_or_speaks_of_another_cut_is_damage(
 async fn with_all_damaged_it_is_an_error_and_never_a_fresh_start() {
     let place = place().await;
     for number in 1..=3 {
-        place.dir.storage.delete_file(&place.file(number, "MANIFEST.json")).await.expect("deleted");
+        place
+            .dir
+            .storage()
+            .delete_file(&place.file(number, "MANIFEST.json"))
+            .await
+            .expect("deleted");
     }
     let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
     assert!(matches!(error, CheckpointError::NoneUsable { damaged: 3, .. }), "{error}");
@@ -178,7 +183,12 @@ async fn a_base_that_is_gone_without_a_trace_is_an_error() {
     let place = place().await;
     assert!(place.dir.write_claim(&claim_of(2, Some(cut(1, 3)))).await.expect("claimed"));
     for number in 1..=3 {
-        place.dir.storage.delete_dir(&path(&format!("/ckpt/g1-c{number}"))).await.expect("deleted");
+        place
+            .dir
+            .storage()
+            .delete_dir(&path(&format!("/ckpt/g1-c{number}")))
+            .await
+            .expect("deleted");
     }
     let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
     assert!(
@@ -271,7 +281,7 @@ async fn what_cannot_be_read_just_now_stops_and_lets_no_older_one_in() {
         format!("g1-c3/{shard}"),
     ] {
         let storage: Arc<dyn Storage> = Arc::new(Away { inner: place.memory.clone(), name });
-        let dir = CheckpointDir { storage, root: path("/ckpt") };
+        let dir = CheckpointDir::existing(storage, path("/ckpt"));
         let lineage = dir.lineage().await.expect("read");
         let error =
             dir.newest(&lineage, Depth::Full, OnCorrupt::Previous).await.expect_err("stops");
@@ -359,9 +369,9 @@ async fn a_manifest_that_lists_what_is_not_there_is_not_committed() {
 #[tokio::test]
 async fn a_copy_elsewhere_is_as_good_as_the_original() {
     let place = place().await;
-    place.dir.storage.rename(&path("/ckpt/g1-c3"), &path("/copy")).await.expect("moved");
+    place.dir.storage().rename(&path("/ckpt/g1-c3"), &path("/copy")).await.expect("moved");
     let found =
-        Checkpoint::load(&*place.dir.storage, &path("/copy"), Depth::Full).await.expect("whole");
+        Checkpoint::load(&**place.dir.storage(), &path("/copy"), Depth::Full).await.expect("whole");
     assert_eq!(found.manifest.cut, cut(1, 3));
 }
 

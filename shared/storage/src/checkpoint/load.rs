@@ -1,0 +1,89 @@
+//! Reads a checkpoint: its manifest, and whether its files are complete.
+
+use std::sync::Arc;
+
+use heddle_protocol::manifest::{MANIFEST_BYTES_MAX, Manifest};
+
+use super::files::{Depth, DirEntries, check_shards};
+use super::layout::MANIFEST;
+use super::{CheckpointError, Damage};
+use crate::digest::sum_of;
+use crate::error::{Reason, StorageError};
+use crate::path::StorePath;
+use crate::sidecar::{SIDECAR_BYTES_MAX, SidecarError, read_sidecar, sidecar_name};
+use crate::store::Storage;
+use crate::{Location, read_small};
+
+/// A complete checkpoint.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    /// Its directory.
+    pub dir: StorePath,
+    /// What is in it.
+    pub manifest: Manifest,
+}
+
+impl Checkpoint {
+    /// Reads and checks the checkpoint in a directory, wherever that lies: a copy is as good as the
+    /// original, since all names in it are relative.
+    ///
+    /// # Errors
+    /// `Damaged`, `Newer`, `Storage`.
+    pub async fn load(
+        storage: &dyn Storage,
+        dir: &StorePath,
+        depth: Depth,
+    ) -> Result<Self, CheckpointError> {
+        let manifest = read_manifest(storage, dir).await?;
+        let listed = DirEntries::new(storage.list(dir).await?);
+        check_shards(storage, dir, &manifest.shards, &listed, depth).await?;
+        Ok(Self { dir: dir.clone(), manifest })
+    }
+
+    /// Opens the checkpoint at a location such as `hdfs:///ctr/ckpt/g1-c4`.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub async fn at(
+        location: &Location,
+        depth: Depth,
+    ) -> Result<(Arc<dyn Storage>, Self), CheckpointError> {
+        let storage = crate::connect(location)?;
+        let checkpoint = Self::load(&*storage, location.path(), depth).await?;
+        Ok((storage, checkpoint))
+    }
+}
+
+/// Reads a manifest and checks its sum and itself.
+pub(super) async fn read_manifest(
+    storage: &dyn Storage,
+    dir: &StorePath,
+) -> Result<Manifest, CheckpointError> {
+    let path = dir.join(MANIFEST).map_err(StorageError::from)?;
+    let shown = storage.show(&path);
+    let damaged = |damage| CheckpointError::Damaged { file: shown.clone(), damage };
+    let content = match read_small(storage, &path, MANIFEST_BYTES_MAX).await {
+        Ok(content) => content,
+        Err(error) if error.is_not_found() => return Err(damaged(Damage::Missing)),
+        Err(error) if error.is_no_file() => return Err(damaged(Damage::NotAFile)),
+        Err(error) => return Err(error.into()),
+    };
+    let sidecar = path.sibling(&sidecar_name(MANIFEST)).map_err(StorageError::from)?;
+    let line = match read_small(storage, &sidecar, SIDECAR_BYTES_MAX).await {
+        Ok(line) => line,
+        Err(error) if error.is_not_found() => {
+            return Err(damaged(Damage::Sidecar(SidecarError::Missing)));
+        }
+        Err(error) if matches!(error.reason, Reason::Unsupported(_)) || error.is_no_file() => {
+            return Err(damaged(Damage::Sidecar(SidecarError::Form)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let expected =
+        read_sidecar(&line, MANIFEST).map_err(|error| damaged(Damage::Sidecar(error)))?;
+    let found = sum_of(&content);
+    if found != expected {
+        return Err(damaged(Damage::Sum { expected, found }));
+    }
+    Manifest::from_json(&content).map_err(|error| CheckpointError::of_manifest(&shown, error))
+}
