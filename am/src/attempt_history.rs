@@ -136,7 +136,7 @@ impl HistoryDir {
                     Ok(path) => {
                         written = now;
                         if let Some(before) = before.replace(path) {
-                            // One that stays is older than the newest and read by nobody.
+                            // A file that stays is older than the newest and is never read.
                             let _leaks = self.storage.delete_file(&before).await;
                         }
                     }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_next_attempt_counts_on_from_what_the_last_one_left() {
+    async fn next_attempt_continues_the_counters() {
         let dir = tempfile::tempdir().unwrap();
         let place = place(&dir);
         assert_eq!(place.read().await, AttemptHistory::default());
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_recoveries_of_all_attempts_are_kept_and_all_are_counted() {
+    fn newest_recoveries_are_kept_and_all_are_counted() {
         let view = |count: usize, epoch_before: u32| {
             let mut view = samples::view();
             let mut one = view.recoveries.remove(0);

@@ -177,7 +177,7 @@ pub enum ClaimError {
 
 /// Claims a checkpoint directory. `judge` says whether the owner of the highest claim lives; for
 /// owners on this machine that is [`liveness`]. An earlier attempt of the same application is continued, also where
-/// the application as a whole begins anew.
+/// the application as a whole starts over.
 ///
 /// # Errors
 /// See [`ClaimError`].
@@ -311,15 +311,16 @@ async fn may_follow(
 /// This process as the owner of a local run.
 ///
 /// # Errors
-/// When the system does not tell host name, boot or start time.
+/// When host name, boot time or start time cannot be determined.
 pub fn local_owner() -> std::io::Result<Owner> {
     let pid = std::process::id();
-    let start_ticks = start_ticks(pid)
-        .ok_or_else(|| std::io::Error::other("/proc does not tell when this process started"))?;
+    let start_ticks = start_ticks(pid).ok_or_else(|| {
+        std::io::Error::other("cannot find the start time of this process in /proc")
+    })?;
     Ok(Owner::Local { host: host()?, pid, start_ticks, boot: boot()? })
 }
 
-/// Whether the owner of a claim lives, as far as this machine can tell.
+/// Whether the owner of a claim lives, as far as this machine can determine.
 #[must_use]
 pub fn liveness(owner: &Owner) -> Liveness {
     let Owner::Local { host: theirs, pid, start_ticks: started, boot: their_boot } = owner else {
@@ -330,7 +331,7 @@ pub fn liveness(owner: &Owner) -> Liveness {
     };
     match () {
         () if *their_boot == boot => {}
-        // This machine was started anew since.
+        // This machine has been rebooted since.
         () if *theirs == here => return Liveness::Gone,
         () => return Liveness::Unknown,
     }
@@ -350,7 +351,7 @@ fn boot() -> std::io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// When a process started, in ticks since boot; `None` when it is gone or a zombie.
+/// When a process started, in ticks since boot; `None` when it has ended, also when it is not yet reaped.
 fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     start_ticks_in(&stat)
@@ -417,10 +418,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_living_owner_is_left_alone_and_named_unless_taken_over() {
+    async fn living_owner_is_named_and_kept_unless_taken_over() {
         let (_temp, dir) = place().await;
         let mine = request(local_owner().expect("an owner"));
-        claim(&dir, &mine, &liveness).await.expect("nobody was there");
+        claim(&dir, &mine, &liveness).await.expect("there was no owner");
         // This process lives, as anybody can see.
         let error = claim(&dir, &request(application("application_1_1", 1)), &liveness)
             .await
@@ -448,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn attempts_of_one_application_follow_each_other_and_never_go_back() {
+    async fn attempts_of_one_application_claim_in_order() {
         let (_temp, dir) = place().await;
         let attempt = |n| request(application("application_1_1", n));
         assert_eq!(made(&dir, &attempt(1), Liveness::Alive).await.expect("claimed"), 1);
@@ -499,8 +500,8 @@ mod tests {
     fn odd_program_names_do_not_mislead() {
         let line = "7 (a) S 1 (b) R 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
         assert_eq!(start_ticks_in(line), Some(4242));
-        let zombie = line.replace(") R ", ") Z ");
-        assert_eq!(start_ticks_in(&zombie), None);
+        let unreaped = line.replace(") R ", ") Z ");
+        assert_eq!(start_ticks_in(&unreaped), None);
         assert_eq!(start_ticks_in("7 (a"), None);
     }
 }

@@ -57,14 +57,14 @@ mod tests {
     fn warning_after_five_seconds_then_each_minute_then_at_the_end() {
         let begin = Instant::now();
         let mut delay = DelayWarning::new("the journal");
-        let mut told = Vec::new();
+        let mut warnings = Vec::new();
         for second in 0..150 {
             let now = begin + Duration::from_secs(second);
-            told.extend(delay.failed(now, "safe mode").map(|text| (second, text)));
+            warnings.extend(delay.failed(now, "safe mode").map(|text| (second, text)));
         }
-        let seconds: Vec<u64> = told.iter().map(|(second, _)| *second).collect();
+        let seconds: Vec<u64> = warnings.iter().map(|(second, _)| *second).collect();
         assert_eq!(seconds, [5, 65, 125]);
-        assert!(told[1].1.contains("65 s") && told[1].1.ends_with("safe mode"));
+        assert!(warnings[1].1.contains("65 s") && warnings[1].1.ends_with("safe mode"));
         let end = begin + Duration::from_secs(150);
         assert_eq!(delay.over(end).as_deref(), Some("the journal was 150 s late"));
         assert_eq!(delay.over(end), None);

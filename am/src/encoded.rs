@@ -21,7 +21,7 @@ pub(crate) enum EncodeError {
     #[error("cannot encode the command as JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// Longer than a container accepts.
-    #[error("the command must have at most {LINE_BYTES_MAX} bytes (got {0})")]
+    #[error("the command must fit a control line of {LINE_BYTES_MAX} bytes (got {0})")]
     TooLong(usize),
 }
 

@@ -26,7 +26,7 @@ pub enum InputError {
     Location {
         /// The key of the job file.
         key: &'static str,
-        /// What it says.
+        /// The configured location.
         location: String,
         /// Why not.
         source: heddle_storage::LocationError,
@@ -36,7 +36,7 @@ pub enum InputError {
     Storage {
         /// The key of the job file.
         key: &'static str,
-        /// What it says.
+        /// The configured location.
         location: String,
         /// Why not.
         source: StorageError,
@@ -70,8 +70,8 @@ pub async fn plan(spec: &JobSpec) -> Result<InputPlan, InputError> {
     Ok(plan)
 }
 
-/// Where the bytes of a plan's tasks are, for those who place tasks beside them. Of files that cannot be asked about
-/// (or lie on this machine) nothing is said: locality is a wish.
+/// Where the bytes of a plan's tasks are, so that tasks run near them. Files without known block
+/// locations, and local files, are left out: locality is optional.
 pub async fn locality(plan: &InputPlan) -> Locality {
     let mut found = Locality::default();
     if plan.files.len() > FILES_ASKED_MAX {
@@ -136,7 +136,7 @@ async fn blocks_of(url: &str) -> Vec<BlockPlace> {
     })
 }
 
-/// The hosts that hold a task's bytes, who holds most of them first; of equals in the order of their names, so that
+/// The hosts that store a task's bytes, most bytes first; equal hosts in the order of their names, so that
 /// every attempt finds the same.
 fn hosts_of<'b>(task: &TaskRange, blocks: &'b [BlockPlace]) -> Vec<&'b str> {
     let mut held: BTreeMap<&str, u64> = BTreeMap::new();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_most_of_a_task_comes_first() {
+    fn host_with_most_bytes_of_a_task_comes_first() {
         let blocks = [block(0, 100, &["a", "b"]), block(100, 100, &["c", "b"])];
         let hosts = |start, end| hosts_of(&TaskRange { file: 0, start, end }, &blocks);
         assert_eq!(hosts(0, 100), ["a", "b"]);

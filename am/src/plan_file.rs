@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_later_attempt_finds_the_file_and_another_plan_has_another_one() {
+    async fn later_attempt_reuses_the_plan_file_of_the_same_plan() {
         let dir = tempfile::tempdir().expect("a folder");
         let url = dir.path().to_str().expect("UTF-8");
         let first = write(&plan(1000), url).await.expect("written");

@@ -273,7 +273,7 @@ impl Publication<'_> {
             match read_small(self.storage, &to, line.len()).await {
                 Ok(found) if found == line => {}
                 _ if self.overwrite => return Err(error.into()),
-                // A sidecar that is no one's file's: the file it stands beside has just got its name.
+                // A sidecar without a file: the file beside it has its name only since now.
                 _ => self.storage.replace(&from, &to).await?,
             }
             let _moved = self.storage.delete_file(&from).await;

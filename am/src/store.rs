@@ -82,7 +82,7 @@ pub struct Store {
     pub generation: Generation,
     /// Whether an existing model is replaced.
     pub overwrite: bool,
-    /// Of the model's files; nothing: as the umask says.
+    /// Permissions of the model's files; `None`: by the umask.
     pub permissions: Option<Permissions>,
     /// Checked immediately before a publication.
     pub lease: Lease,

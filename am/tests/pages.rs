@@ -98,7 +98,7 @@ async fn head_is_get_without_its_body() {
 }
 
 #[tokio::test]
-async fn nothing_is_behind_other_paths_and_no_verb_changes_anything() {
+async fn other_paths_and_methods_are_rejected() {
     let server = server(None).await;
     for path in [
         "/..",
@@ -129,7 +129,7 @@ async fn nothing_is_behind_other_paths_and_no_verb_changes_anything() {
 }
 
 #[tokio::test]
-async fn behind_a_proxy_others_are_sent_to_it_and_the_secret_still_opens() {
+async fn clients_are_redirected_to_the_proxy_but_operators_are_served() {
     let server = server(Some(PageGate::new(proxy("192.0.2.1"), None))).await;
     let (status, head, body) = server.ask("GET", "/api/v1/job?a=b").await;
     assert_eq!(status, 302);
@@ -172,7 +172,7 @@ async fn behind_a_proxy_others_are_sent_to_it_and_the_secret_still_opens() {
 }
 
 #[tokio::test]
-async fn whom_the_proxy_names_must_be_among_the_viewers() {
+async fn user_named_by_the_proxy_must_be_a_viewer() {
     let mut configuration = Configuration::with_defaults(Environment::empty());
     configuration.set("yarn.acl.enable", "true", "test");
     configuration.set("yarn.admin.acl", "root", "test");

@@ -191,7 +191,7 @@ fn is_whole(found: &BTreeMap<String, String>, old: Option<Which>, new: Which, co
 }
 
 #[tokio::test]
-async fn an_interruption_at_any_call_leaves_whole_files_and_the_next_attempt_publishes() {
+async fn next_attempt_publishes_after_an_interruption_at_any_call() {
     for old in [None, Some(OLD)] {
         for fault in Fault::ALL {
             for at in 0.. {
@@ -242,7 +242,7 @@ async fn overwriting_leaves_exactly_one_model_under_the_same_names() {
 }
 
 #[tokio::test]
-async fn directories_of_early_versions_go_with_the_model_that_replaces_them() {
+async fn directories_of_early_versions_are_deleted_with_their_model() {
     let rig = Rig::new().await;
     for name in ["trainer-0.1", "trainer-12.10001-3", "trainer-mine"] {
         let dir = path("/out").join(name).expect("a name");

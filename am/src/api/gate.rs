@@ -91,7 +91,7 @@ pub enum Way {
 #[must_use]
 pub fn way(base: &str, addresses: &BTreeSet<IpAddr>, peer: IpAddr, path: &str) -> Way {
     let peer = peer.to_canonical();
-    // All of 127/8 is one machine, and the system says 127.0.0.1 for whichever of it was meant.
+    // All of 127/8 is this machine, and the system reports 127.0.0.1 for any address of it.
     let is_here = peer.is_loopback() && addresses.iter().any(|address| address.is_loopback());
     if is_here || addresses.contains(&peer) {
         return Way::Serve;
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_is_a_host_of_its_own_or_the_resourcemanagers() {
+    fn proxy_is_its_own_host_or_the_resourcemanagers() {
         let alone = proxy(&[
             ("yarn.web-proxy.address", "wp.example.com:8089"),
             ("yarn.resourcemanager.hostname", "rm"),

@@ -21,7 +21,7 @@ const USER_COOKIE: &str = "proxy-user";
 /// A list as YARN writes it: `user,user group,group`, or `*` (`AccessControlList`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Acl {
-    everybody: bool,
+    all_users: bool,
     users: BTreeSet<String>,
     groups: BTreeSet<String>,
 }
@@ -35,14 +35,14 @@ impl Acl {
         };
         let mut parts = text.splitn(2, ' ');
         Self {
-            everybody: text.trim() == "*",
+            all_users: text.trim() == "*",
             users: names(parts.next()),
             groups: names(parts.next()),
         }
     }
 
     fn names(&self, user: &str) -> bool {
-        self.everybody || self.users.contains(user)
+        self.all_users || self.users.contains(user)
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_means_everybody_and_so_does_a_cluster_without_lists() {
+    fn star_and_missing_lists_mean_all_users() {
         assert!(viewers(&STRICT, "*").unwrap().include("dr.who"));
         assert!(!viewers(&STRICT, "").unwrap().include("dr.who"));
         assert_eq!(viewers(&[], ""), None);

@@ -1,12 +1,12 @@
-//! What an ApplicationMaster has to know before its job can begin, on one machine and on YARN alike.
+//! Preparation of a job, local and on YARN: validate, claim, plan the input, open the journal.
 //!
 //! ```text
-//! checkpoint directory → what is there to follow, input plan: may this spec go on? → claim → the same again → journal
+//! checkpoint directory → predecessor, input plan: may this spec continue? → claim → the same checks → journal
 //! ```
 //!
-//! Whatever goes wrong on the way is a [`StartFailure`]; nothing is started before all of it holds. A claim ends the reign of
-//! whoever holds the directory, so it is made by a job only that may go on as far as could be seen without it. What it
-//! holds then is looked at again: the owner before was at work until that moment.
+//! A failure is a [`StartFailure`]; nothing starts before all steps succeed. A claim fences the owner of the directory, so a
+//! job claims only after all checks that need no claim. The same checks follow the claim: the previous owner may have
+//! worked until that moment.
 
 use std::time::{Duration, Instant};
 
@@ -35,14 +35,14 @@ use crate::run_dir::{ResumeMode, RunFile};
 use crate::store::{Store, open_with_retries};
 use crate::wall_clock::wall_ms;
 
-/// To be near the data is a wish: the job begins without knowing where that is.
+/// Timeout of the look-up of block locations. Locality is optional: the job starts without it.
 const LOCALITY_LIMIT: Duration = Duration::from_secs(3);
 
-/// How long moving a damaged checkpoint is tried, and from one try to the next.
+/// How long moving a damaged checkpoint is retried, and the time between two attempts.
 const SET_ASIDE_TIMEOUT: Duration = Duration::from_secs(60);
 const SET_ASIDE_RETRY_WAIT: Duration = Duration::from_secs(2);
 
-/// A job that may begin.
+/// A job that can start.
 pub(super) struct Prepared {
     pub(super) generation: Generation,
     /// The newest complete checkpoint of the lineage.
@@ -64,9 +64,8 @@ pub(super) struct Prepared {
     pub(super) ended: Option<Outcome>,
 }
 
-/// Claims the job's checkpoint directory and finds out where the job stands. `announce` tells where this process is
-/// found; it is awaited as soon as the directory is claimed, since from then on this is the one that leads, and may
-/// publish as long as `lease` says so. The plan is written into `run_dir` (a URL), which containers can read.
+/// Claims the job's checkpoint directory and determines the state of the job. `announce` publishes the address of this
+/// process; it runs right after the claim, since this process leads from then on. It may publish while `lease` holds. The plan is written into `run_dir` (a URL), which containers can read.
 pub(super) async fn prepare(
     file: &RunFile,
     spec: &JobSpec,
@@ -89,7 +88,7 @@ pub(super) async fn prepare(
     let mut resumption =
         Resumption { file, earlier: file.earlier, spec, owner: &owner, found: &found };
     if let Some(before) = &followed.predecessor
-        // What an earlier attempt was allowed this one is too.
+        // An earlier attempt of this application has passed the same checks.
         && !claim::same_application(&before.owner, &owner)
     {
         resumption.check(&checkpoints, &followed, &mut request).await?;
@@ -184,10 +183,10 @@ async fn locality(on_a_cluster: bool, plan: &InputPlan) -> Locality {
     tokio::time::timeout(LOCALITY_LIMIT, input::locality(plan)).await.unwrap_or_default()
 }
 
-/// What asks to go on.
+/// A job that continues a checkpoint directory.
 struct Resumption<'a> {
     file: &'a RunFile,
-    /// What is to become of an earlier run: as the command line says, or anew where that one is worth nothing.
+    /// How to handle an earlier run: as the command line states, or `Fresh` where that run has trained nothing.
     earlier: ResumeMode,
     spec: &'a JobSpec,
     owner: &'a Owner,
@@ -195,7 +194,7 @@ struct Resumption<'a> {
     found: &'a InputPlan,
 }
 
-/// Where it would go on.
+/// The state that a job continues.
 struct Continuation {
     carried: Vec<Record>,
     plan: InputPlan,
@@ -257,7 +256,7 @@ impl Resumption<'_> {
                 tracing::info!("model_missing_exported_again");
             }
         }
-        // The next attempt must find it too, should the unregistration fail again.
+        // The next attempt must find it too if unregistering fails again.
         carried.extend(ended.clone().map(Record::Outcome));
         let plan = match base {
             // Names of tasks mean what they meant when the checkpoint was made.
@@ -269,7 +268,7 @@ impl Resumption<'_> {
 }
 
 impl Resumption<'_> {
-    /// Whether the model of a run that is finished lies where this job's is to be.
+    /// Whether the model of a finished run is where this job's model belongs.
     async fn model_is_there(&self, outcome: &Outcome) -> bool {
         let Some(model) = &outcome.model else {
             return false;
@@ -289,7 +288,7 @@ impl Resumption<'_> {
     }
 }
 
-/// The records of the lineage, and whose they are.
+/// The records of the lineage.
 struct RecordHistory {
     records: Vec<Record>,
     /// The last of them are of an earlier attempt of this application.
@@ -297,7 +296,7 @@ struct RecordHistory {
 }
 
 impl RecordHistory {
-    /// Those that a claim of this generation goes on from.
+    /// The records that a claim of this generation continues.
     async fn read(
         dir: &CheckpointDir,
         generation: Generation,
@@ -315,7 +314,7 @@ impl RecordHistory {
         Ok(Self { records, is_ours })
     }
 
-    /// How this application ended. A failure that trying again may cure was told so that it would be tried again.
+    /// How this application ended. A transient failure does not count: the next attempt retries.
     fn ended(&self) -> Option<Outcome> {
         let outcome = self.records.iter().rev().find_map(|record| match record {
             Record::Outcome(outcome) => Some(Some(outcome.clone())),
@@ -328,12 +327,12 @@ impl RecordHistory {
     }
 }
 
-/// Whether another attempt may do better: what failed is that something could not be reached.
+/// Whether another attempt may succeed: a service was unreachable.
 pub(super) fn is_transient(state: JobState, exit_code: ExitCode) -> bool {
     state == JobState::Failed && exit_code == ExitCode::Unreachable
 }
 
-/// Whether this spec may go on from what is there; the records to carry over if so, and how the run ended if nothing is
+/// Checks that this spec may continue the checkpoint. Returns the records to carry over, and the outcome if nothing is
 /// left to train.
 fn may_continue(
     earlier: ResumeMode,
@@ -384,13 +383,13 @@ fn may_continue(
         _ => None,
     });
     let finished = last.filter(|last| last.state == JobState::Finished && !longer);
-    // An outcome ends the life of one run; this one goes on.
+    // An outcome belongs to one run, and this run continues.
     let carried =
         history.into_iter().filter(|record| !matches!(record, Record::Outcome(_))).collect();
     Ok((carried, finished))
 }
 
-/// The plan of the checkpoint, if the files are still what they were.
+/// The plan of the checkpoint, if the files are unchanged.
 fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, StartFailure> {
     let (before, now) = (&planned.files, &found.files);
     let same = before.len() == now.len()
@@ -412,8 +411,8 @@ fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, StartFa
     ))
 }
 
-/// Moves checkpoints that are damaged out of the way, so that nothing deletes them as those of a generation that was given up.
-/// What cannot be moved ends the start: nothing else is touched before.
+/// Moves damaged checkpoints aside, so that the retention of superseded generations does not delete them. A checkpoint that
+/// cannot be moved fails the start; nothing else is changed before.
 async fn set_aside(
     dir: &CheckpointDir,
     own: Generation,

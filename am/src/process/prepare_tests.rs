@@ -1,4 +1,4 @@
-//! A job that is refused has taken nothing from whoever holds the checkpoint directory.
+//! A job that is refused has not fenced the owner of the checkpoint directory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,7 +72,7 @@ async fn asks_beside(spec: &JobSpec, before: Liveness) -> Result<Prepared, Start
     .await
 }
 
-/// Commits a checkpoint of whoever was prepared.
+/// Commits a checkpoint of a prepared job.
 async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
     let (dir, salt) = (&prepared.store.dir, prepared.store.salt);
     let cut = CutId { generation: prepared.generation, number };
@@ -130,7 +130,7 @@ async fn refused(spec: &JobSpec, dir: &CheckpointDir, because: &str) {
 }
 
 #[tokio::test]
-async fn who_is_refused_for_its_spec_or_its_data_has_fenced_nobody() {
+async fn job_refused_for_its_spec_or_data_fences_no_owner() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let data = temp.path().join("data");
     std::fs::create_dir(&data).expect("made");
@@ -158,7 +158,7 @@ async fn who_is_refused_for_its_spec_or_its_data_has_fenced_nobody() {
 }
 
 #[tokio::test]
-async fn a_run_that_trained_no_step_gives_way_to_another_spec_and_other_data() {
+async fn run_without_a_trained_step_yields_to_another_spec() {
     for change in ["model.features=11", "data"] {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let data = temp.path().join("data");
@@ -196,7 +196,7 @@ fn rewrite(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     std::fs::write(path, bytes).expect("written");
 }
 
-/// Puts a pipe that nobody writes to in the place of a file.
+/// Replaces a file by a pipe without a writer.
 fn pipe(path: &Path) {
     std::fs::remove_file(path).expect("removed");
     nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("made");
@@ -275,7 +275,7 @@ const DAMAGES: [(&str, Damage); 17] = [
 /// A job that is continued says which checkpoints it passes over, and none of them is lost: the look at the start
 /// finds nearly every damage, and what it passes over is outside the lineage of the new claim.
 #[tokio::test]
-async fn a_damaged_newest_checkpoint_is_set_aside_and_reported_at_a_continuation() {
+async fn damaged_newest_checkpoint_is_set_aside_and_reported() {
     for (what, damage) in DAMAGES {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let data = temp.path().join("data");
@@ -303,13 +303,13 @@ async fn a_damaged_newest_checkpoint_is_set_aside_and_reported_at_a_continuation
         };
         let base = after.base.expect("the one before").manifest.cut;
         assert_eq!(base.number, 1, "{what}");
-        let [told] = &after.damaged[..] else { panic!("{what}: {:?}", after.damaged) };
-        assert_eq!(told.cut.number, 2, "{what}");
-        assert!(told.error.contains("g1-c2"), "{what}: {}", told.error);
+        let [damaged] = &after.damaged[..] else { panic!("{what}: {:?}", after.damaged) };
+        assert_eq!(damaged.cut.number, 2, "{what}");
+        assert!(damaged.error.contains("g1-c2"), "{what}: {}", damaged.error);
         let aside = std::fs::read_dir(temp.path().join("ckpt/damaged")).expect("listed");
         let aside: Vec<_> = aside.map(|entry| entry.expect("listed").path()).collect();
         assert_eq!(aside.len(), 1, "{what}: {aside:?}");
-        assert_eq!(aside[0].display().to_string(), told.dir, "{what}");
+        assert_eq!(aside[0].display().to_string(), damaged.dir, "{what}");
         assert!(!newest.exists(), "{what}");
     }
 }

@@ -1,4 +1,4 @@
-//! From what is prepared to the job's end: core, journal, store, server and driver around one cluster.
+//! Runs a prepared job to its end: wires core, journal, store, server and driver to one cluster.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ use crate::run_dir::RunFile;
 /// Inputs on their way to the driver. Containers that report faster than it takes them in are held up by TCP.
 const INPUTS_IN_FLIGHT: usize = 4096;
 
-/// Who leads, where and by which rules.
+/// The context that a job runs in.
 pub(super) struct JobContext<'a, C> {
     pub(super) file: &'a RunFile,
     pub(super) spec: &'a JobSpec,
     pub(super) secret: Secret,
     pub(super) attempt: Attempt,
     pub(super) listener: TcpListener,
-    /// Whom the pages are for; everybody who reaches them without.
+    /// Access control for the pages; `None` allows all clients.
     pub(super) gate: Option<Arc<PageGate>>,
-    /// Where people find the job.
+    /// Address of the job's pages.
     pub(super) address: String,
     pub(super) limits: Limits,
     pub(super) cluster_lease_ms: Option<u64>,
@@ -40,13 +40,13 @@ pub(super) struct JobContext<'a, C> {
     pub(super) kept: Vec<SurvivingContainer>,
     /// The container of this ApplicationMaster, on YARN.
     pub(super) master: Option<Placement>,
-    /// Where it is kept what attempts saw, on YARN.
+    /// Where the history of attempts is kept, on YARN.
     pub(super) past: Option<attempt_history::HistoryDir>,
     pub(super) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
     pub(super) stops: mpsc::UnboundedReceiver<Operation>,
 }
 
-/// Leads the job to its end.
+/// Runs the job to its end.
 pub(super) async fn run_job<C: ContainerSource>(
     prepared: Prepared,
     context: JobContext<'_, C>,

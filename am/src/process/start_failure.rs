@@ -13,14 +13,14 @@ use crate::plan_file::WritePlanError;
 use crate::run_dir::RunDirError;
 pub(super) use crate::store::exit_code_of as code_of;
 
-/// Why a run did not start: the sentence for people and the exit code.
+/// Why a run did not start: message and exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StartFailure {
     /// Of the command line.
     pub(super) exit_code: ExitCode,
     /// Fact, cause, next step.
     pub(super) message: String,
-    /// Another attempt of the same application leads: nothing may be said in its name.
+    /// Another attempt of the same application leads: this one must not unregister it.
     pub(super) is_fenced: bool,
 }
 

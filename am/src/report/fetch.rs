@@ -38,7 +38,7 @@ pub(super) enum FetchError {
 pub(super) enum Keep {
     /// All of it; more bytes than this are an error.
     Start(usize),
-    /// The last bytes, so many at the most.
+    /// The last bytes, at most this many.
     End(usize),
 }
 

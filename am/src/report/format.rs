@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_read_as_people_write_them() {
+    fn figures_are_formatted_readably() {
         assert_eq!(thousands(0), "0");
         assert_eq!(thousands(999), "999");
         assert_eq!(thousands(1_234_567), "1,234,567");

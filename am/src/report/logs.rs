@@ -113,7 +113,7 @@ pub async fn tails(
     if !url::is_authority(node_http) || !url::is_container(container) {
         return Err("the web server of its node is not known".to_owned());
     }
-    // Only where the cluster believes names is one told; elsewhere it is ignored.
+    // A cluster without security trusts the name; others ignore it.
     let name = match url::is_user(user) {
         true => format!("user.name={user}"),
         false => String::new(),
@@ -176,7 +176,7 @@ fn names(listing: &[u8]) -> Vec<String> {
         gather(&value, &mut found);
     }
     let mut names: Vec<_> = found.into_iter().collect();
-    // What a process said at its death is worth more than what the NodeManager said at its start.
+    // The output of the process is more useful than the NodeManager's launch log.
     names.sort_by_key(|name| USUAL.iter().position(|usual| usual == name).unwrap_or(USUAL.len()));
     names.truncate(FILES_MAX);
     names
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_in_every_shape_of_the_listing_and_only_those_of_files() {
+    fn file_names_are_found_in_every_form_of_the_listing() {
         let several = br#"[{"containerLogInfo":[{"fileName":"pserver.log","fileSize":"9"},{"fileName":"stderr","fileSize":"1"}],
             "logAggregationType":"LOCAL","containerId":"c","nodeId":"n:1"}]"#;
         assert_eq!(names(several), ["stderr", "pserver.log"]);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_bytes_of_a_failed_container_are_kept_beside_the_report() {
+    async fn last_bytes_of_a_failed_container_are_kept() {
         let listing = r#"[{"containerLogInfo":[{"fileName":"stderr"},{"fileName":"stdout"}]}]"#;
         let (address, asked) = node(vec![
             (200, listing.into()),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_is_gone_or_unknown_costs_a_word_and_no_more() {
+    async fn unreachable_node_is_named_as_the_problem() {
         let mut report = finished();
         for end in &mut report.containers {
             end.placement.as_mut().unwrap().node_http = "127.0.0.1:1".into();

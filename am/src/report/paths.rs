@@ -30,12 +30,12 @@ pub struct ReportFiles {
     pub text: StorePath,
 }
 
-/// Writes the report into `dir`, which is made when it is missing; directories 0700, files 0600, each whole or not at
-/// all. Nothing is replaced: where another report is, this one gets its attempt into its names, unless the other tells
+/// Writes the report into `dir`, which is made when it is missing. Directories have mode 0700, files 0600; each file
+/// appears whole. Nothing is replaced: if there is another report, the new names contain the attempt, unless the other has
 /// the same end of the same run. Then that one counts, for it knows more of the containers.
 ///
 /// # Errors
-/// What the storage says; the same call may be made again.
+/// What the storage reports; the same call may be made again.
 pub async fn write(
     storage: &dyn Storage,
     dir: &StorePath,
@@ -52,8 +52,8 @@ pub async fn write(
             Ok(()) => {}
             Err(error) if is_taken(&error) => match read(storage, &files.json).await? {
                 // The text may have been on its way when its writer died.
-                Some(told) if told.has_same_outcome(report) => {
-                    match publish(storage, &files.text, told.to_string().into()).await {
+                Some(other) if other.has_same_outcome(report) => {
+                    match publish(storage, &files.text, other.to_string().into()).await {
                         Err(error) if !is_taken(&error) => {
                             return Err(StorageError::from(error).into());
                         }
@@ -76,7 +76,7 @@ pub async fn write(
 /// A report that was written; nothing when there is none, or it is of a form that this version does not read.
 ///
 /// # Errors
-/// What the storage says.
+/// What the storage reports.
 pub async fn read(
     storage: &dyn Storage,
     json: &StorePath,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_end_gets_a_name_of_its_own_and_replaces_nothing() {
+    async fn another_outcome_gets_its_own_name_and_replaces_nothing() {
         let (_keep, dir) = place();
         let first = write(&LocalStorage, &dir, &failed(ExitCode::Unreachable, "HDFS is away"))
             .await

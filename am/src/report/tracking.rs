@@ -36,7 +36,7 @@ pub fn log_page(configuration: &Configuration, am: &Placement, user: &str) -> Op
 }
 
 /// The URLs under which a browser may find the file `url` (`hdfs://…`) as `user`, one for each NameNode, in the order of
-/// the configuration. Empty when the file is not on HDFS or the NameNodes' web addresses cannot be told.
+/// the configuration. Empty when the file is not on HDFS or the NameNodes' web addresses are unknown.
 #[must_use]
 pub fn candidates(configuration: &Configuration, url: &str, user: &str) -> Vec<String> {
     let Some(rest) = url.strip_prefix("hdfs://") else {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secured_cluster_is_asked_over_tls_and_believes_no_name() {
+    fn secured_cluster_is_queried_over_tls_without_a_name() {
         let configuration = configuration(&[
             ("dfs.http.policy", "HTTPS_ONLY"),
             ("hadoop.security.authentication", "kerberos"),

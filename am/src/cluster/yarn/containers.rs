@@ -78,7 +78,7 @@ impl Sizes {
         }
     }
 
-    /// What each container of a role is asked for with at first, with the key of the job file that says so.
+    /// The initial resources of each role, with the section of the job file that states them.
     #[must_use]
     pub fn all(&self) -> [(&'static str, &Resources); 2] {
         [("pservers", &self.pserver.resources), ("trainers", &self.trainer.resources)]
@@ -122,7 +122,7 @@ struct OpenAsk {
     avoid: Vec<String>,
     /// What was asked for in place of the job file's memory.
     memory: Option<Bytes>,
-    /// When the first grant was given back for its place.
+    /// When the first grant was released because of its node.
     returned: Option<Duration>,
     returns: u32,
 }
@@ -130,7 +130,7 @@ struct OpenAsk {
 /// A container that is ours.
 #[derive(Clone, Debug)]
 pub(super) struct HeldContainer {
-    /// Whom it is for; none for one of an earlier attempt that has not said.
+    /// The member it was allocated for; `None` for a container of an earlier attempt that has not registered.
     pub(super) member: Option<Member>,
     /// Its node.
     pub(super) node: NodeId,
@@ -142,14 +142,14 @@ pub(super) struct HeldContainer {
     pub(super) ending: bool,
 }
 
-/// What to do with a grant.
+/// The decision about a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GrantVerdict {
     /// It is for this filling of this slot. `crowded`: two pservers share a node from now on.
     Take { member: Member, crowded: bool },
-    /// Give it back; its ask stays open.
+    /// Release it; its ask stays open.
     Return,
-    /// Give it back; nobody wants it.
+    /// Release it; no ask is open for it.
     Unwanted,
 }
 
@@ -167,9 +167,9 @@ pub(super) struct ContainerRegistry {
     /// Hosts whose NodeManager could not be reached, and until when they are not asked for.
     unreachable: BTreeMap<String, Duration>,
     racks: BTreeMap<String, String>,
-    /// Containers that said who they are before the ResourceManager reported them.
+    /// Members of containers that registered before the ResourceManager reported them.
     named_early: BTreeMap<ContainerId, Member>,
-    /// Containers that were reported late, and when they are given back unless they have registered.
+    /// Containers that were reported late, and when they are released unless they have registered.
     late: BTreeSet<(Duration, ContainerId)>,
 }
 
@@ -194,7 +194,7 @@ impl ContainerRegistry {
         self.racks = racks;
     }
 
-    /// Notes an ask and says it in YARN's terms.
+    /// Records an ask and translates it to YARN's terms.
     pub(super) fn ask(&mut self, ask: ContainerRequest) -> (AskId, heddle_yarn::Ask) {
         let ContainerRequest { slot, incarnation, avoid, prefer, memory } = ask;
         self.next_ask += 1;
@@ -240,7 +240,7 @@ impl ContainerRegistry {
         Some(id)
     }
 
-    /// Judges a grant and, if it is taken, notes it. `nodes`: how many the cluster has.
+    /// Decides about a grant and records it if it is taken. `nodes`: number of nodes of the cluster.
     pub(super) fn granted(
         &mut self,
         ask: AskId,
@@ -257,8 +257,8 @@ impl ContainerRegistry {
         let room = nodes > pserver_hosts.len();
         let avoided = open.avoid.iter().any(|avoid| avoid == host);
         let first = open.returned.unwrap_or(now);
-        let patient = open.returns < RETURNS_MAX && now.saturating_sub(first) < RETURNS_FOR;
-        if (crowded && room || avoided) && patient {
+        let may_return = open.returns < RETURNS_MAX && now.saturating_sub(first) < RETURNS_FOR;
+        if (crowded && room || avoided) && may_return {
             open.returns += 1;
             open.returned = Some(first);
             return GrantVerdict::Return;
@@ -298,7 +298,7 @@ impl ContainerRegistry {
         self.late.insert((now + LATE_MAX, container.id));
     }
 
-    /// Containers that were reported late and have not registered in time. They are given back: nothing else would
+    /// Containers that were reported late and have not registered in time. They are released: nothing else would
     /// end them before the job does.
     pub(super) fn late_and_unnamed(&mut self, now: Duration) -> Vec<ContainerId> {
         let mut found = Vec::new();
@@ -314,7 +314,7 @@ impl ContainerRegistry {
         found
     }
 
-    /// A container has said who it is, perhaps before the ResourceManager reports it.
+    /// A container has registered, perhaps before the ResourceManager reports it.
     pub(super) fn known(&mut self, id: ContainerId, member: Member) {
         match self.held.get_mut(&id) {
             Some(held) => {
@@ -326,7 +326,7 @@ impl ContainerRegistry {
         }
     }
 
-    /// Containers that have not said who they are, and their nodes.
+    /// Containers that have not registered, and their nodes.
     pub(super) fn unnamed(&self) -> Vec<(ContainerId, NodeId)> {
         let unnamed = self.held.iter().filter(|(_, held)| held.member.is_none());
         unnamed.map(|(id, held)| (*id, held.node.clone())).collect()
@@ -354,7 +354,7 @@ impl ContainerRegistry {
         }
     }
 
-    /// A container has ended. None: it was not ours, or was told before.
+    /// A container has ended. `None`: it is unknown, or its end was reported before.
     pub(super) fn ended(&mut self, id: ContainerId) -> Option<HeldContainer> {
         self.named_early.remove(&id);
         self.held.remove(&id)
@@ -384,7 +384,7 @@ impl ContainerRegistry {
         !self.open.is_empty() || self.held.values().any(|held| held.ending)
     }
 
-    /// Who runs in a container, and where that is, as people see it.
+    /// The member in a container and its placement, for display.
     pub(super) fn placement(&self, id: ContainerId) -> Option<(Member, PlacementView)> {
         let held = self.held.get(&id)?;
         let placement = PlacementView {

@@ -128,7 +128,7 @@ fn a_pserver_that_is_being_ended_does_not_keep_its_node() {
 }
 
 #[test]
-fn an_end_is_told_once() {
+fn each_exit_is_reported_once() {
     let mut registry = registry();
     take(&mut registry, Slot::trainer(0), 2, "n1");
     let id = container(2, "n1", AskId(1)).id;
@@ -154,7 +154,7 @@ fn what_is_asked_for_has_the_overhead_and_the_label() {
 }
 
 #[test]
-fn more_memory_is_more_than_what_the_cluster_gave_before() {
+fn raised_memory_exceeds_the_previous_grant() {
     let mut registry = registry();
     let slot = Slot::pserver(0);
     let (first, _) = registry.ask(wanted(slot, 1));
@@ -185,7 +185,7 @@ fn what_nothing_begins_without_is_asked_for_first() {
 }
 
 #[test]
-fn data_is_asked_for_by_host_and_rack_and_another_will_do() {
+fn preferred_hosts_are_requested_with_relaxed_locality() {
     let mut registry = registry();
     registry.set_racks(BTreeMap::from([("n1".into(), "/r1".into())]));
     let ask =
@@ -199,7 +199,7 @@ fn data_is_asked_for_by_host_and_rack_and_another_will_do() {
 }
 
 #[test]
-fn at_most_a_third_of_the_nodes_is_excluded_and_not_for_ever() {
+fn at_most_a_third_of_the_nodes_is_excluded_for_a_time() {
     let mut registry = registry();
     registry.is_unreachable("n9", NOW);
     let ask =
@@ -215,7 +215,7 @@ fn at_most_a_third_of_the_nodes_is_excluded_and_not_for_ever() {
 }
 
 #[test]
-fn what_an_earlier_attempt_left_is_unnamed_until_it_says_who_it_is() {
+fn surviving_container_has_no_member_until_it_registers() {
     let mut registry = registry();
     let left = container(7, "n1", AskId(1));
     registry.kept(&left);

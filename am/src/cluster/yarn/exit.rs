@@ -1,17 +1,17 @@
 //! How a container ended, as the core judges it: YARN's statuses by blame.
 //!
-//! What YARN took (a lost node, preemption, the end of the application) is nobody's fault; what used more memory than
-//! it had is told with both figures; what could not be started names its cause. Everything else is the process's own.
+//! Containers that YARN took (a lost node, preemption, the end of the application) count as no failure. A container over its
+//! memory limit is reported with both figures, a failed start with its cause. All other exits are the process's own.
 
 use heddle_am_core::Exit;
 use heddle_yarn::{ContainerStatus, ExitStatus};
 
-/// How much of what a container said last is kept, in bytes.
+/// Most bytes of a container's final output that are kept.
 const WORDS_MAX: usize = 2048;
 /// What a NodeManager puts before the end of a container's standard error.
 const STDERR_MARK: &str = " bytes of stderr";
 
-/// The end of a container as the core knows ends, and what it said last.
+/// The exit of a container as the core's type, and its final output.
 pub(super) fn exit_of(status: &ContainerStatus) -> (Exit, String) {
     let words = || {
         let words = one_line(&status.diagnostics);
@@ -64,7 +64,7 @@ fn memory_words(diagnostics: &str) -> String {
         .unwrap_or_else(|| one_line(diagnostics))
 }
 
-/// The diagnostics in one line, without times, empty lines and stack traces, cut to a size for people.
+/// The diagnostics in one line, without times, empty lines and stack traces, cut to a readable size.
 fn one_line(diagnostics: &str) -> String {
     let lines = diagnostics.lines().map(|line| {
         let line = line.trim();
@@ -74,10 +74,10 @@ fn one_line(diagnostics: &str) -> String {
             _ => line,
         }
     });
-    let said: Vec<&str> = lines
+    let kept: Vec<&str> = lines
         .filter(|line| !line.is_empty() && !line.starts_with("at ") && *line != "N/A")
         .collect();
-    head(&said.join(" "), WORDS_MAX).to_owned()
+    head(&kept.join(" "), WORDS_MAX).to_owned()
 }
 
 /// The first bytes of a text, at a character's end.
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_took_is_nobodys_fault() {
+    fn container_taken_by_the_cluster_is_no_failure() {
         assert_eq!(ended(-100, "Container released on a *lost* node").0, Exit::NodeLost);
         assert_eq!(ended(-102, "Container preempted by scheduler").0, Exit::Preempted);
         assert_eq!(ended(154, "").0, Exit::NodeLost);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_above_the_limit_is_told_with_both_figures() {
+    fn memory_above_the_limit_is_reported_with_both_figures() {
         let text = "[2026-11-21 15:00:00.123]Container [pid=7,containerID=c] is running 123904B beyond the \
                     'PHYSICAL' memory limit. Current usage: 64.1 MB of 64 MB physical memory used; 300.0 MB of \
                     134.4 MB virtual memory used. Killing container.\nDump of the process-tree for c :\n";

@@ -1,10 +1,10 @@
-//! How often the ResourceManager is asked.
+//! The interval of heartbeats to the ResourceManager.
 //!
 //! **Intuition.** Grants and ends wait on the ResourceManager until the next heartbeat: while something is awaited each
 //! heartbeat's interval is dead time of the job, else it is load on a machine that thousands of jobs share.
 //!
 //! **Rule.** 50 ms for the first seconds of a wait, then slower the longer it lasts, since what took a minute will not
-//! come in the next tenth of a second; 1 s when nothing is awaited. What is new is said at once, but never two
+//! come in the next tenth of a second; 1 s when nothing is awaited. News is sent at once, but never two
 //! heartbeats within 10 ms: what the core asks for in one go goes out in one call.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Between any two.
 pub(super) const LEAST: Duration = Duration::from_millis(10);
 
-/// From one heartbeat to the next, when something has been awaited for so long.
+/// Time until the next heartbeat, when something has been awaited for this long.
 pub(super) fn interval(awaited: Option<Duration>) -> Duration {
     match awaited {
         None => QUIET,
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_slows_down_and_never_below_the_quiet_pace() {
+    fn interval_grows_while_waiting_up_to_the_idle_one() {
         let waits = [None, Some(0), Some(9), Some(30), Some(3_600)];
         let intervals: Vec<_> =
             waits.iter().map(|wait| interval(wait.map(Duration::from_secs)).as_millis()).collect();

@@ -29,13 +29,13 @@ pub struct YarnLaunch {
     pub env: BTreeMap<String, String>,
     /// Data threads of a pserver.
     pub data_threads: u32,
-    /// Ports that containers may listen on, as the job file says; none: any.
+    /// Ports that containers may listen on, as in the job file; `None`: any.
     pub ports: Option<String>,
     /// The credentials file: the job's secret and tokens, without the ApplicationMaster's own.
     pub credentials: Vec<u8>,
 }
 
-/// What the job file or the submission says cannot be said to YARN.
+/// Why the job file or the submission cannot be expressed in a launch context.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// A variable or argument.
@@ -66,7 +66,7 @@ impl YarnLaunch {
             (AM_DIR, self.am_dir.clone()),
             (DATA_THREADS, self.data_threads.to_string()),
             (PORTS, self.ports.clone().unwrap_or_default()),
-            // Without Kerberos HDFS takes a process for whom it says it is; YARN does not set this.
+            // Without Kerberos HDFS trusts the user name of a process; YARN does not set it.
             ("HADOOP_USER_NAME", self.user.clone()),
         ] {
             context = context.env(name, &value)?;
@@ -120,7 +120,7 @@ mod tests {
 
     fn variables(launch: &YarnLaunch) -> BTreeMap<String, String> {
         let member = Member { slot: Slot::trainer(3), incarnation: Incarnation(5) };
-        let context = launch.context(member).expect("it can be said");
+        let context = launch.context(member).expect("a valid context");
         let message = proto::ContainerLaunchContextProto::from(&context);
         assert!(message.command[0].contains("'env' 'MALLOC_ARENA_MAX=4' './heddle' 'trainer'"));
         assert_eq!(message.local_resources.len(), launch.resources.len());
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_told_who_it_is_and_where_to_turn() {
+    fn container_gets_its_member_and_the_addresses() {
         let all = variables(&launch());
         for (name, value) in [
             (SLOT, "trainer-3"),
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn limit_of_arenas_is_a_number_that_glibc_takes() {
-        // A NodeManager appends what the context says to itself, so the context says nothing.
+        // A NodeManager appends the context's value to itself, so the context must not set it.
         assert_eq!(variables(&launch()).get("MALLOC_ARENA_MAX"), None);
         let own = BTreeMap::from([("MALLOC_ARENA_MAX".to_owned(), "1".to_owned())]);
         assert_eq!(

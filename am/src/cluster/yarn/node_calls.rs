@@ -165,15 +165,14 @@ impl NodeCalls {
         });
     }
 
-    /// Asks the node of a container whose connection closed whether it still runs: it knows so up to a second before
-    /// the ResourceManager tells, and a ResourceManager that does not know of the node's own end knows nothing for
-    /// minutes.
+    /// Polls the node of a container whose connection closed. The node knows of the exit up to a second before the
+    /// ResourceManager reports it; if the node is lost, the ResourceManager reports nothing for minutes.
     pub(super) fn look(&self, node: NodeId, id: ContainerId) {
         self.look_at(node, id, POLL_WAITS.to_vec());
     }
 
-    /// Asks the node of a container that an earlier attempt left and that has not come. A node that answers tells the
-    /// ResourceManager of ends by itself.
+    /// Polls the node of a container that an earlier attempt left and that has not registered. A node that answers reports
+    /// exits to the ResourceManager by itself.
     pub(super) fn check_survivors(&self, node: NodeId, id: ContainerId) {
         self.look_at(node, id, vec![SURVIVOR_POLL_WAIT; SILENT_MAX as usize]);
     }
@@ -241,7 +240,7 @@ impl Polls {
                     unreachable: true,
                 })
             }
-            // The ResourceManager or silence will tell.
+            // The ResourceManager or a timeout decides later.
             Some(Err(_)) => {
                 self.over = true;
                 None

@@ -140,8 +140,8 @@ impl<'a> Unregistration<'a> {
             _ => FinalStatus::Failed,
         };
         strike_at_unregister(UnregisterPoint::Before, self.inputs.attempt());
-        let said = self.cluster.finish(status, diagnostics(&report, &url), tracking).await;
-        match said {
+        let finished = self.cluster.finish(status, diagnostics(&report, &url), tracking).await;
+        match finished {
             Ok(()) => {
                 tracing::info!(?status, "application_unregistered");
                 strike_at_unregister(UnregisterPoint::After, self.inputs.attempt());
@@ -212,13 +212,13 @@ impl<'a> Unregistration<'a> {
         }
         let writing = async {
             let written = paths::write(&*storage, location.path(), &report).await?;
-            // One that an earlier attempt left counts: it has seen what it tells.
-            let told = paths::read(&*storage, &written.json).await?;
-            Ok::<_, paths::WriteReportError>((written, told))
+            // The report of an earlier attempt counts: that attempt has seen the end.
+            let existing = paths::read(&*storage, &written.json).await?;
+            Ok::<_, paths::WriteReportError>((written, existing))
         };
         let (text, report) = match tokio::time::timeout(STORE_LIMIT, writing).await {
-            Ok(Ok((written, told))) => {
-                (location.with_path(written.text).to_string(), told.unwrap_or(report))
+            Ok(Ok((written, existing))) => {
+                (location.with_path(written.text).to_string(), existing.unwrap_or(report))
             }
             Ok(Err(error)) => {
                 tracing::warn!(error = chain(&error), "report_not_written");
