@@ -1,91 +1,95 @@
-//! What can be wrong with a request of the training program, and with an answer of a shard.
+//! Errors of requests of the training program, and of replies of shards.
 
 use heddle_protocol::frame::{Kind, Status};
 use heddle_protocol::ids::{Lane, ShardId, Step, TableId, TaskId};
 
-use crate::machine::Unit;
+use crate::machine::unit::Unit;
 
-/// A request that cannot be carried out whatever the servers say: a fault of the program that made it.
+/// An invalid request: a bug of the program that made it, whatever the servers reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// See [`crate::layout::Layout::new`].
-    #[error("a job needs at least one shard, and tables of 1 to 2^32-1 rows and 1 to 2^20 columns")]
+    #[error(
+        "a job must have at least one shard, and tables of 1 to 2^32-1 rows and 1 to 2^20 columns"
+    )]
     Layout,
-    /// No such table.
-    #[error("the job has no table {0}")]
+    /// The job does not have this table.
+    #[error("table {0} does not exist in the job")]
     Table(TableId),
-    /// A row beyond the table's end.
-    #[error("row {row} of table {table}, which has {rows} rows")]
+    /// A row is outside its table.
+    #[error("rows of table {table} must be within 0..{rows} (got {row})")]
     Rows {
         /// The table.
         table: TableId,
-        /// The row asked for, or the end of the range.
+        /// The requested row, or the end of the requested range.
         row: u64,
-        /// Rows that there are.
+        /// Rows of the table.
         rows: u64,
     },
-    /// Keys must be sorted and unique.
-    #[error("key {key} of table {table} is not above the one before it")]
+    /// Keys are not sorted and unique.
+    #[error(
+        "keys of table {table} must be sorted and unique (got {key} after a key that is not lower)"
+    )]
     Unsorted {
         /// The table.
         table: TableId,
         /// The first key out of order.
         key: u32,
     },
-    /// As many values as rows × columns are needed.
-    #[error("{got} values for table {table}, {expected} expected")]
+    /// The number of values is not rows × columns.
+    #[error("a gradient of these rows of table {table} must have {expected} values (got {got})")]
     Values {
         /// The table.
         table: TableId,
-        /// Values given.
+        /// Values of the gradient.
         got: usize,
         /// Rows × columns.
         expected: usize,
     },
-    /// Steps of a task follow one another.
-    #[error("step {got} of task {task} was pushed, {expected} is next")]
+    /// Steps of a task are consecutive.
+    #[error("the next step of task {task} must be {expected} (got {got})")]
     Step {
         /// The task.
         task: TaskId,
-        /// The step pushed.
+        /// The pushed step.
         got: Step,
-        /// The step that is next.
+        /// The next step.
         expected: Step,
     },
-    /// A task or lane has more than [`crate::machine::UNREACHED_STEPS_MAX`] steps that are not acknowledged.
-    #[error("too many steps of {0} are not acknowledged yet; wait for some to be reached")]
+    /// A task or lane has [`crate::machine::UNREACHED_STEPS_MAX`] steps without acknowledgement.
+    #[error("cannot push to {0}: too many steps are not acknowledged; wait for acknowledgements")]
     TooManySteps(Unit),
     /// The lane has ended.
-    #[error("lane {0} was pushed to after its end")]
+    #[error("cannot push to lane {0}: it has ended")]
     LaneEnded(Lane),
 }
 
-/// A shard's answer that ends the work: one of the two has a fault.
+/// An error that waiting does not cure: the client or the shard has a bug.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A request of the training program.
-    #[error("a request to the parameter servers is wrong")]
+    /// A request of the training program is invalid.
+    #[error("invalid request to the parameter servers")]
     Request(#[from] RequestError),
-    /// A shard refused for a reason that waiting does not cure.
-    #[error("shard {shard} refused a {kind:?} of step {step}: {status:?}")]
+    /// A shard rejected a frame for a reason that waiting does not cure.
+    #[error("shard {shard} rejected a {kind:?} of step {step}: {status:?}")]
     Refused {
         /// The shard.
         shard: ShardId,
-        /// The request.
+        /// Kind of the request.
         kind: Kind,
-        /// Its step.
+        /// Step of the request.
         step: Step,
-        /// Why.
+        /// The reason.
         status: Status,
     },
-    /// An answer that does not fit its request.
-    #[error("shard {shard} answered a {asked:?} with a {got:?} that does not fit it")]
+    /// A reply does not match its request.
+    #[error("shard {shard} answered a {asked:?} with a {got:?} that does not match it")]
     Answer {
         /// The shard.
         shard: ShardId,
-        /// The request.
+        /// Kind of the request.
         asked: Kind,
-        /// The answer.
+        /// Kind of the reply.
         got: Kind,
     },
 }

@@ -1,4 +1,4 @@
-//! What a step pushes, and the part of it that one frame carries.
+//! The gradient of a step, and the part of it that one frame carries.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::layout::{Layout, Rows};
 pub struct TableGradient {
     /// The table. A step may name a table more than once; parts follow the order given.
     pub table: TableId,
-    /// The rows that it touches.
+    /// The rows of the gradient.
     pub rows: Rows,
     /// `values: [rows × cols]`, row-major: the **sum** over the step's records.
     pub values: Vec<f32>,
@@ -44,8 +44,8 @@ impl Gradient {
     }
 }
 
-/// What follows a header: slices of a gradient that is shared with every other frame of its step, or the
-/// keys of a pull. Cloning it copies no data.
+/// The payload of a frame: slices of a gradient that all frames of the step share, or the keys of a pull. Cloning it copies
+/// no data.
 #[derive(Clone, Debug)]
 pub struct Payload(PayloadContent);
 
@@ -57,7 +57,7 @@ enum PayloadContent {
 }
 
 impl Payload {
-    /// Nothing.
+    /// An empty payload.
     pub(crate) fn none() -> Self {
         Self(PayloadContent::None)
     }
@@ -108,19 +108,19 @@ impl Payload {
         }
     }
 
-    /// The keys as they travel.
+    /// The keys as bytes of the wire format.
     #[must_use]
     pub fn key_bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self.row_keys())
     }
 
-    /// The values as they travel.
+    /// The values as bytes of the wire format.
     #[must_use]
     pub fn value_bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self.values())
     }
 }
 
-// Frames are little-endian and payloads travel as they lie in memory.
+// Frames are little-endian, and payloads are sent from memory without conversion.
 #[cfg(target_endian = "big")]
-compile_error!("Heddle's data frames are little-endian; this target is not");
+compile_error!("data frames are little-endian; big-endian targets are not supported");

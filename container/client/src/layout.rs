@@ -1,10 +1,10 @@
-//! Which rows of which table lie on which shard, and how a run of rows is cut into frames.
+//! The shard of each row, and how a run of rows is cut into frames.
 //!
-//! Cutting is a function of the rows alone, never of values: the pieces of a step have the same
-//! boundaries whoever computes it, which is what lets a shard recognise a part that it has already.
+//! Cutting depends on the rows alone, never on values. The pieces of a step have the same boundaries on every trainer, so a
+//! shard detects a part that it has already.
 //!
-//! Dense tables are cut by row ranges, so the sorted keys of one shard are a run of the whole list and
-//! a piece is a slice of the caller's buffers: nothing is copied between gradient and socket.
+//! Dense tables are cut by row ranges. The sorted keys of one shard are a run of the whole list, and a piece is a slice of
+//! the caller's buffers: nothing is copied between gradient and socket.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use heddle_protocol::spec::{JobSpec, TableSpec, shard_of_row, shard_rows};
 
 use crate::error::RequestError;
 
-/// Values that one row may have: a row is never cut, so it must fit one frame.
+/// Maximum values per row. A row is never cut, so it must fit into one frame.
 pub const COLS_MAX: u32 = VALUE_BYTES_MAX / 4;
 
 /// Rows and columns of a dense table.
@@ -26,17 +26,17 @@ pub struct TableShape {
     pub cols: u32,
 }
 
-/// The rows of a table that a request speaks of.
+/// The rows of a table in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// All rows of a range, numbered within the whole table.
+    /// All rows of a range. Numbers are of the whole table.
     Range(Range<u64>),
     /// `keys: [n]`, row numbers, sorted and unique.
     Keys(Vec<u32>),
 }
 
 impl Rows {
-    /// How many rows.
+    /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -47,27 +47,27 @@ impl Rows {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The tables of a job as far as a client needs them, and the number of shards.
+/// Shapes of a job's tables, and its number of shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     shards: u32,
     tables: Vec<TableShape>,
 }
 
-/// One frame's worth of a request: a run of its rows that lies on one shard.
+/// The rows of one frame: a run of the request's rows on one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub shard: ShardId,
-    /// Which of the request's rows, by index: `keys[rows]`, `values[rows × cols]`.
+    /// Indexes into the request's rows: `keys[rows]`, `values[rows × cols]`.
     pub rows: Range<usize>,
-    /// The table's row number of the first (ranges).
+    /// Ranges: the table's row number of the first row.
     pub start: u64,
 }
 
@@ -104,12 +104,12 @@ impl Layout {
     /// Rows and columns of a table.
     ///
     /// # Errors
-    /// [`RequestError::Table`] when the job has no such table.
+    /// [`RequestError::Table`] when the job does not have the table.
     pub fn table(&self, table: TableId) -> Result<TableShape, RequestError> {
         self.tables.get(usize::from(table.0)).copied().ok_or(RequestError::Table(table))
     }
 
-    /// Checks rows of a table: inside it, keys sorted and unique.
+    /// Checks that rows are inside the table, and keys sorted and unique.
     ///
     /// # Errors
     /// [`RequestError::Table`], [`RequestError::Rows`], [`RequestError::Unsorted`].
@@ -135,7 +135,7 @@ impl Layout {
     }
 
     /// Cuts checked rows of a table into frames: by shard in order, then into runs of at most
-    /// [`PART_VALUES_MAX`] values, one row at the least.
+    /// [`PART_VALUES_MAX`] values, at least one row.
     pub(crate) fn pieces(&self, shape: TableShape, rows: &Rows) -> Vec<Piece> {
         let rows_max = (PART_VALUES_MAX / shape.cols as usize).max(1);
         let mut pieces = Vec::new();
@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_wider_than_a_part_travels_alone() {
+    fn row_wider_than_a_part_gets_its_own_frame() {
         let (layout, shape) = layout(1, 3, PART_VALUES_MAX as u32 + 1);
         let pieces = layout.pieces(shape, &Rows::Range(0..3));
         assert_eq!(pieces.iter().map(|p| p.rows.clone()).collect::<Vec<_>>(), [0..1, 1..2, 2..3]);
     }
 
     #[test]
-    fn rows_that_are_not_sorted_unique_and_inside_are_refused() {
+    fn unsorted_or_outside_rows_are_rejected() {
         let (layout, _) = layout(2, 10, 1);
         let table = TableId(0);
         for wrong in [
@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_put_together_are_the_rows_and_each_lies_on_its_shard(
+        fn pieces_cover_the_rows_and_are_on_their_shard(
             shards in 1u32..20,
             rows in 1u64..400_000,
             cols in 1u32..40,

@@ -1,11 +1,21 @@
-//! The trainer's side of the data plane: pull values, push gradients, over all shards of a job.
+//! The trainer's side of the data plane: pulls values and pushes gradients over all shards of a job.
 //!
-//! [`machine::Machine`] decides everything and knows no socket, no clock and no thread; the same code runs
-//! in a simulation. The shell around it owns the connections and gives training loops a plain
-//! synchronous handle.
+//! [`machine::Machine`] decides everything. It takes [`machine::DataRequest`]s and frames of shards, and returns frames
+//! and [`machine::Event`]s. It holds no socket, clock or thread, so the same code runs in simulation.
+//! [`shell::Client`] owns the connections and gives training loops a synchronous handle.
 //!
-//! Deliberately absent: reading data, computing gradients (`heddle-trainer`), and what the
-//! ApplicationMaster says (it comes in through `work` and `barrier`).
+//! ```
+//! use heddle_client::layout::{Layout, Rows, TableShape};
+//!
+//! let weights = TableShape { rows: 1000, cols: 8 };
+//! let layout = Layout::new(4, vec![weights])?;
+//! assert_eq!(layout.shards(), 4);
+//! assert_eq!(Rows::Range(10..20).len(), 10);
+//! # Ok::<(), heddle_client::error::RequestError>(())
+//! ```
+//!
+//! Not here: reading data and computing gradients (`heddle-trainer`), and the ApplicationMaster's commands, which come in
+//! as [`machine::DataRequest::Work`] and [`machine::DataRequest::Barrier`].
 
 pub mod error;
 pub mod gradient;

@@ -9,12 +9,13 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use heddle_client::gradient::{Gradient, TableGradient};
 use heddle_client::layout::{Layout, Rows, TableShape};
-use heddle_client::machine::{Era, Event, PullAt, PullItem, StepPush, Unit};
+use heddle_client::machine::{DataRequest, Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
 use heddle_client::shell::{Client, Settings};
 use heddle_protocol::control::{Phase, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
@@ -145,11 +146,11 @@ fn world(rows: u64, cols: u32, break_after: usize) -> World {
         watch: None,
     })
     .expect("a thread");
-    client.handle().work(
-        era().epoch,
-        Phase { no: PhaseNo(0), sharing: Sharing::Queue },
-        places(endpoint),
-    );
+    client.handle().send(DataRequest::Work {
+        epoch: era().epoch,
+        phase: Phase { no: PhaseNo(0), sharing: Sharing::Queue },
+        places: places(endpoint),
+    });
     let world = World { client, seen, endpoint };
     assert!(matches!(world.event(), Event::Begun { .. }));
     world
@@ -171,6 +172,14 @@ fn closed_port() -> (socket2::Socket, SocketAddr) {
 
 fn places(endpoint: SocketAddr) -> Vec<ShardPlace> {
     (0..2).map(|s| ShardPlace { shard: ShardId(s), holder: pserver(), endpoint }).collect()
+}
+
+/// Sends a pull of the current state.
+fn pull(world: &World, items: Vec<PullItem>) -> PullId {
+    static PULLS: AtomicU64 = AtomicU64::new(0);
+    let pull = PullId(PULLS.fetch_add(1, Ordering::Relaxed));
+    world.client.handle().send(DataRequest::Pull { era: era(), pull, at: PullAt::Now, items });
+    pull
 }
 
 impl World {
@@ -197,7 +206,7 @@ fn values_of_many_pieces_come_together_in_the_callers_buffer() {
         item(Rows::Keys(keys.clone())),
         item(Rows::Range(4..4)),
     ];
-    let pull = world.client.handle().pull(era(), PullAt::Now, wanted);
+    let pull = pull(&world, wanted);
     let Event::Pulled { pull: got, items } = world.event() else { panic!("a pull was asked for") };
     assert_eq!(got, pull);
     let range: Vec<u64> = (10..rows - 5).collect();
@@ -213,7 +222,8 @@ fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
     let world = world(rows, cols, 5);
     let handle = world.client.handle();
     let task = TaskId(3);
-    handle.hold_task(era(), TaskGrant { task, attempt: TaskAttempt(1), start: Step(0) });
+    let grant = TaskGrant { task, attempt: TaskAttempt(1), start: Step(0) };
+    handle.send(DataRequest::HoldTask { era: era(), grant });
     for step in 0..3 {
         let gradient = TableGradient {
             table: TableId(0),
@@ -226,9 +236,9 @@ fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
             rows: 1,
             end: false,
         };
-        handle.push_step(era(), Unit::Task(task), push);
+        handle.send(DataRequest::PushStep { era: era(), unit: Unit::Task(task), push });
     }
-    handle.task_done(era(), task);
+    handle.send(DataRequest::EndTask { era: era(), task });
     let mut reached = Vec::new();
     let mut broken = 0;
     let mut outages = Vec::new();
@@ -250,7 +260,7 @@ fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
     assert_eq!(reached, [0, 1, 2]);
     assert_eq!(broken, 1);
     assert_eq!(outages, [vec![pserver()], vec![]]);
-    handle.pull(era(), PullAt::Now, vec![item(Rows::Range(0..rows))]);
+    pull(&world, vec![item(Rows::Range(0..rows))]);
     let Event::Pulled { items, .. } = world.event() else { panic!("a pull was asked for") };
     let plus_three: Vec<f32> =
         expected(&(0..rows).collect::<Vec<_>>(), u64::from(cols)).iter().map(|v| v + 3.0).collect();
@@ -265,15 +275,15 @@ fn a_port_that_refuses_is_told_at_once_and_a_new_place_is_used() {
     let (_reserved, closed) = closed_port();
     let handle = world.client.handle();
     let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
-    handle.work(era().epoch, phase, places(closed));
-    handle.pull(era(), PullAt::Now, vec![item(Rows::Range(0..10))]);
+    handle.send(DataRequest::Work { epoch: era().epoch, phase, places: places(closed) });
+    pull(&world, vec![item(Rows::Range(0..10))]);
     let Event::Unreachable { member, refused: true } = world.event() else {
         panic!("nobody listens there")
     };
     assert_eq!(member, pserver());
     let outages = |members| Event::Outages { members };
     assert_eq!(world.event(), outages(vec![pserver()]));
-    handle.work(era().epoch, phase, places(world.endpoint));
+    handle.send(DataRequest::Work { epoch: era().epoch, phase, places: places(world.endpoint) });
     assert_eq!(world.event(), outages(vec![]));
     let Event::Pulled { items, .. } = world.event() else {
         panic!("the pull goes on at the new place")
@@ -284,6 +294,6 @@ fn a_port_that_refuses_is_told_at_once_and_a_new_place_is_used() {
 #[test]
 fn a_refused_request_comes_back_as_a_fault() {
     let world = world(10, 1, 0);
-    world.client.handle().pull(era(), PullAt::Now, vec![item(Rows::Keys(vec![3, 3]))]);
+    pull(&world, vec![item(Rows::Keys(vec![3, 3]))]);
     assert!(matches!(world.event(), Event::Fault(_)));
 }

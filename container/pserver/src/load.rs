@@ -124,6 +124,8 @@ async fn read(config: &ShardConfig, dir: &str, file: &ShardFile) -> Result<Box<S
             }
         }
     }
-    shard.load_memory(&memory).map_err(|source| LoadError::Content { file: shown(), source })?;
+    shard
+        .load_dedup_state(&memory)
+        .map_err(|source| LoadError::Content { file: shown(), source })?;
     Ok(shard)
 }

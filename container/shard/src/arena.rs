@@ -1,14 +1,13 @@
 //! The memory of a shard: one flat array of f32 in units of 1 KiB, with snapshots.
 //!
-//! Every plane of every table (its values, each array of optimizer state) begins on a unit, so that
-//! a unit belongs to one plane. Flat, so that a range of rows is one slice that goes to the socket
-//! as it is.
+//! Every plane of every table (its values, each array of optimizer state) begins at a unit, so a unit belongs to one plane.
+//! The array is flat, so a range of rows is one slice that is sent without a copy.
 
 use std::ops::Range;
 
 use crate::copy_on_write::{CopyOnWrite, Full, UNIT, Which};
 
-/// Cells and what snapshots remember of them.
+/// Cells, and the copies of their snapshots.
 pub(crate) struct Arena {
     cells: Vec<f32>,
     copies: CopyOnWrite,
@@ -29,17 +28,17 @@ impl Arena {
         &self.cells
     }
 
-    /// Cells for loading, past every snapshot: there must be none.
+    /// Cells for loading. There must be no snapshot.
     pub(crate) fn cells_for_loading(&mut self) -> &mut [f32] {
         debug_assert!(self.copies.is_idle());
         &mut self.cells
     }
 
-    /// Cells that may be written to, after the snapshots have their copies of all of `ranges` (in
-    /// ascending order). All of them or none: nothing has changed when it fails.
+    /// Cells for writing, after the snapshots have their copies of all of `ranges` (in ascending order). All or nothing: a
+    /// failure changes nothing.
     ///
     /// # Errors
-    /// [`Full`]: wait until the saver has read more.
+    /// [`Full`]: wait for the saver.
     pub(crate) fn write<R>(&mut self, ranges: R) -> Result<&mut [f32], Full>
     where
         R: Iterator<Item = Range<usize>> + Clone,
@@ -59,14 +58,14 @@ impl Arena {
         units(ranges).filter(|&unit| self.copies.needs(unit))
     }
 
-    /// Takes a snapshot of all cells as they are.
+    /// Takes a snapshot of all cells.
     pub(crate) fn snap(&mut self) {
         self.copies.open();
     }
 
-    /// Fills `out` with what cells `at ..` held at the snapshot that is being saved, and counts them
-    /// as saved. Pieces come in ascending order, perhaps again from an earlier one; `at` begins a unit. Tells
-    /// whether the snapshot still has them: what was read once may be gone.
+    /// Fills `out` with the content of cells `at ..` at the snapshot that is being saved, and counts them as saved. Pieces
+    /// come in ascending order; the saver may start again at an earlier one. `at` is the start of a unit. Returns whether the
+    /// snapshot still has them: cells that were read before may be gone.
     #[must_use]
     pub(crate) fn save(&mut self, at: usize, out: &mut [f32]) -> bool {
         if !self.copies.seek(at / UNIT) {
@@ -74,8 +73,7 @@ impl Arena {
         }
         let end = at + out.len();
         self.copies.read(Which::Open, at / UNIT, &self.cells[at..end], out);
-        // A last unit that is only begun is read to its end by nobody: what follows is padding, or
-        // the next piece, which begins there.
+        // A partial last unit counts as read: padding follows, or the next piece starts there.
         self.copies.mark_saved(at / UNIT..end.div_ceil(UNIT));
         true
     }
@@ -85,22 +83,22 @@ impl Arena {
         self.copies.commit()
     }
 
-    /// Forgets the snapshot that is being saved.
+    /// Drops the snapshot that is being saved.
     pub(crate) fn drop_open(&mut self) {
         self.copies.drop_open();
     }
 
-    /// Forgets the snapshot kept for a rollback.
+    /// Drops the snapshot that is kept for a rollback.
     pub(crate) fn drop_kept(&mut self) {
         self.copies.drop_kept();
     }
 
-    /// Returns to a snapshot, if it is still whole.
+    /// Returns to a snapshot, if it is still complete.
     pub(crate) fn restore(&mut self, which: Which) -> bool {
         self.copies.restore(which, &mut self.cells)
     }
 
-    /// Bytes that copies take.
+    /// Bytes of copies.
     pub(crate) fn copy_bytes(&self) -> usize {
         self.copies.bytes_used()
     }
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_shows_what_was_there_whatever_is_written_later() {
+    fn later_writes_do_not_change_a_snapshot() {
         let mut arena = Arena::new(8 * UNIT, 1 << 20);
         write(&mut arena, 5, 1.0).expect("no snapshot");
         arena.snap();
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kept_snapshot_goes_first_then_a_write_waits_for_the_saver() {
+    fn full_pool_drops_the_kept_snapshot_then_blocks_writes() {
         let mut arena = Arena::new(8 * UNIT, 3 * UNIT * 4);
         arena.snap();
         saved(&mut arena);
@@ -158,24 +156,24 @@ mod tests {
         arena.snap();
         write(&mut arena, 0, 2.0).expect("room");
         write(&mut arena, UNIT, 2.0).expect("room");
-        write(&mut arena, 2 * UNIT, 2.0).expect("the kept one makes room");
+        write(&mut arena, 2 * UNIT, 2.0).expect("dropping the kept one makes room");
         assert_eq!(arena.copy_bytes(), 3 * UNIT * 4, "the kept one is gone");
         assert_eq!(write(&mut arena, 3 * UNIT, 2.0), Err(Full));
         assert_eq!(arena.cells()[3 * UNIT], 0.0, "nothing was written");
         let mut out = vec![0.0; 2 * UNIT];
         assert!(arena.save(0, &mut out));
         assert_eq!((out[0], out[UNIT]), (1.0, 0.0));
-        write(&mut arena, 3 * UNIT, 2.0).expect("the saver has read on");
-        write(&mut arena, 0, 3.0).expect("what was read needs no copy");
+        write(&mut arena, 3 * UNIT, 2.0).expect("the saver has read more");
+        write(&mut arena, 0, 3.0).expect("units that were read need no copy");
         assert!(
             !arena.save(0, &mut out),
-            "what was read once is gone: another file cannot be written from it"
+            "units that were read are gone: no second file can be written from them"
         );
-        assert!(!arena.commit(), "not whole any more");
+        assert!(!arena.commit(), "not complete any more");
     }
 
     #[test]
-    fn a_returned_snapshot_can_be_returned_to_again() {
+    fn restored_snapshot_can_be_restored_again() {
         let mut arena = Arena::new(4 * UNIT, 1 << 20);
         write(&mut arena, 9, 1.0).expect("no snapshot");
         arena.snap();
@@ -219,7 +217,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against whole copies: what is saved and returned to is what was there, and no copy leaks.
+        /// Compared with whole copies: saved and restored content is that of the cut, and no copy leaks.
         #[test]
         fn snapshots_agree_with_whole_copies(ops in prop::collection::vec(op(), 1..80), slots in 0usize..24) {
             const LEN: usize = 16 * UNIT;
@@ -236,7 +234,7 @@ mod tests {
                             live[range.clone()].fill(value);
                             cells[range].fill(value);
                         } else {
-                            prop_assert!(open.is_some(), "only an unsaved snapshot makes a write wait");
+                            prop_assert!(open.is_some(), "only an unsaved snapshot blocks a write");
                         }
                     }
                     Op::Snap => {
@@ -247,7 +245,7 @@ mod tests {
                         let end = (*at + units * UNIT).min(LEN);
                         let mut out = vec![0.0; end - *at];
                         if end > *at && !arena.save(*at, &mut out) {
-                            prop_assert_eq!(*at, 0, "only a saver that begins again finds nothing");
+                            prop_assert_eq!(*at, 0, "only a saver that starts again finds nothing");
                             prop_assert!(again);
                             arena.drop_open();
                             open = None;

@@ -1,4 +1,4 @@
-//! The names of what a shard holds, as files know them.
+//! The sections of a shard's file, and errors of its content.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub struct Section {
     pub name: String,
     /// `values`, or the name of the optimizer's state (`z` and `n` of FTRL).
     pub plane: &'static str,
-    /// Rows of the whole table that are here.
+    /// Rows of the whole table in this slice.
     pub rows: Range<u64>,
     /// f32 per row.
     pub cols: u32,
@@ -29,7 +29,7 @@ impl Section {
     }
 }
 
-/// The snapshot that was asked for is not there any more: its cut is over.
+/// The requested snapshot does not exist any more: its cut is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cut {cut} of shard {shard} is over")]
 pub struct SnapshotGone {
@@ -39,40 +39,40 @@ pub struct SnapshotGone {
     pub cut: CutId,
 }
 
-/// A saved state that this shard cannot take.
+/// A saved state that this shard cannot use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
-    /// The once-only memory cannot be read.
-    #[error("the once-only memory of shard {shard} cannot be read")]
-    DedupState {
+    /// The dedup state is invalid.
+    #[error("cannot read the dedup state of shard {shard}")]
+    Dedup {
         /// The shard.
         shard: ShardId,
-        /// Why.
+        /// The cause.
         #[source]
         source: DedupError,
     },
-    /// The saved state belongs to a phase after the one it is wanted for.
-    #[error("shard {shard} was saved in phase {saved}, and phase {wanted} is asked for")]
+    /// The saved state is of a later phase.
+    #[error("the saved phase of shard {shard} must be at most {wanted} (got {saved})")]
     Phase {
         /// The shard.
         shard: ShardId,
-        /// Of the file.
+        /// In the file.
         saved: PhaseNo,
-        /// Of the command.
+        /// In the command.
         wanted: PhaseNo,
     },
-    /// BSP: the saved state stands at another job step.
-    #[error("shard {shard} was saved at job step {saved}, and step {wanted} is asked for")]
+    /// BSP: the saved state is of another job step.
+    #[error("the saved job step of shard {shard} must be {wanted} (got {saved})")]
     Step {
         /// The shard.
         shard: ShardId,
-        /// Of the file.
+        /// In the file.
         saved: Step,
-        /// Of the command.
+        /// In the command.
         wanted: Step,
     },
-    /// The saved state was made with another number of lanes or another consistency.
-    #[error("shard {shard} was saved with another consistency or number of lanes")]
+    /// The saved state has another number of lanes or another consistency.
+    #[error("the saved consistency and lanes of shard {shard} must be those of the job")]
     Sharing {
         /// The shard.
         shard: ShardId,

@@ -1,17 +1,16 @@
-//! Copy-on-write for snapshots: what a unit held at a cut, kept from before its first later write.
+//! Copy-on-write for snapshots: a unit's content at a cut is copied before the first later write.
 //!
-//! Taking a snapshot only draws a new stamp: nothing is copied, whatever the size. A unit of 1 KiB
-//! whose stamp is older than the snapshot still holds what it held at the cut; whoever is about to
-//! write to it copies it first, once, into a pool whose pages were touched beforehand. Cloning larger
-//! blocks was rejected after measuring: the first push of 10,000 random rows after a cut took 40 to
-//! 370 ms with blocks of 64 KiB and 3 to 8 ms with 1 KiB.
+//! Taking a snapshot only draws a new stamp. It copies nothing, for any size. A unit of 1 KiB whose stamp is older than the
+//! snapshot still has its content of the cut. A write copies the unit first, once, into a pool whose pages were touched at
+//! the start. Larger blocks were rejected after measuring: the first push of 10,000 random rows after a cut took 40 to
+//! 370 ms with blocks of 64 KiB, and 3 to 8 ms with 1 KiB.
 //!
-//! At most two snapshots live at once: the *open* one, which the saver is reading, and the *kept*
-//! one, the last that became a checkpoint, to which a rollback can return without reading a file.
-//! When the pool runs dry the kept one is dropped first, then the open one is no longer meant to be
-//! kept (copies of what the saver has read are given back); then the write has to wait for the saver.
+//! At most two snapshots exist at once: the *open* one, which the saver reads, and the *kept* one, the last that became a
+//! checkpoint, to which a rollback can return without reading a file. When the pool is full, the kept one is dropped first.
+//! Then the open one is no longer kept for a rollback: copies of units that the saver has read are freed. Then writes have
+//! to wait for the saver.
 //!
-//! Two columns of stamps, one a snapshot, so that dropping one never touches the other's.
+//! Each snapshot has its own column of stamps, so dropping one never touches the other.
 
 use std::ops::Range;
 
@@ -20,7 +19,7 @@ use heddle_protocol::mutation::Mutation;
 /// Values of a unit: 1 KiB of f32.
 pub(crate) const UNIT: usize = 256;
 
-/// Set in a slot number of the kept snapshot that the open one owns.
+/// Flag in a slot number of the kept snapshot: the open snapshot owns the slot.
 const SHARED: u32 = 1 << 31;
 /// A stamp that no snapshot has.
 const NEVER: u32 = u32::MAX;
@@ -30,17 +29,17 @@ const NEVER: u32 = u32::MAX;
 pub(crate) enum Which {
     /// The one that is being saved.
     Open,
-    /// The one that a rollback may return to.
+    /// The one to which a rollback may return.
     Kept,
 }
 
-/// Which units one snapshot has copies of.
+/// The units of which one snapshot has copies.
 struct Column {
     /// The snapshot's stamp; a unit whose stamp equals it has a copy.
     stamp: u32,
     /// By unit.
     stamps: Vec<u32>,
-    /// By unit: slot of its copy in the pool, if the stamp says that there is one.
+    /// By unit: slot of its copy in the pool; valid if the stamp matches.
     slots: Vec<u32>,
     /// Units that have a copy, in the order of writing.
     copied: Vec<u32>,
@@ -62,7 +61,7 @@ impl Column {
     }
 }
 
-/// The pool and the two snapshots that live in it.
+/// The pool and its two snapshots.
 pub(crate) struct CopyOnWrite {
     /// `[slots × UNIT]`.
     pool: Vec<f32>,
@@ -73,24 +72,24 @@ pub(crate) struct CopyOnWrite {
     /// Column of the open snapshot, and of the kept one.
     open: Option<usize>,
     kept: Option<usize>,
-    /// Stamps given so far.
+    /// Stamps drawn so far.
     stamps: u32,
-    /// Units below this one have been read by the saver.
+    /// The saver has read the units below this one.
     saved: usize,
-    /// Whether the open snapshot is complete for a rollback too, not just for the saver.
+    /// Whether the open snapshot is complete for a rollback, not just for the saver.
     keep: bool,
 }
 
-/// The pool is empty and nothing can be dropped: the write waits for the saver.
+/// The pool is full and no snapshot can be dropped: the write waits for the saver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
 impl CopyOnWrite {
-    /// For `units` units, with room for copies of `bytes_max` bytes (more than twice the units is never
-    /// needed). Touches the pool's pages, so that no write after a cut has to.
+    /// A pool for `units` units, with room for copies of `bytes_max` bytes (at most twice the units). Touches the pool's
+    /// pages, so that writes after a cut do not have to.
     pub(crate) fn new(units: usize, bytes_max: usize) -> Self {
         let slots = (bytes_max / (UNIT * 4)).min(units.saturating_mul(2)).min(SHARED as usize - 1);
-        // A value other than zero, since zeroed memory comes as pages that are not there yet.
+        // Not zero: zeroed memory would come as untouched pages.
         let pool = vec![f32::NAN; slots * UNIT];
         Self {
             pool,
@@ -105,12 +104,12 @@ impl CopyOnWrite {
         }
     }
 
-    /// Whether any write has to ask here first.
+    /// Whether there is no snapshot, so that writes need no copies.
     pub(crate) fn is_idle(&self) -> bool {
         self.open.is_none() && self.kept.is_none()
     }
 
-    /// Takes a snapshot. One that was open is dropped.
+    /// Takes a snapshot. An open one is dropped.
     pub(crate) fn open(&mut self) {
         self.drop_open();
         let column = match self.kept {
@@ -118,7 +117,7 @@ impl CopyOnWrite {
             None => 0,
         };
         if self.stamps + 1 == NEVER {
-            // Four billion cuts later: old stamps must not look new.
+            // After four billion cuts: old stamps must not match new ones.
             for column in &mut self.columns {
                 column.stamps.fill(NEVER);
             }
@@ -132,7 +131,7 @@ impl CopyOnWrite {
         self.keep = true;
     }
 
-    /// The open snapshot became a checkpoint: it is kept if it is still whole. Tells whether it is.
+    /// The open snapshot became a checkpoint. It is kept if it is still complete; returns whether it is.
     pub(crate) fn commit(&mut self) -> bool {
         if self.open.is_none() || !self.keep {
             self.drop_open();
@@ -143,12 +142,12 @@ impl CopyOnWrite {
         true
     }
 
-    /// Forgets the open snapshot.
+    /// Drops the open snapshot.
     pub(crate) fn drop_open(&mut self) {
         let Some(open) = self.open.take() else { return };
         let copied = std::mem::take(&mut self.columns[open].copied);
         for &unit in &copied {
-            // Units that the saver has read may have been given back already.
+            // Copies of units that the saver has read may be free already.
             if self.columns[open].has(unit as usize) {
                 self.release(open, unit as usize);
             }
@@ -156,7 +155,7 @@ impl CopyOnWrite {
         self.reuse(open, copied);
     }
 
-    /// Forgets the kept snapshot.
+    /// Drops the kept snapshot.
     pub(crate) fn drop_kept(&mut self) {
         let Some(kept) = self.kept.take() else { return };
         let copied = std::mem::take(&mut self.columns[kept].copied);
@@ -169,16 +168,16 @@ impl CopyOnWrite {
         self.reuse(kept, copied);
     }
 
-    /// Gives the list's memory back to its column, and makes its stamps old.
+    /// Returns the list's memory to its column, and invalidates the column's stamps.
     fn reuse(&mut self, column: usize, mut copied: Vec<u32>) {
         copied.clear();
         let column = &mut self.columns[column];
         column.copied = copied;
-        // Stamps count up from 1, so that no unit has this one.
+        // Stamps start at 1, so no unit has this one.
         column.stamp = 0;
     }
 
-    /// Gives back the open snapshot's copy of a unit, or leaves it to the kept one that shares it.
+    /// Frees the open snapshot's copy of a unit, or passes it to the kept snapshot that shares it.
     fn release(&mut self, open: usize, unit: usize) {
         let slot = self.columns[open].slots[unit];
         self.columns[open].stamps[unit] = NEVER;
@@ -208,12 +207,12 @@ impl CopyOnWrite {
         self.kept.is_some_and(|kept| !self.columns[kept].has(unit))
     }
 
-    /// CopyOnWrite that there is room for.
+    /// Number of copies that fit.
     pub(crate) fn room(&self) -> usize {
         self.free.len()
     }
 
-    /// Drops what may be dropped next to make room: the kept snapshot, then what the saver has read.
+    /// Drops the next candidate to make room: the kept snapshot, then units that the saver has read.
     /// Fewer units may need a copy afterwards.
     ///
     /// # Errors
@@ -230,7 +229,7 @@ impl CopyOnWrite {
         Err(Full)
     }
 
-    /// From now on the open snapshot serves the saver alone.
+    /// From now on the open snapshot is for the saver only.
     fn stop_keeping(&mut self) {
         let Some(open) = self.open else { return };
         self.keep = false;
@@ -245,10 +244,10 @@ impl CopyOnWrite {
         self.columns[open].copied = copied;
     }
 
-    /// CopyOnWrite the unit, which holds `content`, if a snapshot needs it.
+    /// Copies the unit's `content` if a snapshot needs it.
     ///
     /// # Panics
-    /// When there is no [`Self::room`].
+    /// If there is no [`Self::room`].
     pub(crate) fn preserve(&mut self, unit: usize, content: &[f32]) {
         let (open, kept) = (self.open_needs(unit), self.kept_needs(unit));
         if !open && !kept {
@@ -265,8 +264,7 @@ impl CopyOnWrite {
         }
     }
 
-    /// Fills `out` with what units `first ..` held at the snapshot; `cells` are the live ones of the
-    /// same place and length as `out`.
+    /// Fills `out` with the content of units `first ..` at the snapshot. `cells` are the live ones, as many as `out` has.
     pub(crate) fn read(&self, which: Which, first: usize, cells: &[f32], out: &mut [f32]) {
         let Some(column) = self.column(which) else {
             return;
@@ -279,8 +277,8 @@ impl CopyOnWrite {
         }
     }
 
-    /// The saver goes on at unit `first`, perhaps back, since its file has to be written again. Tells whether it
-    /// can: copies of what it has read are kept only as long as the snapshot is complete for a rollback too.
+    /// The saver continues at unit `first`; an earlier unit means that its file has to be written again. Returns whether it
+    /// can: copies of units that it has read are kept only while the snapshot is complete for a rollback.
     pub(crate) fn seek(&mut self, first: usize) -> bool {
         if first < self.saved {
             if !self.keep {
@@ -296,7 +294,7 @@ impl CopyOnWrite {
         debug_assert!(units.start <= self.saved, "the saver reads in order");
         self.saved = self.saved.max(units.end).min(self.units);
         if let (false, Some(open)) = (self.keep, self.open) {
-            // They stay in `copied` without their stamp, and are never copied again.
+            // They stay in `copied` without their stamp, and are not copied again.
             for unit in units {
                 if self.columns[open].has(unit) {
                     self.release(open, unit);
@@ -305,8 +303,8 @@ impl CopyOnWrite {
         }
     }
 
-    /// Writes the kept (or open) snapshot's units back into `cells`. Both snapshots are as if just
-    /// taken afterwards, or gone: only `which` stays, as the kept one.
+    /// Writes the snapshot's units back into `cells`. Afterwards only that snapshot exists, as the kept one, as if just
+    /// taken.
     pub(crate) fn restore(&mut self, which: Which, cells: &mut [f32]) -> bool {
         if which == Which::Open {
             if !self.keep || self.open.is_none() {

@@ -1,23 +1,23 @@
-//! A cut by barriers: whose barrier is still missing, and how long to wait for it.
+//! A cut by barriers: the trainers whose barrier is missing, and how long to wait for them.
 //!
-//! Frames of a trainer whose barrier is here are held back if they change anything, pulls never, so
-//! that what each shard holds at the cut is one point of every trainer's stream. Waiting is bounded:
-//! an ApplicationMaster that dies with a cut open must not stop training.
+//! After a trainer's barrier, its frames that change a shard are held; pulls are not. So the shard's state at the cut is one
+//! point of every trainer's stream. The wait is bounded: an ApplicationMaster that dies with a cut open must not stop
+//! training.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use heddle_protocol::ids::{CutId, Member, Slot};
 
-/// How long a cut may hold frames back before the shards let go of it.
+/// How long a cut may hold frames before the shards abort it.
 pub const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The cut that waits for barriers.
 pub(crate) struct OpenCut {
     pub(crate) cut: CutId,
-    /// Whose barrier is missing.
+    /// Trainers whose barrier is missing.
     waiting: BTreeSet<Member>,
-    /// Whose barrier is here: what they change now comes after the cut.
+    /// Slots whose barrier has come: their changes are after the cut.
     passed: BTreeSet<Slot>,
     pub(crate) deadline: Duration,
 }
@@ -32,13 +32,13 @@ impl OpenCut {
         }
     }
 
-    /// A member's barrier came.
+    /// A member's barrier has come.
     pub(crate) fn pass(&mut self, member: Member) {
         self.waiting.remove(&member);
         self.passed.insert(member.slot);
     }
 
-    /// Takes out of the set whoever is not a member any more.
+    /// Removes trainers that are not members any more.
     pub(crate) fn retain(&mut self, is_member: impl Fn(&Member) -> bool) {
         self.waiting.retain(is_member);
     }
@@ -51,7 +51,7 @@ impl OpenCut {
         self.passed.contains(&slot)
     }
 
-    /// Names those whose barrier is missing, for people.
+    /// Names of the trainers whose barrier is missing, for messages.
     pub(crate) fn missing(&self) -> String {
         let names: Vec<_> = self.waiting.iter().take(4).map(Member::to_string).collect();
         let more = self.waiting.len().saturating_sub(names.len());

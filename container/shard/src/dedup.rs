@@ -1,4 +1,4 @@
-//! The once-only memory as bytes: what a shard has seen of its phase, saved with its values.
+//! The dedup state: what a shard has applied of its phase, saved with its values. Repeated requests are detected by it.
 //!
 //! Little-endian:
 //!
@@ -24,7 +24,7 @@ use crate::task_progress::{NextPart, TaskProgress};
 const MAGIC: [u8; 4] = *b"HDLM";
 const VERSION: u16 = 1;
 
-/// What has been seen of one phase.
+/// The dedup state of one phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DedupState {
     pub(crate) phase: PhaseNo,
@@ -35,26 +35,26 @@ pub(crate) struct DedupState {
 pub(crate) enum Seen {
     /// BSP: steps applied, and which lanes have ended.
     Lanes { step: Step, ended: Vec<bool> },
-    /// ASP.
+    /// ASP: how far each task is applied.
     Queue(TaskProgress),
     /// Evaluation changes nothing.
     ReadOnly,
 }
 
-/// Bytes that are not a once-only memory.
+/// Why bytes are not a dedup state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DedupError {
     /// The magic is wrong.
-    #[error("once-only memory does not begin with HDLM")]
+    #[error("the dedup state must start with HDLM")]
     Magic,
-    /// Written by a later program.
-    #[error("once-only memory has version {0}, this program reads version {VERSION}")]
+    /// Written by a later version of the program.
+    #[error("the version of the dedup state must be {VERSION} (got {0})")]
     Version(u16),
-    /// It ends early or goes on after its end.
-    #[error("once-only memory has a wrong length")]
+    /// Bytes are missing, or left over.
+    #[error("the dedup state is truncated or has extra bytes")]
     Length,
-    /// Numbers that contradict each other.
-    #[error("once-only memory is malformed: {0}")]
+    /// Numbers contradict each other.
+    #[error("the dedup state is malformed: {0}")]
     Malformed(&'static str),
 }
 
@@ -73,22 +73,22 @@ impl DedupState {
         out.extend(lanes.to_le_bytes());
         out.extend(step.0.to_le_bytes());
         let none = TaskProgress::default();
-        let marks = match &self.seen {
+        let tasks = match &self.seen {
             Seen::Lanes { ended, .. } => {
                 out.extend(ended.iter().map(|&ended| u8::from(ended)));
                 &none
             }
-            Seen::Queue(marks) => marks,
+            Seen::Queue(tasks) => tasks,
             Seen::ReadOnly => &none,
         };
-        out.extend((marks.unfinished.len() as u32).to_le_bytes());
-        for (task, mark) in &marks.unfinished {
+        out.extend((tasks.unfinished.len() as u32).to_le_bytes());
+        for (task, next) in &tasks.unfinished {
             out.extend(task.0.to_le_bytes());
-            out.extend(mark.part.0.to_le_bytes());
-            out.extend(mark.step.0.to_le_bytes());
+            out.extend(next.part.0.to_le_bytes());
+            out.extend(next.step.0.to_le_bytes());
         }
-        out.extend((marks.done.len() as u32).to_le_bytes());
-        for (first, last) in &marks.done {
+        out.extend((tasks.done.len() as u32).to_le_bytes());
+        for (first, last) in &tasks.done {
             out.extend(first.to_le_bytes());
             out.extend(last.to_le_bytes());
         }
@@ -96,7 +96,7 @@ impl DedupState {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DedupError> {
-        let mut input = Input(bytes);
+        let mut input = Unread(bytes);
         if input.take::<4>()? != MAGIC {
             return Err(DedupError::Magic);
         }
@@ -106,7 +106,7 @@ impl DedupState {
         }
         let [sharing, zero] = input.take()?;
         if zero != 0 {
-            return Err(DedupError::Malformed("a byte that has no meaning is set"));
+            return Err(DedupError::Malformed("the reserved byte is not 0"));
         }
         let phase = PhaseNo(input.u32()?);
         let lanes = input.u32()? as usize;
@@ -115,27 +115,27 @@ impl DedupState {
         for &byte in input.bytes(lanes)? {
             match byte {
                 0 | 1 => ended.push(byte == 1),
-                _ => return Err(DedupError::Malformed("a lane has neither ended nor not")),
+                _ => return Err(DedupError::Malformed("the end of a lane is neither 0 nor 1")),
             }
         }
-        let marks = input.marks()?;
+        let tasks = input.tasks()?;
         if !input.0.is_empty() {
             return Err(DedupError::Length);
         }
         let seen = match sharing {
             0 => Seen::Lanes { step, ended },
-            1 => Seen::Queue(marks),
+            1 => Seen::Queue(tasks),
             2 => Seen::ReadOnly,
-            _ => return Err(DedupError::Malformed("an unknown sharing of work")),
+            _ => return Err(DedupError::Malformed("unknown sharing")),
         };
         Ok(Self { phase, seen })
     }
 }
 
-/// The bytes that are not read yet.
-struct Input<'a>(&'a [u8]);
+/// The unread bytes.
+struct Unread<'a>(&'a [u8]);
 
-impl<'a> Input<'a> {
+impl<'a> Unread<'a> {
     fn bytes(&mut self, len: usize) -> Result<&'a [u8], DedupError> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or(DedupError::Length)?;
         self.0 = rest;
@@ -156,32 +156,31 @@ impl<'a> Input<'a> {
         self.take().map(u64::from_le_bytes)
     }
 
-    fn marks(&mut self) -> Result<TaskProgress, DedupError> {
-        let mut marks = TaskProgress::default();
+    fn tasks(&mut self) -> Result<TaskProgress, DedupError> {
+        let mut tasks = TaskProgress::default();
         for _ in 0..self.u32()? {
             let task = TaskId(self.u32()?);
             let part = Part(self.u32()?);
             let step = Step(self.u64()?);
-            if marks.unfinished.last_key_value().is_some_and(|(&last, _)| last >= task) {
+            if tasks.unfinished.last_key_value().is_some_and(|(&last, _)| last >= task) {
                 return Err(DedupError::Malformed("tasks are not in order"));
             }
-            marks.unfinished.insert(task, NextPart { step, part });
+            tasks.unfinished.insert(task, NextPart { step, part });
         }
         for _ in 0..self.u32()? {
             let (first, last) = (self.u32()?, self.u32()?);
-            let apart = marks.done.last_key_value().is_none_or(|(_, &before)| {
+            let apart = tasks.done.last_key_value().is_none_or(|(_, &before)| {
                 before.checked_add(1).is_some_and(|touching| touching < first)
             });
             if first > last || !apart {
                 return Err(DedupError::Malformed("runs of done tasks are not in order"));
             }
-            marks.done.insert(first, last);
+            tasks.done.insert(first, last);
         }
-        if let Some(task) = marks.unfinished.keys().find(|&&task| marks.is_done(task)) {
-            let _ = task;
+        if tasks.unfinished.keys().any(|&task| tasks.is_done(task)) {
             return Err(DedupError::Malformed("a task is both unfinished and done"));
         }
-        Ok(marks)
+        Ok(tasks)
     }
 }
 
@@ -192,21 +191,21 @@ mod tests {
     use super::*;
 
     fn memory() -> impl Strategy<Value = DedupState> {
-        let marks = (
+        let tasks = (
             prop::collection::btree_map(0u32..100, (any::<u64>(), any::<u32>()), 0..10),
             prop::collection::vec(0u32..100, 0..60),
         );
-        let queue = marks.prop_map(|(unfinished, done)| {
-            let mut marks = TaskProgress::default();
+        let queue = tasks.prop_map(|(unfinished, done)| {
+            let mut tasks = TaskProgress::default();
             for (task, (step, part)) in unfinished {
-                marks
+                tasks
                     .unfinished
                     .insert(TaskId(task), NextPart { step: Step(step), part: Part(part) });
             }
             for task in done {
-                marks.finish(TaskId(task));
+                tasks.finish(TaskId(task));
             }
-            Seen::Queue(marks)
+            Seen::Queue(tasks)
         });
         let lanes = (any::<u64>(), prop::collection::vec(any::<bool>(), 0..20))
             .prop_map(|(step, ended)| Seen::Lanes { step: Step(step), ended });
@@ -216,11 +215,11 @@ mod tests {
 
     #[test]
     fn the_layout_is_the_documented_one() {
-        let mut marks = TaskProgress::default();
-        marks.advance(TaskId(7), Step(9), Part(1), false);
-        marks.finish(TaskId(3));
-        marks.finish(TaskId(4));
-        let memory = DedupState { phase: PhaseNo(2), seen: Seen::Queue(marks) };
+        let mut tasks = TaskProgress::default();
+        tasks.advance(TaskId(7), Step(9), Part(1), false);
+        tasks.finish(TaskId(3));
+        tasks.finish(TaskId(4));
+        let memory = DedupState { phase: PhaseNo(2), seen: Seen::Queue(tasks) };
         let mut golden = b"HDLM\x01\0\x01\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
         golden.extend(b"\x01\0\0\0\x07\0\0\0\x02\0\0\0\x09\0\0\0\0\0\0\0");
         golden.extend(b"\x01\0\0\0\x03\0\0\0\x04\0\0\0");
@@ -229,12 +228,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(memory in memory()) {
+        fn encoded_state_decodes_to_itself(memory in memory()) {
             prop_assert_eq!(DedupState::decode(&memory.encode()), Ok(memory));
         }
 
         #[test]
-        fn every_truncation_is_refused(memory in memory()) {
+        fn every_truncation_is_rejected(memory in memory()) {
             let bytes = memory.encode();
             for len in 0..bytes.len() {
                 prop_assert!(DedupState::decode(&bytes[..len]).is_err());
@@ -242,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), memory in memory(), at in 0usize..200, byte: u8) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), memory in memory(), at in 0usize..200, byte: u8) {
             let _ = DedupState::decode(&bytes);
             let mut bytes = memory.encode();
             let at = at % bytes.len();

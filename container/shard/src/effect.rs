@@ -1,21 +1,11 @@
-//! What comes out of a host: replies, reports, connections to close.
-
-use std::fmt;
+//! Effects of a frame or a command: replies, reports, connections to close.
 
 use heddle_protocol::frame::Header;
 use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step};
 
-/// A connection of a trainer, named by the host when it is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Conn(pub u64);
+use crate::frame::Conn;
 
-impl fmt::Display for Conn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-/// Rows that a pull asked for; table, start and count are in the reply's header.
+/// Rows of a pull. The table, start and count are in the reply's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rows {
     /// `start .. start + count`.
@@ -24,48 +14,48 @@ pub enum Rows {
     Keys(Box<[u32]>),
 }
 
-/// What whoever owns the sockets has to do, in order.
+/// What the owner of the sockets has to do, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send this header, which has no payload.
     Reply {
-        /// To whom.
+        /// The connection.
         conn: Conn,
-        /// All of the reply.
+        /// The whole reply.
         header: Header,
     },
-    /// Send this header and the values, which are read with [`crate::ShardSet::range`] or
-    /// [`crate::ShardSet::gather`] when their turn comes, straight from the table.
+    /// Send this header and the values. Read them with [`crate::ShardSet::range`] or [`crate::ShardSet::gather`] when they
+    /// can be written, straight from the table.
     Values {
-        /// To whom.
+        /// The connection.
         conn: Conn,
         /// `value_bytes` is set.
         header: Header,
-        /// Which rows.
+        /// The rows.
         rows: Rows,
     },
-    /// Close this connection without reading what is still in it.
+    /// Close this connection without reading the rest of it.
     Close {
-        /// Which.
+        /// The connection.
         conn: Conn,
     },
-    /// Tell the ApplicationMaster.
+    /// Send a report to the ApplicationMaster.
     Report(ShardReport),
 }
 
-/// What the ApplicationMaster must hear of.
+/// A report to the ApplicationMaster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardReport {
-    /// BSP: all lanes have ended here and the last step is applied.
+    /// BSP: all lanes have ended, and the last step is applied.
     PhaseEnded {
         /// The shard.
         shard: ShardId,
         /// The phase.
         phase: PhaseNo,
-        /// Job steps applied in it.
+        /// Job steps applied in the phase.
         step: Step,
     },
-    /// The shard's state of the cut is fixed and can be saved.
+    /// The shard has the snapshot of the cut, which can be saved now.
     SnapshotTaken {
         /// The shard.
         shard: ShardId,
@@ -74,26 +64,26 @@ pub enum ShardReport {
         /// BSP: job steps applied.
         step: Step,
     },
-    /// The shard gave the cut up.
+    /// The shard does not take the cut.
     CutAborted {
         /// The shard.
         shard: ShardId,
         /// The cut.
         cut: CutId,
-        /// BSP, if it stands beyond the step that the cut names: job steps applied.
+        /// BSP, if the shard is beyond the step of the cut: job steps applied.
         step: Option<Step>,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What became of a frame.
+/// Result of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Flow {
-    /// It is dealt with: answered, parked or held.
+    /// The frame is answered, parked or held.
     Taken,
-    /// Nothing has happened. Read no more from this connection, and hand the frame in again when the
-    /// saver has read on or a cut is over.
+    /// Nothing has happened. Stop reading this connection, and pass the frame again after the saver has read more or a cut
+    /// is over.
     Wait,
 }

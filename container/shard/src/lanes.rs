@@ -1,17 +1,16 @@
-//! BSP on one shard: gradients of a step are staged, summed in lane order, and applied at once.
+//! BSP on one shard: gradients of a step are staged, summed in lane order, and applied together.
 //!
-//! Floating-point sums depend on their order, so a step's gradients are added lane by lane, whoever
-//! was faster: one accumulator a table, and the lowest lane whose gradient is not wholly here (the
-//! *front*) is added as its parts arrive. Lanes above the front wait in a bounded buffer; beyond it
-//! they are told to come later, which stops nobody: the front is always accepted. A step is applied
-//! when every lane is done, and never before, so that a dead trainer's lane can be computed again
-//! from the same values: what a lane has staged is exact whoever finishes it.
+//! Floating-point sums depend on their order, so a step's gradients are added lane by lane, in any order of arrival. There
+//! is one accumulator per table. The lowest lane whose gradient is incomplete (the *front*) is added as its parts arrive.
+//! Lanes above the front wait in a bounded buffer. When it is full they get `Later`, which blocks no lane: the front is
+//! always accepted. A step is applied when every lane is done, and never before. A dead trainer's lane can therefore be
+//! computed again from the same values, and its staged parts are exact for every successor.
 //!
-//! A lane changes its trainer by a hand-out with a higher number, and the successor asks all shards where the lane stands.
-//! **Asking fences**: from then on this shard refuses pushes and `Done`s of lower numbers. Otherwise the successor
-//! joins answers of different moments: it sees the lane unstaged here and done elsewhere, because the old trainer went on
-//! in between, and completes the lane as empty although its gradient is here by now. The number lives as long as the
-//! phase and the epoch, both of which frames carry; it is not part of a checkpoint.
+//! A lane moves to another trainer by a hand-out with a higher number, and the successor asks all shards for its status.
+//! **Asking fences**: from then on this shard rejects pushes and `Done`s of lower numbers. Otherwise the successor would
+//! join replies of different moments: it sees the lane unstaged here and done on another shard, because the old trainer
+//! continued in between, and completes the lane as empty although its gradient is here by now. The number is valid for the
+//! phase and the epoch, which frames carry; it is not part of a checkpoint.
 
 use heddle_protocol::frame::{Header, Status, flags};
 use heddle_protocol::ids::{HandOut, Part, Step};
@@ -22,16 +21,17 @@ use crate::copy_on_write::Full;
 use crate::dedup::Seen;
 use crate::rowset::RowSet;
 use crate::table::{Table, Target};
+use crate::tables::CheckedGradient;
 
-/// Values that are applied between two looks at the snapshots' room: 64 KiB, which stay in cache.
+/// Values that are applied between two checks of the snapshots' room: 64 KiB, which stay in cache.
 const APPLY_VALUES: usize = 16 * 1024;
 
 /// The lanes of a phase and the step that is being staged.
 pub(crate) struct Lanes {
-    /// Job steps applied: also the number of the one that is staged.
+    /// Job steps applied; also the number of the step that is being staged.
     step: Step,
     lanes: Vec<Lane>,
-    /// The lowest lane whose gradient of this step is not wholly in the sums.
+    /// The lowest lane whose gradient of this step is not completely in the sums.
     front: usize,
     /// By table.
     sums: Vec<Sums>,
@@ -43,21 +43,21 @@ pub(crate) struct Lanes {
 
 #[derive(Default)]
 struct Lane {
-    /// The highest hand-out that asked.
+    /// The highest hand-out that has asked for the status.
     asked: HandOut,
-    /// Its data ended with an earlier step.
+    /// The data of the lane ended with an earlier step.
     ended: bool,
-    /// Its data ends with this step.
+    /// The data of the lane ends with this step.
     ending: bool,
-    /// The part that comes next.
+    /// The next part.
     next: Part,
-    /// All parts of this step are here.
+    /// All parts of this step have come.
     staged: bool,
-    /// Its `Done` was heard: all shards have the gradient.
+    /// The `Done` has come: all shards have the gradient.
     done: bool,
     /// Records behind this step's gradient.
     rows: u32,
-    /// A part was told to come later, so later ones may arrive before it.
+    /// A part got `Later`, so later parts may arrive before it.
     deferred: bool,
     /// Parts that wait for lower lanes.
     early: Vec<Early>,
@@ -74,15 +74,12 @@ enum EarlyRows {
     Keys(Vec<u32>),
 }
 
-/// A gradient under addition, as long as the table's slice; made when the table is first pushed to.
+/// The sum of gradients, as long as the table's slice; allocated at the first push to the table.
 #[derive(Default)]
 struct Sums {
     sums: Vec<f32>,
     named: RowSet,
 }
-
-/// A checked push: which table, which rows, their sums. A push of no rows has none.
-pub(crate) type Gradient<'a> = Option<(usize, Target<'a>, &'a [f32])>;
 
 impl Lanes {
     pub(crate) fn new(step: Step, ended: Vec<bool>, tables: usize, early_bytes_max: usize) -> Self {
@@ -104,12 +101,12 @@ impl Lanes {
         self.step
     }
 
-    /// Whether a step is half applied: the values are of no step.
+    /// Whether a step is partially applied: the values are of no step.
     pub(crate) fn is_applying(&self) -> bool {
         self.applying.is_some()
     }
 
-    /// Whether no lane has anything left: the phase is over.
+    /// Whether all lanes have ended: the phase is over.
     pub(crate) fn all_ended(&self) -> bool {
         self.lanes.iter().all(|lane| lane.ended)
     }
@@ -118,15 +115,15 @@ impl Lanes {
         Seen::Lanes { step: self.step, ended: self.lanes.iter().map(|lane| lane.ended).collect() }
     }
 
-    /// Whether a frame of the step after this one can be on its way: the lane has done its part of this one.
+    /// Whether frames of the next step can come: the lane is done with this one.
     pub(crate) fn may_be_ahead(&self, lane: u32) -> bool {
         self.lane(lane).is_some_and(|lane| lane.done && !lane.ending)
     }
 
-    /// A trainer asks where the lane stands: lower hand-outs are fenced from now on.
+    /// A trainer asks for the lane's status: lower hand-outs are fenced from now on.
     ///
     /// # Errors
-    /// A higher one has asked before, or there is no such lane.
+    /// A higher one has asked before, or the lane does not exist.
     pub(crate) fn ask(&mut self, lane: u32, hand_out: HandOut) -> Result<(), Status> {
         self.admit(lane, hand_out)?;
         if let Some(lane) = self.lanes.get_mut(lane as usize) {
@@ -138,7 +135,7 @@ impl Lanes {
     /// Whether a frame of this hand-out may change the lane.
     ///
     /// # Errors
-    /// A higher hand-out has asked, or there is no such lane.
+    /// A higher hand-out has asked, or the lane does not exist.
     pub(crate) fn admit(&self, lane: u32, hand_out: HandOut) -> Result<(), Status> {
         let lane = self.lane(lane).ok_or(Status::BadRange)?;
         if hand_out < lane.asked && !Mutation::AnyHandOut.is_on() {
@@ -147,14 +144,17 @@ impl Lanes {
         Ok(())
     }
 
-    /// Notes that a part of this lane was told to come later.
+    /// Records that a part of this lane got `Later`.
     pub(crate) fn defer(&mut self, lane: u32) {
         if let Some(lane) = self.lanes.get_mut(lane as usize) {
             lane.deferred = true;
         }
     }
 
-    /// What a part of this step that has the number `part` is to this lane, if it is not the next.
+    /// Whether the part `part` of this step is the lane's next.
+    ///
+    /// # Errors
+    /// The status of the reply, if it is not.
     pub(crate) fn judge(&self, lane: u32, part: Part) -> Result<(), Status> {
         let lane = self.lane(lane).ok_or(Status::BadRange)?;
         if lane.ended {
@@ -177,17 +177,17 @@ impl Lanes {
         }
     }
 
-    /// Takes the part (lane, number, whether it is the step's last, the step's records) that
-    /// [`Self::judge`] found to be the next one. A gradient that is left out (NaN)
-    /// still counts as here.
+    /// Takes the part (lane, number, whether it is the step's last, the step's records) that [`Self::judge`] accepted. A
+    /// gradient that is left out (NaN) still counts as staged.
     pub(crate) fn push(
         &mut self,
         tables: &[Table],
         (lane, part, last, rows): (u32, Part, bool, u32),
-        gradient: Gradient<'_>,
+        gradient: CheckedGradient<'_>,
     ) -> Status {
         let index = lane as usize;
-        // Without memory a repeat may come to a lane that is behind the front: it is added again.
+        debug_assert!(index < self.lanes.len(), "the part was accepted");
+        // With `NoOnceOnlyMemory` a repeat may come to a lane below the front: it is added again.
         if index > self.front {
             if let Some((table, target, sums)) = gradient {
                 let early = Early::new(table, target, sums);
@@ -212,7 +212,7 @@ impl Lanes {
         Status::Ok
     }
 
-    /// Hears that all shards have this lane's gradient of this step.
+    /// Takes a `Done`: all shards have this lane's gradient of this step.
     pub(crate) fn done(&mut self, tables: &[Table], header: &Header) -> Status {
         let Some(lane) = self.lanes.get_mut(header.unit as usize) else {
             return Status::BadRange;
@@ -242,26 +242,25 @@ impl Lanes {
         Status::Ok
     }
 
-    /// Where the lane stands: the part that comes next, records of the step as far as heard, and flags
-    /// of a `Standing`.
-    pub(crate) fn standing(&self, lane: u32) -> Option<(Part, u32, u16)> {
+    /// The lane's status: the next part, the known number of records of the step, and flags of a `Standing`.
+    pub(crate) fn status(&self, lane: u32) -> Option<(Part, u32, u16)> {
         let lane = self.lane(lane)?;
-        let mut standing = 0;
+        let mut status = 0;
         for (set, flag) in [
             (lane.staged, flags::STAGED),
             (lane.done, flags::DONE),
             (lane.ended || lane.ending, flags::END),
         ] {
-            standing |= if set { flag } else { 0 };
+            status |= if set { flag } else { 0 };
         }
-        Some((lane.next, lane.rows, standing))
+        Some((lane.next, lane.rows, status))
     }
 
-    /// Applies the step that all lanes are done with, as far as the snapshots have room, and moves to
-    /// the next step. Tells whether it did; nothing happens while lanes are missing.
+    /// Applies the step if all lanes are done with it, as far as the snapshots have room, and moves to the next step. False
+    /// if some lane is not done.
     ///
     /// # Errors
-    /// [`Full`]: call again when the saver has read on.
+    /// [`Full`]: call again after the saver has read more.
     pub(crate) fn apply(&mut self, tables: &[Table], arena: &mut Arena) -> Result<bool, Full> {
         let Some((mut table, mut row)) = self.applying else {
             return Ok(false);
@@ -269,7 +268,7 @@ impl Lanes {
         let rows: u64 = self.lanes.iter().map(|lane| u64::from(lane.rows)).sum();
         while let Some(rule) = tables.get(table) {
             let sums = &mut self.sums[table];
-            // No records and yet a gradient cannot be averaged; a sum can be added.
+            // A gradient of no records cannot be averaged; a sum can be added.
             let skip = rows == 0 && rule.rule.takes_mean();
             let run_max = (APPLY_VALUES / rule.cols).max(1);
             while let Some((first, end)) = sums.named.run(row, run_max) {
@@ -303,11 +302,11 @@ impl Lanes {
         Ok(true)
     }
 
-    /// Adds what waited, lane by lane, up to the first whose gradient is not wholly here.
+    /// Adds waiting parts, lane by lane, up to the first lane whose gradient is incomplete.
     fn advance(&mut self, tables: &[Table]) {
         loop {
             let front = self.first_open(self.front);
-            // The lane that the front has come to may have parts waiting, whole or not.
+            // The new front may have waiting parts, complete or not.
             for index in self.front..(front + 1).min(self.lanes.len()) {
                 for early in std::mem::take(&mut self.lanes[index].early) {
                     self.early_bytes -= early.bytes();

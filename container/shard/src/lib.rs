@@ -1,38 +1,58 @@
 //! Parameters without sockets: tables, optimizers, snapshots, consistency, exactly-once.
 //!
-//! A [`ShardSet`] is what one data thread of a pserver owns: some [`Shard`]s, who may speak to them, and
-//! the cut that is open. Frames and commands go in, [`Effect`]s come out: replies, reports, closed
-//! connections. The same code runs under sockets in `heddle-pserver` and under a simulation.
+//! A [`ShardSet`] is the state of one data thread of a pserver: its [`Shard`]s, the trainers that may send frames, and the
+//! open cut. [`Frame`]s and commands go in; [`Effect`]s come out: replies, reports, closed connections. The same code runs
+//! under sockets in `heddle-pserver` and in simulation.
 //!
-//! Deliberately absent: sockets, files, threads, locks, clocks (the time is an argument) and random
-//! numbers; the `clippy.toml` beside this crate refuses them. Whole files are `heddle-storage`'s;
-//! this crate names the [`Section`]s of one and fills them piece by piece, so that no shard is ever
-//! copied as a whole.
+//! ```
+//! use heddle_protocol::ids::Epoch;
+//! use heddle_shard::ShardSet;
+//!
+//! let shards = ShardSet::new();
+//! assert_eq!(shards.epoch(), Epoch::default());
+//! assert!(shards.is_whole(), "an empty set waits for no shard");
+//! ```
+//!
+//! Not here: sockets, files, threads, locks, clocks (times are arguments) and random numbers; `clippy.toml` bans them.
+//! `heddle-storage` writes whole files. This crate names the [`Section`]s of a file and fills them piece by piece, so a
+//! shard is never copied as a whole.
 
 #[cfg(target_endian = "big")]
-compile_error!("values travel and are saved little-endian, straight from memory");
+compile_error!(
+    "values are sent and saved little-endian, straight from memory; big-endian targets are not supported"
+);
 
+mod ahead;
 mod arena;
+mod asp;
+mod bsp;
+mod config;
 mod content;
 mod copy_on_write;
 mod cut;
-mod effect;
-mod lanes;
-mod shard_set;
-
 mod dedup;
+mod effect;
+mod frame;
+mod lanes;
 mod optimizer;
+mod parked;
+mod phase_progress;
 mod rowset;
 mod shard;
+mod shard_set;
+mod snapshots;
 mod table;
+mod tables;
 mod task_progress;
 
 #[cfg(test)]
 mod tests;
 
+pub use config::ShardConfig;
 pub use content::{ContentError, Section, SnapshotGone};
 pub use cut::WAIT_MAX;
 pub use dedup::DedupError;
-pub use effect::{Conn, Effect, Flow, Rows, ShardReport};
-pub use shard::{Shard, ShardConfig};
+pub use effect::{Effect, Flow, Rows, ShardReport};
+pub use frame::{Conn, Frame};
+pub use shard::Shard;
 pub use shard_set::{ShardSet, ShardSetError};

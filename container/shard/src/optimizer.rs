@@ -1,9 +1,9 @@
-//! The rules by which values follow gradients. Every operation is one that IEEE 754 defines to the
-//! bit (add, multiply, divide, square root; nothing is fused), so all machines agree.
+//! Update rules. Every operation is one that IEEE 754 defines to the bit (add, multiply, divide, square root; none is
+//! fused), so the result is the same on all machines.
 
 use heddle_protocol::spec::Optimizer;
 
-/// A rule with its settings as f32, and the objective's l2.
+/// An update rule with its parameters as f32, and the objective's l2.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     kind: RuleKind,
@@ -40,13 +40,13 @@ impl Rule {
         Self { kind, l2: l2 as f32 }
     }
 
-    /// Whether the rule takes the mean over a step's records, which then must be more than none.
+    /// Whether the rule uses the mean over a step's records, which must not be 0 then.
     pub(crate) fn takes_mean(&self) -> bool {
         !matches!(self.kind, RuleKind::Add)
     }
 
-    /// Moves `values` by `sums`, the gradient summed over `rows` records. All slices have the same
-    /// length; `z` and `n` are empty where the rule has no state.
+    /// Updates `values` by `sums`, the gradient summed over `rows` records. All slices have the same length; `z` and `n` are
+    /// empty if the rule has no state.
     pub(crate) fn apply(
         &self,
         values: &mut [f32],
@@ -57,8 +57,8 @@ impl Rule {
     ) {
         debug_assert_eq!(values.len(), sums.len());
         let count = rows as f32;
-        // Dividing by a power of two and multiplying by its inverse round the same number, so that the
-        // bits are equal; the multiplication takes a sixth of the time, and batches are such numbers.
+        // Division by a power of two and multiplication by its inverse give the same bits. The multiplication takes a sixth
+        // of the time, and batch sizes are usually powers of two.
         if rows.is_power_of_two() {
             let inverse = 1.0 / count;
             self.apply_means(values, [z, n], sums, |sum| sum * inverse);
@@ -103,9 +103,8 @@ impl Rule {
     }
 }
 
-/// Whether all values are finite. An exponent of all ones carries into the sign when one more is added
-/// to it; collecting the carries needs no early exit and three simple operations a value, which the
-/// compiler puts into vector registers.
+/// Whether all values are finite. An exponent of all ones carries into the sign when 1 is added to it. Collecting the
+/// carries needs no early exit and three simple operations per value, which the compiler vectorizes.
 pub(crate) fn all_finite(values: &[f32]) -> bool {
     const EXPONENT: u32 = 0x7f80_0000;
     const ONE: u32 = 0x0080_0000;

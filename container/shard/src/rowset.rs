@@ -1,7 +1,7 @@
-//! Which rows of a table a step has named: a set of row numbers, walked in order.
+//! The rows of a table that a step updates: a set of row numbers, iterated in order.
 
-/// A set of numbers below a bound: one bit each, and one bit for each 64 of those, so that walking
-/// a few rows of a large table costs little.
+/// A set of numbers below a bound: one bit for each, and one summary bit for each 64 of those, so that iterating over a few
+/// rows of a large table is cheap.
 #[derive(Default)]
 pub(crate) struct RowSet {
     words: Vec<u64>,
@@ -48,7 +48,7 @@ impl RowSet {
         if rest != 0 {
             return Some(word * 64 + rest.trailing_zeros() as usize);
         }
-        // No such word in this group of 64: on to the next group that has one.
+        // The rest of this group of 64 words is empty: find the next group that is not.
         let mut group = (word + 1) / 64;
         let mut mask = u64::MAX << ((word + 1) % 64);
         while let Some(&summary) = self.summary.get(group) {
@@ -63,8 +63,8 @@ impl RowSet {
         None
     }
 
-    /// The first run of neighbouring numbers not below `row`, cut off after `len_max` numbers:
-    /// its first and the one after its last.
+    /// The first run of consecutive numbers not below `row`, at most `len_max` long: its first number and the one after its
+    /// last.
     pub(crate) fn run(&self, row: usize, len_max: usize) -> Option<(usize, usize)> {
         let first = self.next(row)?;
         let mut end = first + 1;

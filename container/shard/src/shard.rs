@@ -1,247 +1,118 @@
-//! One shard as a state machine: frames go in, replies come out.
+//! One shard as a state machine: frames in, replies out.
 //!
-//! What a frame is refused for, in this order: a phase that is not served, rows that are not here,
-//! what the once-only memory has seen, a gradient that is not finite. A pull of the step that comes
-//! next is parked and stops nothing; it is served when the step is applied. Who may send frames, the
-//! epoch, and barriers are the host's.
+//! A frame is rejected for the first of: a phase that is not served, rows of another shard, a request that the dedup state
+//! has seen, a gradient that is not finite. A pull of the next step is parked and blocks nothing; it is served when the
+//! step is applied. The [`crate::ShardSet`] checks members, the epoch and barriers.
 
-mod cuts;
-mod frames;
-mod phases;
-mod pushes;
+use heddle_protocol::control::{Phase, ShardState};
+use heddle_protocol::frame::{Header, Kind, PART_VALUES_MAX, Status, flags};
+use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId, TaskId};
 
-use std::collections::VecDeque;
-
-use heddle_protocol::control::{ShardState, TaskPosition};
-use heddle_protocol::frame::{Header, PART_VALUES_MAX};
-use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId, TaskAttempt, TaskId};
-use heddle_protocol::spec::TableSpec;
-use heddle_protocol::task_set::TaskSet;
-
+use crate::ahead::AheadPushes;
 use crate::arena::Arena;
-use crate::content::{ContentError, Section};
-use crate::dedup::DedupState;
-use crate::effect::Conn;
-use crate::lanes::Lanes;
+use crate::asp;
+use crate::bsp;
+use crate::config::ShardConfig;
+use crate::content::{ContentError, SnapshotGone};
+use crate::copy_on_write::Full;
+use crate::dedup::{DedupState, Seen};
+use crate::effect::{Effect, Flow, Rows, ShardReport};
+use crate::frame::{Conn, Frame};
+use crate::parked::ParkedPulls;
+use crate::phase_progress::{self, PhaseProgress};
+use crate::snapshots::{ArmedCut, Snapshots};
 use crate::table::Table;
-use crate::task_progress::{NextPart, TaskProgress};
+use crate::tables::Tables;
 
-/// Bytes of pulls that a shard keeps for later steps: hundreds of thousands of ranges, or the keys of a
-/// thousand full frames.
-const PARKED_BYTES_MAX: usize = 256 << 20;
-
-/// What a parked pull takes.
-fn parked_bytes(keys: &[u32]) -> usize {
-    size_of_val(keys) + size_of::<(Conn, Header, Box<[u32]>)>()
-}
-
-/// What a shard has to know of its job.
-#[derive(Clone, Debug)]
-pub struct ShardConfig {
-    /// Which shard.
-    pub shard: ShardId,
-    /// Shards of the job.
-    pub shards: u32,
-    /// All tables of the job, in the order of their ids.
-    pub tables: Vec<TableSpec>,
-    /// Bytes of copies that snapshots of this shard may take (its part of `checkpoint.memory`).
-    pub copy_bytes_max: usize,
-    /// BSP: bytes of gradients that may wait for lower lanes.
-    pub early_bytes_max: usize,
-    /// Bytes of pulls that may wait for their step here, and of frames that the host may hold back for this shard in a
-    /// cut: so many each.
-    pub waiting_bytes_max: usize,
-}
-
-impl ShardConfig {
-    /// Bytes of the tables' slices with their optimizer state, without copies.
-    #[must_use]
-    pub fn table_bytes(&self) -> usize {
-        let end = layout(self).last().map_or(0, Table::end);
-        end * 4
-    }
-
-    /// What a file of this shard holds besides the once-only memory, in the order of the file.
-    #[must_use]
-    pub fn sections(&self) -> Vec<Section> {
-        sections(&layout(self))
-    }
-}
-
-/// A slice of the model with all that belongs to it: values, optimizer state, once-only memory.
+/// A slice of the model: values, optimizer state, dedup state, snapshots.
 pub struct Shard {
     id: ShardId,
-    tables: Vec<Table>,
+    tables: Tables,
     arena: Arena,
     early_bytes_max: usize,
-    pub(crate) waiting_bytes_max: usize,
+    waiting_bytes_max: usize,
     phase: PhaseNo,
-    mode: Mode,
-    /// BSP: pulls of steps to come.
-    parked: Vec<(Conn, Header, Box<[u32]>)>,
-    parked_bytes: usize,
-    /// BSP: pushes of the step that comes next, whose lanes are done with this one.
-    ahead: VecDeque<Waiting>,
-    ahead_bytes: usize,
-    /// BSP: the cut to take, and after how many steps.
-    armed: Option<(CutId, Step)>,
-    open: Option<Snapshot>,
-    kept: Option<Snapshot>,
-    /// What a file said of the once-only memory, until the shard is told its phase.
+    progress: PhaseProgress,
+    parked: ParkedPulls,
+    ahead: AheadPushes,
+    snapshots: Snapshots,
+    /// The dedup state of a file or a snapshot, until the shard is given its phase.
     loaded: Option<DedupState>,
-    counts: Counts,
+    counts: FrameCounts,
 }
 
-/// Frames so far.
+/// Frames since the start.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct FrameCounts {
     pub(crate) pushes: u64,
     pub(crate) refused: u64,
-}
-
-enum Mode {
-    /// Not told what to serve.
-    Idle,
-    Lanes(Lanes),
-    Queue(TaskProgress),
-    ReadOnly,
-}
-
-/// A frame that waits, with its own copy of the payload.
-pub(crate) struct Waiting {
-    pub(crate) conn: Conn,
-    pub(crate) header: Header,
-    pub(crate) keys: Vec<u32>,
-    pub(crate) values: Vec<f32>,
-}
-
-impl Waiting {
-    pub(crate) fn new(conn: Conn, header: &Header, keys: &[u32], values: &[f32]) -> Self {
-        Self { conn, header: *header, keys: keys.to_vec(), values: values.to_vec() }
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        4 * (self.keys.len() + self.values.len()) + size_of::<Self>()
-    }
-}
-
-/// The state of a cut: its cells are in the arena's copies.
-struct Snapshot {
-    cut: CutId,
-    memory: DedupState,
-}
-
-fn sections(tables: &[Table]) -> Vec<Section> {
-    let mut sections = Vec::new();
-    for (id, table) in tables.iter().enumerate() {
-        for (plane, _) in &table.planes {
-            sections.push(Section {
-                // Ids are places in the spec's list, which has at most 1024 of them.
-                table: TableId(id as u16),
-                name: table.name.clone(),
-                plane,
-                rows: table.rows.clone(),
-                cols: table.cols as u32,
-            });
-        }
-    }
-    sections
-}
-
-fn layout(config: &ShardConfig) -> Vec<Table> {
-    let mut at = 0;
-    let slice = |spec| {
-        let table = Table::new(spec, config.shard, config.shards, at);
-        at = table.end();
-        table
-    };
-    config.tables.iter().map(slice).collect()
 }
 
 impl Shard {
     /// A shard with initial values (zeros) that serves nothing yet. Touches the memory for copies.
     #[must_use]
     pub fn new(config: &ShardConfig) -> Self {
-        let tables = layout(config);
-        let end = tables.last().map_or(0, Table::end);
+        let tables = Tables::new(&config.tables, config.shard, config.shards);
+        // Room for one part at least: a lane that is next in turn must not wait for its own turn.
+        let early_bytes_max = config.early_bytes_max.max(4 * PART_VALUES_MAX);
         Self {
             id: config.shard,
-            arena: Arena::new(end, config.copy_bytes_max),
+            arena: Arena::new(tables.cells(), config.copy_bytes_max),
             tables,
-            // One part always fits: a lane that is next in turn must not wait for its own turn.
-            early_bytes_max: config.early_bytes_max.max(4 * PART_VALUES_MAX),
+            early_bytes_max,
             waiting_bytes_max: config.waiting_bytes_max,
             phase: PhaseNo(0),
-            mode: Mode::Idle,
-            parked: Vec::new(),
-            parked_bytes: 0,
-            ahead: VecDeque::new(),
-            ahead_bytes: 0,
-            armed: None,
-            open: None,
-            kept: None,
+            progress: PhaseProgress::Idle,
+            parked: ParkedPulls::new(config.waiting_bytes_max),
+            ahead: AheadPushes::new(early_bytes_max),
+            snapshots: Snapshots::default(),
             loaded: None,
-            counts: Counts::default(),
+            counts: FrameCounts::default(),
         }
     }
 
-    /// Which shard.
+    /// The shard's id.
     #[must_use]
     pub fn id(&self) -> ShardId {
         self.id
     }
 
-    /// Where the section's f32 go when a file is loaded, before the shard serves anything.
+    /// Destination of a section's f32 while a file is loaded, before the shard serves a phase.
     pub fn section_mut(&mut self, section: usize) -> Option<&mut [f32]> {
-        let place = self.place(section)?;
-        self.arena.drop_open();
-        self.arena.drop_kept();
-        (self.open, self.kept) = (None, None);
-        self.arena.cells_for_loading().get_mut(place)
+        let cells = self.tables.section(section)?;
+        self.snapshots.drop_all(&mut self.arena);
+        self.arena.cells_for_loading().get_mut(cells)
     }
 
-    /// Takes the once-only memory out of a file.
+    /// Takes the dedup state of a file.
     ///
     /// # Errors
-    /// The bytes are not one.
-    pub fn load_memory(&mut self, bytes: &[u8]) -> Result<(), ContentError> {
-        let memory = DedupState::decode(bytes)
-            .map_err(|source| ContentError::DedupState { shard: self.id, source })?;
-        self.loaded = Some(memory);
+    /// The bytes are not a dedup state.
+    pub fn load_dedup_state(&mut self, bytes: &[u8]) -> Result<(), ContentError> {
+        let state = DedupState::decode(bytes)
+            .map_err(|source| ContentError::Dedup { shard: self.id, source })?;
+        self.loaded = Some(state);
         Ok(())
     }
 
     /// The values of a table's slice, row-major.
     #[must_use]
     pub fn table_values(&self, table: TableId) -> Option<&[f32]> {
-        let table = self.tables.get(usize::from(table.0))?;
+        let table = self.tables.get(table)?;
         Some(table.range(&self.arena, 0, table.rows_len()))
     }
 
-    /// Bytes that copies for snapshots take now.
+    /// Bytes of copies for snapshots.
     #[must_use]
     pub fn copy_bytes(&self) -> usize {
         self.arena.copy_bytes()
     }
 
-    /// What it says of itself to an ApplicationMaster that takes over.
+    /// The state that a new ApplicationMaster gets.
     #[must_use]
     pub fn state(&self) -> ShardState {
-        let (step, ended) = match &self.mode {
-            Mode::Lanes(lanes) => (lanes.step(), lanes.all_ended()),
-            Mode::Idle | Mode::Queue(_) | Mode::ReadOnly => (Step(0), false),
-        };
-        let (mut tasks, mut done) = (Vec::new(), TaskSet::default());
-        if let Mode::Queue(marks) = &self.mode {
-            let position = |(&task, mark): (&TaskId, &NextPart)| TaskPosition {
-                task,
-                attempt: TaskAttempt(0),
-                step: mark.step,
-            };
-            tasks = marks.unfinished.iter().map(position).collect();
-            let runs = marks.done.iter();
-            done = runs.map(|(&first, &last)| (TaskId(first), TaskId(last))).collect();
-        }
+        let (tasks, done) = self.progress.tasks();
+        let (step, ended) = (self.progress.step(), self.progress.all_ended());
         ShardState { shard: self.id, phase: self.phase, step, ended, tasks, done }
     }
 
@@ -249,28 +120,363 @@ impl Shard {
         self.phase
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> FrameCounts {
         self.counts
+    }
+
+    pub(crate) fn waiting_bytes_max(&self) -> usize {
+        self.waiting_bytes_max
     }
 
     /// BSP: job steps applied in the phase.
     pub(crate) fn step(&self) -> Step {
-        match &self.mode {
-            Mode::Lanes(lanes) => lanes.step(),
-            Mode::Idle | Mode::Queue(_) | Mode::ReadOnly => Step(0),
-        }
+        self.progress.step()
     }
 
     pub(crate) fn has_lanes(&self) -> bool {
-        matches!(self.mode, Mode::Lanes(_))
+        self.progress.lanes().is_some()
     }
 
-    pub(crate) fn takes_pushes_at_once(&self) -> bool {
-        matches!(self.mode, Mode::Queue(_))
+    pub(crate) fn applies_pushes_at_once(&self) -> bool {
+        matches!(self.progress, PhaseProgress::Queue(_))
     }
 
-    fn place(&self, section: usize) -> Option<std::ops::Range<usize>> {
-        let mut planes = self.tables.iter().flat_map(|table| &table.planes);
-        planes.nth(section).map(|(_, place)| place.clone())
+    /// Takes a frame of this shard and epoch from a member.
+    pub(crate) fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) -> Flow {
+        let header = &frame.header;
+        if matches!(self.progress, PhaseProgress::Idle) || header.phase > self.phase {
+            self.refuse(frame, Status::NotReady, out);
+            return Flow::Taken;
+        }
+        if header.phase < self.phase {
+            self.refuse(frame, Status::WrongPhase, out);
+            return Flow::Taken;
+        }
+        match header.kind {
+            Kind::Pull => self.pull(frame, out),
+            Kind::Push => return self.push(frame, out),
+            Kind::Done => self.done(frame, out),
+            Kind::TaskDone => self.task_done(frame, out),
+            Kind::Query => self.query(frame, out),
+            // The shard set handles barriers; replies are never sent to a shard.
+            Kind::Barrier | Kind::Values | Kind::Ack | Kind::Standing | Kind::Refused => {
+                self.refuse(frame, Status::Unsupported, out);
+            }
+        }
+        Flow::Taken
     }
+
+    /// Continues a step that had to wait for the saver.
+    pub(crate) fn pump(&mut self, out: &mut Vec<Effect>) {
+        let PhaseProgress::Lanes(lanes) = &mut self.progress else {
+            return;
+        };
+        if matches!(lanes.apply(self.tables.all(), &mut self.arena), Ok(true)) {
+            self.step_applied(out);
+        }
+    }
+
+    /// The values of a range, when they can be written to the socket. None if they are of another step by now.
+    pub(crate) fn range(&self, header: &Header) -> Option<&[f32]> {
+        let table = self.serving(header)?;
+        let first = header.start.checked_sub(table.rows.start)? as usize;
+        Some(table.range(&self.arena, first, header.count as usize))
+    }
+
+    /// As [`Self::range`], for rows by key: appends the values to `out`.
+    pub(crate) fn gather(&self, header: &Header, keys: &[u32], out: &mut Vec<f32>) -> Option<()> {
+        self.serving(header)?.gather(&self.arena, keys, out);
+        Some(())
+    }
+
+    fn serving(&self, header: &Header) -> Option<&Table> {
+        if let (Some(lanes), false) = (self.progress.lanes(), header.has(flags::FREE))
+            && (lanes.step() != header.step || lanes.is_applying())
+        {
+            return None;
+        }
+        self.tables.get(header.table)
+    }
+
+    fn pull(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) {
+        let header = &frame.header;
+        if !frame.values.is_empty() {
+            return self.refuse(frame, Status::BadLength, out);
+        }
+        let bytes = match self.tables.check_pull(header, frame.keys) {
+            Ok(bytes) => bytes,
+            Err(status) => return self.refuse(frame, status, out),
+        };
+        if let (Some(lanes), false) = (self.progress.lanes(), header.has(flags::FREE)) {
+            let (at, applying) = (lanes.step(), lanes.is_applying());
+            if header.step < at || (applying && header.step == at) {
+                return self.refuse(frame, Status::Stale, out);
+            }
+            // A lane that is done with this step here may be further on other shards, and pull ahead. A pull of a step that
+            // is never reached is answered at the end of the phase.
+            if header.step > at {
+                if !self.parked.park(frame) {
+                    self.refuse(frame, Status::Later, out);
+                }
+                return;
+            }
+        }
+        out.push(values_reply(frame.conn, header, bytes, frame.keys.into()));
+    }
+
+    fn query(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) {
+        let header = &frame.header;
+        let mut reply = header.reply(Kind::Standing, Status::Ok);
+        match &mut self.progress {
+            PhaseProgress::Lanes(lanes) => {
+                if let Err(status) = lanes.ask(header.unit, header.hand_out) {
+                    return self.refuse(frame, status, out);
+                }
+                let Some((part, rows, flags)) = lanes.status(header.unit) else {
+                    return self.refuse(frame, Status::BadRange, out);
+                };
+                (reply.step, reply.part, reply.flags) = (lanes.step(), part, flags);
+                // A trainer with only the `Done` left to send needs the number of records.
+                reply.rows = rows;
+            }
+            PhaseProgress::Queue(tasks) => {
+                let task = TaskId(header.unit);
+                let next = tasks.next_part(task);
+                (reply.step, reply.part) = (next.step, next.part);
+                reply.flags = if tasks.is_done(task) { flags::DONE } else { 0 };
+            }
+            PhaseProgress::ReadOnly | PhaseProgress::Idle => {
+                return self.refuse(frame, Status::Unsupported, out);
+            }
+        }
+        out.push(Effect::Reply { conn: frame.conn, header: reply });
+    }
+
+    fn push(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) -> Flow {
+        let (tables, arena) = (&self.tables, &mut self.arena);
+        let status = match &mut self.progress {
+            PhaseProgress::Lanes(lanes) => bsp::stage(lanes, &mut self.ahead, tables, frame),
+            PhaseProgress::Queue(tasks) => match asp::apply(tasks, tables, arena, frame) {
+                Ok(status) => Some(status),
+                Err(Full) => return Flow::Wait,
+            },
+            PhaseProgress::ReadOnly | PhaseProgress::Idle => Some(Status::Unsupported),
+        };
+        if let Some(status) = status {
+            // A part with NaN counts as applied: it is recorded and left out.
+            self.counts.pushes += u64::from(matches!(status, Status::Ok | Status::NotFinite));
+            self.acknowledge(frame, status, out);
+        }
+        Flow::Taken
+    }
+
+    fn done(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) {
+        let header = &frame.header;
+        let PhaseProgress::Lanes(lanes) = &mut self.progress else {
+            return self.refuse(frame, Status::Unsupported, out);
+        };
+        if let Err(status) = lanes.admit(header.unit, header.hand_out) {
+            return self.refuse(frame, status, out);
+        }
+        let status = match header.step.cmp(&lanes.step()) {
+            std::cmp::Ordering::Less => Status::Already,
+            std::cmp::Ordering::Greater => Status::OutOfOrder,
+            std::cmp::Ordering::Equal => lanes.done(self.tables.all(), header),
+        };
+        self.acknowledge(frame, status, out);
+        self.pump(out);
+    }
+
+    fn task_done(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) {
+        let status = match &mut self.progress {
+            PhaseProgress::Queue(tasks) => match tasks.finish(TaskId(frame.header.unit)) {
+                true => Status::Ok,
+                false => Status::Already,
+            },
+            PhaseProgress::Lanes(_) | PhaseProgress::ReadOnly | PhaseProgress::Idle => {
+                Status::Unsupported
+            }
+        };
+        self.acknowledge(frame, status, out);
+    }
+
+    /// A step was applied: the cut that waits for it is taken before anything else happens.
+    fn step_applied(&mut self, out: &mut Vec<Effect>) {
+        self.take_armed(out);
+        for pull in self.parked.take(self.step()) {
+            let bytes = self.tables.check_pull(&pull.frame().header, pull.frame().keys);
+            debug_assert!(bytes.is_ok(), "the pull was checked before it was parked");
+            if let Ok(bytes) = bytes {
+                let (conn, header) = (pull.frame().conn, pull.frame().header);
+                out.push(values_reply(conn, &header, bytes, pull.into_keys()));
+            }
+        }
+        for waiting in self.ahead.take_all() {
+            let flow = self.push(&waiting.frame(), out);
+            debug_assert_eq!(flow, Flow::Taken, "staging never waits for the saver");
+        }
+        self.report_end(out);
+    }
+
+    fn report_end(&self, out: &mut Vec<Effect>) {
+        if self.progress.all_ended() {
+            let (shard, phase, step) = (self.id, self.phase, self.progress.step());
+            out.push(Effect::Report(ShardReport::PhaseEnded { shard, phase, step }));
+        }
+    }
+
+    /// Answers a request that changes the shard.
+    fn acknowledge(&mut self, frame: &Frame<'_>, status: Status, out: &mut Vec<Effect>) {
+        match status {
+            Status::Ok | Status::Already => out.push(frame.acknowledgement(status)),
+            _ => self.refuse(frame, status, out),
+        }
+    }
+
+    fn refuse(&mut self, frame: &Frame<'_>, status: Status, out: &mut Vec<Effect>) {
+        // A frame that has to come again later is not an error.
+        self.counts.refused += u64::from(!matches!(status, Status::Later | Status::NotReady));
+        out.push(frame.refusal(status));
+    }
+
+    /// Serves a new phase from its start. Waiting frames belong to the previous one and are rejected.
+    pub(crate) fn begin(&mut self, phase: Phase, out: &mut Vec<Effect>) {
+        self.refuse_waiting(Status::WrongPhase, out);
+        self.loaded = None;
+        self.serve(phase, Step(0), phase_progress::start_of(phase));
+    }
+
+    /// Serves the phase from the loaded or restored state.
+    pub(crate) fn resume(
+        &mut self,
+        phase: Phase,
+        step: Step,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), ContentError> {
+        let shard = self.id;
+        let Some(state) = self.loaded.take().filter(|state| state.phase >= phase.no) else {
+            // Initial values, or a cut at the end of an earlier phase.
+            if step != Step(0) {
+                return Err(ContentError::Step { shard, saved: Step(0), wanted: step });
+            }
+            self.begin(phase, out);
+            return Ok(());
+        };
+        phase_progress::check(&state, shard, phase, step)?;
+        self.refuse_waiting(Status::WrongEpoch, out);
+        self.serve(phase, step, state.seen);
+        self.report_end(out);
+        Ok(())
+    }
+
+    fn serve(&mut self, phase: Phase, step: Step, seen: Seen) {
+        self.phase = phase.no;
+        self.snapshots.disarm();
+        self.progress =
+            PhaseProgress::of(seen, step, self.tables.all().len(), self.early_bytes_max);
+    }
+
+    /// Rejects parked and staged requests, and serves nothing until [`Self::resume`].
+    pub(crate) fn stop_serving(&mut self, out: &mut Vec<Effect>) {
+        self.refuse_waiting(Status::WrongEpoch, out);
+        self.progress = PhaseProgress::Idle;
+        self.snapshots.disarm();
+    }
+
+    fn refuse_waiting(&mut self, status: Status, out: &mut Vec<Effect>) {
+        for pull in self.parked.take_all() {
+            self.refuse(&pull.frame(), status, out);
+        }
+        for waiting in self.ahead.take_all() {
+            self.refuse(&waiting.frame(), status, out);
+        }
+    }
+
+    /// Drops the waiting frames of a closed connection: the trainer sends them again on the next one.
+    pub(crate) fn disconnect(&mut self, conn: Conn) {
+        self.parked.disconnect(conn);
+        self.ahead.disconnect(conn);
+    }
+
+    /// BSP: takes the cut right after `step` steps are applied, at once if the shard is exactly there, and at the end of the
+    /// phase if that comes first.
+    pub(crate) fn arm(&mut self, cut: CutId, step: Step, out: &mut Vec<Effect>) {
+        self.snapshots.arm(cut, step);
+        self.take_armed(out);
+    }
+
+    /// Cancels a cut that is not taken yet, and returns it.
+    pub(crate) fn disarm(&mut self) -> Option<CutId> {
+        self.snapshots.disarm()
+    }
+
+    fn take_armed(&mut self, out: &mut Vec<Effect>) {
+        let Some(lanes) = self.progress.lanes() else { return };
+        match self.snapshots.take_armed(lanes) {
+            None => {}
+            Some(ArmedCut::Take(cut)) => self.snap(cut, out),
+            Some(ArmedCut::Missed(cut, at)) => {
+                let (shard, step) = (self.id, self.step());
+                let reason = format!("the cut is at job step {at}, the shard is at {step}");
+                let step = Some(step);
+                out.push(Effect::Report(ShardReport::CutAborted { shard, cut, step, reason }));
+            }
+        }
+    }
+
+    /// Takes a snapshot of the current state, in constant time. One that is still being saved is dropped.
+    pub(crate) fn snap(&mut self, cut: CutId, out: &mut Vec<Effect>) {
+        let Some(seen) = self.progress.seen() else { return };
+        self.snapshots.take(cut, DedupState { phase: self.phase, seen }, &mut self.arena);
+        let (shard, step) = (self.id, self.step());
+        out.push(Effect::Report(ShardReport::SnapshotTaken { shard, cut, step }));
+    }
+
+    /// The cut is over. A committed snapshot is kept for a rollback if it is still complete.
+    pub(crate) fn end_cut(&mut self, cut: CutId, committed: bool) {
+        self.snapshots.end(cut, committed, &mut self.arena);
+    }
+
+    /// Returns to the snapshot of `cut`. False if it is not complete any more.
+    pub(crate) fn restore(&mut self, cut: CutId) -> bool {
+        let state = self.snapshots.restore(cut, &mut self.arena);
+        let restored = state.is_some();
+        if restored {
+            self.loaded = state;
+        }
+        restored
+    }
+
+    /// The dedup state of the snapshot that is being saved, encoded.
+    pub(crate) fn snapshot_dedup_state(&self, cut: CutId) -> Result<Vec<u8>, SnapshotGone> {
+        let state = self.snapshots.open_state(cut);
+        state.map(DedupState::encode).ok_or(SnapshotGone { shard: self.id, cut })
+    }
+
+    /// Fills `out` with the section's f32 from `at` on, as they were at the cut. Sections come in order and each in
+    /// ascending pieces; a piece is a multiple of 256 f32 or ends its section.
+    pub(crate) fn save(
+        &mut self,
+        cut: CutId,
+        section: usize,
+        at: usize,
+        out: &mut [f32],
+    ) -> Result<(), SnapshotGone> {
+        let gone = SnapshotGone { shard: self.id, cut };
+        let cells = self.tables.section(section).ok_or(gone)?;
+        if !self.snapshots.is_open(cut) || at + out.len() > cells.len() {
+            return Err(gone);
+        }
+        if self.arena.save(cells.start + at, out) { Ok(()) } else { Err(gone) }
+    }
+}
+
+/// The reply of a checked pull with `bytes` bytes of values.
+fn values_reply(conn: Conn, header: &Header, bytes: u32, keys: Box<[u32]>) -> Effect {
+    let mut reply = header.reply(Kind::Values, Status::Ok);
+    // Kept for the time when the values are read: it says whether the step matters.
+    reply.flags = header.flags & flags::FREE;
+    reply.value_bytes = bytes;
+    let rows = if header.has(flags::KEYS) { Rows::Keys(keys) } else { Rows::Range };
+    Effect::Values { conn, header: reply, rows }
 }

@@ -1,30 +1,29 @@
-//! What one data thread owns: its shards, who may speak to them, and the cut that is open.
+//! The state of one data thread: its shards, the trainers that may send frames, and the open cut.
 //!
-//! The epoch, membership and barriers are common to all shards of a thread, since a trainer has one
-//! connection to the thread; the rest of a frame is for its shard. Everything is answered in the
-//! order of the effects that come out.
+//! The epoch, membership and barriers are common to all shards of a thread, since a trainer has one connection to the
+//! thread. The shard handles the rest of a frame. Replies follow the order of the effects.
 //!
-//! A host is in one epoch. [`ShardSet::hold`] moves it to the next, drops what waits and says which
-//! shards must be brought ([`ShardSet::install`]); until they are here it answers `NotReady`.
+//! The set is in one epoch. [`ShardSet::hold`] moves it to the next, drops waiting frames and returns the shards that have
+//! to be loaded ([`ShardSet::install`]). Until they are installed, frames for them get `NotReady`.
 
 mod connections;
-mod cuts;
-mod frames;
-mod phases;
+mod members;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use heddle_protocol::control::{Phase, ShardState};
-use heddle_protocol::ids::{CutId, Epoch, Incarnation, Member, PhaseNo, ShardId, Step};
+use heddle_protocol::control::{CutAt, Phase, ShardState};
+use heddle_protocol::frame::{Header, Kind, Status};
+use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Step};
+use heddle_protocol::mutation::Mutation;
 
-use crate::content::ContentError;
+use crate::content::{ContentError, SnapshotGone};
 use crate::cut::OpenCut;
-use crate::effect::Conn;
-use crate::shard::{Shard, Waiting};
-
-/// Bytes of frames that a host holds back during a cut, before it stops reading the connections that
-/// send them: some hundred parts, more than trainers have in flight in a cut's few milliseconds.
-const HELD_BYTES_MAX: usize = 64 << 20;
+use crate::effect::{Effect, Flow, ShardReport};
+use crate::frame::{Conn, Frame};
+use crate::shard::Shard;
+use connections::Connections;
+use members::Members;
 
 /// The shards of one data thread.
 #[derive(Default)]
@@ -33,37 +32,26 @@ pub struct ShardSet {
     phase: Option<Phase>,
     step: Step,
     shards: BTreeMap<ShardId, Shard>,
-    /// Shards of this host that are being brought.
+    /// Shards of this set that are being loaded.
     missing: BTreeSet<ShardId>,
-    conns: BTreeMap<Conn, Connection>,
-    conns_made: u64,
-    /// Trainers by slot.
-    members: BTreeMap<u32, Incarnation>,
-    /// The highest incarnation that was a member of a slot.
-    known: BTreeMap<u32, Incarnation>,
+    connections: Connections,
+    members: Members,
     open: Option<OpenCut>,
-    /// The highest cut heard of.
-    heard: CutId,
-    held_bytes: usize,
+    /// The highest cut of a command.
+    highest_cut: CutId,
     refused: u64,
 }
 
-struct Connection {
-    member: Member,
-    /// Frames that wait for the end of a cut, or for the saver, and those that came after them.
-    held: VecDeque<Waiting>,
-}
-
-/// A command that a host cannot follow.
+/// Why a command was not performed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardSetError {
-    /// It speaks of another epoch.
-    #[error("in epoch {own}, told of epoch {told}")]
+    /// The command is of another epoch.
+    #[error("the epoch of a command must be {own} (got {got})")]
     Epoch {
-        /// The host's.
+        /// The set's epoch.
         own: Epoch,
-        /// The command's.
-        told: Epoch,
+        /// The command's epoch.
+        got: Epoch,
     },
     /// The content of a shard does not fit.
     #[error(transparent)]
@@ -71,31 +59,37 @@ pub enum ShardSetError {
 }
 
 impl ShardSet {
-    /// A host without shards, in no epoch.
+    /// A set without shards, in no epoch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The highest cut heard of.
+    /// The current epoch.
     #[must_use]
-    pub fn heard(&self) -> CutId {
-        self.heard
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
-    /// Where each shard stands.
+    /// The highest cut of a command.
+    #[must_use]
+    pub fn highest_cut(&self) -> CutId {
+        self.highest_cut
+    }
+
+    /// The state of each shard.
     #[must_use]
     pub fn states(&self) -> Vec<ShardState> {
         self.shards.values().map(Shard::state).collect()
     }
 
-    /// The phase served and the lowest number of job steps applied among the shards; nothing without shards.
+    /// The current phase and the lowest number of job steps applied among the shards; none without shards.
     #[must_use]
     pub fn position(&self) -> Option<(PhaseNo, Step)> {
         self.shards.values().map(|shard| (shard.phase(), shard.step())).min()
     }
 
-    /// Push frames applied or staged, and frames refused, so far.
+    /// Push frames applied or staged, and frames rejected, since the start.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         let add = |(pushes, refused), shard: &Shard| {
@@ -110,4 +104,396 @@ impl ShardSet {
     pub fn shard(&self, shard: ShardId) -> Option<&Shard> {
         self.shards.get(&shard)
     }
+
+    /// Whether every shard is installed.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    /// Moves to a later epoch with exactly these shards, in this phase, after `step` job steps (BSP). Drops parked, staged
+    /// and held frames, and every open cut. Shards return to their snapshot of `base` if it is complete and at this phase
+    /// and step. The others are returned and have to be loaded.
+    ///
+    /// # Errors
+    /// The epoch is not later than the set's.
+    pub fn hold(
+        &mut self,
+        epoch: Epoch,
+        phase: Phase,
+        step: Step,
+        shards: &[ShardId],
+        base: Option<CutId>,
+        out: &mut Vec<Effect>,
+    ) -> Result<Vec<ShardId>, ShardSetError> {
+        if epoch <= self.epoch {
+            return Err(ShardSetError::Epoch { own: self.epoch, got: epoch });
+        }
+        // The ApplicationMaster sends the new epoch to the trainers of these frames.
+        self.connections.drop_held();
+        self.open = None;
+        self.epoch = epoch;
+        (self.phase, self.step) = (Some(phase), step);
+        self.shards.retain(|id, _| shards.contains(id));
+        for shard in self.shards.values_mut() {
+            shard.stop_serving(out);
+        }
+        if let Some(base) = base {
+            self.highest_cut = self.highest_cut.max(base);
+            self.shards.retain(|_, shard| shard.restore(base));
+        } else {
+            self.shards.clear();
+        }
+        // A snapshot that does not fit does not mean that the checkpoint's file is damaged.
+        self.shards.retain(|_, shard| shard.resume(phase, step, out).is_ok());
+        self.missing = shards.iter().filter(|id| !self.shards.contains_key(id)).copied().collect();
+        Ok(self.missing.iter().copied().collect())
+    }
+
+    /// Installs a loaded shard that [`Self::hold`] returned.
+    ///
+    /// # Errors
+    /// The epoch is over, or the content does not fit the phase and step.
+    pub fn install(
+        &mut self,
+        epoch: Epoch,
+        mut shard: Shard,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), ShardSetError> {
+        let (Some(phase), true) = (self.phase, epoch == self.epoch) else {
+            return Err(ShardSetError::Epoch { own: self.epoch, got: epoch });
+        };
+        shard.resume(phase, self.step, out)?;
+        self.missing.remove(&shard.id());
+        self.shards.insert(shard.id(), shard);
+        Ok(())
+    }
+
+    /// Serves a later phase from its start. Repeating it changes nothing.
+    ///
+    /// # Errors
+    /// The epoch is not the set's.
+    pub fn begin(
+        &mut self,
+        epoch: Epoch,
+        phase: Phase,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), ShardSetError> {
+        self.check_epoch(epoch)?;
+        if self.phase.is_some_and(|own| own.no >= phase.no) {
+            return Ok(());
+        }
+        (self.phase, self.step) = (Some(phase), Step(0));
+        self.abort_cut("the phase is over", out);
+        for shard in self.shards.values_mut() {
+            shard.begin(phase, out);
+        }
+        self.release(out);
+        Ok(())
+    }
+
+    fn check_epoch(&self, epoch: Epoch) -> Result<(), ShardSetError> {
+        if epoch == self.epoch {
+            Ok(())
+        } else {
+            Err(ShardSetError::Epoch { own: self.epoch, got: epoch })
+        }
+    }
+
+    /// Opens a connection of an authenticated trainer. Its older connection is closed unread.
+    ///
+    /// # Errors
+    /// `NotMember`: the trainer is superseded or has left; close the connection.
+    pub fn connect(&mut self, member: Member, out: &mut Vec<Effect>) -> Result<Conn, Status> {
+        let older = self.connections.of_slot(member.slot);
+        let is_later = |(_, other): &(Conn, Member)| other.incarnation > member.incarnation;
+        if member.slot.role != Role::Trainer
+            || self.members.has_left(member)
+            || older.iter().any(is_later)
+        {
+            return Err(Status::NotMember);
+        }
+        self.close_all(older, out);
+        Ok(self.connections.open(member))
+    }
+
+    /// The connection is closed. Its trainer sends the waiting frames again on another one.
+    pub fn disconnect(&mut self, conn: Conn) {
+        if self.connections.close(conn) {
+            for shard in self.shards.values_mut() {
+                shard.disconnect(conn);
+            }
+        }
+    }
+
+    fn close_all(&mut self, connections: Vec<(Conn, Member)>, out: &mut Vec<Effect>) {
+        for (conn, _) in connections {
+            out.push(Effect::Close { conn });
+            self.disconnect(conn);
+        }
+    }
+
+    /// Accepts frames of exactly these trainers from now on. Connections of removed trainers are closed, and an open cut
+    /// does not wait for them.
+    pub fn members(&mut self, trainers: &[Member], out: &mut Vec<Effect>) {
+        self.members.set(trainers);
+        let left = self.connections.list(|member| self.members.has_left(member));
+        self.close_all(left, out);
+        if let Some(open) = &mut self.open {
+            open.retain(|member| self.members.contains(*member));
+        }
+        self.snap_if_complete(out);
+    }
+
+    /// Takes one whole frame. Nothing has happened if the result is [`Flow::Wait`].
+    pub fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) -> Flow {
+        let header = &frame.header;
+        let Some(member) = self.connections.member(frame.conn) else {
+            return Flow::Taken;
+        };
+        if let Err(status) = self.members.check(member) {
+            return self.refuse(frame, status, out);
+        }
+        if header.kind.is_reply() {
+            return self.refuse(frame, Status::Unsupported, out);
+        }
+        if header.epoch != self.epoch && !Mutation::AnyEpoch.is_on() {
+            return self.refuse(frame, Status::WrongEpoch, out);
+        }
+        if header.kind == Kind::Barrier {
+            self.barrier(member, header, out);
+            return Flow::Taken;
+        }
+        let Some(shard) = self.shards.get_mut(&header.shard) else {
+            let missing = self.missing.contains(&header.shard);
+            let status = if missing { Status::NotReady } else { Status::WrongShard };
+            return self.refuse(frame, status, out);
+        };
+        let changes = match header.kind {
+            Kind::Push | Kind::Done | Kind::TaskDone => true,
+            Kind::Pull | Kind::Query | Kind::Barrier => false,
+            Kind::Values | Kind::Ack | Kind::Standing | Kind::Refused => false,
+        };
+        let passed = self.open.as_ref().is_some_and(|open| open.has_passed(member.slot));
+        if changes && (passed || self.connections.has_held(frame.conn)) {
+            return self.hold_frame(frame);
+        }
+        match shard.on_frame(frame, out) {
+            Flow::Taken => Flow::Taken,
+            // Held here, so that pulls after it are served.
+            Flow::Wait => self.hold_frame(frame),
+        }
+    }
+
+    fn barrier(&mut self, member: Member, header: &Header, out: &mut Vec<Effect>) {
+        let Some(open) = &mut self.open else { return };
+        // A barrier of an earlier generation may have waited for its connection.
+        let same_number = open.cut.number == header.cut().number;
+        if open.cut != header.cut() && !(same_number && Mutation::BarrierByNumber.is_on()) {
+            return;
+        }
+        open.pass(member);
+        self.snap_if_complete(out);
+    }
+
+    fn hold_frame(&mut self, frame: &Frame<'_>) -> Flow {
+        let add = |sum: usize, shard: &Shard| sum.saturating_add(shard.waiting_bytes_max());
+        let bytes_max = self.shards.values().fold(0, add);
+        self.connections.hold(frame, bytes_max)
+    }
+
+    /// Handles held frames that do not have to wait any more, in the order in which they came.
+    fn release(&mut self, out: &mut Vec<Effect>) {
+        for conn in self.connections.with_held() {
+            self.release_one(conn, out);
+        }
+    }
+
+    fn release_one(&mut self, conn: Conn, out: &mut Vec<Effect>) {
+        let Some(member) = self.connections.member(conn) else { return };
+        if self.open.as_ref().is_some_and(|open| open.has_passed(member.slot)) {
+            return;
+        }
+        while let Some(waiting) = self.connections.pop(conn) {
+            let frame = waiting.frame();
+            let flow = match self.shards.get_mut(&frame.header.shard) {
+                Some(shard) => shard.on_frame(&frame, out),
+                None => self.refuse(&frame, Status::NotReady, out),
+            };
+            if flow == Flow::Wait {
+                return self.connections.put_back(waiting);
+            }
+        }
+    }
+
+    /// Continues what waits for the saver. Call it after pieces of a snapshot were read.
+    pub fn pump(&mut self, out: &mut Vec<Effect>) {
+        for shard in self.shards.values_mut() {
+            shard.pump(out);
+        }
+        self.release(out);
+    }
+
+    fn refuse(&mut self, frame: &Frame<'_>, status: Status, out: &mut Vec<Effect>) -> Flow {
+        self.refused += u64::from(status != Status::NotReady);
+        out.push(frame.refusal(status));
+        Flow::Taken
+    }
+
+    /// The values of a range ([`crate::Rows::Range`]), as they are in the table, when they can be written. None if the shard
+    /// has moved on: the trainer is superseded, or gets a new epoch soon.
+    #[must_use]
+    pub fn range(&self, header: &Header) -> Option<&[f32]> {
+        let shard = self.shards.get(&header.shard)?;
+        (header.epoch == self.epoch).then(|| shard.range(header))?
+    }
+
+    /// As [`Self::range`], for [`crate::Rows::Keys`]: appends the values to `out`.
+    #[must_use]
+    pub fn gather(&self, header: &Header, keys: &[u32], out: &mut Vec<f32>) -> Option<()> {
+        let shard = self.shards.get(&header.shard)?;
+        (header.epoch == self.epoch).then(|| shard.gather(header, keys, out))?
+    }
+
+    /// Takes a cut, or prepares it. An open cut is aborted; an earlier cut is not taken again.
+    ///
+    /// # Errors
+    /// The epoch is not the set's.
+    pub fn cut(
+        &mut self,
+        cut: CutId,
+        epoch: Epoch,
+        phase: PhaseNo,
+        at: &CutAt,
+        now: Duration,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), ShardSetError> {
+        self.check_epoch(epoch)?;
+        if cut <= self.highest_cut {
+            return Ok(());
+        }
+        self.highest_cut = cut;
+        self.abort_cut(&format!("superseded by cut {cut}"), out);
+        let refused = if self.phase.is_none_or(|own| own.no != phase) || !self.missing.is_empty() {
+            Some("the shard is not in the phase of the cut")
+        } else {
+            match at {
+                CutAt::Steps(_) if self.shards.values().any(Shard::applies_pushes_at_once) => {
+                    Some("the phase has no job steps")
+                }
+                CutAt::Barriers(_) if self.shards.values().any(Shard::has_lanes) => {
+                    Some("lanes are cut at job steps")
+                }
+                CutAt::Steps(step) => {
+                    self.cut_at_step(cut, *step, out);
+                    None
+                }
+                CutAt::Barriers(set) => {
+                    // Trainers that have left since the command do not count.
+                    let set = set.iter().filter(|member| !self.members.has_left(**member));
+                    self.open = Some(OpenCut::new(cut, set.copied(), now));
+                    self.snap_if_complete(out);
+                    // Frames held for the previous cut come before the barrier of this one.
+                    self.release(out);
+                    None
+                }
+            }
+        };
+        if let Some(reason) = refused {
+            for &shard in self.shards.keys().chain(&self.missing) {
+                out.push(aborted(shard, cut, reason));
+            }
+            self.release(out);
+        }
+        Ok(())
+    }
+
+    fn cut_at_step(&mut self, cut: CutId, step: Step, out: &mut Vec<Effect>) {
+        for shard in self.shards.values_mut() {
+            if shard.has_lanes() {
+                shard.arm(cut, step, out);
+            } else {
+                shard.snap(cut, out);
+            }
+        }
+    }
+
+    /// The cut is over. A committed snapshot is kept for a rollback; any other is dropped.
+    pub fn cut_end(&mut self, cut: CutId, committed: bool, out: &mut Vec<Effect>) {
+        self.highest_cut = self.highest_cut.max(cut);
+        self.open.take_if(|open| open.cut == cut);
+        for shard in self.shards.values_mut() {
+            shard.end_cut(cut, committed);
+        }
+        self.pump(out);
+    }
+
+    /// When [`Self::tick`] is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.open.as_ref().map(|open| open.deadline)
+    }
+
+    /// Aborts a cut that has held frames for too long.
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<Effect>) {
+        if let Some(open) = self.open.as_ref().filter(|open| now >= open.deadline) {
+            let reason = format!("waited too long for the barrier of {}", open.missing());
+            self.abort_cut(&reason, out);
+            self.release(out);
+        }
+    }
+
+    fn snap_if_complete(&mut self, out: &mut Vec<Effect>) {
+        if let Some(open) = self.open.take_if(|open| open.is_complete()) {
+            for shard in self.shards.values_mut() {
+                shard.snap(open.cut, out);
+            }
+            self.release(out);
+        }
+    }
+
+    /// Aborts the open or armed cut. The caller releases held frames.
+    fn abort_cut(&mut self, reason: &str, out: &mut Vec<Effect>) {
+        let barriers = self.open.take().map(|open| open.cut);
+        for (&id, shard) in &mut self.shards {
+            if let Some(cut) = shard.disarm().or(barriers) {
+                out.push(aborted(id, cut, reason));
+            }
+        }
+    }
+
+    /// Fills `out` with a piece of the snapshot of `cut`; [`crate::ShardConfig::sections`] has the order. Pieces come in
+    /// order; all but the last of a section are a multiple of 256 f32. Call [`Self::pump`] afterwards.
+    ///
+    /// # Errors
+    /// The cut is over.
+    pub fn save(
+        &mut self,
+        shard: ShardId,
+        cut: CutId,
+        section: usize,
+        at: usize,
+        out: &mut [f32],
+    ) -> Result<(), SnapshotGone> {
+        let gone = SnapshotGone { shard, cut };
+        self.shards.get_mut(&shard).ok_or(gone)?.save(cut, section, at, out)
+    }
+
+    /// The dedup state of the snapshot of `cut`, as a file has it.
+    ///
+    /// # Errors
+    /// The cut is over.
+    pub fn snapshot_dedup_state(
+        &self,
+        shard: ShardId,
+        cut: CutId,
+    ) -> Result<Vec<u8>, SnapshotGone> {
+        let gone = SnapshotGone { shard, cut };
+        self.shards.get(&shard).ok_or(gone)?.snapshot_dedup_state(cut)
+    }
+}
+
+fn aborted(shard: ShardId, cut: CutId, reason: &str) -> Effect {
+    let reason = reason.to_owned();
+    Effect::Report(ShardReport::CutAborted { shard, cut, step: None, reason })
 }

@@ -1,4 +1,4 @@
-//! A shard's slice of a dense table: which rows, where their values and state lie in the arena.
+//! A shard's slice of a dense table: its rows, and the cells of their values and optimizer state in the arena.
 
 use std::ops::Range;
 
@@ -14,20 +14,20 @@ use crate::optimizer::{Rule, state_names};
 pub(crate) struct Table {
     /// The table's name in the job.
     pub(crate) name: String,
-    /// Rows of the whole table that are here.
+    /// Rows of the whole table in this slice.
     pub(crate) rows: Range<u64>,
     /// Values per row.
     pub(crate) cols: usize,
-    /// How values follow gradients.
+    /// The update rule.
     pub(crate) rule: Rule,
-    /// Planes, values first, then the optimizer's state: name and place in the arena. All have the same length.
+    /// Planes: name and cells. Values first, then the optimizer's state. All have the same length.
     pub(crate) planes: Vec<(&'static str, Range<usize>)>,
 }
 
-/// Rows that a frame names, checked: they are all here.
+/// The checked rows of a frame: all are in the slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target<'a> {
-    /// Rows of the slice, from 0 at its first.
+    /// Rows of the slice, counted from its first.
     Rows { first: usize, count: usize },
     /// Row numbers of the whole table, ascending.
     Keys(&'a [u32]),
@@ -44,7 +44,7 @@ impl Target<'_> {
 }
 
 impl Table {
-    /// The slice that `shard` of `shards` holds, its planes from cell `at` on.
+    /// The slice of `shard` of `shards`, with planes from cell `at` on.
     pub(crate) fn new(spec: &TableSpec, shard: ShardId, shards: u32, at: usize) -> Self {
         let rows = shard_rows(spec.rows, shard, shards);
         let cols = spec.cols as usize;
@@ -82,10 +82,11 @@ impl Table {
         self.planes[0].1.len()
     }
 
-    /// Checks which rows a frame names.
+    /// Checks the rows of a frame.
     ///
     /// # Errors
-    /// `BadRange` for rows that are not here and for keys that are not sorted and unique.
+    /// `BadRange` for rows outside the slice and for keys that are not sorted and unique, `BadLength` for a wrong number of
+    /// keys.
     pub(crate) fn target<'a>(
         &self,
         header: &Header,
@@ -112,12 +113,12 @@ impl Table {
         Ok(Target::Keys(keys))
     }
 
-    /// Row `key` of the whole table, from 0 at the slice's first.
+    /// Row `key` of the whole table, counted from the slice's first.
     pub(crate) fn row_of(&self, key: u32) -> usize {
         (u64::from(key) - self.rows.start) as usize
     }
 
-    /// Moves the named rows by a gradient summed over `rows` records: `sums: [target × cols]`. All or nothing.
+    /// Updates the target rows by a gradient summed over `rows` records: `sums: [target × cols]`. All or nothing.
     ///
     /// # Errors
     /// [`Full`]: wait for the saver.
@@ -167,16 +168,16 @@ impl Table {
         let plane = |i: usize| self.planes.get(i).map_or(0..0, |(_, plane)| plane.clone());
         cells
             .get_disjoint_mut([plane(0), plane(1), plane(2)])
-            .expect("planes lie one after the other within the arena")
+            .expect("planes are consecutive in the arena")
     }
 
-    /// The values of a range of rows, as they lie.
+    /// The values of a range of rows.
     pub(crate) fn range<'a>(&self, arena: &'a Arena, first: usize, count: usize) -> &'a [f32] {
         let at = self.planes[0].1.start + first * self.cols;
         &arena.cells()[at..at + count * self.cols]
     }
 
-    /// Puts the values of the keyed rows into `out`, one row after the other.
+    /// Appends the values of the keyed rows to `out`, one row after the other.
     pub(crate) fn gather(&self, arena: &Arena, keys: &[u32], out: &mut Vec<f32>) {
         let values = &arena.cells()[self.planes[0].1.clone()];
         if self.cols == 1 {

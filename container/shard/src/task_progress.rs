@@ -1,11 +1,11 @@
-//! ASP's once-only memory: how far each task has come on this shard.
+//! ASP: how far each task is applied on this shard. Detects repeated and missing parts.
 
 use std::collections::BTreeMap;
 
 use heddle_protocol::ids::{Part, Step, TaskId};
 use heddle_protocol::mutation::Mutation;
 
-/// The place of an unfinished task: what comes next.
+/// The next part of an unfinished task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NextPart {
     pub(crate) step: Step,
@@ -13,7 +13,7 @@ pub(crate) struct NextPart {
 }
 
 impl NextPart {
-    /// The place after `part` of `step`.
+    /// The part after `part` of `step`.
     pub(crate) fn after(step: Step, part: Part, last: bool) -> Self {
         if last {
             Self { step: step.next(), part: Part(0) }
@@ -23,19 +23,19 @@ impl NextPart {
     }
 }
 
-/// How a part stands to the memory.
+/// A part compared with the next part of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// The one that is expected.
+    /// The next one.
     Next,
-    /// Was here before.
+    /// Applied before.
     Already,
-    /// Something before it is missing.
+    /// An earlier part is missing.
     Ahead,
 }
 
-/// All tasks of a phase. Done marks live until the phase is over, as runs of neighbouring numbers:
-/// nearly all tasks of a long phase are done, and its memory goes into every snapshot.
+/// All tasks of a phase. Finished tasks are kept until the phase is over, as runs of consecutive numbers: nearly all tasks
+/// of a long phase are finished, and the state is part of every snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskProgress {
     pub(crate) unfinished: BTreeMap<TaskId, NextPart>,
@@ -48,8 +48,8 @@ impl TaskProgress {
         self.done.range(..=task.0).next_back().is_some_and(|(_, &last)| task.0 <= last)
     }
 
-    /// What comes next of a task that is not done.
-    pub(crate) fn mark(&self, task: TaskId) -> NextPart {
+    /// The next part of an unfinished task.
+    pub(crate) fn next_part(&self, task: TaskId) -> NextPart {
         self.unfinished.get(&task).copied().unwrap_or_default()
     }
 
@@ -60,7 +60,7 @@ impl TaskProgress {
         if self.is_done(task) {
             return Judgement::Already;
         }
-        match (NextPart { step, part }).cmp(&self.mark(task)) {
+        match (NextPart { step, part }).cmp(&self.next_part(task)) {
             std::cmp::Ordering::Less => Judgement::Already,
             std::cmp::Ordering::Equal => Judgement::Next,
             std::cmp::Ordering::Greater => Judgement::Ahead,
@@ -71,7 +71,7 @@ impl TaskProgress {
         self.unfinished.insert(task, NextPart::after(step, part, last));
     }
 
-    /// Marks a task done; tells whether it was not.
+    /// Marks a task as done. False if it was done before.
     pub(crate) fn finish(&mut self, task: TaskId) -> bool {
         if self.is_done(task) {
             return false;
@@ -90,7 +90,7 @@ impl TaskProgress {
         true
     }
 
-    /// Every done task, ascending.
+    /// Every finished task, ascending.
     #[cfg(test)]
     fn done_tasks(&self) -> impl Iterator<Item = TaskId> {
         self.done.iter().flat_map(|(&first, &last)| (first..=last).map(TaskId))
@@ -106,34 +106,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_taken_in_order_and_once() {
+    fn parts_are_accepted_in_order_and_once() {
         let task = TaskId(3);
-        let mut marks = TaskProgress::default();
-        let judge = |marks: &TaskProgress, step, part| marks.judge(task, Step(step), Part(part));
-        assert_eq!(judge(&marks, 0, 0), Judgement::Next);
-        assert_eq!(judge(&marks, 0, 1), Judgement::Ahead);
-        marks.advance(task, Step(0), Part(0), false);
-        assert_eq!(judge(&marks, 0, 0), Judgement::Already);
-        assert_eq!(judge(&marks, 0, 1), Judgement::Next);
-        assert_eq!(judge(&marks, 1, 0), Judgement::Ahead);
-        marks.advance(task, Step(0), Part(1), true);
-        assert_eq!(judge(&marks, 1, 0), Judgement::Next);
-        marks.finish(task);
-        assert_eq!(judge(&marks, 1, 0), Judgement::Already);
+        let mut tasks = TaskProgress::default();
+        let judge = |tasks: &TaskProgress, step, part| tasks.judge(task, Step(step), Part(part));
+        assert_eq!(judge(&tasks, 0, 0), Judgement::Next);
+        assert_eq!(judge(&tasks, 0, 1), Judgement::Ahead);
+        tasks.advance(task, Step(0), Part(0), false);
+        assert_eq!(judge(&tasks, 0, 0), Judgement::Already);
+        assert_eq!(judge(&tasks, 0, 1), Judgement::Next);
+        assert_eq!(judge(&tasks, 1, 0), Judgement::Ahead);
+        tasks.advance(task, Step(0), Part(1), true);
+        assert_eq!(judge(&tasks, 1, 0), Judgement::Next);
+        tasks.finish(task);
+        assert_eq!(judge(&tasks, 1, 0), Judgement::Already);
     }
 
     proptest! {
         #[test]
-        fn runs_of_done_tasks_are_a_set(tasks in prop::collection::vec(0u32..60, 0..80)) {
-            let (mut marks, mut model) = (TaskProgress::default(), BTreeSet::new());
+        fn runs_of_finished_tasks_are_a_set(tasks in prop::collection::vec(0u32..60, 0..80)) {
+            let (mut progress, mut model) = (TaskProgress::default(), BTreeSet::new());
             for task in tasks {
-                prop_assert_eq!(marks.finish(TaskId(task)), model.insert(TaskId(task)));
+                prop_assert_eq!(progress.finish(TaskId(task)), model.insert(TaskId(task)));
             }
-            prop_assert!(marks.done_tasks().eq(model.iter().copied()));
+            prop_assert!(progress.done_tasks().eq(model.iter().copied()));
             for task in 0..61 {
-                prop_assert_eq!(marks.is_done(TaskId(task)), model.contains(&TaskId(task)));
+                prop_assert_eq!(progress.is_done(TaskId(task)), model.contains(&TaskId(task)));
             }
-            let apart = marks.done.iter().zip(marks.done.iter().skip(1)).all(|(a, b)| a.1 + 1 < *b.0);
+            let apart = progress.done.iter().zip(progress.done.iter().skip(1)).all(|(a, b)| a.1 + 1 < *b.0);
             prop_assert!(apart, "neighbours are one run");
         }
     }

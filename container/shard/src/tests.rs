@@ -1,7 +1,7 @@
 //! Schedules that break simpler protocols, each driven by frames and commands, without sockets.
 //!
-//! A [`Node`] is a host with one shard of one table. Requests return the status of their answer, or
-//! nothing while they are parked or held; what is answered later lies in [`Node::later`].
+//! A [`Node`] is a shard set with one shard of one table. Requests return the status of their reply, or nothing while they
+//! are parked or held. Later replies are in [`Node::later`].
 
 mod asp;
 mod bsp;
@@ -20,7 +20,7 @@ use heddle_protocol::ids::{
 };
 use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
 
-use crate::{Conn, Effect, Flow, Rows, Shard, ShardConfig, ShardReport, ShardSet};
+use crate::{Conn, Effect, Flow, Frame, Rows, Shard, ShardConfig, ShardReport, ShardSet};
 
 /// Rows of the table that all tests use, one value each.
 const ROWS: u64 = 8;
@@ -190,7 +190,7 @@ impl Node {
         values: &[f32],
     ) -> Option<Header> {
         let mut out = Vec::new();
-        let flow = self.host.on_frame(conn, header, keys, values, &mut out);
+        let flow = self.host.on_frame(&Frame { conn, header: *header, keys, values }, &mut out);
         assert_eq!(flow, Flow::Taken, "only full buffers make a frame wait");
         let is_answer = |effect: &Effect| match effect {
             Effect::Reply { conn: to, header: reply }
@@ -309,8 +309,9 @@ impl Node {
                 .expect("the cut is open");
             shard.section_mut(section).expect("as many sections").copy_from_slice(&piece);
         }
-        let memory = self.host.snapshot_memory(ShardId(0), cut(number)).expect("the cut is open");
-        shard.load_memory(&memory).expect("our own bytes");
+        let memory =
+            self.host.snapshot_dedup_state(ShardId(0), cut(number)).expect("the cut is open");
+        shard.load_dedup_state(&memory).expect("our own bytes");
         shard
     }
 
@@ -366,7 +367,8 @@ fn keys_and_ranges_name_the_same_rows() {
     header.flags = flags::KEYS;
     (header.count, header.key_bytes) = (2, 8);
     let mut out = Vec::new();
-    assert_eq!(node.host.on_frame(conn, &header, &[0, 7], &[], &mut out), Flow::Taken);
+    let frame = Frame { conn, header, keys: &[0, 7], values: &[] };
+    assert_eq!(node.host.on_frame(&frame, &mut out), Flow::Taken);
     let [Effect::Values { header, rows: Rows::Keys(keys), .. }] = &out[..] else {
         panic!("{out:?}")
     };

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_client::machine::Frame;
+use heddle_client::machine::RequestFrame;
 use heddle_protocol::control::{Base, Command, CutAt, Phase, PserverState, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
@@ -165,7 +165,7 @@ impl Pserver {
     pub fn held(&self) -> Option<PserverState> {
         // In the middle of a rollback they differ; the lower one asks for another.
         let epoch = self.hosts.iter().map(ShardSet::epoch).min()?;
-        let heard = self.hosts.iter().map(ShardSet::heard).max()?;
+        let heard = self.hosts.iter().map(ShardSet::highest_cut).max()?;
         let mut states: Vec<_> = self.hosts.iter().flat_map(ShardSet::states).collect();
         states.sort_by_key(|state| state.shard);
         (epoch != Epoch::default()).then(|| PserverState::new(epoch, heard, states))
@@ -527,7 +527,7 @@ impl Pserver {
                 sections.push(values);
                 out.push(Output::Labour(Labour::Save { cut, epoch, shard, sections }));
             }
-        } else if let Ok(memory) = host.snapshot_memory(shard, cut) {
+        } else if let Ok(memory) = host.snapshot_dedup_state(shard, cut) {
             let file = ShardFile {
                 shard,
                 uuid,
@@ -565,17 +565,13 @@ impl Pserver {
         &mut self,
         thread: usize,
         conn: Conn,
-        frame: &Frame,
+        frame: &RequestFrame,
         out: &mut Vec<Output>,
     ) -> bool {
         let mut effects = Vec::new();
-        let flow = self.hosts[thread].on_frame(
-            conn,
-            &frame.header,
-            frame.payload.row_keys(),
-            frame.payload.values(),
-            &mut effects,
-        );
+        let (keys, values) = (frame.payload.row_keys(), frame.payload.values());
+        let frame = heddle_shard::Frame { conn, header: frame.header, keys, values };
+        let flow = self.hosts[thread].on_frame(&frame, &mut effects);
         self.carry_out(thread, effects, out);
         matches!(flow, Flow::Taken)
     }
@@ -645,7 +641,7 @@ fn load(job: &Job, id: ShardId, saved: Option<&Saved>) -> Result<Shard, String> 
             let into = shard.section_mut(section).ok_or("a section too many")?;
             into.copy_from_slice(values);
         }
-        let loaded = shard.load_memory(&saved.memory);
+        let loaded = shard.load_dedup_state(&saved.memory);
         loaded.map_err(|error| error.to_string())?;
     }
     Ok(shard)

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use heddle_client::machine::{
-    Closed, Era, Event, Frame, Machine, PullAt, PullId, PullItem, StepPush, Unit,
+    Closed, DataRequest, Era, Event, Machine, PullAt, PullId, PullItem, RequestFrame, StepPush,
+    Unit,
 };
 use heddle_protocol::control::{CutAt, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::frame::{Header, Kind, Status};
@@ -133,6 +134,11 @@ impl Scene {
         }
     }
 
+    fn request(&mut self, number: usize, request: DataRequest) {
+        let now_ms = self.now_ms;
+        self.client(number).machine.on(request, now_ms);
+    }
+
     /// Tells a trainer epoch and phase.
     pub fn tell_work(&mut self, number: usize) {
         let place = |shard: usize| ShardPlace {
@@ -141,7 +147,7 @@ impl Scene {
             endpoint: endpoint(shard),
         };
         let (epoch, phase, now_ms) = (self.era.epoch, self.phase, self.now_ms);
-        self.client(number).machine.work(epoch, phase, &[place(A), place(B)], now_ms);
+        self.request(number, DataRequest::Work { epoch, phase, places: vec![place(A), place(B)] });
         while self.client(number).machine.next_connect(now_ms).is_some() {}
         self.listen(number);
     }
@@ -222,19 +228,15 @@ impl Scene {
             let Some(conn) = self.client(number).conns[shard] else {
                 break;
             };
-            let Some(Frame { header, payload }) =
+            let Some(RequestFrame { header, payload }) =
                 self.client(number).machine.next_frame(endpoint(shard))
             else {
                 break;
             };
             let mut out = Vec::new();
-            let _ = self.hosts[shard].on_frame(
-                conn,
-                &header,
-                payload.row_keys(),
-                payload.values(),
-                &mut out,
-            );
+            let (keys, values) = (payload.row_keys(), payload.values());
+            let frame = heddle_shard::Frame { conn, header, keys, values };
+            let _ = self.hosts[shard].on_frame(&frame, &mut out);
             self.take(shard, out);
             sent.push(header);
         }
@@ -326,13 +328,13 @@ impl Scene {
             hand_out: HandOut { generation: self.generation, count: self.hand_outs },
         };
         let era = self.era;
-        self.client(number).machine.take_over(era, grant);
+        self.request(number, DataRequest::TakeOver { era, grant });
     }
 
     /// A trainer is told that it has a lane no more.
     pub fn give_up(&mut self, number: usize, lane: u32) {
         let era = self.era;
-        self.client(number).machine.give_up(era, Lane(lane));
+        self.request(number, DataRequest::ReleaseLane { era, lane: Lane(lane) });
         self.listen(number);
     }
 
@@ -348,7 +350,7 @@ impl Scene {
         let gradient = self.job.gradient(self.era.phase, task, own, &values);
         let push = StepPush { step: Step(step), gradient, rows: self.job.rows(task, own), end };
         let era = self.era;
-        self.client(number).machine.push_step(era, Unit::Lane(Lane(lane)), push);
+        self.request(number, DataRequest::PushStep { era, unit: Unit::Lane(Lane(lane)), push });
         true
     }
 
@@ -358,7 +360,7 @@ impl Scene {
             self.era,
             TaskGrant { task: TaskId(task), attempt: TaskAttempt(1), start: Step(start) },
         );
-        self.client(number).machine.hold_task(era, grant);
+        self.request(number, DataRequest::HoldTask { era, grant });
     }
 
     /// As [`Scene::compute`], for a step of a task.
@@ -370,13 +372,13 @@ impl Scene {
         let push =
             StepPush { step: Step(step), gradient, rows: self.job.rows(task, step), end: false };
         let era = self.era;
-        self.client(number).machine.push_step(era, Unit::Task(task), push);
+        self.request(number, DataRequest::PushStep { era, unit: Unit::Task(task), push });
     }
 
     /// A task has no more steps.
     pub fn task_done(&mut self, number: usize, task: u32) {
         let era = self.era;
-        self.client(number).machine.task_done(era, TaskId(task));
+        self.request(number, DataRequest::EndTask { era, task: TaskId(task) });
     }
 
     /// First step of a task that not every shard has acknowledged, as the trainer would report it.
@@ -398,7 +400,7 @@ impl Scene {
             rows: heddle_client::layout::Rows::Keys(keys),
             values: Vec::new(),
         };
-        client.machine.pull(era, pull, at, vec![item]);
+        self.request(number, DataRequest::Pull { era, pull, at, items: vec![item] });
         self.settle(&[number]);
         let events = &mut self.client(number).events;
         let at = events
@@ -446,7 +448,7 @@ impl Scene {
     /// A trainer is told of a cut's barrier.
     pub fn barrier(&mut self, number: usize, cut: u32) {
         let (cut, epoch) = (self.cut_id(cut), self.era.epoch);
-        self.client(number).machine.barrier(cut, epoch);
+        self.request(number, DataRequest::Barrier { cut, epoch });
         self.listen(number);
     }
 

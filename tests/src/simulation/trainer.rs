@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use heddle_client::gradient::Gradient;
 use heddle_client::layout::Rows;
-use heddle_client::machine::{Era, Event, Machine, PullAt, PullId, PullItem, StepPush, Unit};
+use heddle_client::machine::{
+    DataRequest, Era, Event, Machine, PullAt, PullId, PullItem, StepPush, Unit,
+};
 use heddle_protocol::control::{
     Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TrainerState,
 };
@@ -138,7 +140,7 @@ impl Trainer {
     ) -> Result<(), String> {
         match command {
             Command::Work { epoch, phase, places } => {
-                self.machine.work(epoch, phase, &places, now_ms);
+                self.machine.on(DataRequest::Work { epoch, phase, places }, now_ms);
                 if self.machine.era() == Some(Era { epoch, phase: phase.no }) {
                     self.phase = Some(phase);
                 }
@@ -157,14 +159,14 @@ impl Trainer {
                     for lane in gone {
                         self.lanes.remove(&lane);
                         self.hand_outs.remove(&lane);
-                        self.machine.give_up(era, lane);
+                        self.machine.on(DataRequest::ReleaseLane { era, lane }, now_ms);
                     }
                     for grant in lanes {
                         let LaneGrant { lane, hand_out } = grant;
                         self.lanes.entry(lane).or_insert(0);
                         let known = self.hand_outs.entry(lane).or_default();
                         *known = (*known).max(hand_out);
-                        self.machine.take_over(era, grant);
+                        self.machine.on(DataRequest::TakeOver { era, grant }, now_ms);
                     }
                 }
             }
@@ -176,7 +178,9 @@ impl Trainer {
                     self.take_tasks(era, tasks);
                 }
             }
-            Command::Barrier { cut, epoch } => self.machine.barrier(cut, epoch),
+            Command::Barrier { cut, epoch } => {
+                self.machine.on(DataRequest::Barrier { cut, epoch }, now_ms)
+            }
             Command::Drain => self.drain(out),
             Command::Export { checkpoint, .. } => self.export(checkpoint, out),
             Command::Stop { .. } => out.push(Output::Exit),
@@ -197,7 +201,7 @@ impl Trainer {
             if running.is_some_and(|running| running.task == grant.task) {
                 self.running = None;
             }
-            self.machine.hold_task(era, grant);
+            self.send(DataRequest::HoldTask { era, grant });
             self.tasks.push_back(grant);
         }
         self.go_on(era);
@@ -377,7 +381,7 @@ impl Trainer {
                         rows: self.job.rows(task, own),
                         end,
                     };
-                    self.machine.push_step(era, Unit::Lane(lane), push);
+                    self.send(DataRequest::PushStep { era, unit: Unit::Lane(lane), push });
                     if own + 1 == self.job.steps(task) {
                         let metrics = Box::new(self.metrics(task));
                         out.push(Output::Report(Report::TaskSteps {
@@ -408,7 +412,7 @@ impl Trainer {
                         rows: self.job.rows(task, step),
                         end: false,
                     };
-                    self.machine.push_step(era, Unit::Task(task), push);
+                    self.send(DataRequest::PushStep { era, unit: Unit::Task(task), push });
                     self.go_on(era);
                 }
             }
@@ -420,7 +424,7 @@ impl Trainer {
                         loss_sum: self.job.loss(era.phase),
                         ..TaskMetrics::default()
                     });
-                    self.machine.drop_task(era, task);
+                    self.send(DataRequest::ReleaseTask { era, task });
                     out.push(Output::Report(Report::TaskFinished {
                         epoch: era.epoch,
                         phase: era.phase,
@@ -452,7 +456,7 @@ impl Trainer {
         } else {
             let push =
                 StepPush { step: Step(step), gradient: Gradient::default(), rows: 0, end: true };
-            self.machine.push_step(era, Unit::Lane(lane), push);
+            self.send(DataRequest::PushStep { era, unit: Unit::Lane(lane), push });
         }
     }
 
@@ -470,7 +474,7 @@ impl Trainer {
             running.asked = true;
             self.pull(era, PullAt::Now, vec![0], What::Evaluate(task));
         } else if next >= self.job.steps(task) {
-            self.machine.task_done(era, task);
+            self.send(DataRequest::EndTask { era, task });
         } else if running.ahead < AHEAD {
             running.asked = true;
             running.ahead += 1;
@@ -484,6 +488,11 @@ impl Trainer {
         self.next_pull += 1;
         self.pulls.insert(pull, what);
         let item = PullItem { table: WEIGHTS, rows: Rows::Keys(keys), values: Vec::new() };
-        self.machine.pull(era, pull, at, vec![item]);
+        self.send(DataRequest::Pull { era, pull, at, items: vec![item] });
+    }
+
+    /// Requests of the training loop do not depend on the time.
+    fn send(&mut self, request: DataRequest) {
+        self.machine.on(request, 0);
     }
 }

@@ -1,28 +1,28 @@
-//! How long to wait before asking again.
+//! Waits before a request or a connection is tried again.
 
 /// Waits that double from `first_ms` up to `last_ms`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
+pub(super) struct Backoff {
     first_ms: u64,
     last_ms: u64,
 }
 
-/// A shard said "later" or "not ready". The first wait is about the time a step takes, so that a full
-/// staging budget costs little; the last keeps a waiting trainer below 20 frames a second and part.
-pub(crate) const RETRY: Backoff = Backoff { first_ms: 1, last_ms: 50 };
+/// A shard replied `Later` or `OutOfOrder`. The first wait is about the time of a step, so that a full staging budget
+/// costs little. The last one keeps a waiting trainer below 20 frames a second and part.
+pub(super) const RETRY: Backoff = Backoff { first_ms: 1, last_ms: 50 };
 
-/// A shard is in another epoch or phase, or does not know the trainer. That ends with the ApplicationMaster's next word to
-/// the trainer, which makes the wait due at once; during a rollback it takes as long as the slowest pserver loads. Some
-/// tries until then are for a word that was lost; more would send whole gradients again and again to pservers that load.
-pub(crate) const NOT_SERVED: Backoff = Backoff { first_ms: 5, last_ms: 2_000 };
+/// A shard is in another epoch or phase, or does not know the trainer. That ends with the ApplicationMaster's next command
+/// to the trainer, which ends the wait. During a rollback it takes as long as the slowest pserver loads. The tries until
+/// then are for a lost command; more would send whole gradients again and again to pservers that load.
+pub(super) const NOT_SERVED: Backoff = Backoff { first_ms: 5, last_ms: 2_000 };
 
-/// A connection broke or was refused. A restarted pserver listens within milliseconds, one that is gone
-/// stays gone until the ApplicationMaster names another place.
-pub(crate) const RECONNECT: Backoff = Backoff { first_ms: 5, last_ms: 500 };
+/// A connection broke or was refused. A restarted pserver listens within milliseconds. One that is gone stays gone until
+/// the ApplicationMaster sends another address.
+pub(super) const RECONNECT: Backoff = Backoff { first_ms: 5, last_ms: 500 };
 
 impl Backoff {
-    /// The wait after `tries` failures before this one.
-    pub(crate) fn wait_ms(self, tries: u32) -> u64 {
+    /// The wait after `tries` earlier failures.
+    pub(super) fn wait_ms(self, tries: u32) -> u64 {
         self.first_ms.checked_shl(tries.min(32)).map_or(self.last_ms, |ms| ms.min(self.last_ms))
     }
 }

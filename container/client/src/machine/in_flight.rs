@@ -1,13 +1,12 @@
-//! Requests that are not answered yet: kept, sent, sent again.
+//! Requests without a reply: kept, sent, and sent again.
 //!
-//! Every request has a number, counted up. A connection that opens again gets all of its requests that are
-//! not answered, in the order of their numbers, so that a shard sees a trainer's frames in order however often the
-//! connection broke. A request that a shard cannot take just now waits and goes again by itself.
+//! Requests are numbered. A connection that opens again gets all of its unanswered requests in the order of their numbers,
+//! so that a shard receives a trainer's frames in order across any number of reconnects. A request that a shard cannot take
+//! yet waits and is sent again.
 //!
-//! A barrier has no answer. It is forgotten when anything sent after it on the same connection is answered,
-//! since a pserver reads a connection in order, and when the next cut's barrier is sent. A trainer that sends nothing may
-//! thus send the barrier of a cut that is over again; it names its cut by generation and number, so that no
-//! shard counts it for another one.
+//! A barrier has no reply. It is dropped when a later frame of the same connection is answered, since a pserver reads a
+//! connection in order, and when the next cut's barrier is sent. A trainer that sends nothing may therefore send the
+//! barrier of an ended cut again. It names the cut by generation and number, so no shard counts it for another cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,25 +14,26 @@ use std::ops::Range;
 
 use heddle_protocol::control::ShardPlace;
 use heddle_protocol::frame::{Header, Kind};
-use heddle_protocol::ids::ShardId;
+use heddle_protocol::ids::{Member, ShardId};
 
 use super::backoff::Backoff;
-use super::event::{PullId, Unit};
-use super::links::{Closed, Links};
+use super::connections::{Closed, Connections};
+use super::request::PullId;
+use super::unit::Unit;
 use crate::gradient::Payload;
 
-/// One frame to send: the header, then the payload's keys, then its values.
+/// A frame to send: the header, then the payload's keys, then its values.
 #[derive(Clone, Debug)]
-pub struct Frame {
-    /// The header, complete.
+pub struct RequestFrame {
+    /// The complete header.
     pub header: Header,
-    /// What follows it.
+    /// Keys and values after it.
     pub payload: Payload,
 }
 
-/// What a request is for.
+/// What a reply to the request means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(super) enum Purpose {
     /// Some values of one item of a pull.
     Pull { pull: PullId, item: usize, values: Range<usize> },
     /// A part of a step.
@@ -42,7 +42,7 @@ pub(crate) enum Purpose {
     Done,
     /// The end of a task.
     TaskDone,
-    /// Where a lane stands.
+    /// The status of a lane.
     Query,
     /// A cut's barrier.
     Barrier,
@@ -52,19 +52,19 @@ pub(crate) enum Purpose {
 enum State {
     /// In the queue of its connection, or waiting for the connection to open.
     Queued,
-    /// Sent; the number counts sendings on all connections.
+    /// Sent. The number counts transmissions on all connections.
     Sent(u64),
-    /// To be sent again.
+    /// Waits to be sent again.
     Waiting { until_ms: u64 },
 }
 
 #[derive(Debug)]
-pub(crate) struct InFlight {
-    pub(crate) header: Header,
-    pub(crate) payload: Payload,
-    pub(crate) purpose: Purpose,
-    /// Whose request, if anybody's: dropped with it.
-    pub(crate) unit: Option<Unit>,
+pub(super) struct InFlight {
+    pub(super) header: Header,
+    pub(super) payload: Payload,
+    pub(super) purpose: Purpose,
+    /// The lane or task that it belongs to, if any: both are dropped together.
+    pub(super) unit: Option<Unit>,
     endpoint: SocketAddr,
     state: State,
     tries: u32,
@@ -72,78 +72,79 @@ pub(crate) struct InFlight {
 
 /// Counters since the start, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Frames handed to connections, repeats included.
+pub struct FrameCounters {
+    /// Frames passed to connections, repeats included.
     pub sent: u64,
     /// Of these, frames that had been sent before.
     pub repeated: u64,
-    /// Answers that asked to send the frame again later.
+    /// Replies that asked to send the frame again later.
     pub postponed: u64,
-    /// Answers that belonged to nothing (other epoch, dropped work).
+    /// Replies without a request (other epoch, dropped work).
     pub dropped: u64,
 }
 
+/// All requests in flight, and the connections that they use.
 #[derive(Debug, Default)]
-pub(crate) struct RequestQueue {
+pub(super) struct RequestQueue {
     requests: BTreeMap<u64, InFlight>,
+    /// By time and number: requests to be sent again.
     waiting: BTreeSet<(u64, u64)>,
-    /// Barriers among them: few, and looked at with every answer.
+    /// Barriers among the requests: few, and checked with every reply.
     barriers: BTreeSet<u64>,
     next: u64,
-    sendings: u64,
+    transmissions: u64,
     places: BTreeMap<ShardId, SocketAddr>,
-    pub(crate) links: Links,
-    pub(crate) counters: Counters,
+    pub(super) connections: Connections,
+    pub(super) counters: FrameCounters,
 }
 
 impl RequestQueue {
-    /// Learns where shards are. Requests of shards that moved go to their new place.
-    pub(crate) fn place(&mut self, places: &[ShardPlace], now_ms: u64) {
+    /// Sets the addresses of the shards. Requests of shards that moved go to the new address.
+    pub(super) fn place(&mut self, places: &[ShardPlace], now_ms: u64) {
         let wanted = places.iter().map(|place| (place.endpoint, place.holder)).collect();
-        self.links.want(&wanted, now_ms);
+        self.connections.want(&wanted, now_ms);
         self.places = places.iter().map(|place| (place.shard, place.endpoint)).collect();
-        let mut gone = Vec::new();
+        let mut unplaced = Vec::new();
         for (&id, request) in &mut self.requests {
             let endpoint = match request.purpose {
-                Purpose::Barrier => Some(request.endpoint).filter(|&e| self.links.wants(e)),
+                Purpose::Barrier => Some(request.endpoint).filter(|&e| self.connections.wants(e)),
                 _ => self.places.get(&request.header.shard).copied(),
             };
             let Some(endpoint) = endpoint else {
-                gone.push(id);
+                unplaced.push(id);
                 continue;
             };
             if endpoint != request.endpoint {
                 request.endpoint = endpoint;
                 if !matches!(request.state, State::Waiting { .. }) {
                     request.state = State::Queued;
-                    self.links.push(endpoint, id);
+                    self.connections.push(endpoint, id);
                 }
             }
         }
-        for id in gone {
+        for id in unplaced {
             self.remove(id);
         }
-        // What shards refused until this word came is due now.
+        // The addresses end the wait for what shards rejected until now.
         self.timer(u64::MAX);
     }
 
-    /// Forgets everything that is under way.
-    pub(crate) fn clear(&mut self) {
+    /// Drops all requests.
+    pub(super) fn clear(&mut self) {
         self.requests.clear();
         self.waiting.clear();
         self.barriers.clear();
     }
 
-    /// Forgets what is under way for one lane or task.
-    pub(crate) fn forget(&mut self, unit: Unit) {
+    /// Drops the requests of one lane or task.
+    pub(super) fn drop_unit(&mut self, unit: Unit) {
         self.requests.retain(|_, request| request.unit != Some(unit));
         let requests = &self.requests;
         self.waiting.retain(|(_, id)| requests.contains_key(id));
     }
 
-    /// Adds a request to a shard; `header.request` is filled in. One to a shard without a place is lost, which
-    /// can only happen before the first map of an era.
-    pub(crate) fn ask(
+    /// Adds a request to the shard in the header, and fills in `header.request`.
+    pub(super) fn send(
         &mut self,
         header: Header,
         payload: Payload,
@@ -151,15 +152,15 @@ impl RequestQueue {
         unit: Option<Unit>,
     ) {
         let endpoint = self.places.get(&header.shard).copied();
-        debug_assert!(endpoint.is_some(), "shard {} has no place", header.shard);
+        debug_assert!(endpoint.is_some(), "shard {} has no address", header.shard);
         if let Some(endpoint) = endpoint {
             self.add(endpoint, header, payload, purpose, unit);
         }
     }
 
-    /// Sends a barrier down every connection that is wanted, open or not.
-    pub(crate) fn barrier(&mut self, header: Header) {
-        let endpoints: Vec<_> = self.links.endpoints().collect();
+    /// Sends a barrier on every wanted connection, open or not.
+    pub(super) fn send_barrier(&mut self, header: Header) {
+        let endpoints: Vec<_> = self.connections.endpoints().collect();
         for older in std::mem::take(&mut self.barriers) {
             self.requests.remove(&older);
         }
@@ -184,11 +185,11 @@ impl RequestQueue {
             id,
             InFlight { header, payload, purpose, unit, endpoint, state: State::Queued, tries: 0 },
         );
-        self.links.push(endpoint, id);
+        self.connections.push(endpoint, id);
     }
 
-    pub(crate) fn opened(&mut self, endpoint: SocketAddr) {
-        if !self.links.opened(endpoint) {
+    pub(super) fn opened(&mut self, endpoint: SocketAddr) {
+        if !self.connections.opened(endpoint) {
             return;
         }
         for (&id, request) in
@@ -198,46 +199,47 @@ impl RequestQueue {
                 self.waiting.remove(&(until_ms, id));
             }
             request.state = State::Queued;
-            self.links.push(endpoint, id);
+            self.connections.push(endpoint, id);
         }
     }
 
-    /// The connection is gone; what was sent on it counts as not sent. Returns who is unreachable if that is news.
-    pub(crate) fn closed(
+    /// The connection is closed; its frames count as not sent. Returns the pserver that became unreachable, and whether its
+    /// port refused, if that was not reported before.
+    pub(super) fn closed(
         &mut self,
         endpoint: SocketAddr,
         how: Closed,
         now_ms: u64,
-    ) -> Option<(heddle_protocol::ids::Member, bool)> {
+    ) -> Option<(Member, bool)> {
         for request in self.requests.values_mut().filter(|request| request.endpoint == endpoint) {
             if matches!(request.state, State::Sent(_)) {
                 request.state = State::Queued;
             }
         }
-        self.links.closed(endpoint, how, now_ms)
+        self.connections.closed(endpoint, how, now_ms)
     }
 
     /// The next frame for an open connection.
-    pub(crate) fn next_frame(&mut self, endpoint: SocketAddr) -> Option<Frame> {
-        while let Some(id) = self.links.pop(endpoint) {
+    pub(super) fn next_frame(&mut self, endpoint: SocketAddr) -> Option<RequestFrame> {
+        while let Some(id) = self.connections.pop(endpoint) {
             let Some(request) = self.requests.get_mut(&id) else {
                 continue;
             };
             if request.endpoint != endpoint || request.state != State::Queued {
                 continue;
             }
-            self.sendings += 1;
+            self.transmissions += 1;
             self.counters.sent += 1;
             self.counters.repeated += u64::from(request.tries > 0);
             request.tries = request.tries.saturating_add(1);
-            request.state = State::Sent(self.sendings);
-            return Some(Frame { header: request.header, payload: request.payload.clone() });
+            request.state = State::Sent(self.transmissions);
+            return Some(RequestFrame { header: request.header, payload: request.payload.clone() });
         }
         None
     }
 
-    /// The request that a reply answers, if it is under way on that connection.
-    pub(crate) fn find(&self, endpoint: SocketAddr, reply: &Header) -> Option<&InFlight> {
+    /// The request that a reply answers, if it is in flight on that connection.
+    pub(super) fn find(&self, endpoint: SocketAddr, reply: &Header) -> Option<&InFlight> {
         self.requests.get(&reply.request).filter(|request| {
             request.endpoint == endpoint
                 && matches!(request.state, State::Sent(_))
@@ -245,22 +247,20 @@ impl RequestQueue {
         })
     }
 
-    /// Whose request it is.
-    pub(crate) fn find_unit(&self, id: u64) -> Option<Unit> {
-        self.requests.get(&id)?.unit
-    }
-
-    /// Takes an answered request out, and the barriers that this answer confirms.
-    pub(crate) fn take(&mut self, id: u64) -> Option<InFlight> {
-        let request = self.remove(id)?;
+    /// Removes an answered request, and the barriers that its reply confirms.
+    pub(super) fn take(&mut self, id: u64) -> Option<InFlight> {
+        let request = self.remove(id);
+        debug_assert!(request.is_some(), "the reply was found to match");
+        let request = request?;
         self.confirm_barriers(&request);
         Some(request)
     }
 
     /// Sends a request again later.
-    pub(crate) fn postpone(&mut self, id: u64, backoff: Backoff, now_ms: u64) {
+    pub(super) fn postpone(&mut self, id: u64, backoff: Backoff, now_ms: u64) {
         self.counters.postponed += 1;
         let Some(request) = self.requests.get_mut(&id) else {
+            debug_assert!(false, "the reply was found to match");
             return;
         };
         let until_ms = now_ms + backoff.wait_ms(request.tries.saturating_sub(1));
@@ -268,8 +268,8 @@ impl RequestQueue {
         self.waiting.insert((until_ms, id));
     }
 
-    /// Sends again what has waited long enough, in order.
-    pub(crate) fn timer(&mut self, now_ms: u64) {
+    /// Queues the requests whose wait is over, in order.
+    pub(super) fn timer(&mut self, now_ms: u64) {
         let mut due = BTreeSet::new();
         while let Some(&(until_ms, id)) = self.waiting.first()
             && until_ms <= now_ms
@@ -278,22 +278,25 @@ impl RequestQueue {
             due.insert(id);
         }
         for id in due {
-            if let Some(request) = self.requests.get_mut(&id) {
+            let request = self.requests.get_mut(&id);
+            debug_assert!(request.is_some(), "a request leaves both lists together");
+            if let Some(request) = request {
                 request.state = State::Queued;
-                self.links.push(request.endpoint, id);
+                self.connections.push(request.endpoint, id);
             }
         }
     }
 
-    pub(crate) fn next_deadline(&self) -> Option<u64> {
+    pub(super) fn next_deadline(&self) -> Option<u64> {
         let retry = self.waiting.first().map(|&(until_ms, _)| until_ms);
-        [retry, self.links.next_deadline()].into_iter().flatten().min()
+        [retry, self.connections.next_deadline()].into_iter().flatten().min()
     }
 
-    /// Whether an earlier frame of the same unit to the same shard is not answered: then "out of order" says
-    /// no more than that the shard could not take that one.
-    pub(crate) fn has_earlier(&self, id: u64) -> bool {
+    /// Whether an earlier frame of the same unit to the same shard is unanswered: then `OutOfOrder` only means that the
+    /// shard could not take that one.
+    pub(super) fn has_earlier(&self, id: u64) -> bool {
         let Some(request) = self.requests.get(&id) else {
+            debug_assert!(false, "the reply was found to match");
             return false;
         };
         self.requests.range(..id).any(|(_, earlier)| {

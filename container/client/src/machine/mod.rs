@@ -1,216 +1,237 @@
-//! The client without sockets: requests of the training program and frames of shards in, frames to send and
-//! [`Event`]s out. No clock: times are milliseconds of any monotonic clock, handed in.
+//! The client without sockets. Requests of the training program and frames of shards go in; frames to send and [`Event`]s
+//! come out. It has no clock: times are milliseconds of any monotonic clock, passed as arguments.
 //!
 //! ```text
-//!  training program ── pull, push_step, take_over … ─▶ ┌─────────┐ ─▶ next_frame(endpoint) ── shell ─▶ shard
-//!                   ◀─ next_event ──────────────────── │ Machine │ ◀─ frame(endpoint, …) ◀─── shell ── shard
-//!  agent ── work, barrier ───────────────────────────▶ └─────────┘ ◀─ opened, closed, timer ── shell
+//!  training program ── on(DataRequest) ──▶ ┌─────────┐ ─▶ next_frame(endpoint) ── shell ─▶ shard
+//!                   ◀─ next_event ──────── │ Machine │ ◀─ frame(endpoint, …) ◀─── shell ── shard
+//!                                          └─────────┘ ◀─ opened, closed, timer ── shell
 //! ```
 //!
-//! Rules that hold here, each with the schedule that breaks without it in the tests of this crate:
-//! - An answer of another epoch or phase is nothing; a refused epoch never counts as acknowledged.
-//! - A BSP step is *reached* when every shard has acknowledged the lane's `Done`, which goes out when every shard
-//!   has acknowledged every part. An ASP step is reached when every shard has acknowledged every part.
-//! - Whoever takes a lane over asks all shards first, which fences earlier hand-outs; a sender that is fenced drops the
-//!   lane (`lane.rs`).
-//! - All parts of a step enter their queues at once, so a barrier can always follow and never splits one.
+//! Rules that hold here. The tests of this crate have the schedule that breaks without each:
+//! - Replies of another epoch or phase are ignored. A rejected epoch never counts as an acknowledgement.
+//! - A BSP step is *reached* when every shard has acknowledged the lane's `Done`, which is sent when every shard has
+//!   acknowledged every part. An ASP step is reached when every shard has acknowledged every part.
+//! - A take-over of a lane asks all shards first, which fences earlier hand-outs. A fenced sender drops the lane
+//!   ([`lanes`]).
+//! - All parts of a step enter their queues at once, so a barrier never splits a step.
 
 mod backoff;
+mod connections;
+mod context;
 mod event;
 mod in_flight;
-mod lane;
-mod links;
-mod pull;
-mod push;
-mod task;
+mod lanes;
+mod parts;
+mod pulls;
+mod request;
+mod takeover;
+mod tasks;
 #[cfg(test)]
 mod tests;
+pub(crate) mod unit;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use heddle_protocol::control::{Phase, ShardPlace, TaskPosition};
 use heddle_protocol::frame::{Header, Kind, Status};
-use heddle_protocol::ids::{CutId, Epoch, HandOut, Lane, Member, ShardId, TaskId};
+use heddle_protocol::ids::{CutId, Epoch, Member};
 
 use crate::error::Fault;
 use crate::layout::Layout;
-pub use event::{Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
-pub use in_flight::{Counters, Frame};
-pub use links::Closed;
-pub use task::UNREACHED_STEPS_MAX;
+pub use connections::Closed;
+pub use event::Event;
+pub use in_flight::{FrameCounters, RequestFrame};
+pub use request::{DataRequest, PullAt, PullId, PullItem, StepPush};
+pub use tasks::UNREACHED_STEPS_MAX;
+pub use unit::{Era, Unit};
 
 use backoff::{NOT_SERVED, RETRY};
-use in_flight::{InFlight, Purpose, RequestQueue};
+use context::Context;
+use in_flight::{InFlight, Purpose};
+use lanes::Lanes;
+use pulls::Pulls;
+use tasks::Tasks;
 
-/// The state machine. See the module's page.
+/// The state machine of one trainer's client.
 #[derive(Debug)]
 pub struct Machine {
-    layout: Layout,
-    era: Option<Era>,
-    requests: RequestQueue,
-    pulls: BTreeMap<PullId, pull::PullState>,
-    lanes: BTreeMap<Lane, lane::LaneState>,
-    /// Of the same lanes: under which hand-out each is run.
-    hand_outs: BTreeMap<Lane, HandOut>,
-    tasks: BTreeMap<TaskId, task::HeldTask>,
-    /// The last cut whose barrier was sent, and what was said then, in case it is asked for again.
-    cut: CutId,
+    context: Context,
+    pulls: Pulls,
+    lanes: Lanes,
+    tasks: Tasks,
+    /// The report of the last barrier, for repeats of its cut.
     at_barrier: Option<Event>,
-    events: VecDeque<Event>,
-    /// As last told by [`Event::Outages`].
+    /// As last reported by [`Event::Outages`].
     outages: Vec<Member>,
 }
 
 impl Machine {
-    /// A client that knows the tables and nothing else: it waits for [`Machine::work`].
+    /// A client that has the tables and no work. It waits for [`DataRequest::Work`].
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self {
-            layout,
-            era: None,
-            requests: RequestQueue::default(),
-            pulls: BTreeMap::new(),
-            lanes: BTreeMap::new(),
-            hand_outs: BTreeMap::new(),
-            tasks: BTreeMap::new(),
-            cut: CutId::default(),
+            context: Context::new(layout),
+            pulls: Pulls::default(),
+            lanes: Lanes::default(),
+            tasks: Tasks::default(),
             at_barrier: None,
-            events: VecDeque::new(),
             outages: Vec::new(),
         }
     }
 
-    /// The epoch and phase it works in; none before the first [`Machine::work`].
+    /// The current epoch and phase; none before the first [`DataRequest::Work`].
     #[must_use]
     pub fn era(&self) -> Option<Era> {
-        self.era
+        self.context.era
     }
 
     /// The last cut whose barrier was sent; number 0 before the first.
     #[must_use]
     pub fn cut(&self) -> CutId {
-        self.cut
+        self.context.cut
     }
 
     /// Counters since the start.
     #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.requests.counters
+    pub fn counters(&self) -> FrameCounters {
+        self.context.requests.counters
     }
 
-    // ---- from the ApplicationMaster ----
-
-    /// Where shards are, in which epoch and phase. Another epoch or phase drops all that is under way
-    /// and says [`Event::Begun`]; the same with another map only moves connections. An epoch below the known one
-    /// is a zombie's and is ignored.
-    pub fn work(&mut self, epoch: Epoch, phase: Phase, places: &[ShardPlace], now_ms: u64) {
-        let era = Era { epoch, phase: phase.no };
-        if self.era.is_some_and(|known| era.epoch < known.epoch) {
-            return;
-        }
-        if self.era != Some(era) {
-            self.era = Some(era);
-            self.requests.clear();
-            self.pulls.clear();
-            self.lanes.clear();
-            self.hand_outs.clear();
-            self.tasks.clear();
-            self.events.push_back(Event::Begun { era });
-        }
-        self.requests.place(places, now_ms);
-        self.tell_outages();
-    }
-
-    /// Sends the barrier of a cut down every connection, behind the steps that were pushed before, and answers with
-    /// [`Event::AtBarrier`]. The same cut again gets the same answer; a lower one, or one of another
-    /// epoch, is ignored.
-    pub fn barrier(&mut self, cut: CutId, epoch: Epoch) {
-        let Some(era) = self.era.filter(|era| era.epoch == epoch) else {
-            return;
-        };
-        if cut > self.cut {
-            let mut header = Header::barrier(cut, era.epoch);
-            header.phase = era.phase;
-            self.requests.barrier(header);
-            self.cut = cut;
-            self.at_barrier = Some(Event::AtBarrier { cut, epoch, tasks: self.positions() });
-        } else if cut < self.cut {
-            return;
-        }
-        self.events.extend(self.at_barrier.clone());
-    }
-
-    /// Unfinished tasks with the first step not acknowledged by every shard, by task.
+    /// Unfinished tasks with the first step that some shard has not acknowledged, by task.
     #[must_use]
     pub fn positions(&self) -> Vec<TaskPosition> {
-        self.tasks.iter().map(|(&task, state)| state.position(task)).collect()
+        self.tasks.positions()
     }
 
-    // ---- from the shell ----
-
-    /// A connection is open (and authenticated): all its unanswered requests go down it in order.
-    pub fn opened(&mut self, endpoint: SocketAddr) {
-        self.requests.opened(endpoint);
-        self.tell_outages();
-    }
-
-    /// A connection is gone or could not be opened; another try comes by itself.
-    pub fn closed(&mut self, endpoint: SocketAddr, how: Closed, now_ms: u64) {
-        if let Some((member, refused)) = self.requests.closed(endpoint, how, now_ms) {
-            self.events.push_back(Event::Unreachable { member, refused });
+    /// Takes a request.
+    pub fn on(&mut self, request: DataRequest, now_ms: u64) {
+        if request.era().is_some_and(|era| self.context.era != Some(era)) {
+            return;
         }
-        self.tell_outages();
+        let (pulls, context) = (&mut self.pulls, &mut self.context);
+        match request {
+            DataRequest::Work { epoch, phase, places } => self.work(epoch, phase, &places, now_ms),
+            DataRequest::Barrier { cut, epoch } => self.barrier(cut, epoch),
+            DataRequest::TakeOver { grant, .. } => self.lanes.take_over(grant, pulls, context),
+            DataRequest::ReleaseLane { lane, .. } => {
+                self.lanes.release(lane, pulls, context);
+            }
+            DataRequest::HoldTask { grant, .. } => self.tasks.hold(grant, context),
+            DataRequest::ReleaseTask { task, .. } => self.tasks.release(task, context),
+            DataRequest::EndTask { task, .. } => self.tasks.end(task, context),
+            DataRequest::Pull { pull, at, items, .. } => {
+                if let PullAt::Before(lane, step) = at
+                    && !self.lanes.may_pull(lane, step)
+                {
+                    return;
+                }
+                pulls.pull(pull, at, items, context);
+            }
+            DataRequest::PushStep { unit, push, .. } => {
+                match (push.gradient.check(&context.layout), unit) {
+                    (Err(error), _) => context.fault(error.into()),
+                    (Ok(()), Unit::Task(task)) => self.tasks.push(task, push, context),
+                    (Ok(()), Unit::Lane(lane)) => self.lanes.push(lane, push, context),
+                }
+            }
+        }
+    }
+
+    fn work(&mut self, epoch: Epoch, phase: Phase, places: &[ShardPlace], now_ms: u64) {
+        let era = Era { epoch, phase: phase.no };
+        if self.context.era.is_some_and(|known| era.epoch < known.epoch) {
+            return;
+        }
+        if self.context.era != Some(era) {
+            self.context.era = Some(era);
+            self.context.requests.clear();
+            self.pulls.clear();
+            self.lanes.clear();
+            self.tasks.clear();
+            self.context.events.push_back(Event::Begun { era });
+        }
+        self.context.requests.place(places, now_ms);
+        self.report_outages();
+    }
+
+    fn barrier(&mut self, cut: CutId, epoch: Epoch) {
+        if self.context.era.is_none_or(|era| era.epoch != epoch) || cut < self.context.cut {
+            return;
+        }
+        if cut > self.context.cut {
+            let mut header = Header::barrier(cut, epoch);
+            header.phase = self.context.header(Kind::Barrier).phase;
+            self.context.requests.send_barrier(header);
+            self.context.cut = cut;
+            self.at_barrier = Some(Event::AtBarrier { cut, epoch, tasks: self.positions() });
+        }
+        self.context.events.extend(self.at_barrier.clone());
+    }
+
+    /// A connection is open and authenticated: all its unanswered requests are queued in order.
+    pub fn opened(&mut self, endpoint: SocketAddr) {
+        self.context.requests.opened(endpoint);
+        self.report_outages();
+    }
+
+    /// A connection closed or could not be opened. The machine asks for another try later.
+    pub fn closed(&mut self, endpoint: SocketAddr, how: Closed, now_ms: u64) {
+        if let Some((member, refused)) = self.context.requests.closed(endpoint, how, now_ms) {
+            self.context.events.push_back(Event::Unreachable { member, refused });
+        }
+        self.report_outages();
     }
 
     /// The next connection to open now, if any.
     pub fn next_connect(&mut self, now_ms: u64) -> Option<SocketAddr> {
-        self.requests.links.next_due(now_ms)
+        self.context.requests.connections.next_to_open(now_ms)
     }
 
-    /// Whether a connection to this endpoint is still of use.
+    /// Whether a connection to this endpoint is still needed.
     #[must_use]
     pub fn wants(&self, endpoint: SocketAddr) -> bool {
-        self.requests.links.wants(endpoint)
+        self.context.requests.connections.wants(endpoint)
     }
 
-    /// Whether [`Machine::next_frame`] may have one. (It may also turn out that it was withdrawn.)
+    /// Whether [`Machine::next_frame`] may return a frame. The queue may contain dropped requests only.
     #[must_use]
     pub fn has_frames(&self, endpoint: SocketAddr) -> bool {
-        self.requests.links.has_queued(endpoint)
+        self.context.requests.connections.has_queued(endpoint)
     }
 
     /// The next frame to write to this connection, which must be open.
-    pub fn next_frame(&mut self, endpoint: SocketAddr) -> Option<Frame> {
-        self.requests.next_frame(endpoint)
+    pub fn next_frame(&mut self, endpoint: SocketAddr) -> Option<RequestFrame> {
+        self.context.requests.next_frame(endpoint)
     }
 
-    /// What the training program is to be told next.
+    /// The next event for the training program.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.context.events.pop_front()
     }
 
-    /// When [`Machine::timer`] is due, ms; also when a connection is due to be opened.
+    /// When [`Machine::timer`] or [`Machine::next_connect`] is due, ms.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        let lanes = self.lanes.values().filter_map(lane::LaneState::deadline).min();
-        [self.requests.next_deadline(), lanes].into_iter().flatten().min()
+        [self.context.requests.next_deadline(), self.lanes.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Time has passed.
     pub fn timer(&mut self, now_ms: u64) {
-        self.requests.timer(now_ms);
-        self.ask_lanes_again(now_ms);
+        self.context.requests.timer(now_ms);
+        self.lanes.timer(now_ms, &mut self.pulls, &mut self.context);
     }
 
-    /// Where the values of this reply are to be written, before it is handed to [`Machine::frame`]. None: they
-    /// belong to nothing (any more) and are to be read and thrown away.
+    /// The destination of a reply's values, before the reply is passed to [`Machine::frame`]. None: the values belong to no
+    /// request any more; discard them.
     pub fn destination(&mut self, endpoint: SocketAddr, reply: &Header) -> Option<&mut [f32]> {
         if !self.is_current(reply) {
             return None;
         }
         let InFlight { purpose: Purpose::Pull { pull, item, values }, .. } =
-            self.requests.find(endpoint, reply)?
+            self.context.requests.find(endpoint, reply)?
         else {
             return None;
         };
@@ -220,53 +241,43 @@ impl Machine {
         if !fits {
             return None;
         }
-        self.pulls.get_mut(pull)?.values(*item, values.clone())
+        self.pulls.values(*pull, *item, values.clone())
     }
 
-    /// A reply has arrived whole; its values, if any, are where [`Machine::destination`] said.
+    /// A whole reply has arrived. Its values, if any, are where [`Machine::destination`] pointed.
     pub fn frame(&mut self, endpoint: SocketAddr, reply: &Header, now_ms: u64) {
-        let found = if self.is_current(reply) { self.requests.find(endpoint, reply) } else { None };
+        let current = self.is_current(reply);
+        let requests = &mut self.context.requests;
+        let found = if current { requests.find(endpoint, reply) } else { None };
         let Some(request) = found else {
-            self.requests.counters.dropped += 1;
+            requests.counters.dropped += 1;
             return;
         };
-        let asked = request.header;
-        let id = asked.request;
-        let fits = match (&request.purpose, reply.kind) {
-            (Purpose::Pull { values, .. }, Kind::Values) => {
-                reply.key_bytes == 0 && reply.value_bytes as usize == values.len() * 4
-            }
-            (Purpose::Push | Purpose::Done | Purpose::TaskDone, Kind::Ack) => {
-                reply.payload_bytes() == 0
-            }
-            (Purpose::Query, Kind::Standing) => reply.payload_bytes() == 0,
-            (_, Kind::Refused) => reply.payload_bytes() == 0,
-            _ => false,
-        };
-        if !fits {
-            self.requests.take(id);
-            self.fault(Fault::Answer { shard: asked.shard, asked: asked.kind, got: reply.kind });
-            return;
+        let (asked, unit) = (request.header, request.unit);
+        if !fits(&request.purpose, reply) {
+            requests.take(asked.request);
+            let (asked, got) = (asked.kind, reply.kind);
+            return self.context.fault(Fault::Answer { shard: reply.shard, asked, got });
         }
         let is_push = matches!(asked.kind, Kind::Push | Kind::Done | Kind::TaskDone);
         match (reply.kind, reply.status) {
             (_, Status::NotFinite) if is_push => {
-                if let Some(unit) = request.unit {
+                if let Some(unit) = unit {
                     let (step, table, shard) = (asked.step, asked.table, asked.shard);
-                    self.events.push_back(Event::NotFinite { unit, step, table, shard });
+                    self.context.events.push_back(Event::NotFinite { unit, step, table, shard });
                 }
-                self.answered(id, reply, now_ms);
+                self.answered(asked.request, reply, now_ms);
             }
-            // A shard that stands beyond a step has all of it: of this lane or task, from somebody.
+            // A shard beyond a step has all of it, from this trainer or another one.
             (Kind::Refused, Status::Stale | Status::Already | Status::Ok) if is_push => {
-                self.answered(id, reply, now_ms)
+                self.answered(asked.request, reply, now_ms)
             }
-            (Kind::Refused, status) => self.refused(id, &asked, status, now_ms),
-            _ => self.answered(id, reply, now_ms),
+            (Kind::Refused, status) => self.refused(&asked, unit, status, now_ms),
+            _ => self.answered(asked.request, reply, now_ms),
         }
     }
 
-    /// [`Machine::destination`] and [`Machine::frame`] in one, for those who have the values at hand.
+    /// [`Machine::destination`] and [`Machine::frame`] in one, for values that are in memory already.
     pub fn frame_with(
         &mut self,
         endpoint: SocketAddr,
@@ -274,110 +285,106 @@ impl Machine {
         values: &[f32],
         now_ms: u64,
     ) {
-        if let Some(place) = self.destination(endpoint, reply)
-            && place.len() == values.len()
+        if let Some(destination) = self.destination(endpoint, reply)
+            && destination.len() == values.len()
         {
-            place.copy_from_slice(values);
+            destination.copy_from_slice(values);
         }
         self.frame(endpoint, reply, now_ms);
     }
 
-    // ---- inside ----
-
-    fn tell_outages(&mut self) {
-        let members = self.requests.links.outages();
+    fn report_outages(&mut self) {
+        let members = self.context.requests.connections.outages();
         if members != self.outages {
             self.outages.clone_from(&members);
-            self.events.push_back(Event::Outages { members });
+            self.context.events.push_back(Event::Outages { members });
         }
     }
 
     fn is_current(&self, reply: &Header) -> bool {
-        self.era.is_some_and(|era| reply.epoch == era.epoch && reply.phase == era.phase)
+        self.context.era.is_some_and(|era| reply.epoch == era.epoch && reply.phase == era.phase)
     }
 
     fn answered(&mut self, id: u64, reply: &Header, now_ms: u64) {
-        let Some(request) = self.requests.take(id) else {
+        let context = &mut self.context;
+        let Some(request) = context.requests.take(id) else {
             return;
         };
         match (&request.purpose, request.unit) {
-            (Purpose::Pull { pull, .. }, _) => self.pulled(*pull),
-            (Purpose::Query, Some(Unit::Lane(lane))) => self.standing(lane, reply, now_ms),
-            (Purpose::Push | Purpose::Done, Some(Unit::Lane(lane))) => self.lane_acknowledged(lane),
+            (Purpose::Pull { pull, .. }, _) => self.pulls.answered(*pull, context),
+            (Purpose::Query, Some(Unit::Lane(lane))) => {
+                self.lanes.status(lane, reply, now_ms, context)
+            }
+            (Purpose::Push | Purpose::Done, Some(Unit::Lane(lane))) => {
+                self.lanes.acknowledged(lane, context)
+            }
             (Purpose::Push, Some(Unit::Task(task))) => {
-                self.part_acknowledged(task, request.header.step)
+                self.tasks.part_acknowledged(task, request.header.step, context)
             }
-            (Purpose::TaskDone, Some(Unit::Task(task))) => self.task_done_acknowledged(task),
-            _ => {}
+            (Purpose::TaskDone, Some(Unit::Task(task))) => {
+                self.tasks.end_acknowledged(task, context)
+            }
+            (purpose, unit) => debug_assert!(false, "{purpose:?} is never sent for {unit:?}"),
         }
     }
 
-    fn refused(&mut self, id: u64, asked: &Header, status: Status, now_ms: u64) {
-        let unit = self.requests.find_unit(id);
-        match status {
-            // A shard in another epoch or phase is behind, or we are: then the ApplicationMaster says so soon
-            // and all this is dropped.
-            Status::NotReady
-            | Status::NotMember
-            | Status::WrongEpoch
-            | Status::WrongPhase
-            | Status::WrongShard => self.requests.postpone(id, NOT_SERVED, now_ms),
-            Status::Later => self.requests.postpone(id, RETRY, now_ms),
-            // A shard that stands a step behind the others takes the part when it has caught up.
-            Status::OutOfOrder
-                if matches!(unit, Some(Unit::Lane(_))) || self.requests.has_earlier(id) =>
-            {
-                self.requests.postpone(id, RETRY, now_ms);
+    fn refused(&mut self, asked: &Header, unit: Option<Unit>, status: Status, now_ms: u64) {
+        let id = asked.request;
+        let requests = &mut self.context.requests;
+        match (status, unit) {
+            // The shard is behind, or this client is: then the ApplicationMaster's command drops all this soon.
+            (
+                Status::NotReady
+                | Status::NotMember
+                | Status::WrongEpoch
+                | Status::WrongPhase
+                | Status::WrongShard,
+                _,
+            ) => requests.postpone(id, NOT_SERVED, now_ms),
+            (Status::Later, _) => requests.postpone(id, RETRY, now_ms),
+            // A shard that is a step behind the others takes the part when it has caught up.
+            (Status::OutOfOrder, Some(Unit::Lane(_))) => requests.postpone(id, RETRY, now_ms),
+            (Status::OutOfOrder, _) if requests.has_earlier(id) => {
+                requests.postpone(id, RETRY, now_ms)
             }
-            Status::Stale if matches!(unit, Some(Unit::Lane(_))) => {
-                self.requests.take(id);
-                if let Some(Unit::Lane(lane)) = unit {
-                    self.ask_lane(lane);
-                }
+            (Status::Stale, Some(Unit::Lane(lane))) => {
+                requests.take(id);
+                self.lanes.ask(lane, &mut self.pulls, &mut self.context);
             }
-            Status::Fenced => match unit {
-                Some(Unit::Lane(lane)) => self.lane_fenced(lane),
-                _ => self.refused_for_good(id, asked, status),
-            },
-            // A shard that went to another epoch between the request and its turn: we hear of it soon.
-            Status::Stale if asked.kind == Kind::Pull => self.requests.postpone(id, RETRY, now_ms),
-            Status::Ok
-            | Status::Already
-            | Status::Stale
-            | Status::OutOfOrder
-            | Status::BadRange
-            | Status::BadLength
-            | Status::NotFinite
-            | Status::Unsupported => self.refused_for_good(id, asked, status),
+            (Status::Fenced, Some(Unit::Lane(lane))) => {
+                self.lanes.fenced(lane, &mut self.pulls, &mut self.context)
+            }
+            // The shard moved to another epoch after it took the request. The command follows soon.
+            (Status::Stale, _) if asked.kind == Kind::Pull => requests.postpone(id, RETRY, now_ms),
+            (
+                Status::Ok
+                | Status::Already
+                | Status::Stale
+                | Status::Fenced
+                | Status::OutOfOrder
+                | Status::BadRange
+                | Status::BadLength
+                | Status::NotFinite
+                | Status::Unsupported,
+                _,
+            ) => {
+                requests.take(id);
+                let (shard, kind, step) = (asked.shard, asked.kind, asked.step);
+                self.context.fault(Fault::Refused { shard, kind, step, status });
+            }
         }
     }
+}
 
-    fn refused_for_good(&mut self, id: u64, asked: &Header, status: Status) {
-        self.requests.take(id);
-        self.fault(Fault::Refused {
-            shard: asked.shard,
-            kind: asked.kind,
-            step: asked.step,
-            status,
-        });
-    }
-
-    fn fault(&mut self, fault: Fault) {
-        self.events.push_back(Event::Fault(fault));
-    }
-
-    fn header(&self, era: Era, kind: Kind) -> Header {
-        let mut header = Header::new(kind, era.epoch);
-        header.phase = era.phase;
-        header
-    }
-
-    fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
-        (0..self.layout.shards()).map(ShardId)
-    }
-
-    /// Whether a request of the training program belongs to what is going on.
-    fn is_now(&self, era: Era) -> bool {
-        self.era == Some(era)
+/// Whether a reply has the kind and length that its request calls for.
+fn fits(purpose: &Purpose, reply: &Header) -> bool {
+    match (purpose, reply.kind) {
+        (Purpose::Pull { values, .. }, Kind::Values) => {
+            reply.key_bytes == 0 && reply.value_bytes as usize == values.len() * 4
+        }
+        (Purpose::Push | Purpose::Done | Purpose::TaskDone, Kind::Ack)
+        | (Purpose::Query, Kind::Standing)
+        | (_, Kind::Refused) => reply.payload_bytes() == 0,
+        _ => false,
     }
 }

@@ -12,7 +12,8 @@ use crate::layout::{Rows, TableShape};
 use heddle_protocol::control::{LaneGrant, Sharing, TaskGrant};
 use heddle_protocol::frame::flags;
 use heddle_protocol::ids::{
-    Generation, Incarnation, Member, Part, PhaseNo, Slot, Step, TableId, TaskAttempt,
+    Generation, HandOut, Incarnation, Lane, Member, Part, PhaseNo, ShardId, Slot, Step, TableId,
+    TaskAttempt, TaskId,
 };
 
 const LANE: Lane = Lane(1);
@@ -58,12 +59,20 @@ struct World {
 impl World {
     fn new() -> Self {
         let tables = vec![TableShape { rows: 8, cols: 2 }, TableShape { rows: 1, cols: 1 }];
-        let mut machine = Machine::new(Layout::new(2, tables).expect("sound tables"));
-        machine.work(epoch(0), phase(0), &places(2, 0), 0);
+        let machine = Machine::new(Layout::new(2, tables).expect("sound tables"));
         let mut world = Self { machine, now_ms: 0 };
+        world.work(epoch(0), places(2, 0));
         world.connect_all();
         assert!(matches!(world.event(), Some(Event::Begun { .. })));
         world
+    }
+
+    fn on(&mut self, request: DataRequest) {
+        self.machine.on(request, self.now_ms);
+    }
+
+    fn work(&mut self, epoch: Epoch, places: Vec<ShardPlace>) {
+        self.on(DataRequest::Work { epoch, phase: phase(0), places });
     }
 
     fn connect_all(&mut self) {
@@ -118,7 +127,7 @@ impl World {
     /// Takes [`LANE`] over with these answers (step, flags, rows) of the two shards.
     fn take_over(&mut self, answers: [(u64, u16, u32); 2]) {
         let era = self.era();
-        self.machine.take_over(era, grant(LANE, 1));
+        self.on(DataRequest::TakeOver { era, grant: grant(LANE, 1) });
         self.answer_queries(answers);
     }
 
@@ -134,18 +143,25 @@ impl World {
     fn push(&mut self, unit: Unit, step: u64, gradient: Gradient, end: bool) {
         let rows = u32::from(!gradient.tables.is_empty()) * 9;
         let era = self.era();
-        self.machine.push_step(era, unit, StepPush { step: Step(step), gradient, rows, end });
+        self.on(DataRequest::PushStep {
+            era,
+            unit,
+            push: StepPush { step: Step(step), gradient, rows, end },
+        });
     }
 
     fn hold(&mut self, task: TaskId) {
         let era = self.era();
-        self.machine.hold_task(era, TaskGrant { task, attempt: TaskAttempt(1), start: Step(0) });
+        self.on(DataRequest::HoldTask {
+            era,
+            grant: TaskGrant { task, attempt: TaskAttempt(1), start: Step(0) },
+        });
     }
 
     fn pull(&mut self, number: u64, at: PullAt, rows: Rows) {
         let era = self.era();
         let item = PullItem { table: TableId(0), rows, values: Vec::new() };
-        self.machine.pull(era, PullId(number), at, vec![item]);
+        self.on(DataRequest::Pull { era, pull: PullId(number), at, items: vec![item] });
     }
 
     fn wait(&mut self) {
@@ -344,7 +360,7 @@ fn later_holds_back_one_lane_and_no_other() {
     world.take_over([(0, 0, 0); 2]);
     world.event();
     let era = world.era();
-    world.machine.take_over(era, grant(other, 1));
+    world.on(DataRequest::TakeOver { era, grant: grant(other, 1) });
     for n in 0..2 {
         let asked = world.sent(n);
         world.stand(&asked[0], 0, 0, 0);
@@ -462,7 +478,7 @@ fn a_task_is_finished_when_every_shard_has_marked_it_done() {
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
     let era = world.era();
-    world.machine.task_done(era, TASK);
+    world.on(DataRequest::EndTask { era, task: TASK });
     let parts = [world.sent(0), world.sent(1)].concat();
     assert!(
         parts.iter().all(|h| h.kind == Kind::Push),
@@ -546,7 +562,7 @@ fn a_reply_of_the_old_epoch_is_nothing() {
     let mut world = World::new();
     world.pull(1, PullAt::Now, Rows::Range(0..8));
     let old = [world.sent(0), world.sent(1)].concat();
-    world.machine.work(epoch(1), phase(0), &places(2, 0), 0);
+    world.work(epoch(1), places(2, 0));
     assert!(matches!(world.event(), Some(Event::Begun { era }) if era.epoch == epoch(1)));
     world.pull(1, PullAt::Now, Rows::Range(0..8));
     for request in &old {
@@ -586,10 +602,13 @@ fn a_refused_epoch_is_never_an_acknowledgement() {
 fn requests_of_another_era_are_dropped() {
     let mut world = World::new();
     let old = world.era();
-    world.machine.work(epoch(1), phase(0), &places(2, 0), 0);
+    world.work(epoch(1), places(2, 0));
     world.event();
-    world.machine.hold_task(old, TaskGrant { task: TASK, attempt: TaskAttempt(1), start: Step(0) });
-    world.machine.take_over(old, grant(LANE, 1));
+    world.on(DataRequest::HoldTask {
+        era: old,
+        grant: TaskGrant { task: TASK, attempt: TaskAttempt(1), start: Step(0) },
+    });
+    world.on(DataRequest::TakeOver { era: old, grant: grant(LANE, 1) });
     assert!(world.machine.positions().is_empty());
     assert!(world.sent(0).is_empty());
 }
@@ -597,9 +616,9 @@ fn requests_of_another_era_are_dropped() {
 #[test]
 fn a_zombies_lower_epoch_is_ignored() {
     let mut world = World::new();
-    world.machine.work(epoch(2), phase(0), &places(2, 0), 0);
+    world.work(epoch(2), places(2, 0));
     world.event();
-    world.machine.work(epoch(1), phase(0), &places(2, 4), 0);
+    world.work(epoch(1), places(2, 4));
     assert_eq!(world.event(), None);
     assert!(world.machine.wants(endpoint(0)));
 }
@@ -610,7 +629,7 @@ fn a_new_map_in_the_same_era_only_moves_connections() {
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
     let before = [world.sent(0), world.sent(1)];
-    world.machine.work(epoch(0), phase(0), &places(2, 1), 0);
+    world.work(epoch(0), places(2, 1));
     assert_eq!(world.event(), None);
     assert!(!world.machine.wants(endpoint(0)));
     world.connect_all();
@@ -696,7 +715,7 @@ fn a_barrier_follows_whole_steps_at_once_though_pulls_are_parked() {
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
     world.pull(1, PullAt::Now, Rows::Range(0..8));
-    world.machine.barrier(cut(4), epoch(0));
+    world.on(DataRequest::Barrier { cut: cut(4), epoch: epoch(0) });
     world.push(Unit::Task(TASK), 1, gradient(), false);
     let Some(Event::AtBarrier { cut: at, tasks, .. }) = world.event() else {
         panic!("nothing holds it back")
@@ -717,7 +736,7 @@ fn all_later_reports_carry_the_cut_and_the_same_barrier_is_answered_the_same() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
-    world.machine.barrier(cut(2), epoch(0));
+    world.on(DataRequest::Barrier { cut: cut(2), epoch: epoch(0) });
     let first = world.event();
     let parts: Vec<_> = [world.sent(0), world.sent(1)]
         .concat()
@@ -726,11 +745,11 @@ fn all_later_reports_carry_the_cut_and_the_same_barrier_is_answered_the_same() {
         .collect();
     world.acknowledge(&parts);
     assert!(matches!(world.event(), Some(Event::Reached { cut: said, .. }) if said == cut(2)));
-    world.machine.barrier(cut(2), epoch(0));
+    world.on(DataRequest::Barrier { cut: cut(2), epoch: epoch(0) });
     assert_eq!(world.event(), first, "positions of the barrier, not of now");
     assert!(world.kinds(0).is_empty());
-    world.machine.barrier(cut(1), epoch(0));
-    world.machine.barrier(cut(3), epoch(1));
+    world.on(DataRequest::Barrier { cut: cut(1), epoch: epoch(0) });
+    world.on(DataRequest::Barrier { cut: cut(3), epoch: epoch(1) });
     assert_eq!(world.event(), None, "an older cut and another epoch's are nothing");
 }
 
@@ -738,7 +757,7 @@ fn all_later_reports_carry_the_cut_and_the_same_barrier_is_answered_the_same() {
 fn a_barrier_goes_again_after_a_break_until_something_behind_it_is_answered() {
     let mut world = World::new();
     world.hold(TASK);
-    world.machine.barrier(cut(2), epoch(0));
+    world.on(DataRequest::Barrier { cut: cut(2), epoch: epoch(0) });
     assert_eq!(world.kinds(0), [Kind::Barrier]);
     let reopen = |world: &mut World| {
         world.machine.closed(endpoint(0), Closed::Broke, world.now_ms);
@@ -782,7 +801,7 @@ proptest! {
         world.push(Unit::Task(TASK), 0, gradient(), false);
         world.pull(1, PullAt::Now, Rows::Range(0..8));
         let era = world.era();
-        world.machine.take_over(era, grant(LANE, 1));
+        world.on(DataRequest::TakeOver { era, grant: grant(LANE, 1) });
         for (request, shard, kind, status, step, flags, values) in answers {
             for n in 0..2 {
                 world.sent(n);

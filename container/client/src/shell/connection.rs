@@ -1,8 +1,7 @@
-//! One connection: opened, proven, then frames both ways until it breaks.
+//! One connection: opened, authenticated, then frames in both directions until it breaks.
 //!
-//! Buffers: 64 KiB for what arrives ([`super::incoming`]; values go straight to their pull), at most
-//! 1 MiB of frames taken from the machine for one write ([`super::outgoing`]; they refer to the caller's
-//! gradient, nothing is copied).
+//! Buffers: 64 KiB for received bytes ([`super::incoming`]; values go straight to their pull), at most 1 MiB of frames
+//! taken from the machine for one write ([`super::outgoing`]; they refer to the caller's gradient, nothing is copied).
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,26 +15,26 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::Shell;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
+use super::state::{ClientState, NewConnection};
 use crate::machine::Closed;
 
-/// Opening and proving: both are a round trip or two, so seconds mean that the other side is stopped or gone.
+/// Opening and authentication: both are a round trip or two, so seconds mean that the pserver is stopped or gone.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Sent bytes that nobody confirms for this long break the connection: its machine is gone.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Sent bytes without a TCP acknowledgement for this long break the connection: the remote machine is gone.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
 /// Why a connection could not be opened.
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
     #[error("cannot connect")]
     Io(#[from] io::Error),
-    #[error("did not answer in time")]
+    #[error("timed out after {} s", OPEN_TIMEOUT.as_secs())]
     Timeout,
     #[error("handshake failed")]
     Handshake(#[from] HandshakeError),
-    #[error("refused by the pserver: {0:?}")]
+    #[error("rejected by the pserver: {0:?}")]
     Verdict(Option<Verdict>),
 }
 
@@ -49,40 +48,43 @@ impl OpenError {
     }
 }
 
-/// Opens the connection, serves it to its end, and tells the machine.
-pub(super) async fn run(shell: Rc<Shell>, endpoint: SocketAddr, serial: u64, wake: Rc<Notify>) {
-    let opened = tokio::time::timeout(OPEN_TIMEOUT, open(&shell, endpoint)).await;
+/// Opens the connection, serves it until it ends, and reports both to the machine.
+pub(super) async fn run(state: Rc<ClientState>, connection: NewConnection) {
+    let NewConnection { endpoint, serial, wake } = connection;
+    let opened = tokio::time::timeout(OPEN_TIMEOUT, open(&state, endpoint)).await;
     let how = match opened.unwrap_or(Err(OpenError::Timeout)) {
-        Ok(stream) if shell.is_current(endpoint, serial) => {
-            shell.machine.borrow_mut().opened(endpoint);
-            let error = serve(&shell, endpoint, serial, &wake, &stream).await;
-            tracing::debug!(%endpoint, %error, "data connection ended");
+        Ok(stream) if state.is_current(endpoint, serial) => {
+            state.machine.borrow_mut().opened(endpoint);
+            let error = serve(&state, endpoint, serial, &wake, &stream).await;
+            tracing::debug!(%endpoint, %error, "data connection closed");
             Closed::Broke
         }
         Ok(_) => return,
         Err(error) => {
-            tracing::debug!(%endpoint, error = &error as &dyn std::error::Error, "data connection not opened");
+            tracing::debug!(%endpoint, error = &error as &dyn std::error::Error, "cannot open data connection");
             error.how()
         }
     };
-    if shell.is_current(endpoint, serial) {
-        shell.connections.borrow_mut().remove(&endpoint);
-        shell.machine.borrow_mut().closed(endpoint, how, shell.now_ms());
-        shell.carry_out();
+    if state.is_current(endpoint, serial) {
+        state.connections.borrow_mut().remove(&endpoint);
+        state.machine.borrow_mut().closed(endpoint, how, state.now_ms());
+        state.deliver();
     }
 }
 
-async fn open(shell: &Shell, endpoint: SocketAddr) -> Result<TcpStream, OpenError> {
+async fn open(state: &ClientState, endpoint: SocketAddr) -> Result<TcpStream, OpenError> {
     let mut stream = TcpStream::connect(endpoint).await?;
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(&stream);
     socket.set_tcp_keepalive(
-        &socket2::TcpKeepalive::new().with_time(SILENCE_MAX / 2).with_interval(SILENCE_MAX / 4),
+        &socket2::TcpKeepalive::new()
+            .with_time(UNACKNOWLEDGED_MAX / 2)
+            .with_interval(UNACKNOWLEDGED_MAX / 4),
     )?;
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(SILENCE_MAX))?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
 
-    let settings = &shell.settings;
+    let settings = &state.settings;
     let hello = Hello::new(settings.run, Some(settings.member))?;
     let mut first = vec![MECHANISM_HMAC];
     first.extend(hello.encode());
@@ -97,9 +99,9 @@ async fn open(shell: &Shell, endpoint: SocketAddr) -> Result<TcpStream, OpenErro
     }
 }
 
-/// Carries frames until the connection ends. Returns why it did.
+/// Carries frames until the connection ends. Returns the reason.
 async fn serve(
-    shell: &Rc<Shell>,
+    state: &ClientState,
     endpoint: SocketAddr,
     serial: u64,
     wake: &Notify,
@@ -108,16 +110,16 @@ async fn serve(
     let mut incoming = Incoming::new(endpoint);
     let mut outgoing = Outgoing::default();
     loop {
-        // At once, since the socket has room nearly always.
-        if let Err(error) = outgoing.write(shell, endpoint, stream) {
+        // Without waiting for writability first: the socket nearly always has room.
+        if let Err(error) = outgoing.write(state, endpoint, stream) {
             return error;
         }
         tokio::select! {
             ready = stream.readable() => {
-                if let Err(error) = ready.and_then(|()| incoming.read(shell, stream)) {
+                if let Err(error) = ready.and_then(|()| incoming.read(state, stream)) {
                     return error;
                 }
-                shell.carry_out();
+                state.deliver();
             }
             ready = stream.writable(), if !outgoing.is_empty() => {
                 if let Err(error) = ready {
@@ -126,8 +128,8 @@ async fn serve(
             }
             () = wake.notified() => {}
         }
-        if !shell.is_current(endpoint, serial) {
-            return io::Error::other("not wanted any more");
+        if !state.is_current(endpoint, serial) {
+            return io::Error::other("the connection is not needed any more");
         }
     }
 }

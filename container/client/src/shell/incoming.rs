@@ -1,4 +1,4 @@
-//! Bytes from a shard: headers from a small buffer, values straight to the pull that asked for them.
+//! Received bytes: headers from a small buffer, values straight to the buffer of their pull.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -6,21 +6,21 @@ use std::net::SocketAddr;
 use heddle_protocol::frame::{HEADER_BYTES, Header};
 use tokio::net::TcpStream;
 
-use super::Shell;
+use super::state::ClientState;
 use crate::machine::Machine;
 
-/// Holds some hundred acknowledgements, or the head of a large answer whose rest bypasses it.
+/// Room for some hundred acknowledgements, or the start of a large reply whose rest bypasses the buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Bytes read before other connections get their turn.
+/// Bytes read before other connections are served.
 const TURN_BYTES: usize = 4 * 1024 * 1024;
 
 pub(super) struct Incoming {
     endpoint: SocketAddr,
     buffer: Box<[u8]>,
-    /// What of the buffer is filled and not consumed.
+    /// `start..end` of the buffer is filled and not consumed.
     start: usize,
     end: usize,
-    /// The frame whose payload is arriving, and how many bytes of it did.
+    /// The frame whose payload is arriving, and the number of bytes that have.
     current: Option<(Header, usize)>,
 }
 
@@ -29,15 +29,15 @@ impl Incoming {
         Self { endpoint, buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, current: None }
     }
 
-    /// Reads what is there, up to a turn's worth.
+    /// Reads the available bytes, up to [`TURN_BYTES`].
     ///
     /// # Errors
-    /// The connection ended, or what came is no frame: then the next one's start is unknown.
-    pub(super) fn read(&mut self, shell: &Shell, stream: &TcpStream) -> io::Result<()> {
-        let now_ms = shell.now_ms();
+    /// The connection ended, or the bytes are not a frame: then the start of the next one is unknown.
+    pub(super) fn read(&mut self, state: &ClientState, stream: &TcpStream) -> io::Result<()> {
+        let now_ms = state.now_ms();
         let mut turn = 0;
         while turn < TURN_BYTES {
-            let machine = &mut shell.machine.borrow_mut();
+            let machine = &mut state.machine.borrow_mut();
             match self.read_once(machine, stream) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => turn += count,
@@ -49,12 +49,12 @@ impl Incoming {
         Ok(())
     }
 
-    /// One system call: into the values that are expected, and into the buffer behind them.
+    /// One system call: into the expected values, and into the buffer after them.
     fn read_once(&mut self, machine: &mut Machine, stream: &TcpStream) -> io::Result<usize> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0 {
-            // Less than a header: whatever is more has been consumed.
+            // Less than a header: the rest has been consumed.
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -77,7 +77,7 @@ impl Incoming {
         Ok(count)
     }
 
-    /// Hands whole frames to the machine.
+    /// Passes whole frames to the machine.
     fn consume(&mut self, machine: &mut Machine, now_ms: u64) -> io::Result<()> {
         loop {
             let ready = &self.buffer[self.start..self.end];

@@ -1,4 +1,4 @@
-//! Frames to a shard: many in one system call, values straight from the gradient.
+//! Sent frames: many in one system call, values straight from the gradient.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -7,21 +7,21 @@ use std::net::SocketAddr;
 use heddle_protocol::frame::HEADER_BYTES;
 use tokio::net::TcpStream;
 
-use super::Shell;
+use super::state::ClientState;
 use crate::gradient::Payload;
 
 /// Frames in one write: three slices each stay below the system's limit of 1024.
 const FRAMES_MAX: usize = 256;
-/// Bytes taken from the machine at a time: a few parts, so that the socket never runs dry and a barrier or a
-/// small pull is not stuck behind more than this.
+/// Bytes taken from the machine at a time: a few parts, so that the socket always has data, and a barrier or a small pull
+/// waits for no more than this.
 const BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Default)]
 pub(super) struct Outgoing {
     frames: VecDeque<([u8; HEADER_BYTES], Payload)>,
-    /// Bytes of the first frame that are written.
+    /// Written bytes of the first frame.
     written: usize,
-    /// Bytes of all frames here, written ones included.
+    /// Bytes of all frames here, including written ones.
     bytes: usize,
 }
 
@@ -30,18 +30,18 @@ impl Outgoing {
         self.frames.is_empty()
     }
 
-    /// Writes until nothing is left or the socket is full.
+    /// Writes until no frame is left or the socket is full.
     ///
     /// # Errors
     /// The connection ended.
     pub(super) fn write(
         &mut self,
-        shell: &Shell,
+        state: &ClientState,
         endpoint: SocketAddr,
         stream: &TcpStream,
     ) -> io::Result<()> {
         loop {
-            self.fill(shell, endpoint);
+            self.fill(state, endpoint);
             if self.frames.is_empty() {
                 return Ok(());
             }
@@ -55,13 +55,13 @@ impl Outgoing {
         }
     }
 
-    fn fill(&mut self, shell: &Shell, endpoint: SocketAddr) {
-        let mut machine = shell.machine.borrow_mut();
+    fn fill(&mut self, state: &ClientState, endpoint: SocketAddr) {
+        let mut machine = state.machine.borrow_mut();
         while self.frames.len() < FRAMES_MAX
             && self.bytes < BYTES_MAX
             && let Some(frame) = machine.next_frame(endpoint)
         {
-            if let Some(watch) = &shell.settings.watch {
+            if let Some(watch) = &state.settings.watch {
                 (watch.0)(endpoint, &frame.header);
             }
             self.bytes += HEADER_BYTES + frame.header.payload_bytes();

@@ -182,16 +182,15 @@ impl Session<'_> {
     fn take_frames(&mut self) -> Result<(), Ended> {
         let mut taken = 0;
         while !self.blocked && !self.link.closed.get() {
-            let Some(frame) = self.received.front()? else {
+            let Some(frame) = self.received.front(self.conn)? else {
                 break;
             };
             self.thread.hook.strike(&frame.header);
-            let flow = self.thread.with_host(Some(self.conn), |host, _, out| {
-                host.on_frame(self.conn, &frame.header, frame.keys, frame.values, out)
-            });
+            let flow =
+                self.thread.with_host(Some(self.conn), |host, _, out| host.on_frame(&frame, out));
             match flow {
                 Flow::Taken => {
-                    let bytes = frame.bytes();
+                    let bytes = frame.header.payload_bytes();
                     self.received.take(bytes);
                     taken += 1;
                 }

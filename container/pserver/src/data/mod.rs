@@ -249,7 +249,7 @@ impl Thread {
                 self.with_host(None, |host, _, out| host.cut_end(cut, committed, out));
             }
             ToData::SaveMemory { shard, cut, reply } => {
-                let _gone = reply.try_send(self.host.borrow().snapshot_memory(shard, cut));
+                let _gone = reply.try_send(self.host.borrow().snapshot_dedup_state(shard, cut));
             }
             ToData::Save { shard, cut, section, at, mut buffer, reply } => {
                 let result = self.with_host(None, |host, _, out| {
@@ -262,8 +262,11 @@ impl Thread {
             }
             ToData::State { reply } => {
                 let host = self.host.borrow();
-                let state =
-                    ThreadState { epoch: host.epoch(), cut: host.heard(), shards: host.states() };
+                let state = ThreadState {
+                    epoch: host.epoch(),
+                    cut: host.highest_cut(),
+                    shards: host.states(),
+                };
                 let _late = reply.try_send(state);
             }
         }

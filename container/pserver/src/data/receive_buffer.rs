@@ -1,38 +1,24 @@
-//! Bytes of one connection on their way from the socket to the tables: one aligned buffer, reused.
+//! Received bytes of one connection: one aligned buffer, reused.
 //!
-//! All parts of a frame are multiples of four bytes, so that keys and values of every frame in the
-//! buffer lie where u32 and f32 may lie, and are handed on without a copy. What is left of a frame
-//! that is not wholly here is moved to the front; while a large frame is coming no more than the
-//! next header is read after it, so that what is moved is small.
+//! All parts of a frame are multiples of four bytes, so keys and values of every frame in the buffer are aligned for u32 and
+//! f32, and are passed on without a copy. The start of an incomplete frame is moved to the front of the buffer. While a
+//! large frame arrives, at most the next header is read after it, so that few bytes are moved.
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use heddle_protocol::frame::{FrameError, HEADER_BYTES, Header};
+use heddle_shard::{Conn, Frame};
 
-/// Bytes at the start: many small frames, and a step towards the size of one part.
+/// Initial size, for many small frames; the buffer grows by multiples of it to the size of one part.
 const BYTES_MIN: usize = 64 * 1024;
-/// A frame of at least this many bytes is read without what follows it.
+/// A frame of at least this many bytes is read without the frames after it.
 const LARGE: usize = 32 * 1024;
 
 /// The buffer.
 pub(crate) struct ReceiveBuffer {
     words: Vec<u32>,
-    /// Bytes `start .. end` are read and not yet taken.
+    /// Bytes `start .. end` are received and not yet taken.
     start: usize,
     end: usize,
-}
-
-/// A whole frame in the buffer.
-pub(crate) struct Frame<'a> {
-    pub(crate) header: Header,
-    pub(crate) keys: &'a [u32],
-    pub(crate) values: &'a [f32],
-}
-
-impl Frame<'_> {
-    /// Bytes to give back with [`ReceiveBuffer::take`].
-    pub(crate) fn bytes(&self) -> usize {
-        HEADER_BYTES + self.header.payload_bytes()
-    }
 }
 
 impl ReceiveBuffer {
@@ -40,11 +26,11 @@ impl ReceiveBuffer {
         Self { words: vec![0; BYTES_MIN / 4], start: 0, end: 0 }
     }
 
-    /// The frame at the front, if it is wholly here.
+    /// The frame at the front, if all of it is here. `conn` is this connection.
     ///
     /// # Errors
-    /// The bytes are no frame; the connection is of no more use.
-    pub(crate) fn front(&self) -> Result<Option<Frame<'_>>, FrameError> {
+    /// The bytes are not a frame; the connection has to be closed.
+    pub(crate) fn front(&self, conn: Conn) -> Result<Option<Frame<'_>>, FrameError> {
         let Some(header) = self.header()? else {
             return Ok(None);
         };
@@ -54,19 +40,19 @@ impl ReceiveBuffer {
         if end > self.end {
             return Ok(None);
         }
-        // The length of every part is a multiple of four: the header's decoder has checked it.
+        // The header's decoder has checked that the length of every part is a multiple of four.
         let keys = &self.words[keys_at / 4..values_at / 4];
         let values = cast_slice(&self.words[values_at / 4..end / 4]);
-        Ok(Some(Frame { header, keys, values }))
+        Ok(Some(Frame { conn, header, keys, values }))
     }
 
-    /// Forgets this many bytes at the front.
-    pub(crate) fn take(&mut self, bytes: usize) {
-        self.start += bytes;
+    /// Removes the frame at the front, which has this many bytes of payload.
+    pub(crate) fn take(&mut self, payload_bytes: usize) {
+        self.start += HEADER_BYTES + payload_bytes;
         debug_assert!(self.start <= self.end);
     }
 
-    /// Where the next bytes go: never empty. Call [`Self::filled`] with how many came.
+    /// Room for the next bytes; never empty. Call [`Self::filled`] with the number of received bytes.
     ///
     /// # Errors
     /// As [`Self::front`].
@@ -74,7 +60,7 @@ impl ReceiveBuffer {
         let frame =
             self.header()?.map_or(HEADER_BYTES, |header| HEADER_BYTES + header.payload_bytes());
         if self.start > 0 {
-            // `start` is at a frame's beginning, a multiple of four; `end` may be anywhere.
+            // `start` is the start of a frame, a multiple of four; `end` is any number.
             self.words.copy_within(self.start / 4..self.end.div_ceil(4), 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -87,7 +73,7 @@ impl ReceiveBuffer {
         Ok(&mut bytes[self.end..limit])
     }
 
-    /// This many bytes were put into [`Self::space`].
+    /// This many bytes were written to [`Self::space`].
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.end += bytes;
     }
@@ -126,7 +112,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn frames_come_out_as_they_went_in_however_they_are_cut(
+        fn frames_are_the_same_for_any_split_of_the_bytes(
             sizes in prop::collection::vec((0usize..300, 0usize..40_000), 1..8),
             cuts in prop::collection::vec(1usize..100_000, 1..10),
         ) {
@@ -140,12 +126,12 @@ mod tests {
                 space[..n].copy_from_slice(&rest[..n]);
                 received.filled(n);
                 rest = &rest[n..];
-                while let Some(frame) = received.front().expect("good frames") {
+                while let Some(frame) = received.front(Conn(1)).expect("good frames") {
                     prop_assert_eq!(frame.header.request, seen.len() as u64);
                     prop_assert!(frame.keys.iter().copied().eq(0..frame.keys.len() as u32));
                     prop_assert!(frame.values.iter().enumerate().all(|(i, &v)| v == i as f32));
                     seen.push((frame.keys.len(), frame.values.len()));
-                    let bytes = frame.bytes();
+                    let bytes = frame.header.payload_bytes();
                     received.take(bytes);
                 }
             }
@@ -153,11 +139,11 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let mut received = ReceiveBuffer::new();
             received.space().expect("empty")[..bytes.len()].copy_from_slice(&bytes);
             received.filled(bytes.len());
-            let _ = received.front();
+            let _ = received.front(Conn(1));
             let _ = received.space();
         }
     }

@@ -1,82 +1,109 @@
-//! Who is connected and who may speak.
+//! Connections of trainers, and the frames that they hold.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use heddle_protocol::frame::Status;
-use heddle_protocol::ids::{Incarnation, Member, Role};
+use heddle_protocol::ids::{Member, Slot};
 
-use super::{Connection, ShardSet};
-use crate::effect::{Conn, Effect};
-use crate::shard::Waiting;
+use crate::effect::Flow;
+use crate::frame::{Conn, Frame, WaitingFrame};
 
-impl ShardSet {
-    /// A trainer has proven who it is on a new connection; its older one is closed unread.
-    ///
-    /// # Errors
-    /// `NotMember`: it has been superseded or has left; close the connection.
-    pub fn connect(&mut self, member: Member, out: &mut Vec<Effect>) -> Result<Conn, Status> {
-        let later = |incarnation: &Incarnation| *incarnation > member.incarnation;
-        if member.slot.role != Role::Trainer || self.standing(member) == Err(Status::NotMember) {
-            return Err(Status::NotMember);
-        }
-        let same_slot = |c: &&Conn| self.conns[c].member.slot == member.slot;
-        let older: Vec<Conn> = self.conns.keys().filter(same_slot).copied().collect();
-        if older.iter().any(|conn| later(&self.conns[conn].member.incarnation)) {
-            return Err(Status::NotMember);
-        }
-        for conn in older {
-            out.push(Effect::Close { conn });
-            self.disconnect(conn);
-        }
-        self.conns_made += 1;
-        let conn = Conn(self.conns_made);
-        self.conns.insert(conn, Connection { member, held: VecDeque::new() });
-        Ok(conn)
+/// Bytes of frames that the set holds during a cut before it stops reading the connections that send them: some hundred
+/// parts, more than trainers have in flight in a cut's few milliseconds.
+const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// All connections.
+#[derive(Default)]
+pub(super) struct Connections {
+    open: BTreeMap<Conn, Connection>,
+    opened: u64,
+    held_bytes: usize,
+}
+
+struct Connection {
+    member: Member,
+    /// Frames that wait for the end of a cut or for the saver, and all later frames that change a shard.
+    held: VecDeque<WaitingFrame>,
+}
+
+impl Connections {
+    pub(super) fn open(&mut self, member: Member) -> Conn {
+        self.opened += 1;
+        let conn = Conn(self.opened);
+        self.open.insert(conn, Connection { member, held: VecDeque::new() });
+        conn
     }
 
-    /// The connection is gone: what it waited for comes again on another.
-    pub fn disconnect(&mut self, conn: Conn) {
-        let Some(connection) = self.conns.remove(&conn) else {
-            return;
+    /// Removes a connection and its frames. False if it is not open.
+    pub(super) fn close(&mut self, conn: Conn) -> bool {
+        let Some(connection) = self.open.remove(&conn) else {
+            return false;
         };
-        self.held_bytes -= connection.held.iter().map(Waiting::bytes).sum::<usize>();
-        for shard in self.shards.values_mut() {
-            shard.disconnect(conn);
+        self.held_bytes -= connection.held.iter().map(WaitingFrame::bytes).sum::<usize>();
+        true
+    }
+
+    pub(super) fn member(&self, conn: Conn) -> Option<Member> {
+        self.open.get(&conn).map(|connection| connection.member)
+    }
+
+    /// Connections of a slot.
+    pub(super) fn of_slot(&self, slot: Slot) -> Vec<(Conn, Member)> {
+        self.list(|member| member.slot == slot)
+    }
+
+    /// Connections of some members.
+    pub(super) fn list(&self, matches: impl Fn(Member) -> bool) -> Vec<(Conn, Member)> {
+        let all = self.open.iter().map(|(&conn, connection)| (conn, connection.member));
+        all.filter(|(_, member)| matches(*member)).collect()
+    }
+
+    pub(super) fn has_held(&self, conn: Conn) -> bool {
+        self.open.get(&conn).is_some_and(|connection| !connection.held.is_empty())
+    }
+
+    /// Connections that hold frames.
+    pub(super) fn with_held(&self) -> Vec<Conn> {
+        let holds = |(&conn, connection): (&Conn, &Connection)| {
+            (!connection.held.is_empty()).then_some(conn)
+        };
+        self.open.iter().filter_map(holds).collect()
+    }
+
+    /// Holds a copy of a frame, up to `bytes_max` bytes of frames on all connections.
+    pub(super) fn hold(&mut self, frame: &Frame<'_>, bytes_max: usize) -> Flow {
+        let Some(connection) = self.open.get_mut(&frame.conn) else {
+            debug_assert!(false, "frames come from open connections");
+            return Flow::Taken;
+        };
+        let waiting = frame.to_waiting();
+        if self.held_bytes + waiting.bytes() > HELD_BYTES_MAX.min(bytes_max) {
+            return Flow::Wait;
+        }
+        self.held_bytes += waiting.bytes();
+        connection.held.push_back(waiting);
+        Flow::Taken
+    }
+
+    /// Removes the oldest frame that a connection holds.
+    pub(super) fn pop(&mut self, conn: Conn) -> Option<WaitingFrame> {
+        let waiting = self.open.get_mut(&conn)?.held.pop_front()?;
+        self.held_bytes -= waiting.bytes();
+        Some(waiting)
+    }
+
+    /// Returns a frame of [`Self::pop`] that still has to wait.
+    pub(super) fn put_back(&mut self, waiting: WaitingFrame) {
+        let connection = self.open.get_mut(&waiting.conn);
+        debug_assert!(connection.is_some(), "handling a frame closes no connection");
+        if let Some(connection) = connection {
+            self.held_bytes += waiting.bytes();
+            connection.held.push_front(waiting);
         }
     }
 
-    /// Exactly these trainers may speak from now on. Connections of those who no longer may are closed,
-    /// and an open cut does not wait for them.
-    pub fn members(&mut self, trainers: &[Member], out: &mut Vec<Effect>) {
-        self.members.clear();
-        for member in trainers.iter().filter(|member| member.slot.role == Role::Trainer) {
-            self.members.insert(member.slot.index, member.incarnation);
-            let known = self.known.entry(member.slot.index).or_default();
-            *known = (*known).max(member.incarnation);
-        }
-        let gone = |c: &&Conn| self.standing(self.conns[c].member) == Err(Status::NotMember);
-        let gone: Vec<Conn> = self.conns.keys().filter(gone).copied().collect();
-        for conn in gone {
-            out.push(Effect::Close { conn });
-            self.disconnect(conn);
-        }
-        let members = &self.members;
-        if let Some(open) = &mut self.open {
-            open.retain(|member| members.get(&member.slot.index) == Some(&member.incarnation));
-        }
-        self.snap_if_complete(out);
-    }
-
-    /// Whether a trainer may speak. One that is newer than all that was heard of it is told to wait: the
-    /// list that names it is on its way.
-    pub(super) fn standing(&self, member: Member) -> Result<(), Status> {
-        let slot = member.slot.index;
-        if self.members.get(&slot) == Some(&member.incarnation) {
-            return Ok(());
-        }
-        match self.known.get(&slot) {
-            Some(&known) if member.incarnation <= known => Err(Status::NotMember),
-            _ => Err(Status::NotReady),
-        }
+    /// Drops all held frames.
+    pub(super) fn drop_held(&mut self) {
+        self.open.values_mut().for_each(|connection| connection.held.clear());
+        self.held_bytes = 0;
     }
 }

@@ -185,7 +185,8 @@ proptest! {
             header.request = n as u64;
             asked += usize::from(header.kind != Kind::Barrier);
             let mut out = Vec::new();
-            prop_assert_eq!(node.host.on_frame(conn, &header, &keys, &values, &mut out), Flow::Taken);
+            let frame = crate::Frame { conn, header, keys: &keys, values: &values };
+            prop_assert_eq!(node.host.on_frame(&frame, &mut out), Flow::Taken);
             node.keep(out);
         }
         // What is still parked or held is answered when everything is dropped.

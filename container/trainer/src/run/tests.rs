@@ -10,9 +10,9 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, bounded};
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
-use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
+use heddle_client::machine::{DataRequest, Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
 use heddle_input::{TaskLength, plan_input};
-use heddle_protocol::control::{Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant};
+use heddle_protocol::control::{Command, LaneGrant, Phase, Report, Sharing, TaskGrant};
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Lane, PhaseNo, Step, TableId, TaskAttempt, TaskId,
 };
@@ -73,7 +73,6 @@ struct Shards {
     era: Option<Era>,
     table: Vec<f32>,
     events: VecDeque<Event>,
-    pulls: u64,
     parked: Vec<(Lane, Step, PullId, Vec<PullItem>)>,
     lanes: BTreeMap<Lane, LaneMark>,
     tasks: BTreeMap<TaskId, TaskGrant>,
@@ -145,83 +144,81 @@ impl Shards {
 }
 
 impl DataPlane for Arc<Mutex<Shards>> {
-    fn work(&mut self, epoch: Epoch, phase: Phase, _: Vec<ShardPlace>) {
+    fn send(&mut self, request: DataRequest) {
         let mut shards = self.lock().unwrap();
-        let era = Era { epoch, phase: phase.no };
-        if shards.era != Some(era) {
-            shards.era = Some(era);
-            shards.parked.clear();
-            shards.lanes.clear();
-            shards.tasks.clear();
-            shards.events.push_back(Event::Begun { era });
+        match request {
+            DataRequest::Work { epoch, phase, .. } => shards.begin(Era { epoch, phase: phase.no }),
+            DataRequest::Barrier { cut, epoch } => {
+                shards.events.push_back(Event::AtBarrier { cut, epoch, tasks: vec![] });
+            }
+            DataRequest::TakeOver { era, grant } => shards.take_over(era, grant),
+            DataRequest::ReleaseLane { lane, .. } => {
+                shards.lanes.remove(&lane);
+            }
+            DataRequest::HoldTask { grant, .. } => {
+                shards.tasks.insert(grant.task, grant);
+            }
+            DataRequest::ReleaseTask { task, .. } => {
+                shards.tasks.remove(&task);
+            }
+            DataRequest::EndTask { task, .. } => {
+                let attempt = shards.tasks.remove(&task).expect("a held task").attempt;
+                shards.events.push_back(Event::Finished { task, attempt, cut: CutId::default() });
+            }
+            DataRequest::Pull { era, pull, at, items } => shards.pull(era, pull, at, items),
+            DataRequest::PushStep { era, unit, push } => shards.push_step(era, unit, push),
         }
     }
+}
 
-    fn barrier(&mut self, cut: CutId, epoch: Epoch) {
-        self.lock().unwrap().events.push_back(Event::AtBarrier { cut, epoch, tasks: vec![] });
+impl Shards {
+    fn begin(&mut self, era: Era) {
+        if self.era != Some(era) {
+            self.era = Some(era);
+            self.parked.clear();
+            self.lanes.clear();
+            self.tasks.clear();
+            self.events.push_back(Event::Begun { era });
+        }
     }
 
     fn take_over(&mut self, era: Era, LaneGrant { lane, .. }: LaneGrant) {
-        let mut shards = self.lock().unwrap();
-        assert_eq!(shards.era, Some(era));
-        let stand = shards.stand;
-        shards.lanes.insert(lane, LaneMark { applied: stand, staged: None, ended: false });
-        shards.events.push_back(Event::Compute { lane, step: Step(stand) });
+        assert_eq!(self.era, Some(era));
+        let stand = self.stand;
+        self.lanes.insert(lane, LaneMark { applied: stand, staged: None, ended: false });
+        self.events.push_back(Event::Compute { lane, step: Step(stand) });
     }
 
-    fn give_up(&mut self, _: Era, lane: Lane) {
-        self.lock().unwrap().lanes.remove(&lane);
-    }
-
-    fn hold_task(&mut self, _: Era, grant: TaskGrant) {
-        self.lock().unwrap().tasks.insert(grant.task, grant);
-    }
-
-    fn drop_task(&mut self, _: Era, task: TaskId) {
-        self.lock().unwrap().tasks.remove(&task);
-    }
-
-    fn task_done(&mut self, _: Era, task: TaskId) {
-        let mut shards = self.lock().unwrap();
-        let attempt = shards.tasks.remove(&task).expect("a held task").attempt;
-        shards.events.push_back(Event::Finished { task, attempt, cut: CutId::default() });
-    }
-
-    fn pull(&mut self, era: Era, at: PullAt, items: Vec<PullItem>) -> PullId {
-        let mut shards = self.lock().unwrap();
-        shards.pulls += 1;
-        let pull = PullId(shards.pulls);
-        if shards.era != Some(era) {
-            return pull;
+    fn pull(&mut self, era: Era, pull: PullId, at: PullAt, items: Vec<PullItem>) {
+        if self.era != Some(era) {
+            return;
         }
         match at {
-            PullAt::Before(lane, step) if shards.lanes[&lane].applied != step.0 => {
-                assert!(shards.lanes[&lane].applied < step.0, "a pull of the past");
-                shards.parked.push((lane, step, pull, items));
+            PullAt::Before(lane, step) if self.lanes[&lane].applied != step.0 => {
+                assert!(self.lanes[&lane].applied < step.0, "a pull of the past");
+                self.parked.push((lane, step, pull, items));
             }
-            _ => shards.answer(pull, items),
+            _ => self.answer(pull, items),
         }
-        pull
     }
 
     fn push_step(&mut self, era: Era, unit: Unit, push: StepPush) {
-        let mut shards = self.lock().unwrap();
-        if shards.era != Some(era) {
+        if self.era != Some(era) {
             return;
         }
-        shards.log.push((unit.number(), push.step.0, push.rows));
+        self.log.push((unit.number(), push.step.0, push.rows));
         match unit {
             Unit::Task(task) => {
-                assert!(shards.tasks.contains_key(&task), "a push of a task that is not held");
-                shards.apply(&push);
+                assert!(self.tasks.contains_key(&task), "a push of a task that is not held");
+                self.apply(&push);
                 let (step, cut, gradient) = (push.step, CutId::default(), Default::default());
-                shards.events.push_back(Event::Reached { unit, step, cut, gradient });
+                self.events.push_back(Event::Reached { unit, step, cut, gradient });
             }
             Unit::Lane(lane) => {
-                let mark = shards.lanes.get_mut(&lane).expect("a lane that is run");
+                let mark = self.lanes.get_mut(&lane).expect("a lane that is run");
                 assert!(!mark.ended && mark.staged.is_none() && mark.applied == push.step.0);
                 mark.staged = Some(push);
-                shards.barrier();
+                self.barrier();
             }
         }
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use heddle_client::machine::{Era, Event, PullAt, PullId, PullItem, Unit};
+use heddle_client::machine::{DataRequest, Era, Event, PullAt, PullId, PullItem, Unit};
 use heddle_protocol::control::{Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
@@ -35,6 +35,8 @@ pub(super) struct Trainer<P> {
     status: SharedStatus,
     hooks: TestHooks,
     pub(super) feeds: Feeds,
+    /// Pulls so far; the last one has this number.
+    pulls: u64,
     work: Option<PhaseWork>,
     /// The last era that the data plane has begun. Until it is that of `work`, events are old.
     begun: Option<Era>,
@@ -62,6 +64,7 @@ impl<P: DataPlane> Trainer<P> {
             status,
             hooks,
             feeds,
+            pulls: 0,
             work: None,
             begun: None,
             drained: false,
@@ -79,7 +82,7 @@ impl<P: DataPlane> Trainer<P> {
                 self.lanes(epoch, phase, lanes, task_steps)
             }
             Command::Tasks { epoch, phase, tasks } => self.tasks(epoch, phase, tasks),
-            Command::Barrier { cut, epoch } => self.plane.barrier(cut, epoch),
+            Command::Barrier { cut, epoch } => self.plane.send(DataRequest::Barrier { cut, epoch }),
             Command::Drain => self.drain(),
             other => tracing::debug!(?other, "not an order for the training loop"),
         }
@@ -92,7 +95,7 @@ impl<P: DataPlane> Trainer<P> {
         if known.is_some_and(|known| epoch < known.epoch) {
             return;
         }
-        self.plane.work(epoch, phase, places);
+        self.plane.send(DataRequest::Work { epoch, phase, places });
         if known == Some(era) {
             return;
         }
@@ -106,7 +109,11 @@ impl<P: DataPlane> Trainer<P> {
         let ready = if constants.is_empty() {
             self.begin_phase(kind, constants)
         } else {
-            Readiness::Constants(self.plane.pull(era, PullAt::Now, constants))
+            self.pulls += 1;
+            let pull = PullId(self.pulls);
+            let (at, items) = (PullAt::Now, constants);
+            self.plane.send(DataRequest::Pull { era, pull, at, items });
+            Readiness::Constants(pull)
         };
         let features = self.algorithm.features(&self.spec);
         let settings = self.feeds.settings(&self.spec, training, phase.no, features);
@@ -137,11 +144,11 @@ impl<P: DataPlane> Trainer<P> {
         }
         work.known_steps.extend(steps);
         for lane in work.remove_lanes_except(&lanes) {
-            self.plane.give_up(era, lane);
+            self.plane.send(DataRequest::ReleaseLane { era, lane });
         }
         for grant in lanes {
             if work.add_lane(grant) {
-                self.plane.take_over(era, grant);
+                self.plane.send(DataRequest::TakeOver { era, grant });
             }
         }
     }
@@ -175,7 +182,7 @@ impl<P: DataPlane> Trainer<P> {
             }
             work.drop_attempts(grant.task);
             if work.sharing != Sharing::ReadOnly {
-                self.plane.hold_task(era, grant);
+                self.plane.send(DataRequest::HoldTask { era, grant });
             }
             work.waiting.push_back(grant);
         }
@@ -193,10 +200,10 @@ impl<P: DataPlane> Trainer<P> {
         let lanes: Vec<Lane> = work.lanes.keys().copied().collect();
         let era = work.era;
         for lane in &lanes {
-            self.plane.give_up(era, *lane);
+            self.plane.send(DataRequest::ReleaseLane { era, lane: *lane });
         }
         for position in &tasks {
-            self.plane.drop_task(era, position.task);
+            self.plane.send(DataRequest::ReleaseTask { era, task: position.task });
         }
         work.lanes.clear();
         work.waiting.clear();
@@ -420,13 +427,15 @@ impl<P: DataPlane> Trainer<P> {
             match action {
                 None => return,
                 Some(PipelineAction::Pull(at, items)) => {
-                    let pull = self.plane.pull(era, at, items);
+                    self.pulls += 1;
+                    let pull = PullId(self.pulls);
+                    self.plane.send(DataRequest::Pull { era, pull, at, items });
                     pipeline.pulling(pull);
                 }
                 Some(PipelineAction::Push(push)) => {
                     let step = push.step;
                     self.hooks.pushing(When::BeforePush, unit, step);
-                    self.plane.push_step(era, unit, push);
+                    self.plane.send(DataRequest::PushStep { era, unit, push });
                     self.hooks.pushing(When::AfterPush, unit, step);
                 }
                 Some(PipelineAction::Computed) => self.stepped(),
@@ -458,7 +467,7 @@ impl<P: DataPlane> Trainer<P> {
             Unit::Task(_) => {
                 if let Some(run) = work.running.get_mut(&task) {
                     run.ended = Some(metrics);
-                    self.plane.task_done(work.era, task);
+                    self.plane.send(DataRequest::EndTask { era: work.era, task });
                 }
                 self.begin_tasks();
             }
@@ -476,7 +485,7 @@ impl<P: DataPlane> Trainer<P> {
                 attempt = run.grant.attempt;
             }
             if work.sharing != Sharing::ReadOnly {
-                self.plane.drop_task(work.era, task);
+                self.plane.send(DataRequest::ReleaseTask { era: work.era, task });
             }
         }
         self.reports.send(Report::TaskFailed { epoch, phase, task, attempt, retryable, error });

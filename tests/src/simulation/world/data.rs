@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use heddle_client::machine::{Closed, Frame};
+use heddle_client::machine::{Closed, RequestFrame};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_shard::{Conn, Effect, Rows};
 
@@ -68,7 +68,7 @@ impl World {
         self.pump(number)
     }
 
-    pub(super) fn frame_up(&mut self, data: u64, frame: Frame) -> Result<(), String> {
+    pub(super) fn frame_up(&mut self, data: u64, frame: RequestFrame) -> Result<(), String> {
         let at = |d: &Data| (d.pserver, d.thread, d.conn);
         let Some((number, thread, conn)) = self.data.get(&data).map(at) else {
             return Ok(());
@@ -185,7 +185,7 @@ pub(super) fn half_frame(bytes: &[u8]) -> Result<(), String> {
 }
 
 /// The bytes of a frame.
-pub(super) fn bytes_of(frame: &Frame) -> Vec<u8> {
+pub(super) fn bytes_of(frame: &RequestFrame) -> Vec<u8> {
     let mut header = frame.header;
     let (keys, values) = (frame.payload.row_keys(), frame.payload.values());
     header.key_bytes = (keys.len() * 4) as u32;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use heddle_agent::machine as agent;
 use heddle_am_core::{CallId, Checkpoint, Event, Outcome, Record, RecordId, StoreCall};
-use heddle_client::machine::{Closed, Frame};
+use heddle_client::machine::{Closed, RequestFrame};
 use heddle_protocol::control::{CommandEnvelope, ReportEnvelope};
 use heddle_protocol::ids::{CutId, Member, PhaseNo, Step};
 use heddle_protocol::spec::Bytes;
@@ -79,7 +79,7 @@ enum Item {
     Up(Box<ReportEnvelope>),
     Down(Box<CommandEnvelope>),
     Open,
-    Frame(Frame),
+    Frame(RequestFrame),
     Reply(Effect),
     Thread(pserver::ToThread),
     Save(pserver::Labour),

@@ -8,7 +8,7 @@ fn s1_queries_pushes_and_dones_carry_the_hand_out() {
     let mut world = World::new();
     let era = world.era();
     let given = grant(LANE, 7);
-    world.machine.take_over(era, given);
+    world.on(DataRequest::TakeOver { era, grant: given });
     let asked = [world.sent(0), world.sent(1)].concat();
     asked.iter().for_each(|query| world.stand(query, 0, 0, 0));
     world.event();
@@ -44,7 +44,7 @@ fn s1_a_fenced_lane_is_dropped_whatever_was_under_way() {
     };
     refused(|world| {
         let era = world.era();
-        world.machine.take_over(era, grant(LANE, 1));
+        world.on(DataRequest::TakeOver { era, grant: grant(LANE, 1) });
         [world.sent(0), world.sent(1)].concat()
     });
     refused(pushed);
@@ -67,13 +67,13 @@ fn a_lane_given_again_asks_again_and_an_older_order_changes_nothing() {
     let mut world = World::new();
     let old = pushed(&mut world);
     let era = world.era();
-    world.machine.take_over(era, grant(LANE, 1));
+    world.on(DataRequest::TakeOver { era, grant: grant(LANE, 1) });
     assert_eq!(world.kinds(0), [] as [Kind; 0], "it is run here already");
-    world.machine.take_over(era, grant(LANE, 2));
+    world.on(DataRequest::TakeOver { era, grant: grant(LANE, 2) });
     world.acknowledge(&old);
     world.refuse(&old[0], Status::Fenced);
     assert_eq!(world.event(), None, "what was sent under the first hand-out is forgotten");
-    world.machine.take_over(era, grant(LANE, 1));
+    world.on(DataRequest::TakeOver { era, grant: grant(LANE, 1) });
     for n in 0..2 {
         let asked = world.sent(n);
         assert_eq!(asked.len(), 1);

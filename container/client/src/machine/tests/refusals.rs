@@ -55,11 +55,11 @@ fn a_word_of_the_application_master_ends_the_wait_of_refused_frames() {
     assert_eq!(last.len(), PARTS);
     last.iter().for_each(|frame| world.refuse(frame, Status::NotReady));
     assert!(world.machine.next_deadline().is_some_and(|due| due >= world.now_ms + 2_000));
-    world.machine.work(epoch(0), phase(0), &places(2, 0), world.now_ms);
+    world.work(epoch(0), places(2, 0));
     let again = [world.sent(0), world.sent(1)].concat();
     assert_eq!(again.len(), PARTS, "the same epoch: sent at once");
     again.iter().for_each(|frame| world.refuse(frame, Status::WrongEpoch));
-    world.machine.work(epoch(1), phase(0), &places(2, 0), world.now_ms);
+    world.work(epoch(1), places(2, 0));
     assert_eq!(world.kinds(0), [] as [Kind; 0], "a later epoch: dropped");
     assert_eq!(world.machine.next_deadline(), None);
 }

@@ -1,0 +1,48 @@
+//! ASP: applies each part of a task's step at once, exactly once.
+
+use heddle_protocol::frame::{Status, flags};
+use heddle_protocol::ids::TaskId;
+
+use crate::arena::Arena;
+use crate::copy_on_write::Full;
+use crate::frame::Frame;
+use crate::optimizer::all_finite;
+use crate::tables::Tables;
+use crate::task_progress::{Judgement, TaskProgress};
+
+/// Applies a part if it is the next one of its task. Returns the status of the reply.
+///
+/// # Errors
+/// [`Full`]: nothing has happened; wait for the saver.
+pub(crate) fn apply(
+    tasks: &mut TaskProgress,
+    tables: &Tables,
+    arena: &mut Arena,
+    frame: &Frame<'_>,
+) -> Result<Status, Full> {
+    let gradient = match tables.check_push(frame) {
+        Ok(gradient) => gradient,
+        Err(status) => return Ok(status),
+    };
+    let header = &frame.header;
+    let task = TaskId(header.unit);
+    match tasks.judge(task, header.step, header.part) {
+        Judgement::Already => return Ok(Status::Already),
+        Judgement::Ahead => return Ok(Status::OutOfOrder),
+        Judgement::Next => {}
+    }
+    let mut status = Status::Ok;
+    if let Some((index, target, sums)) = gradient {
+        let table = &tables.all()[index];
+        if table.rule.takes_mean() && header.rows == 0 {
+            return Ok(Status::BadLength);
+        }
+        if all_finite(sums) {
+            table.apply(arena, target, sums, u64::from(header.rows))?;
+        } else {
+            status = Status::NotFinite;
+        }
+    }
+    tasks.advance(task, header.step, header.part, header.has(flags::LAST));
+    Ok(status)
+}

@@ -1,0 +1,39 @@
+//! The part of the job's configuration that a shard needs.
+
+use heddle_protocol::ids::ShardId;
+use heddle_protocol::spec::TableSpec;
+
+use crate::content::Section;
+use crate::tables::Tables;
+
+/// Configuration of a shard.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    /// The shard.
+    pub shard: ShardId,
+    /// Shards of the job.
+    pub shards: u32,
+    /// All tables of the job, in the order of their ids.
+    pub tables: Vec<TableSpec>,
+    /// Bytes that copies for snapshots of this shard may take (its part of `checkpoint.memory`).
+    pub copy_bytes_max: usize,
+    /// BSP: bytes of gradients that may wait for lower lanes.
+    pub early_bytes_max: usize,
+    /// Bytes of pulls that may wait for their step, and of frames that the shard set may hold for this shard during a cut;
+    /// the limit applies to each of the two.
+    pub waiting_bytes_max: usize,
+}
+
+impl ShardConfig {
+    /// Bytes of the tables' slices with their optimizer state, without copies.
+    #[must_use]
+    pub fn table_bytes(&self) -> usize {
+        Tables::new(&self.tables, self.shard, self.shards).cells() * 4
+    }
+
+    /// Sections of this shard's file after the dedup state, in the order of the file.
+    #[must_use]
+    pub fn sections(&self) -> Vec<Section> {
+        Tables::new(&self.tables, self.shard, self.shards).sections()
+    }
+}

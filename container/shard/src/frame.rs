@@ -1,0 +1,67 @@
+//! Frames: one type from the socket to the shard that handles them.
+
+use std::fmt;
+
+use heddle_protocol::frame::{Header, Kind, Status};
+
+use crate::effect::Effect;
+
+/// A connection of a trainer, numbered by [`crate::ShardSet::connect`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Conn(pub u64);
+
+impl fmt::Display for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A whole received frame. It borrows its payload from the receive buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// The connection that it came from.
+    pub conn: Conn,
+    /// The header.
+    pub header: Header,
+    /// `keys: [header.key_bytes / 4]`; keys of eight bytes are pairs of words.
+    pub keys: &'a [u32],
+    /// `values: [header.value_bytes / 4]`.
+    pub values: &'a [f32],
+}
+
+impl Frame<'_> {
+    /// The reply of a request that is done, or was done before.
+    pub(crate) fn acknowledgement(&self, status: Status) -> Effect {
+        Effect::Reply { conn: self.conn, header: self.header.reply(Kind::Ack, status) }
+    }
+
+    /// The reply of a rejected request.
+    pub(crate) fn refusal(&self, status: Status) -> Effect {
+        Effect::Reply { conn: self.conn, header: self.header.reply(Kind::Refused, status) }
+    }
+
+    /// A copy that can wait.
+    pub(crate) fn to_waiting(self) -> WaitingFrame {
+        let Frame { conn, header, keys, values } = self;
+        WaitingFrame { conn, header, keys: keys.to_vec(), values: values.to_vec() }
+    }
+}
+
+/// A frame that waits, with its own copy of the payload.
+pub(crate) struct WaitingFrame {
+    pub(crate) conn: Conn,
+    header: Header,
+    keys: Vec<u32>,
+    values: Vec<f32>,
+}
+
+impl WaitingFrame {
+    pub(crate) fn frame(&self) -> Frame<'_> {
+        Frame { conn: self.conn, header: self.header, keys: &self.keys, values: &self.values }
+    }
+
+    /// Memory that the frame takes.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * (self.keys.len() + self.values.len()) + size_of::<Self>()
+    }
+}
