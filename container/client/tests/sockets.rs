@@ -1,4 +1,4 @@
-//! The shell over real sockets, against a server of a few lines that holds one shard's rows.
+//! The shell over real sockets, with a minimal server that holds one shard's rows.
 
 #![expect(
     clippy::disallowed_types,
@@ -27,7 +27,7 @@ use heddle_protocol::ids::{
     TaskAttempt, TaskId,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn secret() -> Secret {
     Secret::from_hex(&"5a".repeat(32)).expect("64 digits")
@@ -136,8 +136,8 @@ struct World {
 fn world(rows: u64, cols: u32, break_after: usize) -> World {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let endpoint = listener.local_addr().expect("bound");
-    let (tell, seen) = mpsc::channel();
-    std::thread::spawn(move || serve(listener, cols, break_after, tell));
+    let (sender, seen) = mpsc::channel();
+    std::thread::spawn(move || serve(listener, cols, break_after, sender));
     let client = Client::start(Settings {
         layout: Layout::new(2, vec![TableShape { rows, cols }]).expect("a sound table"),
         run: run(),
@@ -160,7 +160,7 @@ fn pserver() -> Member {
     Member { slot: Slot::pserver(0), incarnation: Incarnation(1) }
 }
 
-/// A port at which nobody listens, for as long as the socket that holds it is kept.
+/// A port without a listener, as long as its socket is open.
 fn closed_port() -> (socket2::Socket, SocketAddr) {
     let socket =
         socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
@@ -184,7 +184,7 @@ fn pull(world: &World, items: Vec<PullItem>) -> PullId {
 
 impl World {
     fn event(&self) -> Event {
-        self.client.events().recv_timeout(PATIENCE).expect("an event in time")
+        self.client.events().recv_timeout(TIMEOUT).expect("an event in time")
     }
 }
 
@@ -197,7 +197,7 @@ fn expected(rows: &[u64], cols: u64) -> Vec<f32> {
 }
 
 #[test]
-fn values_of_many_pieces_come_together_in_the_callers_buffer() {
+fn values_of_many_pieces_fill_the_callers_buffer() {
     let (rows, cols) = (50_000, 7);
     let world = world(rows, cols, 0);
     let keys: Vec<u32> = (0..rows as u32).step_by(3).collect();
@@ -217,7 +217,7 @@ fn values_of_many_pieces_come_together_in_the_callers_buffer() {
 }
 
 #[test]
-fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
+fn reconnect_neither_loses_nor_repeats_parts() {
     let (rows, cols) = (40_000, 4);
     let world = world(rows, cols, 5);
     let handle = world.client.handle();
@@ -270,7 +270,7 @@ fn a_broken_connection_is_opened_again_and_nothing_is_lost_or_doubled() {
 }
 
 #[test]
-fn a_port_that_refuses_is_told_at_once_and_a_new_place_is_used() {
+fn refusing_port_is_reported_and_the_new_address_used() {
     let world = world(10, 1, 0);
     let (_reserved, closed) = closed_port();
     let handle = world.client.handle();
@@ -278,7 +278,7 @@ fn a_port_that_refuses_is_told_at_once_and_a_new_place_is_used() {
     handle.send(DataRequest::Work { epoch: era().epoch, phase, places: places(closed) });
     pull(&world, vec![item(Rows::Range(0..10))]);
     let Event::Unreachable { member, refused: true } = world.event() else {
-        panic!("nobody listens there")
+        panic!("no process listens there")
     };
     assert_eq!(member, pserver());
     let outages = |members| Event::Outages { members };
@@ -286,13 +286,13 @@ fn a_port_that_refuses_is_told_at_once_and_a_new_place_is_used() {
     handle.send(DataRequest::Work { epoch: era().epoch, phase, places: places(world.endpoint) });
     assert_eq!(world.event(), outages(vec![]));
     let Event::Pulled { items, .. } = world.event() else {
-        panic!("the pull goes on at the new place")
+        panic!("the pull continues at the new address")
     };
     assert_eq!(items[0].values, expected(&(0..10).collect::<Vec<_>>(), 1));
 }
 
 #[test]
-fn a_refused_request_comes_back_as_a_fault() {
+fn invalid_request_results_in_a_fault() {
     let world = world(10, 1, 0);
     pull(&world, vec![item(Rows::Keys(vec![3, 3]))]);
     assert!(matches!(world.event(), Event::Fault(_)));

@@ -1,4 +1,4 @@
-//! Dense push and pull over loopback, beside raw TCP of the same sizes in the same run.
+//! Dense push and pull over loopback, compared with raw TCP of the same sizes in the same run.
 //!
 //! Criterion measures each by itself; the table at the end alternates between ours and raw, since on
 //! a shared machine only ratios of neighbouring moments mean anything. `HEDDLE_BENCH_QUICK=1` measures

@@ -1,4 +1,4 @@
-//! What a cut costs those who push: the pause, the first pushes after it, and the slow-down while the
+//! The cost of a cut for pushing trainers: the pause, the first pushes after it, and the slow-down while the
 //! snapshot is saved, at 1 GB (64 MB with `HEDDLE_BENCH_QUICK=1`).
 //!
 //! Not a criterion benchmark: a cut happens once and what follows it differs from push to push.
@@ -74,7 +74,7 @@ fn main() {
     }
 }
 
-/// How fast a snapshot of eight shards is saved while nobody pushes.
+/// How fast a snapshot of eight shards is saved without pushes.
 fn saved_alone(bytes: u64, dir: &std::path::Path) {
     const SHARDS: u32 = 8;
     let server = pserver(bytes / 4, 0, SHARDS);
@@ -85,7 +85,7 @@ fn saved_alone(bytes: u64, dir: &std::path::Path) {
     }
     let took = started.elapsed().as_secs_f64();
     println!(
-        "eight shards, saved while nobody pushes: {took:.2} s, {:.2} GB/s\n",
+        "eight shards, saved without pushes: {took:.2} s, {:.2} GB/s\n",
         bytes as f64 / took / 1e9
     );
 }

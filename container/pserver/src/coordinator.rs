@@ -1,158 +1,121 @@
-//! The one place where commands of the ApplicationMaster become commands to data threads and workers,
-//! and their answers become reports.
+//! Turns commands of the ApplicationMaster into commands for data threads and workers, and their answers into reports.
 //!
-//! It waits on one queue, and every input is dealt with at once: nothing here blocks for long. What
-//! concerns all data threads is numbered, and reported when the last of them has answered.
-
-mod cuts;
-mod hold;
+//! It waits on one queue and handles every input at once: nothing here blocks for long. Commands for all data threads are
+//! numbered, and reported when the last thread has answered ([`DataThreads`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use heddle_agent::AgentExit;
-use heddle_protocol::control::{Base, Command, Report};
-use heddle_protocol::ids::{CutId, Epoch, Generation, PhaseNo, ShardId};
-use heddle_shard::ShardReport;
+use heddle_protocol::control::{Base, Command, CutAt, Phase, Report};
+use heddle_protocol::failure::{ErrorClass, Failure};
+use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
+use heddle_shard::{Shard, ShardReport, ShardSetError};
+use heddle_storage::chain;
 use heddle_telemetry::descriptors::Limit;
 
-use crate::command::{Answer, DataThread, FromData, Input, ToData};
-use crate::job::Job;
-use crate::workers::Workers;
+use crate::data_threads::{AnsweredCommand, DataThreads};
+use crate::job::PserverJob;
+use crate::layout::Moment;
+use crate::load::{LoadError, LoadJob};
+use crate::message::{CoordinatorInput, DataAnswer, DataCommand, DataReport, DataThreadHandle};
+use crate::save::SaveJob;
+use crate::status::PserverStatus;
+use crate::workers::{WorkerJob, Workers};
 
-/// After being told to stop, how long savers may take to end.
+/// How long savers may take to finish after a stop.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Sends a report to the ApplicationMaster.
-pub(crate) type Tell = Box<dyn Fn(Report)>;
+pub(crate) type SendReport = Box<dyn Fn(Report)>;
 
 /// The state behind the queue.
 pub(crate) struct Coordinator {
-    threads: Vec<DataThread>,
+    threads: DataThreads,
     workers: Workers,
-    tell: Tell,
-    shown: Arc<Shown>,
-    job: Option<Job>,
+    send_report: SendReport,
+    status: Arc<PserverStatus>,
+    job: Option<PserverJob>,
     epoch: Epoch,
-    hold: Option<Hold>,
-    /// Which data thread has a shard.
+    loading: Option<ShardLoading>,
+    /// The data thread of each shard.
     owners: BTreeMap<ShardId, usize>,
-    /// What all threads were asked: who is still to answer, and what to report then.
-    asked: BTreeMap<u64, Asked>,
-    asks: u64,
-    cut: Option<Cut>,
-    /// Shards being saved or loaded.
+    cut: Option<CurrentCut>,
+    /// Number of shards that are being saved or loaded.
     busy: usize,
 }
 
-/// What the control thread shows in heartbeats.
-#[derive(Default)]
-pub(crate) struct Shown {
-    epoch: AtomicU64,
-    /// Memory of the spec, bytes; 0 before it is known.
-    memory_bytes: AtomicU64,
-}
-
-impl Shown {
-    fn set_epoch(&self, epoch: Epoch) {
-        let packed = (u64::from(epoch.generation.0) << 32) | u64::from(epoch.count);
-        self.epoch.store(packed, Ordering::Relaxed);
-    }
-
-    pub(crate) fn epoch(&self) -> Epoch {
-        let packed = self.epoch.load(Ordering::Relaxed);
-        Epoch { generation: Generation((packed >> 32) as u32), count: packed as u32 }
-    }
-
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.load(Ordering::Relaxed)
-    }
-}
-
-/// A return to a checkpoint, or the first start.
-struct Hold {
+/// The loading of the shards for an epoch: a return to a checkpoint, or the first start.
+struct ShardLoading {
     started: Instant,
     shards: Vec<ShardId>,
     base: Option<Base>,
-    /// Data threads that have not answered.
+    /// Data threads without an answer.
     threads: BTreeSet<usize>,
-    /// Shards that are not there yet.
+    /// Shards that are not installed yet.
     missing: BTreeSet<ShardId>,
     from_storage: u32,
-    /// What was reported when it was over, or nothing yet.
+    /// The final report, if it was sent.
     outcome: Option<Report>,
 }
 
-struct Asked {
-    threads: usize,
-    report: Option<Report>,
-    /// The cut, if it was one.
-    cut: Option<CutId>,
-}
-
-struct Cut {
+/// The last cut.
+struct CurrentCut {
     cut: CutId,
     phase: PhaseNo,
     staging: String,
-    /// Reports that came before all threads had answered.
+    /// Reports from before all threads had answered; none afterwards.
     early: Option<Vec<(Epoch, ShardReport)>>,
 }
 
-/// Exit code of a container whose node allows too few open files: a fault of its own place, as one of the program.
+/// Exit code of a container whose node allows too few open files. As for a bug of the program, the container failed.
 const TOO_FEW_FILES: i32 = 10;
 
 impl Coordinator {
     pub(crate) fn new(
-        threads: Vec<DataThread>,
+        threads: Vec<DataThreadHandle>,
         workers: Workers,
-        tell: Tell,
-        shown: Arc<Shown>,
+        send_report: SendReport,
+        status: Arc<PserverStatus>,
     ) -> Self {
         Self {
-            threads,
+            threads: DataThreads::new(threads),
             workers,
-            tell,
-            shown,
+            send_report,
+            status,
             job: None,
             epoch: Epoch::default(),
-            hold: None,
+            loading: None,
             owners: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            asks: 0,
             cut: None,
             busy: 0,
         }
     }
 
-    /// What a welcome would say.
-    pub(crate) fn set_job(&mut self, job: Job) {
+    /// Sets the job without a welcome.
+    pub(crate) fn set_job(&mut self, job: PserverJob) {
         self.job = Some(job);
     }
 
-    /// Runs until the agent says that the process is to end.
-    pub(crate) fn run(mut self, inputs: &Receiver<Input>) -> AgentExit {
-        let exit = self.obey(inputs);
-        // A data thread ends when it looks for commands and nobody can send any.
-        for DataThread { commands, wake, .. } in self.threads {
-            drop(commands);
-            wake.notify_one();
-        }
+    /// Runs until the agent ends the process.
+    pub(crate) fn run(mut self, inputs: &Receiver<CoordinatorInput>) -> AgentExit {
+        let exit = self.handle_inputs(inputs);
+        self.threads.end();
         exit
     }
 
-    fn obey(&mut self, inputs: &Receiver<Input>) -> AgentExit {
+    fn handle_inputs(&mut self, inputs: &Receiver<CoordinatorInput>) -> AgentExit {
         let exit = loop {
             match inputs.recv() {
-                Ok(Input::Exit(exit)) => break exit,
+                Ok(CoordinatorInput::Exit(exit)) => break exit,
                 Ok(input) => self.on(input),
                 Err(_) => return AgentExit::Stopped("all senders are gone".to_owned()),
             }
         };
         if let AgentExit::Stopped(_) = exit {
-            // Savers end what they have begun; a checkpoint may still want it.
+            // Savers finish: a checkpoint may still need their files.
             let limit = Instant::now() + STOP_LIMIT;
             while self.busy > 0 {
                 match inputs.recv_deadline(limit) {
@@ -164,64 +127,66 @@ impl Coordinator {
         exit
     }
 
-    fn on(&mut self, input: Input) {
+    fn on(&mut self, input: CoordinatorInput) {
         match input {
-            Input::Command(command) => self.command(*command),
-            Input::Data(answer) => self.answer(answer),
-            Input::Saved { cut, epoch, shard, result } => {
+            CoordinatorInput::Command(command) => self.command(*command),
+            CoordinatorInput::Data(report) => self.data_report(report),
+            CoordinatorInput::Saved { cut, epoch, shard, result } => {
                 self.busy -= 1;
                 match result {
-                    Ok(Some(file)) => (self.tell)(Report::Saved { cut, epoch, file }),
-                    Ok(None) => tracing::info!(%cut, %shard, "saving ended with its cut"),
+                    Ok(Some(file)) => (self.send_report)(Report::Saved { cut, epoch, file }),
+                    Ok(None) => {
+                        tracing::info!(%cut, %shard, "cut ended while a shard was being saved")
+                    }
                     Err(failure) => {
-                        tracing::warn!(%cut, %shard, error = failure.text, "shard not saved");
-                        (self.tell)(Report::SaveFailed { cut, epoch, shard, failure });
+                        tracing::warn!(%cut, %shard, error = failure.text, "cannot save a shard");
+                        (self.send_report)(Report::SaveFailed { cut, epoch, shard, failure });
                     }
                 }
             }
-            Input::Loaded { epoch, shard, result } => {
+            CoordinatorInput::Loaded { epoch, shard, result } => {
                 self.busy -= 1;
                 self.loaded(epoch, shard, result);
             }
-            // Told once already.
-            Input::Exit(_) => {}
+            // The exit is known.
+            CoordinatorInput::Exit(_) => {}
         }
     }
 
     fn command(&mut self, command: Command) {
         match command {
             Command::Welcome(welcome) => {
-                let checked = Job::check_files(&welcome, self.threads.len(), Limit::now());
+                let checked = PserverJob::check_files(&welcome, self.threads.len(), Limit::now());
                 if let Err(error) = checked {
                     tracing::error!(%error, "this container cannot serve the job");
-                    // Another node may allow more. The last line of stderr is what people are shown.
+                    // Another node may allow more. The job shows the last line of stderr to its user.
                     eprintln!("{error}");
                     std::process::exit(TOO_FEW_FILES);
                 }
-                let job = Job::new(&welcome);
-                self.shown.memory_bytes.store(job.memory_bytes, Ordering::Relaxed);
+                let job = PserverJob::new(&welcome);
+                self.status.set_memory_bytes(job.memory_bytes);
                 self.set_job(job);
             }
             Command::LoadShards { epoch, shards, base, phase, step } => {
-                self.hold(epoch, shards, base, phase, step)
+                self.load_shards(epoch, shards, base, phase, step)
             }
             Command::Begin { epoch, phase } => {
                 let report = Report::Begun { epoch, phase: phase.no };
-                self.ask(report, None, |ask| ToData::Begin { ask, epoch, phase });
+                self.threads.ask(report, None, |ask| DataCommand::Begin { ask, epoch, phase });
             }
             Command::Members { trainers } => {
-                self.broadcast(|| ToData::Members { trainers: trainers.clone() });
+                self.threads.broadcast(|| DataCommand::Members { trainers: trainers.clone() });
             }
             Command::Cut { cut, epoch, phase, at, staging } => {
                 self.begin_cut(cut, epoch, phase, &at, staging)
             }
             Command::CutEnd { cut, committed } => {
-                self.broadcast(|| ToData::CutEnd { cut, committed });
+                self.threads.broadcast(|| DataCommand::CutEnd { cut, committed });
                 if self.cut.as_ref().is_some_and(|own| own.cut == cut) {
                     self.cut = None;
                 }
             }
-            // The agent's, and those that trainers get.
+            // Commands for the agent and for trainers.
             Command::Refused { .. }
             | Command::Stop { .. }
             | Command::Work { .. }
@@ -229,62 +194,253 @@ impl Coordinator {
             | Command::Tasks { .. }
             | Command::Barrier { .. }
             | Command::Drain
-            | Command::Export { .. } => tracing::debug!("a command that is not for pservers"),
+            | Command::Export { .. } => {
+                tracing::debug!("ignored a command that is not for pservers")
+            }
         }
     }
 
-    fn answer(&mut self, answer: FromData) {
-        match answer {
-            FromData::Held { thread, epoch, missing } => self.held(thread, epoch, missing),
-            FromData::Installed { epoch, shard, result } => self.installed(epoch, shard, result),
-            FromData::Answered(answer) => self.answered(answer),
-            FromData::Report { epoch, report } => self.report(epoch, report),
+    fn data_report(&mut self, report: DataReport) {
+        match report {
+            DataReport::Held { thread, epoch, missing } => self.held(thread, epoch, missing),
+            DataReport::Installed { epoch, shard, result } => self.installed(epoch, shard, result),
+            DataReport::Answered(answer) => self.answered(answer),
+            DataReport::Report { epoch, report } => self.report(epoch, report),
         }
     }
 
-    fn send(&self, thread: usize, command: ToData) {
-        let sent = self.threads.get(thread).map(|thread| thread.send(command));
-        if !matches!(sent, Some(Ok(()))) {
-            tracing::error!(thread, "a data thread has ended");
-        }
-    }
-
-    fn broadcast(&self, command: impl Fn() -> ToData) {
-        for thread in 0..self.threads.len() {
-            self.send(thread, command());
-        }
-    }
-
-    /// Asks all data threads for something, to report when all have done it.
-    fn ask(&mut self, report: Report, cut: Option<CutId>, command: impl Fn(u64) -> ToData) {
-        self.asks += 1;
-        let ask = self.asks;
-        self.asked.insert(ask, Asked { threads: self.threads.len(), report: Some(report), cut });
-        self.broadcast(|| command(ask));
-    }
-
-    fn answered(&mut self, Answer { ask, result }: Answer) {
-        let Some(asked) = self.asked.get_mut(&ask) else {
-            return;
-        };
-        asked.threads -= 1;
-        if let Err(error) = result {
-            tracing::info!(%error, "a command came too late");
-            asked.report = None;
-        }
-        if asked.threads > 0 {
-            return;
-        }
-        let Some(Asked { report, cut, .. }) = self.asked.remove(&ask) else {
+    fn answered(&mut self, answer: DataAnswer) {
+        let Some(AnsweredCommand { report, cut }) = self.threads.answered(answer) else {
             return;
         };
         if let Some(report) = report {
-            (self.tell)(report);
+            (self.send_report)(report);
         }
         if let Some(own) = self.cut.as_mut().filter(|own| Some(own.cut) == cut) {
             for (epoch, report) in own.early.take().unwrap_or_default() {
                 self.report(epoch, report);
             }
         }
+    }
+
+    fn begin_cut(&mut self, cut: CutId, epoch: Epoch, phase: PhaseNo, at: &CutAt, staging: String) {
+        let known = self.cut.as_ref().is_some_and(|own| own.cut >= cut);
+        if !known {
+            self.cut = Some(Cut { cut, phase, staging, early: Some(Vec::new()) });
+        }
+        // A repeated cut changes nothing in the data threads; they only answer.
+        let report = Report::CutArmed { cut, epoch };
+        self.threads.ask(report, Some(cut), |ask| DataCommand::Cut {
+            ask,
+            cut,
+            epoch,
+            phase,
+            at: at.clone(),
+        });
+    }
+
+    fn report(&mut self, epoch: Epoch, report: ShardReport) {
+        let of = match &report {
+            ShardReport::PhaseEnded { shard, phase, step } => {
+                let (shard, phase, step) = (*shard, *phase, *step);
+                return (self.send_report)(Report::PhaseEnded { epoch, phase, shard, step });
+            }
+            ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => *cut,
+        };
+        // Reports of a cut follow the report that all threads have it.
+        if let Some(own) = self.cut.as_mut().filter(|own| own.cut == of)
+            && let Some(early) = &mut own.early
+        {
+            early.push((epoch, report));
+            return;
+        }
+        match report {
+            ShardReport::SnapshotTaken { shard, cut, step } => {
+                (self.send_report)(Report::SnapshotTaken { cut, epoch, shard, step });
+                self.save(cut, epoch, shard, step);
+            }
+            ShardReport::CutAborted { shard, cut, step, reason } => {
+                tracing::info!(%cut, %shard, reason, "cut aborted");
+                (self.send_report)(Report::CutAborted { cut, epoch, shard, step, reason });
+            }
+            ShardReport::PhaseEnded { .. } => {}
+        }
+    }
+
+    fn save(&mut self, cut: CutId, epoch: Epoch, shard: ShardId, step: Step) {
+        let (Some(own), Some(job)) = (self.cut.as_ref().filter(|own| own.cut == cut), &self.job)
+        else {
+            return;
+        };
+        let Some(thread) = self.owners.get(&shard).and_then(|&owner| self.threads.get(owner))
+        else {
+            return;
+        };
+        let moment = Moment { run: job.run, cut, epoch, phase: own.phase, step };
+        let config = job.shard(shard, self.owners.len());
+        let staging = own.staging.clone();
+        let job = SaveJob {
+            moment,
+            config,
+            staging,
+            thread: thread.clone(),
+            bandwidth: job.bandwidth.clone(),
+        };
+        self.busy += 1;
+        self.workers.give(WorkerJob::Save(Box::new(job)));
+    }
+
+    fn load_shards(
+        &mut self,
+        epoch: Epoch,
+        mut shards: Vec<ShardId>,
+        base: Option<Base>,
+        phase: Phase,
+        step: Step,
+    ) {
+        if epoch < self.epoch {
+            return;
+        }
+        if epoch == self.epoch {
+            // A repeated command. A result that is not known yet is reported later.
+            if let Some(outcome) = self.loading.as_ref().and_then(|loading| loading.outcome.clone())
+            {
+                (self.send_report)(outcome);
+            }
+            return;
+        }
+        tracing::info!(%epoch, shards = shards.len(), base = ?base.as_ref().map(|base| base.cut), "loading shards");
+        self.epoch = epoch;
+        self.status.set_epoch(epoch);
+        self.cut = None;
+        shards.sort_unstable();
+        shards.dedup();
+        // Round-robin in the order of their numbers: the ApplicationMaster computes their addresses by the same rule.
+        let threads = self.threads.len();
+        self.owners = shards.iter().copied().zip((0..threads).cycle()).collect();
+        for thread in 0..threads {
+            let shards = self
+                .owners
+                .iter()
+                .filter(|(_, owner)| **owner == thread)
+                .map(|(shard, _)| *shard)
+                .collect();
+            let base = base.as_ref().map(|base| base.cut);
+            self.threads.send(thread, DataCommand::LoadShards { epoch, phase, step, shards, base });
+        }
+        self.loading = Some(ShardLoading {
+            started: Instant::now(),
+            missing: shards.iter().copied().collect(),
+            shards,
+            base,
+            threads: (0..threads).collect(),
+            from_storage: 0,
+            outcome: None,
+        });
+    }
+
+    fn held(&mut self, thread: usize, epoch: Epoch, missing: Result<Vec<ShardId>, ShardSetError>) {
+        let Some(loading) = self.loading.as_mut().filter(|_| epoch == self.epoch) else {
+            return;
+        };
+        loading.threads.remove(&thread);
+        let missing = match missing {
+            Ok(missing) => missing,
+            Err(error) => return self.load_failed(class_of(&error), &chain(&error)),
+        };
+        let owners = &self.owners;
+        loading
+            .missing
+            .retain(|shard| owners.get(shard) != Some(&thread) || missing.contains(shard));
+        let (here, base) = (loading.shards.len(), loading.base.clone());
+        let Some(job) = &self.job else {
+            return self.load_failed(
+                ErrorClass::Internal,
+                "the command to load shards came before the job",
+            );
+        };
+        for shard in missing {
+            let config = job.shard(shard, here);
+            let from = match &base {
+                None => None,
+                Some(base) => match base.files.get(&shard) {
+                    Some(file) => Some((base.dir.clone(), file.clone())),
+                    None => {
+                        let error = LoadError::NoFile { dir: base.dir.clone(), shard };
+                        return self.load_failed(ErrorClass::Internal, &error.to_string());
+                    }
+                },
+            };
+            self.busy += 1;
+            self.workers.give(WorkerJob::Load(Box::new(LoadJob { epoch, config, from })));
+        }
+        self.report_ready();
+    }
+
+    fn loaded(&mut self, epoch: Epoch, shard: ShardId, result: Result<Box<Shard>, LoadError>) {
+        let (Some(loading), true) = (&mut self.loading, epoch == self.epoch) else {
+            return;
+        };
+        match result {
+            Ok(loaded) => {
+                loading.from_storage += u32::from(loading.base.is_some());
+                if let Some(&thread) = self.owners.get(&shard) {
+                    self.threads.send(thread, DataCommand::Install { epoch, shard: loaded });
+                }
+            }
+            Err(error) => self.load_failed(error.class(), &chain(&error)),
+        }
+    }
+
+    fn installed(&mut self, epoch: Epoch, shard: ShardId, result: Result<(), ShardSetError>) {
+        let Some(loading) = self.loading.as_mut().filter(|_| epoch == self.epoch) else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                loading.missing.remove(&shard);
+                self.report_ready();
+            }
+            Err(error) => self.load_failed(class_of(&error), &chain(&error)),
+        }
+    }
+
+    /// Reports once all shards are installed.
+    fn report_ready(&mut self) {
+        let Some(loading) = &mut self.loading else { return };
+        if loading.outcome.is_some() || !loading.missing.is_empty() || !loading.threads.is_empty() {
+            return;
+        }
+        let total = u32::try_from(loading.shards.len()).unwrap_or(u32::MAX);
+        let from_memory = if loading.base.is_some() { total - loading.from_storage } else { 0 };
+        let load_ms = u64::try_from(loading.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let report = Report::ShardsReady {
+            epoch: self.epoch,
+            from_memory,
+            from_storage: loading.from_storage,
+            load_ms,
+        };
+        loading.outcome = Some(report.clone());
+        tracing::info!(epoch = %self.epoch, from_memory, from_storage = loading.from_storage, load_ms, "shards ready");
+        (self.send_report)(report);
+    }
+
+    fn load_failed(&mut self, class: ErrorClass, error: &str) {
+        let Some(loading) = self.loading.as_mut().filter(|loading| loading.outcome.is_none())
+        else {
+            return;
+        };
+        let report = Report::LoadFailed { epoch: self.epoch, failure: Failure::new(class, error) };
+        loading.outcome = Some(report.clone());
+        tracing::error!(epoch = %self.epoch, ?class, error, "cannot load shards");
+        (self.send_report)(report);
+    }
+}
+
+/// Content that does not fit proves that the checkpoint's file is wrong; another epoch only that the command is stale.
+fn class_of(error: &ShardSetError) -> ErrorClass {
+    match error {
+        ShardSetError::Content(_) => ErrorClass::Corrupt,
+        ShardSetError::Epoch { .. } => ErrorClass::Internal,
     }
 }

@@ -1,50 +1,51 @@
-//! A fault on order, for tests: environment variable `HEDDLE_TEST_HOOK`, orders with commas between them.
-//! Without it, nothing here does anything.
+//! Faults for tests: environment variable `HEDDLE_TEST_HOOK`, a list with commas. Without it this module does nothing.
 //!
-//! | order | effect |
+//! | entry | effect |
 //! | --- | --- |
-//! | `die:staged:step=N` | the process exits at once (137) when it hears the first `Done` of step N: that lane is staged on all shards, and the step is not applied here |
-//! | `tell:pushes` | the log tells fifty times a second how many pushes were taken, whoever leads and if anybody does |
+//! | `die:staged:step=N` | the process exits at once (137) on the first `Done` of step N: that lane is staged on all shards, and the step is not applied here |
+//! | `tell:pushes` | logs the number of applied pushes fifty times a second, with or without an ApplicationMaster |
 //!
-//! `:slot=K` behind the order means that pserver alone. Only a container's first incarnation obeys, so that its
-//! successor lives. Orders that are not known here are the trainers'.
+//! The suffix `:slot=K` limits an entry to that pserver. Entries apply to a container's first incarnation only, so that its
+//! successor survives. Unknown entries are for trainers.
 
 use std::time::Duration;
 
 use heddle_protocol::frame::{Header, Kind};
 use heddle_protocol::ids::{Incarnation, Member};
 
-use crate::command::DataThread;
+use crate::message::DataThreadHandle;
 
-/// The variable's name.
+/// Name of the variable.
 const TEST_HOOK: &str = "HEDDLE_TEST_HOOK";
-/// What a process ends with that was killed by signal 9.
+/// Exit code of a process that signal 9 killed.
 const KILLED: i32 = 137;
-/// From one telling to the next.
-const TELL_EVERY: Duration = Duration::from_millis(20);
+/// Interval of the log lines.
+const LOG_EVERY: Duration = Duration::from_millis(20);
 
-/// What tests ordered of this pserver.
+/// Faults of this pserver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hook {
     die_staged: Option<u64>,
-    tells: bool,
+    logs_pushes: bool,
 }
 
 impl Hook {
-    /// Out of the environment of this process.
+    /// From the environment of this process.
     pub(crate) fn from_process(member: Member) -> Self {
         let text = std::env::var(TEST_HOOK).unwrap_or_default();
         Self::parse(&text, member)
     }
 
     fn parse(text: &str, member: Member) -> Self {
-        let mut hook =
-            Self { tells: text.split(',').any(|order| order == "tell:pushes"), ..Self::default() };
+        let mut hook = Self {
+            logs_pushes: text.split(',').any(|entry| entry == "tell:pushes"),
+            ..Self::default()
+        };
         if member.incarnation > Incarnation(1) {
             return hook;
         }
-        for order in text.split(',') {
-            let Some(words) = order.strip_prefix("die:staged:") else {
+        for entry in text.split(',') {
+            let Some(words) = entry.strip_prefix("die:staged:") else {
                 continue;
             };
             let number = |name| {
@@ -57,9 +58,9 @@ impl Hook {
         hook
     }
 
-    /// Tells on and on what these threads have taken, if that was ordered.
-    pub(crate) fn tell(self, threads: &[DataThread]) {
-        if !self.tells {
+    /// Logs the pushes of these threads, if the variable says so.
+    pub(crate) fn log_pushes(self, threads: &[DataThreadHandle]) {
+        if !self.logs_pushes {
             return;
         }
         let threads = threads.to_vec();
@@ -67,12 +68,12 @@ impl Hook {
             loop {
                 let pushes: u64 = threads.iter().map(|thread| thread.counters.read().0).sum();
                 tracing::info!(pushes, "taken so far");
-                std::thread::sleep(TELL_EVERY);
+                std::thread::sleep(LOG_EVERY);
             }
         });
     }
 
-    /// To be called before a frame is dealt with.
+    /// Call it before each frame is handled.
     pub(crate) fn strike(self, header: &Header) {
         if self.strikes(header) {
             std::process::exit(KILLED);
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_container_of_the_slot_dies_at_the_step() {
+    fn first_container_of_the_slot_exits_at_the_step() {
         let member = |index, incarnation| Member {
             slot: Slot::pserver(index),
             incarnation: Incarnation(incarnation),

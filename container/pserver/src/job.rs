@@ -1,38 +1,38 @@
-//! What a pserver needs of the job.
+//! The part of the job that a pserver needs, and its memory budget.
 
 use std::sync::Arc;
 
 use heddle_protocol::control::Welcome;
 use heddle_protocol::ids::{RunId, ShardId};
-use heddle_protocol::spec::{JobSpec, Optimizer, TableSpec};
+use heddle_protocol::spec::{JobSpec, TableSpec};
 use heddle_shard::ShardConfig;
 use heddle_telemetry::descriptors::{Limit, TooFew};
 
-use crate::save::Pace;
+use crate::throttle::BandwidthLimit;
 
-/// BSP: the part of the memory that gradients may take at the most while they wait for lower lanes.
+/// BSP: gradients that wait for lower lanes take at most 1/8 of the memory.
 const EARLY_SHARE: u64 = 8;
 /// Code, stacks and buffers.
 const BASE_BYTES: u64 = 64 << 20;
 
-/// The job, as far as it matters here.
-pub(crate) struct Job {
+/// The job of a pserver.
+pub(crate) struct PserverJob {
     pub(crate) run: RunId,
     pub(crate) tables: Vec<TableSpec>,
     pub(crate) shards: u32,
-    /// Of this pserver.
+    /// Memory of this pserver.
     pub(crate) memory_bytes: u64,
-    /// Of it, what copies of snapshots may take.
+    /// Part of it for copies of snapshots.
     copy_bytes: u64,
-    /// Of it, what frames that wait may take.
+    /// Part of it for waiting frames.
     waiting_bytes: u64,
-    /// Of it, what code, connections and whatever does not depend on shards takes.
+    /// Part of it for code, connections and all else that does not depend on shards.
     fixed_bytes: u64,
-    /// This pserver's part of `checkpoint.bandwidth`.
-    pub(crate) pace: Option<Arc<Pace>>,
+    /// This pserver's share of `checkpoint.bandwidth`.
+    pub(crate) bandwidth: Option<Arc<BandwidthLimit>>,
 }
 
-impl Job {
+impl PserverJob {
     pub(crate) fn new(welcome: &Welcome) -> Self {
         let spec = &welcome.spec;
         Self {
@@ -43,10 +43,10 @@ impl Job {
             copy_bytes: spec.checkpoint.memory.of(spec.pservers.memory).0,
             waiting_bytes: JobSpec::pserver_waiting(spec.pservers.memory).0,
             fixed_bytes: BASE_BYTES + spec.pserver_memory().connections.0,
-            pace: spec
+            bandwidth: spec
                 .checkpoint
                 .bandwidth
-                .map(|all| Pace::new(all.0 / u64::from(spec.pservers.count.max(1)))),
+                .map(|all| BandwidthLimit::new(all.0 / u64::from(spec.pservers.count.max(1)))),
         }
     }
 
@@ -64,19 +64,19 @@ impl Job {
         limit.check(&what, u64::from(trainers).saturating_mul(threads as u64))
     }
 
-    /// A job by its parts.
+    /// A job from its parts.
     pub(crate) fn of(run: RunId, tables: Vec<TableSpec>, shards: u32, copy_bytes: u64) -> Self {
         let bytes: u64 = tables.iter().map(|table| 4 * table.values()).sum();
         Self {
             run,
             tables,
             shards,
-            // Whatever the tables take, and as much again.
+            // Twice the bytes of the tables.
             memory_bytes: 2 * bytes + copy_bytes,
             copy_bytes,
             waiting_bytes: u64::MAX,
             fixed_bytes: BASE_BYTES,
-            pace: None,
+            bandwidth: None,
         }
     }
 
@@ -90,23 +90,14 @@ impl Job {
             tables: self.tables.clone(),
             copy_bytes_max: part(self.copy_bytes),
             early_bytes_max: 0,
-            // Half for pulls, half for what is held back in a cut.
+            // Half for pulls, half for frames that are held during a cut.
             waiting_bytes_max: part(self.waiting_bytes / 2),
         };
-        // What tables, the sums of a step (no larger than the tables) and copies leave.
+        // The rest after tables, sums of a step (at most as large as the tables) and copies.
         let tables = (config.table_bytes() as u64).saturating_mul(2 * here);
         let taken = tables.saturating_add(self.copy_bytes + self.fixed_bytes);
         let left = self.memory_bytes.saturating_sub(taken);
         config.early_bytes_max = part(left.min(self.memory_bytes / EARLY_SHARE));
         config
-    }
-}
-
-/// The optimizer by its name in the job file.
-pub(crate) fn optimizer_name(optimizer: &Optimizer) -> &'static str {
-    match optimizer {
-        Optimizer::Sgd { .. } => "sgd",
-        Optimizer::Ftrl { .. } => "ftrl",
-        Optimizer::Add => "add",
     }
 }

@@ -1,15 +1,14 @@
-//! What a shard's file looks like: the once-only memory first, then the sections of its tables.
+//! The layout of a shard's file: the dedup state first, then the sections of its tables.
 
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, RunId, Step};
+use heddle_protocol::spec::Optimizer;
 use heddle_shard::ShardConfig;
 use heddle_storage::shard_file::{Header, Rows, Section, Table, Values};
 
-use crate::job::optimizer_name;
+/// Name of the section with the dedup state, as version 1 of the format has it.
+const DEDUP_STATE: &str = "once-only";
 
-/// Name of the section that holds the once-only memory.
-const ONCE_ONLY: &str = "once-only";
-
-/// What the file says of the moment it shows.
+/// The moment of a snapshot, as the file has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) run: RunId,
@@ -20,14 +19,14 @@ pub(crate) struct Moment {
 }
 
 /// The header of the file of a shard.
-pub(crate) fn header(config: &ShardConfig, moment: Moment, memory_bytes: u64) -> Header {
+pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> Header {
     let sections = config.sections();
     let mut tables: Vec<Table> = Vec::new();
     let mut listed = vec![Section {
         table: None,
-        name: ONCE_ONLY.to_owned(),
+        name: DEDUP_STATE.to_owned(),
         values: Values::Bytes,
-        count: memory_bytes,
+        count: dedup_bytes,
     }];
     for section in &sections {
         if tables.last().is_none_or(|table| table.id != section.table) {
@@ -64,8 +63,10 @@ pub(crate) fn header(config: &ShardConfig, moment: Moment, memory_bytes: u64) ->
     }
 }
 
-/// Whether a file's content is this shard's: the same slices of the same tables with the same state.
-/// Tells what differs.
+/// Whether a file is of this shard: the same slices of the same tables with the same state.
+///
+/// # Errors
+/// The first difference.
 pub(crate) fn check(config: &ShardConfig, found: &Header) -> Result<(), String> {
     let moment = Moment {
         run: found.run,
@@ -74,33 +75,42 @@ pub(crate) fn check(config: &ShardConfig, found: &Header) -> Result<(), String> 
         phase: found.phase,
         step: found.step,
     };
-    let memory = found
+    let state = found
         .sections
         .first()
-        .filter(|section| section.name == ONCE_ONLY && section.table.is_none());
-    let Some(memory) = memory else {
-        return Err(format!("its first section is not '{ONCE_ONLY}'"));
+        .filter(|section| section.name == DEDUP_STATE && section.table.is_none());
+    let Some(state) = state else {
+        return Err(format!("the first section must be '{DEDUP_STATE}'"));
     };
-    let expected = header(config, moment, memory.count);
+    let expected = header(config, moment, state.count);
     if (expected.shard, expected.shards) != (found.shard, found.shards) {
         return Err(format!(
-            "it is shard {} of {}, expected {} of {}",
-            found.shard, found.shards, expected.shard, expected.shards
+            "the shard must be {} of {} (got {} of {})",
+            expected.shard, expected.shards, found.shard, found.shards
         ));
     }
     if expected.tables != found.tables {
         let differs = expected.tables.iter().zip(&found.tables).find(|(a, b)| a != b);
         return Err(match differs {
-            Some((expected, found)) => format!("its table is {found:?}, expected {expected:?}"),
+            Some((expected, found)) => format!("a table must be {expected:?} (got {found:?})"),
             None => format!(
-                "it holds {} tables, expected {}",
-                found.tables.len(),
-                expected.tables.len()
+                "the number of tables must be {} (got {})",
+                expected.tables.len(),
+                found.tables.len()
             ),
         });
     }
     if expected.sections != found.sections {
-        return Err("its sections are not those of the job's tables".to_owned());
+        return Err("the sections must be those of the job's tables".to_owned());
     }
     Ok(())
+}
+
+/// Name of the optimizer in the job file.
+fn optimizer_name(optimizer: &Optimizer) -> &'static str {
+    match optimizer {
+        Optimizer::Sgd { .. } => "sgd",
+        Optimizer::Ftrl { .. } => "ftrl",
+        Optimizer::Add => "add",
+    }
 }

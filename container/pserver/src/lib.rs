@@ -1,27 +1,40 @@
-//! The parameter server process: data threads, saver, loader.
+//! The parameter server process: data threads, savers, loaders.
 //!
 //! ```text
 //!  trainers ═══ frames ═══▶ data thread 0 ── owns shards 0, 2, 4 …    ┐ each an event loop with its own
-//!           ═══ frames ═══▶ data thread 1 ── owns shards 1, 3, 5 …    ┘ port; parameters live here alone
+//!           ═══ frames ═══▶ data thread 1 ── owns shards 1, 3, 5 …    ┘ port; only they hold parameters
 //!                               ▲  │ answers, reports      ▲
-//!                      commands │  ▼                       │ "next piece, please"
+//!                      commands │  ▼                       │ requests for pieces
 //!  AM ── control ── agent ──▶ coordinator ── jobs ──▶ workers ── files, sums ──▶ storage
 //! ```
 //!
-//! What frames and commands mean is decided in `heddle-shard`, which knows no sockets; here are the
-//! sockets, the threads and the files. Deliberately absent: locks around parameters, and any way for
-//! storage or control to make a data thread wait.
+//! `heddle-shard` decides what frames and commands do, without sockets. This crate has the sockets, threads and files. No
+//! lock guards parameters, and neither storage nor control makes a data thread wait.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let environment: heddle_agent::Environment = unimplemented!();
+//! use heddle_pserver::{Options, run};
+//!
+//! let exit = run(environment, Options { threads: 4, ..Options::default() })?;
+//! # drop(exit);
+//! # Ok(())
+//! # }
+//! ```
 
-mod command;
 mod coordinator;
 mod data;
+mod data_threads;
+mod exit_on_panic;
 mod hook;
 mod job;
 mod layout;
 mod load;
+mod message;
 mod process;
 mod save;
 pub mod standalone;
+mod status;
 mod throttle;
 mod workers;
 

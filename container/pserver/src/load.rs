@@ -1,4 +1,4 @@
-//! Makes a shard from a checkpoint's file, checking its sum, or with initial values.
+//! Loads a shard from a checkpoint's file and checks its sum, or creates it with initial values.
 
 use std::time::Duration;
 
@@ -13,30 +13,29 @@ use heddle_storage::{Location, LocationError, chain};
 
 use crate::layout;
 
-/// Tries to read a file that cannot be read just now, with waits that double from [`RETRY_FIRST`]: 25 s, longer than
-/// a DataNode takes to restart.
+/// Tries to read a file, with waits that double from [`RETRY_FIRST`]: 25 s in total, longer than a DataNode takes to restart.
 const TRIES: u32 = 8;
 const RETRY_FIRST: Duration = Duration::from_millis(200);
-/// Readings with a wrong sum after which the file counts as damaged: another replica may serve the next one, and
-/// a bit that fell over on the way is no damage of the file.
+/// Reads with a wrong sum after which the file counts as damaged. Another replica may serve the next read, and a bit that
+/// flipped in transfer is not a damage of the file.
 const WRONG_SUMS: u32 = 3;
 
-/// A shard to be made.
+/// A shard to load.
 pub(crate) struct LoadJob {
     pub(crate) epoch: Epoch,
     pub(crate) config: ShardConfig,
-    /// URL of the checkpoint's directory, and the file in it; none: initial values.
+    /// URL of the checkpoint's directory, and the file in it. None: initial values.
     pub(crate) from: Option<(String, ShardFile)>,
 }
 
-/// Why it was not.
+/// Why a shard was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error(transparent)]
     Location(#[from] LocationError),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The manifest names no file for the shard.
+    /// The manifest does not have a file for the shard.
     #[error("the checkpoint in {dir} has no file of shard {shard}")]
     NoFile { dir: String, shard: heddle_protocol::ids::ShardId },
     #[error("{file}: {what}")]
@@ -67,12 +66,12 @@ impl LoadError {
         )
     }
 
-    fn is_worth_a_try(&self) -> bool {
+    fn is_retryable(&self) -> bool {
         matches!(self, Self::Checkpoint(CheckpointError::Storage(_)))
     }
 }
 
-/// Makes the shard.
+/// Loads the shard.
 ///
 /// # Errors
 /// The file is damaged, of other content, or cannot be read after some tries.
@@ -85,11 +84,11 @@ pub(crate) async fn load(job: &LoadJob) -> Result<Box<Shard>, LoadError> {
     loop {
         match read(&job.config, dir, file).await {
             Err(error) if error.is_wrong_sum() && wrong_sums + 1 < WRONG_SUMS => {
-                tracing::warn!(shard = %job.config.shard, error = chain(&error), "a checkpoint's file has a wrong sum, it is read again");
+                tracing::warn!(shard = %job.config.shard, error = chain(&error), "wrong sum of a checkpoint file; reading it again");
                 wrong_sums += 1;
             }
-            Err(error) if error.is_worth_a_try() && tries < TRIES => {
-                tracing::warn!(shard = %job.config.shard, error = chain(&error), tries, "a checkpoint's file cannot be read just now");
+            Err(error) if error.is_retryable() && tries < TRIES => {
+                tracing::warn!(shard = %job.config.shard, error = chain(&error), tries, "cannot read a checkpoint file; retrying");
                 tokio::time::sleep(wait).await;
                 wait *= 2;
                 tries += 1;
@@ -107,11 +106,11 @@ async fn read(config: &ShardConfig, dir: &str, file: &ShardFile) -> Result<Box<S
     layout::check(config, reader.header())
         .map_err(|what| LoadError::Other { file: shown(), what })?;
     let mut shard = Box::new(Shard::new(config));
-    let mut memory = Vec::new();
+    let mut state = Vec::new();
     while let Some(piece) = reader.next().await? {
-        // The header's sections are the memory and then ours, each of the length that ours has.
+        // The header was checked: its sections are the dedup state, then those of the shard, with the same lengths.
         let Some(section) = piece.section.checked_sub(1) else {
-            memory.extend_from_slice(&piece.data);
+            state.extend_from_slice(&piece.data);
             continue;
         };
         let at = piece.offset as usize;
@@ -119,13 +118,13 @@ async fn read(config: &ShardConfig, dir: &str, file: &ShardFile) -> Result<Box<S
         match bytes.and_then(|bytes| bytes.get_mut(at..at + piece.data.len())) {
             Some(place) => place.copy_from_slice(&piece.data),
             None => {
-                let what = format!("section {} is longer than announced", piece.section);
+                let what = format!("section {} is longer than in the header", piece.section);
                 return Err(LoadError::Other { file: shown(), what });
             }
         }
     }
     shard
-        .load_dedup_state(&memory)
+        .load_dedup_state(&state)
         .map_err(|source| LoadError::Content { file: shown(), source })?;
     Ok(shard)
 }

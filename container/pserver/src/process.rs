@@ -1,4 +1,4 @@
-//! The process: its threads, and what it shows of itself to the ApplicationMaster.
+//! The process: its threads, its registration and its heartbeats.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -14,30 +14,32 @@ use heddle_protocol::spec::PortRange;
 use heddle_storage::chain;
 use tokio::sync::Notify;
 
-use crate::command::{DataThread, Input, ThreadState, ToData};
-use crate::coordinator::{Coordinator, Shown};
+use crate::coordinator::Coordinator;
 use crate::data;
+use crate::exit_on_panic::ExitOnPanic;
 use crate::hook::Hook;
+use crate::message::{CoordinatorInput, DataCommand, DataThreadHandle, ThreadState};
+use crate::status::PserverStatus;
 use crate::workers::Workers;
 
-/// Commands that may wait for a data thread: savers ask for a few pieces each, the coordinator for little.
+/// Commands that may wait for a data thread: a few pieces for each saver, few commands of the coordinator.
 const COMMANDS_MAX: usize = 256;
-/// Inputs that may wait for the coordinator: a handful per shard and cut, and it never waits itself.
+/// Inputs that may wait for the coordinator: a few per shard and cut; the coordinator never waits itself.
 pub(crate) const INPUTS_MAX: usize = 65_536;
-/// How long a registration waits for a data thread to say where it stands. One that is applying a
-/// step over a large shard takes a good part of a second; one that takes longer is asked again on the next connection.
+/// How long a registration waits for the state of a data thread. Applying a step over a large shard takes up to a second.
+/// After the limit, the next connection asks again.
 const STATE_LIMIT: Duration = Duration::from_secs(3);
-/// An address of the ApplicationMaster is some hundred bytes.
+/// The address of the ApplicationMaster has some hundred bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
 
-/// Where and how wide to serve.
+/// Threads and addresses of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Data threads, at least 1: the vcores of the container.
+    /// Data threads, at least 1: the container's vcores.
     pub threads: usize,
-    /// Address to bind and to advertise.
+    /// Address to bind and to report.
     pub host: IpAddr,
-    /// Ports to take; none: any.
+    /// Ports to bind; none: any port.
     pub ports: Option<PortRange>,
 }
 
@@ -48,38 +50,38 @@ impl Default for Options {
     }
 }
 
-/// Runs a pserver until it is told to end or left alone. Call it once, from the main thread.
+/// Runs a pserver until its job ends or it is orphaned. Call it once, from the main thread.
 ///
 /// # Errors
-/// No port is free, or the system gives no threads.
+/// No port is free, or the system cannot create a thread.
 pub fn run(environment: Environment, options: Options) -> io::Result<AgentExit> {
     let (inputs, queue) = bounded(INPUTS_MAX);
     let hook = Hook::from_process(environment.member);
     let (threads, endpoints) =
         start_threads(environment.run, &environment.secret, options, hook, &inputs)?;
-    hook.tell(&threads);
+    hook.log_pushes(&threads);
     let workers = Workers::start(&inputs)?;
-    let shown = Arc::new(Shown::default());
-    let hooks = hooks(&environment, endpoints, threads.clone(), Arc::clone(&shown), inputs);
+    let status = Arc::new(PserverStatus::default());
+    let hooks = hooks(&environment, endpoints, threads.clone(), Arc::clone(&status), inputs);
     let reporter = Agent::start(environment, hooks)?.reporter();
-    Ok(Coordinator::new(threads, workers, Box::new(move |report| reporter.send(report)), shown)
+    Ok(Coordinator::new(threads, workers, Box::new(move |report| reporter.send(report)), status)
         .run(&queue))
 }
 
-/// Binds and starts the data threads; tells how to reach each, by command and by socket.
+/// Binds and starts the data threads. Returns their handles and addresses.
 pub(crate) fn start_threads(
     run: RunId,
     secret: &Secret,
     options: Options,
     hook: Hook,
-    answers: &Sender<Input>,
-) -> io::Result<(Vec<DataThread>, Vec<SocketAddr>)> {
+    reports: &Sender<CoordinatorInput>,
+) -> io::Result<(Vec<DataThreadHandle>, Vec<SocketAddr>)> {
     let mut threads = Vec::new();
     let mut endpoints = Vec::new();
     let listeners = data::bind(options.host, options.ports, options.threads.max(1))?;
     for (index, listener) in listeners.into_iter().enumerate() {
         endpoints.push(listener.local_addr()?);
-        threads.push(start_thread((index, listener), run, secret, hook, answers)?);
+        threads.push(start_thread((index, listener), run, secret, hook, reports)?);
     }
     Ok((threads, endpoints))
 }
@@ -89,25 +91,26 @@ fn start_thread(
     run: RunId,
     secret: &Secret,
     hook: Hook,
-    answers: &Sender<Input>,
-) -> io::Result<DataThread> {
+    reports: &Sender<CoordinatorInput>,
+) -> io::Result<DataThreadHandle> {
     let (commands, queue) = bounded(COMMANDS_MAX);
-    let thread = DataThread { commands, wake: Arc::new(Notify::new()), counters: Arc::default() };
-    let setup = data::Setup {
+    let thread =
+        DataThreadHandle { commands, wake: Arc::new(Notify::new()), counters: Arc::default() };
+    let setup = data::DataThreadSetup {
         index,
         listener,
         run,
         secret: secret.clone(),
         commands: queue,
         wake: Arc::clone(&thread.wake),
-        answers: answers.clone(),
+        reports: reports.clone(),
         counters: Arc::clone(&thread.counters),
         hook,
     };
     std::thread::Builder::new().name(format!("data-{index}")).spawn(move || {
-        let _whole = Whole;
+        let _guard = ExitOnPanic;
         if let Err(error) = data::run(setup) {
-            // Without it the shards cannot be served: better gone and replaced than half alive.
+            // Its shards cannot be served any more. A container that ended is replaced.
             tracing::error!(index, %error, "a data thread ended");
             std::process::exit(10);
         }
@@ -115,32 +118,19 @@ fn start_thread(
     Ok(thread)
 }
 
-/// Ends the process if its thread panics: without that thread the rest would wait for ever, and a container
-/// that is gone is replaced.
-pub(crate) struct Whole;
-
-impl Drop for Whole {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!("a thread of the pserver panicked");
-            std::process::exit(10);
-        }
-    }
-}
-
 fn hooks(
     environment: &Environment,
     endpoints: Vec<SocketAddr>,
-    threads: Vec<DataThread>,
-    shown: Arc<Shown>,
-    inputs: Sender<Input>,
+    threads: Vec<DataThreadHandle>,
+    status: Arc<PserverStatus>,
+    inputs: Sender<CoordinatorInput>,
 ) -> Hooks {
     let (of_register, exits) = (threads.clone(), inputs.clone());
     let (member, host) = (environment.member, environment.host.clone());
     let container = environment.container.clone();
-    let give = |inputs: &Sender<Input>, input| {
+    let send = |inputs: &Sender<CoordinatorInput>, input| {
         if inputs.try_send(input).is_err() {
-            tracing::error!("the coordinator takes no inputs any more");
+            tracing::error!("cannot send to the coordinator: its queue is full or closed");
             std::process::exit(10);
         }
     };
@@ -157,14 +147,16 @@ fn hooks(
                 busy: None,
             })
         }),
-        beat: Box::new(move || beat(&threads, &shown)),
-        command: Box::new(move |command| give(&inputs, Input::Command(Box::new(command)))),
-        exit: Box::new(move |exit| give(&exits, Input::Exit(exit))),
+        beat: Box::new(move || beat(&threads, &status)),
+        command: Box::new(move |command| {
+            send(&inputs, CoordinatorInput::Command(Box::new(command)))
+        }),
+        exit: Box::new(move |exit| send(&exits, CoordinatorInput::Exit(exit))),
         read_highest: Some(read_highest()),
     }
 }
 
-/// Reads the address of the highest attempt of the ApplicationMaster from where each writes its own.
+/// Reads the address of the ApplicationMaster's highest attempt from the directory where each attempt writes its own.
 fn read_highest() -> heddle_agent::ReadHighest {
     Arc::new(|dir| {
         Box::pin(async move {
@@ -177,23 +169,23 @@ fn read_highest() -> heddle_agent::ReadHighest {
 
 /// A data thread did not answer in time.
 #[derive(Debug, PartialEq, Eq)]
-struct NotInTime;
+struct TimedOut;
 
-/// What this pserver holds: nothing before every data thread is in an epoch.
+/// The state of this pserver's shards; none before every data thread is in an epoch.
 ///
 /// # Errors
-/// [`NotInTime`]. A registration without what is held would cost a rollback, so it waits for another connection.
-fn held(threads: &[DataThread], limit: Duration) -> Result<Option<PserverState>, NotInTime> {
+/// [`TimedOut`]. A registration without its shards would cause a rollback, so it waits for another connection.
+fn held(threads: &[DataThreadHandle], limit: Duration) -> Result<Option<PserverState>, TimedOut> {
     let limit = Instant::now() + limit;
     let mut states: Vec<ThreadState> = Vec::new();
     for thread in threads {
         let (reply, answer) = bounded(1);
-        let asked = thread.commands.send_deadline(ToData::State { reply }, limit);
-        asked.map_err(|_| NotInTime)?;
+        let asked = thread.commands.send_deadline(DataCommand::State { reply }, limit);
+        asked.map_err(|_| TimedOut)?;
         thread.wake.notify_one();
-        states.push(answer.recv_deadline(limit).map_err(|_| NotInTime)?);
+        states.push(answer.recv_deadline(limit).map_err(|_| TimedOut)?);
     }
-    // In the middle of a rollback they differ; the lower one asks for another.
+    // During a rollback the epochs differ; the lower one makes the ApplicationMaster send its command again.
     let epoch = states.iter().map(|state| state.epoch).min();
     let cut = states.iter().map(|state| state.cut).max();
     let (Some(epoch), Some(cut)) = (epoch.filter(|epoch| *epoch != Epoch::default()), cut) else {
@@ -204,10 +196,10 @@ fn held(threads: &[DataThread], limit: Duration) -> Result<Option<PserverState>,
     Ok(Some(PserverState::new(epoch, cut, shards)))
 }
 
-fn beat(threads: &[DataThread], shown: &Shown) -> HeartbeatStats {
+fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats {
     let mut beat = HeartbeatStats {
         rss_bytes: resident_bytes().unwrap_or(0),
-        epoch: shown.epoch(),
+        epoch: status.epoch(),
         ..HeartbeatStats::default()
     };
     let mut lowest = None;
@@ -218,14 +210,14 @@ fn beat(threads: &[DataThread], shown: &Shown) -> HeartbeatStats {
         lowest = [lowest, position].into_iter().flatten().min();
     }
     (beat.phase, beat.step) = lowest.unwrap_or_default();
-    let limit = shown.memory_bytes();
+    let limit = status.memory_bytes();
     if limit > 0 && beat.rss_bytes > limit {
-        tracing::warn!(resident = beat.rss_bytes, limit, "more memory in use than pservers.memory");
+        tracing::warn!(resident = beat.rss_bytes, limit, "memory in use exceeds pservers.memory");
     }
     beat
 }
 
-/// Memory of this process that is resident, from `VmRSS` in /proc/self/status (proc(5)).
+/// Resident memory of this process, from `VmRSS` in /proc/self/status (proc(5)).
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -237,33 +229,33 @@ fn resident_bytes() -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A thread that applies a step over a large shard holds its shards all the same.
+    /// A thread that applies a step over a large shard still holds its shards.
     #[test]
-    fn a_data_thread_that_is_busy_is_not_one_that_holds_nothing() {
+    fn busy_data_thread_delays_the_registration() {
         let (commands, queue) = bounded(COMMANDS_MAX);
         let thread =
-            DataThread { commands, wake: Arc::new(Notify::new()), counters: Arc::default() };
+            DataThreadHandle { commands, wake: Arc::new(Notify::new()), counters: Arc::default() };
         let soon = Duration::from_millis(20);
-        assert_eq!(held(std::slice::from_ref(&thread), soon), Err(NotInTime));
+        assert_eq!(held(std::slice::from_ref(&thread), soon), Err(TimedOut));
         let answering = std::thread::spawn(move || {
             while let Ok(command) = queue.recv() {
-                if let ToData::State { reply } = command {
+                if let DataCommand::State { reply } = command {
                     let state = ThreadState {
                         epoch: Epoch::default(),
                         cut: heddle_protocol::ids::CutId::default(),
                         shards: Vec::new(),
                     };
-                    // The first question was given up.
+                    // The first request has timed out.
                     let _late = reply.send(state);
                 }
             }
         });
         assert_eq!(held(&[thread], Duration::from_secs(20)), Ok(None));
-        answering.join().expect("it ends with its commands");
+        answering.join().expect("the thread ends with its commands");
     }
 
     #[test]
-    fn this_process_uses_memory() {
+    fn resident_memory_is_known() {
         assert!(resident_bytes().is_some_and(|bytes| bytes > 100_000));
     }
 }

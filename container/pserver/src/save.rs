@@ -1,11 +1,11 @@
-//! Writes the snapshot of a shard to a file, piece by piece, while training goes on.
+//! Writes the snapshot of a shard to a file, piece by piece, while training continues.
 //!
-//! The data thread copies each piece into a buffer of ours when it is asked to, so that nothing is
-//! shared between the two; a few pieces are asked for ahead. The sum is taken on a thread of its own
-//! by `heddle-storage` as the bytes go by. The data thread never waits for any of this.
+//! The data thread copies each piece into a buffer of the saver on request, so the two share nothing. A few pieces are
+//! requested ahead. `heddle-storage` computes the sum of the bytes on its own thread. The data thread never waits for the
+//! saver.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytemuck::cast_slice;
 use bytes::Bytes;
@@ -16,47 +16,20 @@ use heddle_shard::{ShardConfig, SnapshotGone};
 use heddle_storage::shard_file::{SaveError, ShardWriter};
 use heddle_storage::{Location, LocationError, Reason, StorageError, chain};
 
-use crate::command::{Buffer, DataThread, ToData};
 use crate::layout::{self, Moment};
-use crate::throttle::Throttle;
+use crate::message::{Buffer, DataCommand, DataThreadHandle};
+use crate::throttle::BandwidthLimit;
 
 /// Values of a piece: 512 KiB, which a data thread copies in some 50 µs. A multiple of the snapshot's unit.
 const PIECE_VALUES: usize = 128 * 1024;
-/// Pieces asked for ahead: while one is written, one is copied and one waits for its turn.
+/// Pieces requested ahead: while one is written, one is copied and one waits.
 const PIECES_AHEAD: usize = 3;
 
-/// Files begun for one shard before it is given up for this cut. On HDFS a pipeline whose DataNode dies at the
-/// wrong moment costs the file that is being written; the next one gets other DataNodes.
+/// Files that are started for one shard before its cut fails. On HDFS, a DataNode that dies at the wrong moment costs the file
+/// that is being written; the next one gets other DataNodes.
 const TRIES: u32 = 5;
-/// First wait before the next try; doubled. Together 15 s: a dead DataNode is left out by then or soon.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// What all savers of a pserver share: how fast they may write.
-pub(crate) struct Pace {
-    begun: Instant,
-    /// Not on the data path: a saver takes from it once for each piece.
-    throttle: Mutex<Throttle>,
-}
-
-impl Pace {
-    /// At most so many bytes a second.
-    pub(crate) fn new(bytes_per_second: u64) -> Arc<Self> {
-        Arc::new(Self {
-            begun: Instant::now(),
-            throttle: Mutex::new(Throttle::new(bytes_per_second)),
-        })
-    }
-
-    async fn wait(&self, bytes: usize) {
-        let wait = {
-            let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
-            throttle.take(bytes as u64, self.begun.elapsed())
-        };
-        if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
-        }
-    }
-}
+/// First wait before the next try; doubled. 15 s in total: by then HDFS excludes a dead DataNode, or soon after.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
 
 /// A snapshot to be saved.
 pub(crate) struct SaveJob {
@@ -64,14 +37,14 @@ pub(crate) struct SaveJob {
     pub(crate) config: ShardConfig,
     /// URL of the directory.
     pub(crate) staging: String,
-    pub(crate) thread: DataThread,
-    /// None: as fast as it goes.
-    pub(crate) pace: Option<Arc<Pace>>,
+    pub(crate) thread: DataThreadHandle,
+    /// None: no limit.
+    pub(crate) bandwidth: Option<Arc<BandwidthLimit>>,
 }
 
-/// Why it was not.
+/// Why a shard was not saved.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failed {
+pub(crate) enum SaveFailure {
     #[error("the cut is over")]
     Gone,
     #[error(transparent)]
@@ -82,13 +55,13 @@ pub(crate) enum Failed {
     Save(#[from] SaveError),
 }
 
-impl From<SnapshotGone> for Failed {
+impl From<SnapshotGone> for SaveFailure {
     fn from(_: SnapshotGone) -> Self {
         Self::Gone
     }
 }
 
-/// A buffer that goes back to be filled again when nobody reads it any more.
+/// A buffer that returns to the saver when its bytes are written.
 struct Recycled {
     buffer: Buffer,
     back: Sender<Buffer>,
@@ -102,12 +75,12 @@ impl AsRef<[u8]> for Recycled {
 
 impl Drop for Recycled {
     fn drop(&mut self) {
-        // No room or nobody there: the memory is given back instead.
+        // Without room or receiver the buffer is freed.
         let _ = self.back.try_send(std::mem::take(&mut self.buffer));
     }
 }
 
-impl Failed {
+impl SaveFailure {
     /// The class of the failure.
     pub(crate) fn class(&self) -> ErrorClass {
         match self {
@@ -118,14 +91,14 @@ impl Failed {
     }
 
     /// Whether another file may succeed.
-    fn is_worth_a_try(&self) -> bool {
+    fn is_retryable(&self) -> bool {
         let (Self::Storage(error) | Self::Save(SaveError::Storage(error))) = self else {
             return false;
         };
         match error.reason {
-            // The length that was found is not what was written, or whatever else a store says.
+            // The length differs from the written one, or the store reports an unknown error.
             Reason::Unavailable | Reason::Short { .. } | Reason::Other => true,
-            // The directory is gone with its cut; the others do not change by themselves.
+            // The directory is removed with its cut; the other reasons are permanent.
             Reason::NotFound
             | Reason::Exists
             | Reason::NotADirectory
@@ -139,30 +112,29 @@ impl Failed {
     }
 }
 
-/// Saves the shard; after a failure that may pass, again into a file of another name. What was written of one
-/// that fails counts for nothing.
+/// Saves the shard. After a retryable failure it starts again in a file of another name; the failed file is ignored.
 ///
 /// # Errors
 /// The cut is over, or the storage failed.
-pub(crate) async fn save(job: &SaveJob) -> Result<ShardFile, Failed> {
-    tried(AGAIN, |error| {
-        tracing::warn!(shard = %job.config.shard, cut = %job.moment.cut, error = chain(error), "a shard's file failed, another one is begun");
+pub(crate) async fn save(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
+    retry(RETRY_FIRST, |error| {
+        tracing::warn!(shard = %job.config.shard, cut = %job.moment.cut, error = chain(error), "cannot write a shard's file; retrying with another file");
     }, || save_once(job)).await
 }
 
-/// Runs `once` until it succeeds or another try is of no use; `told` hears of failures in between.
-async fn tried<T, F: Future<Output = Result<T, Failed>>>(
+/// Runs `once` until it succeeds or fails for good. `on_failure` gets the failures in between.
+async fn retry<T, F: Future<Output = Result<T, SaveFailure>>>(
     mut wait: Duration,
-    told: impl Fn(&Failed),
+    on_failure: impl Fn(&SaveFailure),
     mut once: impl FnMut() -> F,
-) -> Result<T, Failed> {
+) -> Result<T, SaveFailure> {
     let mut before = None;
     for left in (0..TRIES).rev() {
         match (once().await, before.take()) {
-            // Not because the cut is over: writes needed the memory of what was read already.
-            (Err(Failed::Gone), Some(error)) => return Err(error),
-            (Err(error), _) if error.is_worth_a_try() && left > 0 => {
-                told(&error);
+            // The cut is not over: writes needed the memory of copies that were read already.
+            (Err(SaveFailure::Gone), Some(error)) => return Err(error),
+            (Err(error), _) if error.is_retryable() && left > 0 => {
+                on_failure(&error);
                 before = Some(error);
             }
             (result, _) => return result,
@@ -170,73 +142,76 @@ async fn tried<T, F: Future<Output = Result<T, Failed>>>(
         tokio::time::sleep(wait).await;
         wait *= 2;
     }
-    Err(before.unwrap_or(Failed::Gone))
+    Err(before.unwrap_or(SaveFailure::Gone))
 }
 
-async fn save_once(job: &SaveJob) -> Result<ShardFile, Failed> {
+async fn save_once(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
     let location = Location::parse(&job.staging)?;
     let storage = heddle_storage::connect(&location)?;
-    let memory = memory(job)?;
-    let header = layout::header(&job.config, job.moment, memory.len() as u64);
+    let state = dedup_state(job)?;
+    let header = layout::header(&job.config, job.moment, state.len() as u64);
     let mut writer = ShardWriter::create(&*storage, location.path(), header).await?;
-    writer.write(Bytes::from(memory)).await?;
-    let mut pieces = Pieces::new(job);
+    writer.write(Bytes::from(state)).await?;
+    let mut pieces = SectionPieces::new(job);
     while let Some(buffer) = pieces.next()? {
         let back = pieces.back.0.clone();
         let piece = Bytes::from_owner(Recycled { buffer, back });
-        if let Some(pace) = &job.pace {
-            pace.wait(piece.len()).await;
+        if let Some(limit) = &job.bandwidth {
+            limit.wait(piece.len()).await;
         }
         writer.write(piece).await?;
     }
     Ok(writer.finish(&*storage).await?)
 }
 
-fn memory(job: &SaveJob) -> Result<Vec<u8>, Failed> {
+fn dedup_state(job: &SaveJob) -> Result<Vec<u8>, SaveFailure> {
     let (reply, answer) = bounded(1);
-    let command = ToData::SaveMemory { shard: job.config.shard, cut: job.moment.cut, reply };
-    job.thread.send(command).map_err(|_| Failed::Gone)?;
-    Ok(answer.recv().map_err(|_| Failed::Gone)??)
+    let command =
+        DataCommand::SaveDedupState { shard: job.config.shard, cut: job.moment.cut, reply };
+    job.thread.send(command).map_err(|_| SaveFailure::Gone)?;
+    Ok(answer.recv().map_err(|_| SaveFailure::Gone)??)
 }
 
-type Piece = Result<Buffer, SnapshotGone>;
+type SavedPiece = Result<Buffer, SnapshotGone>;
 
 /// The pieces of all sections, in order.
-struct Pieces<'a> {
+struct SectionPieces<'a> {
     job: &'a SaveJob,
-    /// Values of each section, and the next piece to ask for.
+    /// Values of each section.
     sections: Vec<usize>,
+    /// The section and the value at which the next piece starts.
     section: usize,
     at: usize,
-    asked: usize,
-    answers: (Sender<Piece>, Receiver<Piece>),
+    /// Pieces requested and not received.
+    requested: usize,
+    answers: (Sender<SavedPiece>, Receiver<SavedPiece>),
     back: (Sender<Buffer>, Receiver<Buffer>),
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> SectionPieces<'a> {
     fn new(job: &'a SaveJob) -> Self {
         Self {
             job,
             sections: job.config.sections().iter().map(heddle_shard::Section::values).collect(),
             section: 0,
             at: 0,
-            asked: 0,
+            requested: 0,
             answers: bounded(PIECES_AHEAD),
             back: bounded(2 * PIECES_AHEAD),
         }
     }
 
-    /// The next piece; nothing after the last.
-    fn next(&mut self) -> Result<Option<Buffer>, Failed> {
-        while self.asked < PIECES_AHEAD && self.ask()? {}
-        if self.asked == 0 {
+    /// The next piece; none after the last.
+    fn next(&mut self) -> Result<Option<Buffer>, SaveFailure> {
+        while self.requested < PIECES_AHEAD && self.request()? {}
+        if self.requested == 0 {
             return Ok(None);
         }
-        self.asked -= 1;
-        Ok(Some(self.answers.1.recv().map_err(|_| Failed::Gone)??))
+        self.requested -= 1;
+        Ok(Some(self.answers.1.recv().map_err(|_| SaveFailure::Gone)??))
     }
 
-    fn ask(&mut self) -> Result<bool, Failed> {
+    fn request(&mut self) -> Result<bool, SaveFailure> {
         while self.sections.get(self.section).is_some_and(|&values| self.at == values) {
             (self.section, self.at) = (self.section + 1, 0);
         }
@@ -247,8 +222,8 @@ impl<'a> Pieces<'a> {
         buffer.resize(PIECE_VALUES.min(values - self.at), 0.0);
         let (section, at) = (self.section, self.at);
         self.at += buffer.len();
-        self.asked += 1;
-        let command = ToData::Save {
+        self.requested += 1;
+        let command = DataCommand::Save {
             shard: self.job.config.shard,
             cut: self.job.moment.cut,
             section,
@@ -256,7 +231,7 @@ impl<'a> Pieces<'a> {
             buffer,
             reply: self.answers.0.clone(),
         };
-        self.job.thread.send(command).map_err(|_| Failed::Gone)?;
+        self.job.thread.send(command).map_err(|_| SaveFailure::Gone)?;
         Ok(true)
     }
 }
@@ -267,25 +242,25 @@ mod tests {
     use heddle_storage::Op;
     use std::cell::RefCell;
 
-    fn storage(reason: Reason) -> Failed {
+    fn storage(reason: Reason) -> SaveFailure {
         StorageError::new(Op::Write, "x", reason).into()
     }
 
-    /// How it ends when the tries go so, and how many there were.
-    async fn after(outcomes: Vec<Result<u32, Failed>>) -> (Result<u32, String>, usize) {
+    /// The result of these tries, and their number.
+    async fn after(outcomes: Vec<Result<u32, SaveFailure>>) -> (Result<u32, String>, usize) {
         let all = outcomes.len();
         let outcomes = RefCell::new(outcomes.into_iter());
         let once = || async {
             let next = outcomes.borrow_mut().next();
             next.expect("no more tries than planned")
         };
-        let result = tried(Duration::ZERO, |_| {}, once).await;
+        let result = retry(Duration::ZERO, |_| {}, once).await;
         let left = outcomes.borrow().len();
         (result.map_err(|error| error.to_string()), all - left)
     }
 
     #[tokio::test]
-    async fn a_file_that_fails_in_passing_is_begun_again_and_a_refusal_is_final() {
+    async fn retryable_failure_starts_another_file() {
         let unavailable = || Err(storage(Reason::Unavailable));
         assert_eq!(after(vec![unavailable(), unavailable(), Ok(7)]).await, (Ok(7), 3));
         let (result, tries) = after((0..TRIES + 3).map(|_| unavailable()).collect()).await;
@@ -297,11 +272,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_snapshot_that_cannot_be_read_twice_is_a_failure_of_storage_and_no_end_of_the_cut() {
+    async fn snapshot_gone_after_a_failure_is_a_storage_error() {
         let (result, tries) =
-            after(vec![Err(storage(Reason::Unavailable)), Err(Failed::Gone)]).await;
+            after(vec![Err(storage(Reason::Unavailable)), Err(SaveFailure::Gone)]).await;
         assert!(result.is_err_and(|error| error.contains("cannot write x")));
         assert_eq!(tries, 2);
-        assert_eq!(after(vec![Err(Failed::Gone)]).await, (Err(Failed::Gone.to_string()), 1));
+        assert_eq!(
+            after(vec![Err(SaveFailure::Gone)]).await,
+            (Err(SaveFailure::Gone.to_string()), 1)
+        );
     }
 }

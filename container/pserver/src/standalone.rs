@@ -1,5 +1,4 @@
-//! A pserver without an ApplicationMaster: commands go in by hand, reports come out. What benchmarks
-//! and tests drive.
+//! A pserver without an ApplicationMaster, for benchmarks and tests: the caller sends commands and receives reports.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,77 +12,87 @@ use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::TableSpec;
 
-use crate::command::Input;
-use crate::coordinator::{Coordinator, Shown};
+use crate::coordinator::Coordinator;
 use crate::hook::Hook;
-use crate::job::Job;
+use crate::job::PserverJob;
+use crate::message::CoordinatorInput;
 use crate::process::{INPUTS_MAX, Options, start_threads};
+use crate::status::PserverStatus;
 use crate::workers::Workers;
 
-/// What a pserver has to know, said directly.
+/// Settings of a standalone pserver.
 #[derive(Clone, Debug)]
-pub struct Setting {
-    /// Trainers name this run.
+pub struct StandaloneSettings {
+    /// The run of its trainers.
     pub run: RunId,
-    /// Trainers prove that they hold it.
+    /// The secret of its trainers.
     pub secret: Secret,
     /// Tables of the job, in the order of their ids.
     pub tables: Vec<TableSpec>,
     /// Shards of the job.
     pub shards: u32,
-    /// Bytes that copies of snapshots may take, of all shards together.
+    /// Bytes of copies for snapshots, of all shards together.
     pub copy_bytes: u64,
-    /// Where to serve.
+    /// Threads and addresses.
     pub options: Options,
 }
 
-/// The running threads. Dropping it ends the coordinator when its savers are done; data threads end
-/// with it.
+/// The running threads. Dropping it ends the coordinator after its savers, and then the data threads.
 pub struct Standalone {
-    inputs: Sender<Input>,
+    inputs: Sender<CoordinatorInput>,
     reports: Receiver<Report>,
     endpoints: Vec<SocketAddr>,
     coordinator: Option<JoinHandle<AgentExit>>,
 }
 
 impl Standalone {
-    /// Starts the threads. They hold nothing yet.
+    /// Starts the threads, without shards.
     ///
     /// # Errors
-    /// No port is free, or the system gives no threads.
-    pub fn start(setting: Setting) -> io::Result<Self> {
+    /// No port is free, or the system cannot create a thread.
+    pub fn start(settings: StandaloneSettings) -> io::Result<Self> {
         let (inputs, queue) = bounded(INPUTS_MAX);
-        let (threads, endpoints) =
-            start_threads(setting.run, &setting.secret, setting.options, Hook::default(), &inputs)?;
+        let (threads, endpoints) = start_threads(
+            settings.run,
+            &settings.secret,
+            settings.options,
+            Hook::default(),
+            &inputs,
+        )?;
         let workers = Workers::start(&inputs)?;
-        // Whoever drives this takes its reports or does not care for their memory.
+        // The caller receives the reports, or accepts that they take memory.
         let (report, reports) = unbounded();
-        let job = Job::of(setting.run, setting.tables, setting.shards, setting.copy_bytes);
+        let job =
+            PserverJob::of(settings.run, settings.tables, settings.shards, settings.copy_bytes);
         let coordinator =
             std::thread::Builder::new().name("coordinator".into()).spawn(move || {
-                let tell = Box::new(move |up| {
-                    let _nobody_listens = report.send(up);
+                let send_report = Box::new(move |up| {
+                    let _dropped = report.send(up);
                 });
-                let mut coordinator =
-                    Coordinator::new(threads, workers, tell, Arc::new(Shown::default()));
+                let mut coordinator = Coordinator::new(
+                    threads,
+                    workers,
+                    send_report,
+                    Arc::new(PserverStatus::default()),
+                );
                 coordinator.set_job(job);
                 coordinator.run(&queue)
             })?;
         Ok(Self { inputs, reports, endpoints, coordinator: Some(coordinator) })
     }
 
-    /// Gives a command as an ApplicationMaster would.
+    /// Sends a command, as an ApplicationMaster does.
     pub fn command(&self, command: Command) {
-        let _ended = self.inputs.send(Input::Command(Box::new(command)));
+        let _ended = self.inputs.send(CoordinatorInput::Command(Box::new(command)));
     }
 
-    /// What an ApplicationMaster would hear.
+    /// Reports for the ApplicationMaster.
     #[must_use]
     pub fn reports(&self) -> &Receiver<Report> {
         &self.reports
     }
 
-    /// One address a data thread.
+    /// The address of each data thread.
     #[must_use]
     pub fn endpoints(&self) -> &[SocketAddr] {
         &self.endpoints
@@ -92,7 +101,7 @@ impl Standalone {
 
 impl Drop for Standalone {
     fn drop(&mut self) {
-        let _ended = self.inputs.send(Input::Exit(AgentExit::Stopped("dropped".into())));
+        let _ended = self.inputs.send(CoordinatorInput::Exit(AgentExit::Stopped("dropped".into())));
         if let Some(thread) = self.coordinator.take() {
             let _panicked = thread.join();
         }

@@ -1,5 +1,4 @@
-//! A whole pserver under test, without an ApplicationMaster: commands go in by hand, trainers are
-//! plain sockets.
+//! A whole pserver without an ApplicationMaster: tests send its commands, and trainers are plain sockets.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -17,7 +16,7 @@ use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
 
 use crate::Options;
-use crate::standalone::{Setting, Standalone};
+use crate::standalone::{Standalone, StandaloneSettings};
 
 const RUN: RunId = RunId(uuid::Uuid::from_u128(7));
 /// A report that has not come in this time never comes.
@@ -68,7 +67,7 @@ impl Rig {
             optimizer,
             l2: 0.0,
         };
-        let pserver = Standalone::start(Setting {
+        let pserver = Standalone::start(StandaloneSettings {
             run: RUN,
             secret: secret(1),
             tables: vec![table],
@@ -249,7 +248,7 @@ fn values_go_from_socket_to_table_to_socket() {
 }
 
 #[test]
-fn who_does_not_hold_the_secret_or_belongs_to_another_run_is_told_so() {
+fn wrong_secret_and_other_runs_get_their_verdict() {
     let rig = Rig::start(1, 1, 10, 1, SGD);
     let denied =
         |key, run| Peer::connect(rig.endpoints[0], trainer(0, 1), key, run).err().flatten();
@@ -259,7 +258,7 @@ fn who_does_not_hold_the_secret_or_belongs_to_another_run_is_told_so() {
 }
 
 #[test]
-fn a_checkpoint_is_returned_to_from_memory_and_from_storage() {
+fn rollback_restores_from_memory_and_from_storage() {
     let dir = tempfile::tempdir().expect("a directory");
     let ftrl = Optimizer::Ftrl { alpha: 0.5, beta: 1.0, l1: 0.0, l2: 0.0 };
     let rows = 600_000;
@@ -322,7 +321,7 @@ fn a_checkpoint_is_returned_to_from_memory_and_from_storage() {
 }
 
 #[test]
-fn a_damaged_file_is_named_and_called_corrupt() {
+fn damaged_file_is_reported_as_corrupt_with_its_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let rig = Rig::start(1, 1, 1000, 1, SGD);
     rig.hold(1, 1, Sharing::Queue, None, 0);
@@ -347,7 +346,7 @@ fn a_damaged_file_is_named_and_called_corrupt() {
 }
 
 #[test]
-fn a_later_container_of_a_slot_closes_the_connection_of_the_one_before() {
+fn later_incarnation_closes_the_older_connection() {
     let rig = Rig::start(1, 1, 10, 1, SGD);
     rig.members(&[trainer(0, 1)]);
     rig.hold(1, 1, Sharing::Queue, None, 0);
@@ -379,7 +378,7 @@ fn a_later_container_of_a_slot_closes_the_connection_of_the_one_before() {
 
 /// A stream that ends in the middle of a frame leaves nothing of it, and the frame counts when it comes again.
 #[test]
-fn a_frame_that_breaks_off_leaves_nothing() {
+fn truncated_frame_changes_nothing() {
     let rig = Rig::start(1, 1, 100_000, 1, SGD);
     rig.members(&[trainer(0, 1)]);
     rig.hold(1, 1, Sharing::Queue, None, 0);
@@ -405,9 +404,9 @@ fn a_frame_that_breaks_off_leaves_nothing() {
     assert_eq!(peer.pull(0, 0, 59_999, 2), [1.0, 0.0]);
 }
 
-/// Bytes that are no frame cost their connection and nothing else.
+/// Bytes that are not a frame close their connection and change nothing else.
 #[test]
-fn a_stream_that_is_no_frame_is_closed() {
+fn stream_without_a_frame_is_closed() {
     let rig = Rig::start(1, 1, 10, 1, SGD);
     rig.members(&[trainer(0, 1), trainer(1, 1)]);
     rig.hold(1, 1, Sharing::Queue, None, 0);
@@ -420,9 +419,9 @@ fn a_stream_that_is_no_frame_is_closed() {
     assert_eq!(other.pull(0, 0, 0, 1), [0.0]);
 }
 
-/// A peer that asks for much and reads nothing yet stops nobody, and gets all of it in the end.
+/// A peer that requests much and reads nothing yet blocks no other one, and gets all of it in the end.
 #[test]
-fn a_slow_reader_stops_nobody() {
+fn slow_reader_does_not_block_other_trainers() {
     let rig = Rig::start(1, 1, 1 << 20, 1, SGD);
     rig.members(&[trainer(0, 1), trainer(1, 1)]);
     rig.hold(1, 1, Sharing::Queue, None, 0);
@@ -447,9 +446,9 @@ fn a_slow_reader_stops_nobody() {
     }
 }
 
-/// Training goes on while a cut is saved, with hardly any memory for copies: the file shows the cut.
+/// Training continues while a cut is saved, with little memory for copies: the file has the state at the cut.
 #[test]
-fn the_file_shows_the_cut_whatever_is_pushed_meanwhile() {
+fn file_has_the_state_at_the_cut() {
     let dir = tempfile::tempdir().expect("a directory");
     let rows = 1 << 20;
     let rig = Rig::with_copies(1, 1, rows, 1, SGD, 64 << 10);
@@ -484,9 +483,9 @@ fn the_file_shows_the_cut_whatever_is_pushed_meanwhile() {
     assert_eq!(peer.ask(query, &[]).0.step, Step(16));
 }
 
-/// Told again of the epoch that it is in, a pserver only answers; nothing is dropped.
+/// A repeated command for the current epoch is only answered; nothing is dropped.
 #[test]
-fn a_hold_that_is_repeated_is_only_answered() {
+fn repeated_hold_is_only_answered() {
     let rig = Rig::start(2, 2, 10, 1, SGD);
     rig.members(&[trainer(0, 1)]);
     rig.hold(1, 2, LANES, None, 0);
@@ -498,9 +497,9 @@ fn a_hold_that_is_repeated_is_only_answered() {
     assert_eq!(peer.pull(0, 1, 0, 1), [1.0]);
 }
 
-/// Trainers may be told of a cut when all data threads know of it: no shard says it has snapped before that.
+/// Trainers get a cut after all data threads have it: no snapshot is reported before that.
 #[test]
-fn a_cut_is_armed_before_any_shard_has_snapped() {
+fn cut_is_armed_before_any_snapshot_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let rig = Rig::start(3, 6, 100, 1, SGD);
     rig.hold(1, 6, Sharing::Queue, None, 0);

@@ -1,35 +1,64 @@
-//! How fast checkpoints may be written: `checkpoint.bandwidth`, shared by all savers of a pserver.
+//! The rate limit of checkpoints: `checkpoint.bandwidth`, shared by all savers of a pserver.
 //!
-//! A bucket that fills at the rate and holds a little more than one piece: who takes from it waits until what was
-//! taken has flowed in. So the rate holds over any stretch longer than the bucket's content takes to fill, and savers
-//! share it piece by piece. Pure: time comes in.
+//! A token bucket that fills at the rate and holds a little more than one piece. A saver takes bytes and waits until they
+//! have flowed in. The rate therefore holds over any time longer than the bucket takes to fill, and savers share it piece by
+//! piece. [`Throttle`] is pure: times are arguments.
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Bytes that may be written at once after a pause. A tenth of a second's worth, and at least one piece of a saver.
+/// The rate limit that all savers of a pserver share.
+pub(crate) struct BandwidthLimit {
+    started: Instant,
+    /// Not on the data path: a saver takes from it once for each piece.
+    throttle: Mutex<Throttle>,
+}
+
+impl BandwidthLimit {
+    /// At most `bytes_per_second`.
+    pub(crate) fn new(bytes_per_second: u64) -> Arc<Self> {
+        Arc::new(Self {
+            started: Instant::now(),
+            throttle: Mutex::new(Throttle::new(bytes_per_second)),
+        })
+    }
+
+    /// Waits until `bytes` may be written.
+    pub(crate) async fn wait(&self, bytes: usize) {
+        let wait = {
+            let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+            throttle.take(bytes as u64, self.started.elapsed())
+        };
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+    }
+}
+
+/// Bytes that may be written at once after a pause: those of a tenth of a second, and at least one piece of a saver.
 fn burst(rate: u64) -> u64 {
     (rate / 10).max(512 << 10)
 }
 
 /// The bucket.
 #[derive(Debug)]
-pub(crate) struct Throttle {
-    /// Bytes a second.
+struct Throttle {
+    /// Bytes per second.
     rate: u64,
-    /// When all that was taken will have flowed in, counted from the same beginning as `now`.
+    /// When all taken bytes have flowed in, on the same clock as `now`.
     paid: Duration,
 }
 
 impl Throttle {
-    /// Lets through `rate` bytes a second, at least 1.
-    pub(crate) fn new(rate: u64) -> Self {
+    /// A bucket of `rate` bytes per second, at least 1.
+    fn new(rate: u64) -> Self {
         Self { rate: rate.max(1), paid: Duration::ZERO }
     }
 
-    /// Takes `bytes`; how long to wait before they are written. Times count from a fixed moment.
-    pub(crate) fn take(&mut self, bytes: u64, now: Duration) -> Duration {
+    /// Takes `bytes`, and returns how long to wait before they are written. Times are since a fixed moment.
+    fn take(&mut self, bytes: u64, now: Duration) -> Duration {
         let room = self.time_of(burst(self.rate));
-        // What flowed in beyond the bucket's brim is lost.
+        // A full bucket overflows.
         self.paid = self.paid.max(now.saturating_sub(room));
         self.paid = self.paid.saturating_add(self.time_of(bytes));
         self.paid.saturating_sub(now)
@@ -49,7 +78,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn after_a_pause_a_burst_is_free_and_then_the_rate_holds() {
+    fn burst_after_a_pause_is_free_then_the_rate_holds() {
         let mut throttle = Throttle::new(100 * MIB);
         let begin = Duration::from_secs(5);
         assert_eq!(throttle.take(10 * MIB, begin), Duration::ZERO);
@@ -60,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_below_one_piece_a_second_still_flows() {
+    fn rate_below_one_piece_per_second_still_flows() {
         let mut throttle = Throttle::new(1024);
         assert_eq!(throttle.take(512 << 10, Duration::from_secs(600)), Duration::ZERO);
         assert_eq!(throttle.take(512 << 10, Duration::from_secs(600)), Duration::from_secs(512));
     }
 
     proptest! {
-        /// Whoever waits as told never writes more than the rate and one burst in any stretch from the beginning.
+        /// A saver that waits as required never writes more than the rate and one burst.
         #[test]
         fn the_rate_holds(takes in prop::collection::vec((1u64..4 * MIB, 0u64..200), 1..100), rate in 1u64..1 << 30) {
             let mut throttle = Throttle::new(rate);

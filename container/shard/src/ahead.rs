@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::frame::{Conn, Frame, WaitingFrame};
+use crate::effect::Conn;
+use crate::frame::{Frame, WaitingFrame};
 
 /// Pushes that wait until the current step is applied.
 pub(crate) struct AheadPushes {

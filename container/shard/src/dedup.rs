@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_the_documented_one() {
+    fn layout_is_the_documented_one() {
         let mut tasks = TaskProgress::default();
         tasks.advance(TaskId(7), Step(9), Part(1), false);
         tasks.finish(TaskId(3));

@@ -1,9 +1,19 @@
 //! Effects of a frame or a command: replies, reports, connections to close.
 
+use std::fmt;
+
 use heddle_protocol::frame::Header;
 use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step};
 
-use crate::frame::Conn;
+/// A connection of a trainer, numbered by [`crate::ShardSet::connect`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Conn(pub u64);
+
+impl fmt::Display for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
 
 /// Rows of a pull. The table, start and count are in the reply's header.
 #[derive(Clone, Debug, PartialEq, Eq)]

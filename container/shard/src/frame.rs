@@ -1,20 +1,8 @@
 //! Frames: one type from the socket to the shard that handles them.
 
-use std::fmt;
-
 use heddle_protocol::frame::{Header, Kind, Status};
 
-use crate::effect::Effect;
-
-/// A connection of a trainer, numbered by [`crate::ShardSet::connect`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Conn(pub u64);
-
-impl fmt::Display for Conn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
+use crate::effect::{Conn, Effect};
 
 /// A whole received frame. It borrows its payload from the receive buffer.
 #[derive(Clone, Copy, Debug)]

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_over_a_power_of_two_has_the_bits_of_the_division() {
+    fn mean_over_a_power_of_two_has_the_bits_of_a_division() {
         let rule = Rule::new(&Optimizer::Sgd { rate: 1.0 }, 0.0);
         for rows in [1, 2, 512, 1 << 20] {
             for sum in [1.0f32, -3.7e-3, 1e-40, f32::MAX, 0.1] {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_seen_anywhere() {
+    fn non_finite_values_are_detected_at_any_index() {
         let mut values = vec![1.0f32; 1000];
         assert!(all_finite(&values));
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {

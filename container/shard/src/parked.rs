@@ -3,7 +3,8 @@
 use heddle_protocol::frame::Header;
 use heddle_protocol::ids::Step;
 
-use crate::frame::{Conn, Frame};
+use crate::effect::Conn;
+use crate::frame::Frame;
 
 /// Bytes of pulls that a shard keeps: hundreds of thousands of ranges, or the keys of a thousand full frames.
 const BYTES_MAX: usize = 256 << 20;

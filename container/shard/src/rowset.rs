@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_walks_what_was_put_in_in_order(
+        fn iteration_returns_inserted_rows_in_order(
             single in prop::collection::vec(0usize..20_000, 0..50),
             ranges in prop::collection::vec((0usize..20_000, 0usize..300), 0..10),
             len_max in 1usize..500,

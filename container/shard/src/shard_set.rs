@@ -19,8 +19,8 @@ use heddle_protocol::mutation::Mutation;
 
 use crate::content::{ContentError, SnapshotGone};
 use crate::cut::OpenCut;
-use crate::effect::{Effect, Flow, ShardReport};
-use crate::frame::{Conn, Frame};
+use crate::effect::{Conn, Effect, Flow, ShardReport};
+use crate::frame::Frame;
 use crate::shard::Shard;
 use connections::Connections;
 use members::Members;

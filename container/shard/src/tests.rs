@@ -75,7 +75,7 @@ struct Node {
     closed: Vec<Conn>,
 }
 
-/// What a push says beside its values.
+/// Position of a push.
 #[derive(Clone, Copy)]
 struct At {
     unit: u32,
@@ -152,7 +152,7 @@ impl Node {
         self.act(|host, _, out| host.connect(member(index), out)).expect("not superseded")
     }
 
-    /// Moves to an epoch; a shard that is asked for comes with initial values. Tells whether it was.
+    /// Moves to an epoch, and installs a missing shard with initial values. Returns whether it was missing.
     fn hold(&mut self, count: u32, sharing: Sharing, step: u64, base: Option<CutId>) -> bool {
         let phase = Phase { no: PhaseNo(0), sharing };
         let shards = [ShardId(0)];
@@ -205,7 +205,7 @@ impl Node {
         };
         let answer = out.iter().position(is_answer).map(|at| match out.remove(at) {
             Effect::Reply { header, .. } | Effect::Values { header, .. } => header,
-            Effect::Close { .. } | Effect::Report(_) => unreachable!("these are no answers"),
+            Effect::Close { .. } | Effect::Report(_) => unreachable!("these are not replies"),
         });
         self.keep(out);
         answer
@@ -340,12 +340,12 @@ impl Node {
         self.reports.iter().filter_map(snapped).collect()
     }
 
-    fn let_go(&self) -> Vec<u32> {
-        let let_go = |report: &ShardReport| match report {
+    fn aborted(&self) -> Vec<u32> {
+        let aborted = |report: &ShardReport| match report {
             ShardReport::CutAborted { cut, .. } => Some(cut.number),
             ShardReport::SnapshotTaken { .. } | ShardReport::PhaseEnded { .. } => None,
         };
-        self.reports.iter().filter_map(let_go).collect()
+        self.reports.iter().filter_map(aborted).collect()
     }
 
     fn ended(&self) -> Option<u64> {
@@ -378,7 +378,7 @@ fn keys_and_ranges_name_the_same_rows() {
 }
 
 #[test]
-fn rows_that_are_not_here_and_unsorted_keys_are_refused_and_change_nothing() {
+fn wrong_rows_and_unsorted_keys_are_rejected() {
     let mut node = Node::asp();
     let conn = node.connect(0);
     assert_eq!(node.push(conn, whole(0, 0), &[1.0; ROWS as usize + 1]), Some(Status::BadRange));
@@ -390,7 +390,7 @@ fn rows_that_are_not_here_and_unsorted_keys_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_gradient_that_is_not_finite_is_left_out_and_counts_as_seen() {
+fn gradient_with_nan_is_left_out_and_counts_as_seen() {
     let mut node = Node::asp();
     let conn = node.connect(0);
     assert_eq!(node.push(conn, whole(0, 0), &[f32::NAN]), Some(Status::NotFinite));
@@ -404,7 +404,7 @@ fn a_gradient_that_is_not_finite_is_left_out_and_counts_as_seen() {
 }
 
 #[test]
-fn an_evaluation_changes_nothing() {
+fn evaluation_changes_nothing() {
     let mut node = Node::new(Sharing::ReadOnly);
     let conn = node.connect(0);
     assert_eq!(node.push(conn, whole(0, 0), &[1.0]), Some(Status::Unsupported));

@@ -1,4 +1,4 @@
-//! The machine driven by hand: what it asks of shards, and what it makes of their answers.
+//! The machine without sockets: the frames that it sends, and its reactions to replies.
 
 mod hand_outs;
 mod refusals;
@@ -188,7 +188,7 @@ fn reached(event: Option<Event>) -> (Unit, u64) {
 // ---- BSP ----
 
 #[test]
-fn a_bsp_step_is_reached_when_its_done_is_acknowledged_everywhere() {
+fn bsp_step_is_reached_when_all_dones_are_acknowledged() {
     let mut world = World::new();
     world.take_over([(0, 0, 0); 2]);
     assert_eq!(world.event(), Some(Event::Compute { lane: LANE, step: Step(0) }));
@@ -210,7 +210,7 @@ fn a_bsp_step_is_reached_when_its_done_is_acknowledged_everywhere() {
 }
 
 #[test]
-fn the_next_pull_goes_out_with_the_push_and_the_next_push_waits_for_this_step() {
+fn next_pull_is_sent_at_once_and_next_push_waits() {
     let mut world = World::new();
     world.take_over([(0, 0, 0); 2]);
     world.push(Unit::Lane(LANE), 0, gradient(), false);
@@ -218,7 +218,7 @@ fn the_next_pull_goes_out_with_the_push_and_the_next_push_waits_for_this_step() 
     let sent = [world.sent(0), world.sent(1)].concat();
     assert!(sent.iter().any(|h| h.kind == Kind::Pull && h.step == Step(1) && !h.has(flags::FREE)));
     world.push(Unit::Lane(LANE), 1, gradient(), false);
-    assert!(world.sent(0).is_empty(), "a shard could not tell whose step it is");
+    assert!(world.sent(0).is_empty(), "a shard could not tell the steps apart");
     let parts: Vec<_> = sent.into_iter().filter(|h| h.kind == Kind::Push).collect();
     world.acknowledge(&parts);
     let dones = [world.sent(0), world.sent(1)].concat();
@@ -228,7 +228,7 @@ fn the_next_pull_goes_out_with_the_push_and_the_next_push_waits_for_this_step() 
 }
 
 #[test]
-fn steps_pushed_ahead_go_out_one_by_one_and_the_pull_behind_them_at_once() {
+fn steps_pushed_ahead_are_sent_one_by_one() {
     let mut world = World::new();
     world.take_over([(0, 0, 0); 2]);
     world.event();
@@ -254,7 +254,7 @@ fn steps_pushed_ahead_go_out_one_by_one_and_the_pull_behind_them_at_once() {
 }
 
 #[test]
-fn a_successor_computes_again_when_no_shard_heard_done() {
+fn successor_computes_again_when_no_shard_has_done() {
     for staged in [0, flags::STAGED] {
         let mut world = World::new();
         world.take_over([(3, flags::STAGED, 9), (3, staged, 0)]);
@@ -264,8 +264,8 @@ fn a_successor_computes_again_when_no_shard_heard_done() {
 }
 
 #[test]
-fn a_successor_sends_only_the_dones_that_are_missing() {
-    // A applied step 3, so B holds all of it and lacks this lane's Done; or A heard it and waits for others.
+fn successor_sends_only_missing_dones() {
+    // A has applied step 3, so B holds all of it and lacks this lane's Done; or A has the Done and waits for other lanes.
     for a in [(4, 0, 0), (3, flags::STAGED | flags::DONE, 9)] {
         let mut world = World::new();
         world.take_over([a, (3, flags::STAGED, 9)]);
@@ -283,7 +283,7 @@ fn a_successor_sends_only_the_dones_that_are_missing() {
 }
 
 #[test]
-fn a_successor_completes_the_end_of_a_lane() {
+fn successor_completes_the_end_of_a_lane() {
     let mut world = World::new();
     world.take_over([(4, flags::END, 0), (3, flags::STAGED, 9)]);
     let dones = world.sent(1);
@@ -302,9 +302,9 @@ fn a_successor_completes_the_end_of_a_lane() {
 }
 
 #[test]
-fn a_successor_asks_again_while_a_shard_has_to_catch_up() {
+fn successor_asks_again_while_a_shard_is_behind() {
     let mut world = World::new();
-    // B holds the Done of step 3 and waits for another lane; A heard the end at step 4 already.
+    // B has the Done of step 3 and waits for another lane; A has the end at step 4 already.
     world.take_over([(4, flags::END | flags::DONE, 0), (3, flags::STAGED | flags::DONE, 9)]);
     assert_eq!(world.event(), None);
     world.wait();
@@ -314,7 +314,7 @@ fn a_successor_asks_again_while_a_shard_has_to_catch_up() {
 }
 
 #[test]
-fn whoever_finds_that_somebody_else_went_on_asks_again_and_forgets_its_work() {
+fn stale_pull_drops_the_work_and_asks_again() {
     let mut world = World::new();
     world.take_over([(1, 0, 0); 2]);
     world.event();
@@ -334,7 +334,7 @@ fn whoever_finds_that_somebody_else_went_on_asks_again_and_forgets_its_work() {
 }
 
 #[test]
-fn a_lane_without_data_says_so_with_one_done_a_shard() {
+fn lane_without_data_sends_one_done_per_shard() {
     let mut world = World::new();
     world.take_over([(0, 0, 0); 2]);
     world.event();
@@ -354,7 +354,7 @@ fn a_lane_without_data_says_so_with_one_done_a_shard() {
 }
 
 #[test]
-fn later_holds_back_one_lane_and_no_other() {
+fn later_delays_one_lane_only() {
     let mut world = World::new();
     let other = Lane(0);
     world.take_over([(0, 0, 0); 2]);
@@ -374,7 +374,7 @@ fn later_holds_back_one_lane_and_no_other() {
     }
     assert!(world.sent(1).is_empty());
     world.push(Unit::Lane(other), 0, gradient(), false);
-    assert!(world.sent(1).iter().all(|h| h.unit == other.0), "the other lane goes on at once");
+    assert!(world.sent(1).iter().all(|h| h.unit == other.0), "the other lane continues at once");
     while world.machine.next_deadline().is_some() {
         world.wait();
     }
@@ -386,7 +386,7 @@ fn later_holds_back_one_lane_and_no_other() {
 // ---- parts ----
 
 #[test]
-fn every_shard_gets_exactly_one_last_part_and_numbers_count_up() {
+fn every_shard_gets_one_last_part_with_rising_numbers() {
     let mut world = World::new();
     world.hold(TASK);
     let only_first =
@@ -408,7 +408,7 @@ fn every_shard_gets_exactly_one_last_part_and_numbers_count_up() {
 
 proptest! {
     #[test]
-    fn boundaries_and_names_of_parts_do_not_depend_on_values(
+    fn parts_do_not_depend_on_values(
         picks in prop::collection::btree_set(0u32..8, 0..8),
         values in prop::collection::vec(any::<f32>(), 16),
     ) {
@@ -425,7 +425,7 @@ proptest! {
     }
 
     #[test]
-    fn pulled_values_are_in_the_order_asked_whatever_order_answers_come_in(
+    fn pulled_values_are_in_the_requested_order(
         picks in prop::collection::btree_set(0u32..8, 0..8),
         backwards in any::<bool>(),
     ) {
@@ -454,7 +454,7 @@ proptest! {
 // ---- ASP ----
 
 #[test]
-fn a_step_that_one_shard_lacks_is_not_reached_and_no_later_one_is() {
+fn step_that_one_shard_lacks_blocks_all_later_ones() {
     let mut world = World::new();
     world.hold(TASK);
     for step in 0..3 {
@@ -473,7 +473,7 @@ fn a_step_that_one_shard_lacks_is_not_reached_and_no_later_one_is() {
 }
 
 #[test]
-fn a_task_is_finished_when_every_shard_has_marked_it_done() {
+fn task_is_finished_when_all_shards_marked_it_done() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
@@ -498,7 +498,7 @@ fn a_task_is_finished_when_every_shard_has_marked_it_done() {
 }
 
 #[test]
-fn a_part_that_the_shard_has_already_counts_as_acknowledged() {
+fn repeated_part_counts_as_acknowledged() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
@@ -509,7 +509,7 @@ fn a_part_that_the_shard_has_already_counts_as_acknowledged() {
 }
 
 #[test]
-fn a_shard_that_knows_less_than_the_hand_out_says_is_a_fault() {
+fn shard_behind_the_grant_is_a_fault() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
@@ -522,7 +522,7 @@ fn a_shard_that_knows_less_than_the_hand_out_says_is_a_fault() {
 }
 
 #[test]
-fn steps_of_a_task_follow_one_another_and_are_bounded() {
+fn steps_of_a_task_are_consecutive_and_bounded() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 1, gradient(), false);
@@ -538,27 +538,27 @@ fn steps_of_a_task_follow_one_another_and_are_bounded() {
 }
 
 #[test]
-fn a_part_with_nan_counts_as_seen_and_is_told() {
+fn part_with_nan_is_reported_and_counts_as_seen() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
     let parts = [world.sent(0), world.sent(1)].concat();
     world.refuse(&parts[0], Status::NotFinite);
     world.acknowledge(&parts[1..]);
-    let told = Event::NotFinite {
+    let reported = Event::NotFinite {
         unit: Unit::Task(TASK),
         step: Step(0),
         table: TableId(0),
         shard: ShardId(0),
     };
-    assert_eq!(world.event(), Some(told));
+    assert_eq!(world.event(), Some(reported));
     reached(world.event());
 }
 
 // ---- epochs ----
 
 #[test]
-fn a_reply_of_the_old_epoch_is_nothing() {
+fn reply_of_an_old_epoch_is_ignored() {
     let mut world = World::new();
     world.pull(1, PullAt::Now, Rows::Range(0..8));
     let old = [world.sent(0), world.sent(1)].concat();
@@ -575,18 +575,18 @@ fn a_reply_of_the_old_epoch_is_nothing() {
 }
 
 #[test]
-fn a_shard_that_is_an_epoch_ahead_makes_a_free_pull_wait() {
+fn free_pull_waits_for_a_shard_in_a_later_epoch() {
     let mut world = World::new();
     world.pull(1, PullAt::Now, Rows::Range(0..4));
     let pulls = world.sent(0);
     world.refuse(&pulls[0], Status::Stale);
-    assert_eq!(world.event(), None, "its epoch is told to us soon");
+    assert_eq!(world.event(), None, "the new epoch is on its way");
     world.wait();
     assert_eq!(world.sent(0), pulls);
 }
 
 #[test]
-fn a_refused_epoch_is_never_an_acknowledgement() {
+fn rejected_epoch_is_never_an_acknowledgement() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
@@ -614,7 +614,7 @@ fn requests_of_another_era_are_dropped() {
 }
 
 #[test]
-fn a_zombies_lower_epoch_is_ignored() {
+fn lower_epoch_of_a_stale_attempt_is_ignored() {
     let mut world = World::new();
     world.work(epoch(2), places(2, 0));
     world.event();
@@ -624,7 +624,7 @@ fn a_zombies_lower_epoch_is_ignored() {
 }
 
 #[test]
-fn a_new_map_in_the_same_era_only_moves_connections() {
+fn new_addresses_in_the_same_era_move_connections() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
@@ -641,7 +641,7 @@ fn a_new_map_in_the_same_era_only_moves_connections() {
 // ---- connections ----
 
 #[test]
-fn what_is_not_acknowledged_goes_again_in_order_when_the_connection_is_back() {
+fn unacknowledged_frames_are_resent_in_order() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
@@ -662,17 +662,17 @@ fn what_is_not_acknowledged_goes_again_in_order_when_the_connection_is_back() {
 }
 
 #[test]
-fn an_outage_is_told_once_and_a_refusing_port_once_more() {
+fn outage_is_reported_once_and_a_refusal_once_more() {
     let mut world = World::new();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for how in [Closed::Broke, Closed::Failed, Closed::Refused, Closed::Refused, Closed::NotMember]
     {
         world.machine.closed(endpoint(1), how, world.now_ms);
         world.now_ms = world.machine.next_deadline().expect("another try is due");
         assert_eq!(world.machine.next_connect(world.now_ms), Some(endpoint(1)));
-        told.extend(std::iter::from_fn(|| world.machine.next_event()));
+        reported.extend(std::iter::from_fn(|| world.machine.next_event()));
     }
-    let refused: Vec<_> = told
+    let refused: Vec<_> = reported
         .iter()
         .filter_map(|event| match event {
             Event::Unreachable { refused, .. } => Some(*refused),
@@ -683,7 +683,7 @@ fn an_outage_is_told_once_and_a_refusing_port_once_more() {
 }
 
 #[test]
-fn an_outage_is_named_until_the_connection_is_open_again() {
+fn outage_is_listed_until_the_connection_is_open() {
     let mut world = World::new();
     let outages = |world: &mut World| {
         std::iter::from_fn(|| world.machine.next_event())
@@ -710,7 +710,7 @@ fn an_outage_is_named_until_the_connection_is_open_again() {
 // ---- cuts ----
 
 #[test]
-fn a_barrier_follows_whole_steps_at_once_though_pulls_are_parked() {
+fn barrier_follows_whole_steps_while_pulls_are_parked() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
@@ -732,7 +732,7 @@ fn a_barrier_follows_whole_steps_at_once_though_pulls_are_parked() {
 }
 
 #[test]
-fn all_later_reports_carry_the_cut_and_the_same_barrier_is_answered_the_same() {
+fn later_reports_carry_the_cut_and_barriers_repeat() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);
@@ -754,7 +754,7 @@ fn all_later_reports_carry_the_cut_and_the_same_barrier_is_answered_the_same() {
 }
 
 #[test]
-fn a_barrier_goes_again_after_a_break_until_something_behind_it_is_answered() {
+fn barrier_is_resent_until_a_later_frame_is_answered() {
     let mut world = World::new();
     world.hold(TASK);
     world.on(DataRequest::Barrier { cut: cut(2), epoch: epoch(0) });
@@ -775,7 +775,7 @@ fn a_barrier_goes_again_after_a_break_until_something_behind_it_is_answered() {
 // ---- faults ----
 
 #[test]
-fn an_answer_that_does_not_fit_is_a_fault_and_no_panic() {
+fn mismatched_reply_is_a_fault() {
     let mut world = World::new();
     world.pull(1, PullAt::Now, Rows::Range(0..8));
     let pulls = [world.sent(0), world.sent(1)].concat();
@@ -793,7 +793,7 @@ fn an_answer_that_does_not_fit_is_a_fault_and_no_panic() {
 
 proptest! {
     #[test]
-    fn no_answer_whatever_makes_it_panic(
+    fn arbitrary_replies_do_not_panic(
         answers in prop::collection::vec((0u64..40, 0u16..4, 32u16..36, 0u16..15, 0u64..3, 0u16..256, 0u32..3), 0..200),
     ) {
         let mut world = World::new();

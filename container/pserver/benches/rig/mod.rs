@@ -14,7 +14,7 @@ use heddle_protocol::ids::{
 };
 use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
 use heddle_pserver::Options;
-use heddle_pserver::standalone::{Setting, Standalone};
+use heddle_pserver::standalone::{Standalone, StandaloneSettings};
 
 pub const EPOCH: Epoch = Epoch { generation: Generation(1), count: 1 };
 
@@ -50,7 +50,7 @@ pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> Standalone {
         optimizer: Optimizer::Sgd { rate: 0.1 },
         l2: 0.0,
     };
-    let setting = Setting {
+    let setting = StandaloneSettings {
         run: run(),
         secret: secret(),
         tables: vec![table],

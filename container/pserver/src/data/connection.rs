@@ -1,6 +1,5 @@
-//! One connection of a trainer: frames in, replies out.
+//! Serves one connection of a trainer: frames in, replies out.
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,125 +10,103 @@ use heddle_shard::{Conn, Flow};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 
-use super::Thread;
 use super::handshake::{self, Denied};
+use super::pending_handshakes::PendingHandshake;
 use super::receive_buffer::ReceiveBuffer;
-use super::reply_buffer::ReplyBuffer;
-use super::unproven::Place;
+use super::thread::{DataThread, TrainerConnection};
 
-/// Replies that may wait for a peer that reads slowly, before no more of its requests are read.
+/// Replies that may wait for a slow peer before reading of its requests stops.
 const REPLIES_MAX: usize = 4096;
-/// Reads of one connection in a row, before others have their turn.
+/// Consecutive reads of one connection before others are served.
 const READS_IN_A_ROW: usize = 8;
 
-/// A trainer whose machine is gone is noticed after 30 + 3 × 10 s without traffic, and with unacknowledged bytes after
-/// two minutes (`TCP_USER_TIMEOUT`, RFC 5482). The kernel of a process that merely stands still answers for it.
+/// A trainer on a dead machine is detected after 30 + 3 × 10 s without traffic, and after two minutes with unacknowledged
+/// bytes (`TCP_USER_TIMEOUT`, RFC 5482). The kernel answers for a stopped process.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(30))
     .with_interval(Duration::from_secs(10))
     .with_retries(3);
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
-/// What the thread knows of a connection.
-pub(crate) struct Link {
-    pub(crate) replies: RefCell<ReplyBuffer>,
-    /// Told to close, without reading what is still in it.
-    pub(crate) closed: Cell<bool>,
-    /// Something changed for this connection, by another's doing.
-    pub(crate) wake: Notify,
-}
-
-/// Why a connection ended.
+/// Why a connection closed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Ended {
+pub(super) enum ConnectionEnd {
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("closed without a proof, in favour of a newer connection")]
-    Unproven,
-    #[error("peer closed it")]
+    #[error("closed before its authentication, for a newer connection")]
+    Unauthenticated,
+    #[error("closed by the peer")]
     ByPeer,
-    #[error("closed unread: superseded or no member any more")]
+    #[error("closed unread: the trainer is superseded or has left")]
     Unread,
-    #[error("not a frame")]
+    #[error("the peer must send frames")]
     Frame(#[from] FrameError),
 }
 
-/// Serves a connection to its end.
+/// Serves a connection until it closes.
 pub(super) async fn serve(
-    thread: &Rc<Thread>,
+    thread: &Rc<DataThread>,
     mut stream: TcpStream,
-    place: Place,
-) -> Result<(), Ended> {
+    handshake: PendingHandshake,
+) -> Result<(), ConnectionEnd> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     socket.set_tcp_keepalive(&KEEPALIVE)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
     let member = tokio::select! {
         member = handshake::greet(&mut stream, thread.run, &thread.secret) => member?,
-        () = place.closed() => return Err(Ended::Unproven),
+        () = handshake.closed() => return Err(ConnectionEnd::Unauthenticated),
     };
-    drop(place);
-    let Ok(conn) = thread.with_host(None, |host, _, out| host.connect(member, out)) else {
+    drop(handshake);
+    let Ok(conn) = thread.with_shards(None, |shards, _, out| shards.connect(member, out)) else {
         handshake::answer(&mut stream, Verdict::NotMember).await?;
         return Err(Denied::NotMember.into());
     };
-    let link = Rc::new(Link {
-        replies: RefCell::default(),
-        closed: Cell::new(false),
-        wake: Notify::new(),
-    });
-    thread.links.borrow_mut().insert(conn, Rc::clone(&link));
-    // Taken out again however serving ends, this task's being dropped included.
-    let _listed = Listed { thread, conn };
+    let connection = Rc::new(TrainerConnection::default());
+    thread.add(conn, Rc::clone(&connection));
+    // Removes the connection in every case, including a drop of this task.
+    let _guard = RemoveOnDrop { thread, conn };
     handshake::answer(&mut stream, Verdict::Welcome).await?;
     tracing::debug!(%member, %conn, "data connection opened");
-    let mut session = Session {
-        thread,
-        link: &link,
-        conn,
-        stream,
-        received: ReceiveBuffer::new(),
-        blocked: false,
-    };
-    session.run().await
+    let received = ReceiveBuffer::new();
+    let connection = &*connection;
+    FrameLoop { thread, connection, conn, stream, received, blocked: false }.run().await
 }
 
-struct Listed<'a> {
-    thread: &'a Thread,
+struct RemoveOnDrop<'a> {
+    thread: &'a DataThread,
     conn: Conn,
 }
 
-impl Drop for Listed<'_> {
+impl Drop for RemoveOnDrop<'_> {
     fn drop(&mut self) {
-        self.thread.links.borrow_mut().remove(&self.conn);
-        self.thread.host.borrow_mut().disconnect(self.conn);
+        self.thread.remove(self.conn);
     }
 }
 
-struct Session<'a> {
-    thread: &'a Thread,
-    link: &'a Link,
+struct FrameLoop<'a> {
+    thread: &'a DataThread,
+    connection: &'a TrainerConnection,
     conn: Conn,
     stream: TcpStream,
     received: ReceiveBuffer,
-    /// The frame at the front was not taken: wait for a wake-up before trying again.
+    /// The frame at the front was not taken: wait for a wake-up before the next try.
     blocked: bool,
 }
 
-impl Session<'_> {
-    async fn run(&mut self) -> Result<(), Ended> {
+impl FrameLoop<'_> {
+    async fn run(&mut self) -> Result<(), ConnectionEnd> {
         let mut in_a_row = 0;
         loop {
-            if self.link.closed.get() {
-                return Err(Ended::Unread);
+            if self.connection.closed.get() {
+                return Err(ConnectionEnd::Unread);
             }
             self.take_frames()?;
             self.flush()?;
-            let reading = !self.blocked && self.link.replies.borrow().len() < REPLIES_MAX;
+            let reading = !self.blocked && self.connection.replies.borrow().len() < REPLIES_MAX;
             if reading && self.read()? {
                 in_a_row += 1;
                 if in_a_row == READS_IN_A_ROW {
@@ -143,15 +120,15 @@ impl Session<'_> {
         }
     }
 
-    /// Waits until there is something to read or room to write, or somebody wakes this connection.
+    /// Waits until there is something to read or room to write, or another task wakes this connection.
     async fn wait(&mut self, reading: bool) -> io::Result<()> {
-        let writing = !self.link.replies.borrow().is_empty();
+        let writing = !self.connection.replies.borrow().is_empty();
         let interest = match (reading, writing) {
             (true, true) => Interest::READABLE | Interest::WRITABLE,
             (true, false) => Interest::READABLE,
             (false, true) => Interest::WRITABLE,
             (false, false) => {
-                self.link.wake.notified().await;
+                self.connection.wake.notified().await;
                 self.blocked = false;
                 return Ok(());
             }
@@ -160,15 +137,15 @@ impl Session<'_> {
             ready = self.stream.ready(interest) => {
                 ready?;
             }
-            () = self.link.wake.notified() => self.blocked = false,
+            () = self.connection.wake.notified() => self.blocked = false,
         }
         Ok(())
     }
 
-    /// Reads once. Tells whether anything came.
-    fn read(&mut self) -> Result<bool, Ended> {
+    /// Reads once. Returns whether bytes came.
+    fn read(&mut self) -> Result<bool, ConnectionEnd> {
         match self.stream.try_read(self.received.space()?) {
-            Ok(0) => Err(Ended::ByPeer),
+            Ok(0) => Err(ConnectionEnd::ByPeer),
             Ok(bytes) => {
                 self.received.filled(bytes);
                 Ok(true)
@@ -178,16 +155,17 @@ impl Session<'_> {
         }
     }
 
-    /// Hands the frames that are wholly here to the host.
-    fn take_frames(&mut self) -> Result<(), Ended> {
+    /// Passes complete frames to the shards.
+    fn take_frames(&mut self) -> Result<(), ConnectionEnd> {
         let mut taken = 0;
-        while !self.blocked && !self.link.closed.get() {
+        while !self.blocked && !self.connection.closed.get() {
             let Some(frame) = self.received.front(self.conn)? else {
                 break;
             };
             self.thread.hook.strike(&frame.header);
-            let flow =
-                self.thread.with_host(Some(self.conn), |host, _, out| host.on_frame(&frame, out));
+            let flow = self
+                .thread
+                .with_shards(Some(self.conn), |shards, _, out| shards.on_frame(&frame, out));
             match flow {
                 Flow::Taken => {
                     let bytes = frame.header.payload_bytes();
@@ -201,7 +179,7 @@ impl Session<'_> {
             }
         }
         if taken > 0 {
-            // A barrier may have ended what made others wait.
+            // A barrier may have ended the wait of other connections.
             self.thread.unblock();
             self.thread.publish();
         }
@@ -209,11 +187,11 @@ impl Session<'_> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let mut replies = self.link.replies.borrow_mut();
+        let mut replies = self.connection.replies.borrow_mut();
         if replies.is_empty() {
             return Ok(());
         }
-        let host = self.thread.host.borrow();
-        replies.flush(&host, |slices| self.stream.try_write_vectored(slices))
+        let shards = self.thread.shards.borrow();
+        replies.flush(&shards, |slices| self.stream.try_write_vectored(slices))
     }
 }

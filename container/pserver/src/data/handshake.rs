@@ -1,4 +1,4 @@
-//! The server's side of the handshake on a data connection.
+//! The server side of the handshake of a data connection.
 
 use std::io;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use heddle_protocol::ids::{Member, RunId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A peer that has not proven itself in this time is cut off: it is none of ours.
+/// A peer without authentication after this time is disconnected: it is not part of the job.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Why a peer is not let in.
+/// Why a peer is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Denied {
-    #[error("handshake broke off")]
+    #[error("the handshake ended early")]
     Io(#[from] io::Error),
-    #[error("handshake took more than {} s", LIMIT.as_secs())]
+    #[error("the handshake took more than {} s", LIMIT.as_secs())]
     Slow,
-    #[error("peer asks for the unknown mechanism {0}")]
+    #[error("the authentication mechanism must be {MECHANISM_HMAC} (got {0})")]
     Mechanism(u8),
     #[error(transparent)]
     Proof(#[from] HandshakeError),
-    #[error("peer belongs to run {0}")]
+    #[error("the peer belongs to run {0}")]
     Run(RunId),
-    #[error("peer is no member of the job")]
+    #[error("the peer is not a member of the job")]
     NotMember,
 }
 
-/// Hears who the peer is and lets it prove it. The verdict is not sent yet.
+/// Authenticates the peer. The verdict is not sent yet.
 pub(crate) async fn greet(
     stream: &mut TcpStream,
     run: RunId,
@@ -59,7 +59,7 @@ async fn exchange(stream: &mut TcpStream, run: RunId, secret: &Secret) -> Result
         answer(stream, Verdict::WrongSecret).await?;
         return Err(error.into());
     }
-    // Only who holds the secret is told more.
+    // Only a peer with the secret gets details.
     if hello.run != run {
         answer(stream, Verdict::WrongRun).await?;
         return Err(Denied::Run(hello.run));

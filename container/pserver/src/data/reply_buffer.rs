@@ -1,8 +1,8 @@
-//! Replies of one connection on their way from the tables to the socket.
+//! Replies of one connection that wait for the socket.
 //!
-//! Values are not copied: each write names pieces of the tables themselves, as they are when their
-//! turn comes. A reply whose shard has moved on before its turn is refused; one that has moved on in
-//! the middle of a reply costs the connection, since its length was promised.
+//! Values are not copied: each write refers to the tables, with their content at that time. If the shard has moved on before
+//! a reply is written, the reply becomes a refusal. If it moves on in the middle of a reply, the connection is closed, since
+//! the length of the reply is sent already.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,16 +11,16 @@ use bytemuck::cast_slice;
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status};
 use heddle_shard::{Rows, ShardSet};
 
-/// Replies that are written with one call: two slices each.
+/// Replies in one system call: two slices each.
 const BATCH: usize = 16;
 
-/// What is to be sent, in order.
+/// Replies to send, in order.
 #[derive(Default)]
 pub(crate) struct ReplyBuffer {
     replies: VecDeque<Reply>,
-    /// Bytes of the first reply that are written.
+    /// Written bytes of the first reply.
     written: usize,
-    /// Values of the first reply, if they go by key and its turn has come.
+    /// Values of the first reply, if they are by key.
     gathered: Vec<f32>,
     is_gathered: bool,
 }
@@ -57,20 +57,20 @@ impl ReplyBuffer {
         self.replies.is_empty()
     }
 
-    /// Writes as much as `write` takes. Ends without error when all is written or `write` would block.
+    /// Writes until all is written or `write` would block.
     ///
     /// # Errors
-    /// What `write` says; `Other` when a reply that is half written cannot be finished.
+    /// The error of `write`; `Other` when a partially written reply cannot be finished.
     pub(crate) fn flush(
         &mut self,
-        host: &ShardSet,
+        shards: &ShardSet,
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<()> {
         while !self.replies.is_empty() {
-            self.settle(host)?;
+            self.prepare(shards)?;
             let mut slices = [IoSlice::new(&[]); 2 * BATCH];
-            let used = self.fill(host, &mut slices);
-            // A byte of the first that is written already is left out.
+            let used = self.fill(shards, &mut slices);
+            // Written bytes of the first reply are left out.
             let mut rest = &mut slices[..used];
             IoSlice::advance_slices(&mut rest, self.written);
             match write(rest) {
@@ -84,17 +84,17 @@ impl ReplyBuffer {
         Ok(())
     }
 
-    /// Makes sure that the first reply can be given, gathering what goes by key.
-    fn settle(&mut self, host: &ShardSet) -> io::Result<()> {
+    /// Gathers the first reply if it is by key; replaces it by a refusal if its shard has moved on.
+    fn prepare(&mut self, shards: &ShardSet) -> io::Result<()> {
         let Some(Reply::Values { header, rows, .. }) = self.replies.front() else {
             return Ok(());
         };
         let there = match rows {
-            Rows::Range => host.range(header).is_some(),
+            Rows::Range => shards.range(header).is_some(),
             Rows::Keys(_) if self.is_gathered => true,
             Rows::Keys(keys) => {
                 self.gathered.clear();
-                host.gather(header, keys, &mut self.gathered).is_some()
+                shards.gather(header, keys, &mut self.gathered).is_some()
             }
         };
         if there {
@@ -102,15 +102,17 @@ impl ReplyBuffer {
             return Ok(());
         }
         if self.written > 0 {
-            return Err(io::Error::other("the shard moved on in the middle of a reply"));
+            return Err(io::Error::other(
+                "the shard moved to another step or epoch in the middle of a reply",
+            ));
         }
         let refused = header.reply(Kind::Refused, Status::Stale);
         self.replies[0] = Reply::Head(refused.encode());
         Ok(())
     }
 
-    /// Names the pieces of the next replies. Tells how many slices.
-    fn fill<'a>(&'a self, host: &'a ShardSet, slices: &mut [IoSlice<'a>]) -> usize {
+    /// Fills in the slices of the next replies. Returns their number.
+    fn fill<'a>(&'a self, shards: &'a ShardSet, slices: &mut [IoSlice<'a>]) -> usize {
         let mut used = 0;
         for (n, reply) in self.replies.iter().enumerate().take(BATCH) {
             match reply {
@@ -121,9 +123,9 @@ impl ReplyBuffer {
                 Reply::Values { header, head, rows } => {
                     let values = match rows {
                         Rows::Keys(_) if n == 0 => Some(&self.gathered[..]),
-                        // Gathered when its turn comes.
+                        // Gathered when it is the first.
                         Rows::Keys(_) => None,
-                        Rows::Range => host.range(header),
+                        Rows::Range => shards.range(header),
                     };
                     let Some(values) = values else { break };
                     slices[used] = IoSlice::new(head);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use heddle_protocol::ids::{Member, Slot};
 
-use crate::effect::Flow;
-use crate::frame::{Conn, Frame, WaitingFrame};
+use crate::effect::{Conn, Flow};
+use crate::frame::{Frame, WaitingFrame};
 
 /// Bytes of frames that the set holds during a cut before it stops reading the connections that send them: some hundred
 /// parts, more than trainers have in flight in a cut's few milliseconds.

@@ -3,7 +3,7 @@ use super::*;
 
 /// Schedule 4: two parts of a step on one shard; the trainer dies between them.
 #[test]
-fn parts_of_a_step_are_named_so_none_is_lost_or_counted_twice() {
+fn parts_of_a_step_are_applied_exactly_once() {
     let mut node = Node::asp();
     let (old, new) = (node.connect(0), node.connect(1));
     node.push(old, part(5, 50, 0, false), &[-1.0]);
@@ -19,7 +19,7 @@ fn parts_of_a_step_are_named_so_none_is_lost_or_counted_twice() {
 
 /// Schedule 18: what was reported is what all shards acknowledged, so a shard may have more.
 #[test]
-fn the_overlap_after_a_takeover_is_refused_as_success() {
+fn overlap_after_a_takeover_is_acknowledged() {
     let mut node = Node::asp();
     let (old, new) = (node.connect(0), node.connect(1));
     for step in 0..4 {
@@ -35,30 +35,30 @@ fn the_overlap_after_a_takeover_is_refused_as_success() {
 
 /// Schedule 19: done marks live until the phase is over, and earlier phases are refused.
 #[test]
-fn late_frames_of_a_finished_task_are_refused() {
+fn stale_frames_of_a_finished_task_are_rejected() {
     let mut node = Node::asp();
-    let (first, twin) = (node.connect(0), node.connect(1));
+    let (first, second) = (node.connect(0), node.connect(1));
     node.push(first, whole(5, 0), &[-1.0]);
     assert_eq!(node.task_done(first, 5), Some(Status::Ok));
-    assert_eq!(node.task_done(twin, 5), Some(Status::Already));
-    assert_eq!(node.push(twin, whole(5, 0), &[-1.0]), Some(Status::Already));
-    assert_eq!(node.push(twin, whole(5, 1), &[-1.0]), Some(Status::Already));
-    assert_eq!(node.query(twin, 5).2, flags::DONE);
+    assert_eq!(node.task_done(second, 5), Some(Status::Already));
+    assert_eq!(node.push(second, whole(5, 0), &[-1.0]), Some(Status::Already));
+    assert_eq!(node.push(second, whole(5, 1), &[-1.0]), Some(Status::Already));
+    assert_eq!(node.query(second, 5).2, flags::DONE);
     let old_frame = node.header(Kind::TaskDone, whole(5, 0));
     node.begin(1, Sharing::Queue);
-    let reply = node.send(twin, &old_frame, &[], &[]).map(|reply| reply.status);
+    let reply = node.send(second, &old_frame, &[], &[]).map(|reply| reply.status);
     assert_eq!(reply, Some(Status::WrongPhase));
     assert_eq!(
-        node.push(twin, whole(5, 0), &[-1.0]),
+        node.push(second, whole(5, 0), &[-1.0]),
         Some(Status::Ok),
         "the task of the new phase"
     );
     assert_eq!(node.value(0), 2.0);
 }
 
-/// Schedules 45 and 46: what a new ApplicationMaster is told of tasks.
+/// Schedules 45 and 46: the state of tasks for a new ApplicationMaster.
 #[test]
-fn a_shard_names_the_step_that_is_not_wholly_there_and_marks_what_is_done() {
+fn state_has_incomplete_steps_and_finished_tasks() {
     let mut node = Node::asp();
     let conn = node.connect(0);
     node.push(conn, part(0, 0, 0, false), &[-1.0]);
@@ -72,7 +72,7 @@ fn a_shard_names_the_step_that_is_not_wholly_there_and_marks_what_is_done() {
     assert!(state.done.iter().eq([heddle_protocol::ids::TaskId(2)]));
 }
 
-/// Only members are served; one that is newer than the list is told to wait for it.
+/// Only members are served; a trainer that is newer than the list has to wait for it.
 #[test]
 fn only_members_are_served() {
     let mut node = Node::asp();
@@ -88,7 +88,7 @@ fn only_members_are_served() {
 }
 
 #[test]
-fn a_pserver_is_no_trainer() {
+fn pserver_cannot_connect_as_a_trainer() {
     let mut node = Node::asp();
     let other = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
     assert_eq!(node.act(|host, _, out| host.connect(other, out)), Err(Status::NotMember));

@@ -4,7 +4,7 @@ use super::*;
 
 /// Schedule 1: a trainer dies between its push to A and its push to B.
 #[test]
-fn a_step_that_one_shard_lacks_is_applied_by_none() {
+fn step_that_one_shard_lacks_is_applied_by_none() {
     let (mut a, mut b) = (Node::bsp(2), Node::bsp(2));
     let (a0, b0, a1) = (a.connect(0), b.connect(0), a.connect(1));
     a.push(a0, whole(0, 0), &[-1.0]);
@@ -29,7 +29,7 @@ fn a_step_that_one_shard_lacks_is_applied_by_none() {
 
 /// Schedule 1, the other half: one shard has applied, so all hold all gradients.
 #[test]
-fn a_step_applied_by_one_shard_needs_only_the_missing_dones() {
+fn step_applied_by_one_shard_needs_only_missing_dones() {
     let (mut a, mut b) = (Node::bsp(2), Node::bsp(2));
     let (a0, b0, a1, b1) = (a.connect(0), b.connect(0), a.connect(1), b.connect(1));
     a.step(a0, 0, 0, &[-1.0]);
@@ -45,7 +45,7 @@ fn a_step_applied_by_one_shard_needs_only_the_missing_dones() {
 
 /// Schedule 3: one lane's data ends before the others', another never has any.
 #[test]
-fn lanes_that_end_count_as_done_and_the_phase_ends_with_the_last() {
+fn phase_ends_with_its_last_lane() {
     let mut node = Node::bsp(3);
     let conn = node.connect(0);
     assert_eq!(node.done_with(conn, 2, 0, flags::EMPTY | flags::END), Some(Status::Ok));
@@ -60,9 +60,9 @@ fn lanes_that_end_count_as_done_and_the_phase_ends_with_the_last() {
     assert_eq!(node.push(conn, whole(0, 2), &[-1.0]), Some(Status::OutOfOrder));
 }
 
-/// Lane order, whoever was faster: floating-point sums depend on it.
+/// Sums are in lane order for any order of arrival: floating-point sums depend on it.
 #[test]
-fn sums_go_in_lane_order_whatever_the_order_of_arrival() {
+fn sums_are_in_lane_order_for_any_arrival_order() {
     // 1 + 2^-24 + 2^-24 is 1 from the left and more than 1 from the right.
     let gradients = [1.0f32, f32::EPSILON / 2.0, f32::EPSILON / 2.0];
     let run = |order: [u32; 3]| {
@@ -81,7 +81,7 @@ fn sums_go_in_lane_order_whatever_the_order_of_arrival() {
 
 /// A lane that becomes the lowest in the middle of its parts is added on from there.
 #[test]
-fn a_lane_half_here_goes_on_when_its_turn_comes() {
+fn partially_staged_lane_continues_as_the_front() {
     let mut node = Node::bsp(2);
     let conn = node.connect(0);
     node.push(conn, part(1, 0, 0, false), &[-2.0]);
@@ -93,7 +93,7 @@ fn a_lane_half_here_goes_on_when_its_turn_comes() {
 
 /// Schedule 20: early gradients have a budget, and the lane whose turn it is is always accepted.
 #[test]
-fn beyond_the_budget_a_lane_comes_later_and_stops_no_other() {
+fn lane_beyond_the_budget_does_not_block_others() {
     let mut small = config(SGD);
     small.tables[0].rows = 1 << 17;
     small.early_bytes_max = 0;
@@ -119,9 +119,9 @@ fn beyond_the_budget_a_lane_comes_later_and_stops_no_other() {
     assert_eq!((node.query(conn, 0).0, node.value(0)), (1, 6.0 / 3.0));
 }
 
-/// Schedule 31: a lane whose last `Done` was not heard is still there for a successor.
+/// Schedule 31: a lane whose last `Done` was lost is still open for a successor.
 #[test]
-fn a_step_staged_everywhere_waits_for_its_done() {
+fn fully_staged_step_waits_for_its_done() {
     let mut node = Node::bsp(1);
     let (old, new) = (node.connect(0), node.connect(1));
     node.push(old, whole(0, 0), &[-1.0]);
@@ -131,21 +131,21 @@ fn a_step_staged_everywhere_waits_for_its_done() {
     assert_eq!((node.value(0), node.ended()), (1.0, Some(1)));
 }
 
-/// Schedule 41: the first copy of a part stays, whatever a second one says.
+/// Schedule 41: the first copy of a part is kept; a second one changes nothing.
 #[test]
-fn the_first_copy_of_a_part_stays() {
+fn first_copy_of_a_part_is_kept() {
     let mut node = Node::bsp(2);
-    let (zombie, successor) = (node.connect(0), node.connect(1));
-    node.push(zombie, part(0, 0, 0, false), &[-1.0]);
+    let (stale, successor) = (node.connect(0), node.connect(1));
+    node.push(stale, part(0, 0, 0, false), &[-1.0]);
     assert_eq!(node.push(successor, part(0, 0, 0, false), &[-100.0]), Some(Status::Already));
     assert_eq!(node.push(successor, part(0, 0, 1, true), &[-1.0]), Some(Status::Ok));
-    assert_eq!(node.push(zombie, part(0, 0, 1, true), &[-100.0]), Some(Status::Already));
+    assert_eq!(node.push(stale, part(0, 0, 1, true), &[-100.0]), Some(Status::Already));
     node.done(successor, 0, 0);
-    assert_eq!(node.done(zombie, 0, 0), Some(Status::Already));
+    assert_eq!(node.done(stale, 0, 0), Some(Status::Already));
     node.step(successor, 1, 0, &[0.0]);
     assert_eq!(node.value(0), 1.0);
     assert_eq!(
-        node.push(zombie, whole(0, 0), &[-100.0]),
+        node.push(stale, whole(0, 0), &[-100.0]),
         Some(Status::Already),
         "a step that is over"
     );
@@ -153,7 +153,7 @@ fn the_first_copy_of_a_part_stays() {
 
 /// A pull of the next step is parked, served when the step is applied, and stops nothing meanwhile.
 #[test]
-fn a_parked_pull_stops_nothing_behind_it() {
+fn parked_pull_does_not_block_later_frames() {
     let mut node = Node::bsp(2);
     let conn = node.connect(0);
     node.step(conn, 0, 0, &[-1.0]);
@@ -165,7 +165,7 @@ fn a_parked_pull_stops_nothing_behind_it() {
 }
 
 #[test]
-fn a_free_pull_waits_for_no_step() {
+fn free_pull_does_not_wait_for_a_step() {
     let mut node = Node::bsp(2);
     let conn = node.connect(0);
     let mut header = node.header(Kind::Pull, whole(0, 77));
@@ -173,9 +173,9 @@ fn a_free_pull_waits_for_no_step() {
     assert_eq!(node.send(conn, &header, &[], &[]).map(|reply| reply.status), Some(Status::Ok));
 }
 
-/// A lane that needs no value of this shard hears that the step is over from the others.
+/// A lane that pulls no value of this shard learns from other shards that the step is over.
 #[test]
-fn a_push_of_the_next_step_may_come_before_this_one_is_applied() {
+fn push_of_the_next_step_may_come_early() {
     let mut node = Node::bsp(2);
     let conn = node.connect(0);
     assert_eq!(
@@ -196,7 +196,7 @@ fn a_push_of_the_next_step_may_come_before_this_one_is_applied() {
 }
 
 #[test]
-fn a_done_without_the_gradient_is_refused() {
+fn done_without_the_gradient_is_rejected() {
     let mut node = Node::bsp(1);
     let conn = node.connect(0);
     assert_eq!(node.done(conn, 0, 0), Some(Status::OutOfOrder));
@@ -206,9 +206,9 @@ fn a_done_without_the_gradient_is_refused() {
     assert_eq!(node.done(conn, 7, 0), Some(Status::BadRange));
 }
 
-/// S1: a lane changes its trainer, and the old one's frames go on after the new one has asked.
+/// S1: a lane moves to another trainer, and frames of the old one arrive after the new one has asked.
 #[test]
-fn s1_a_shard_that_was_asked_refuses_pushes_and_dones_of_lower_hand_outs() {
+fn s1_asked_shard_rejects_lower_hand_outs() {
     let mut node = Node::bsp(2);
     let (old, new) = (node.connect(0), node.connect(1));
     node.hand_out = hand_out(1, 1);
@@ -253,7 +253,7 @@ fn s1_a_shard_that_was_asked_refuses_pushes_and_dones_of_lower_hand_outs() {
 
 /// What a fenced trainer had sent ahead of the shard's step is not staged when its turn comes.
 #[test]
-fn s1_a_push_that_waits_for_its_step_is_fenced_too() {
+fn s1_push_of_the_next_step_is_fenced_too() {
     let mut node = Node::bsp(2);
     let (old, new) = (node.connect(0), node.connect(1));
     node.step(old, 1, 0, &[-1.0]);
@@ -266,7 +266,7 @@ fn s1_a_push_that_waits_for_its_step_is_fenced_too() {
 }
 
 #[test]
-fn s1_a_rollback_and_a_new_phase_forget_the_hand_outs() {
+fn s1_rollback_and_new_phase_reset_hand_outs() {
     let lanes = Sharing::Lanes { lanes: 1 };
     let mut node = Node::with(lanes, config(SGD));
     let conn = node.connect(0);

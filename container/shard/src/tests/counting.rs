@@ -10,12 +10,12 @@ const PARTS: u32 = 2;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Sends the next part of a task by what the shard says of it, or that it is done.
+    /// Sends the next part of a task by its status on the shard, or its end.
     Work {
         trainer: u32,
         task: u32,
     },
-    /// Sends a part of the past or of the near future, as a twin or a late successor would.
+    /// Sends a part of the past or of the near future, as a second or a late successor would.
     Any {
         trainer: u32,
         task: u32,
@@ -25,7 +25,7 @@ enum Event {
     Reconnect {
         trainer: u32,
     },
-    /// Opens a cut by barriers; who is to send one does so later.
+    /// Opens a cut by barriers, which come later.
     Cut,
     Barrier {
         trainer: u32,

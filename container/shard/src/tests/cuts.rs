@@ -8,7 +8,7 @@ fn barriers(members: &[u32]) -> CutAt {
 
 /// Schedule 2: after a barrier pushes wait and pulls do not; nothing waits for a parked request.
 #[test]
-fn after_a_barrier_pushes_wait_and_pulls_never() {
+fn pushes_wait_after_a_barrier_and_pulls_do_not() {
     let mut node = Node::asp();
     let (first, second) = (node.connect(0), node.connect(1));
     node.push(first, whole(0, 0), &[-1.0]);
@@ -28,9 +28,9 @@ fn after_a_barrier_pushes_wait_and_pulls_never() {
     assert_eq!(node.saved(1).table_values(TableId(0)).map(|values| values[0]), Some(2.0));
 }
 
-/// Schedules 6 and 14: a death shrinks the set and the cut goes on.
+/// Schedules 6 and 14: a lost trainer shrinks the set, and the cut continues.
 #[test]
-fn a_trainer_that_leaves_is_not_waited_for() {
+fn cut_does_not_wait_for_a_trainer_that_left() {
     let mut node = Node::asp();
     let (first, second) = (node.connect(0), node.connect(1));
     node.cut(1, barriers(&[0, 1]));
@@ -40,9 +40,9 @@ fn a_trainer_that_leaves_is_not_waited_for() {
     assert_eq!((node.snapped(), node.closed.clone()), (vec![(1, 0)], vec![second]));
 }
 
-/// A connection that breaks is no death: the barrier comes on the next one.
+/// A broken connection does not remove its trainer: the barrier comes on the next one.
 #[test]
-fn a_broken_connection_does_not_take_its_trainer_out_of_the_cut() {
+fn broken_connection_keeps_its_trainer_in_the_cut() {
     let mut node = Node::asp();
     let first = node.connect(0);
     node.cut(1, barriers(&[0]));
@@ -53,9 +53,9 @@ fn a_broken_connection_does_not_take_its_trainer_out_of_the_cut() {
     assert_eq!(node.snapped(), [(1, 0)]);
 }
 
-/// Schedules 15 and 48: a cut that waits too long is let go, and that is said.
+/// Schedules 15 and 48: a cut that waits too long is aborted and reported.
 #[test]
-fn a_shard_lets_go_after_ten_seconds_and_says_so() {
+fn shard_aborts_the_cut_after_ten_seconds() {
     let mut node = Node::asp();
     let first = node.connect(0);
     node.cut(1, barriers(&[0, 1]));
@@ -63,25 +63,25 @@ fn a_shard_lets_go_after_ten_seconds_and_says_so() {
     node.push(first, whole(0, 0), &[-1.0]);
     node.now = crate::WAIT_MAX - Duration::from_millis(1);
     node.act(|host, now, out| host.tick(now, out));
-    assert_eq!((node.let_go(), node.value(0)), (vec![], 0.0));
+    assert_eq!((node.aborted(), node.value(0)), (vec![], 0.0));
     node.now = crate::WAIT_MAX;
     node.act(|host, now, out| host.tick(now, out));
-    assert_eq!((node.let_go(), node.value(0)), (vec![1], 1.0), "training goes on");
+    assert_eq!((node.aborted(), node.value(0)), (vec![1], 1.0), "training continues");
     let second = node.connect(1);
     node.barrier(second, 1);
     assert_eq!(node.snapped(), [], "too late");
 }
 
-/// Schedules 33 and 44: a cut's name is heard once, and a higher one ends the one before.
+/// Schedules 33 and 44: each cut is taken once, and a higher one aborts the previous one.
 #[test]
-fn no_cut_is_taken_twice_and_a_higher_one_takes_its_place() {
+fn cut_is_taken_once_and_superseded_by_a_higher_one() {
     let mut node = Node::asp();
     let (first, second) = (node.connect(0), node.connect(1));
     node.cut(1, barriers(&[0, 1]));
     node.barrier(first, 1);
     node.push(first, whole(0, 0), &[-1.0]);
     node.cut(2, barriers(&[0, 1]));
-    assert_eq!((node.let_go(), node.value(0)), (vec![1], 1.0));
+    assert_eq!((node.aborted(), node.value(0)), (vec![1], 1.0));
     node.barrier(second, 1);
     node.barrier(second, 2);
     assert_eq!(node.snapped(), [], "the barrier of cut 1 counts for cut 1");
@@ -89,13 +89,13 @@ fn no_cut_is_taken_twice_and_a_higher_one_takes_its_place() {
     assert_eq!(node.snapped(), [(2, 0)]);
     node.cut(2, barriers(&[]));
     node.cut(1, barriers(&[]));
-    assert_eq!(node.snapped(), [(2, 0)], "heard of before");
+    assert_eq!(node.snapped(), [(2, 0)], "an earlier command");
     node.cut(3, barriers(&[]));
-    assert_eq!(node.snapped(), [(2, 0), (3, 0)], "nobody to wait for: at once");
+    assert_eq!(node.snapped(), [(2, 0), (3, 0)], "the set is empty: at once");
 }
 
 #[test]
-fn a_cut_that_the_am_ends_holds_nothing_back_any_more() {
+fn cut_end_releases_held_frames() {
     let mut node = Node::asp();
     let first = node.connect(0);
     node.cut(1, barriers(&[0, 1]));
@@ -107,7 +107,7 @@ fn a_cut_that_the_am_ends_holds_nothing_back_any_more() {
 
 /// Schedule 17: BSP is cut at a job step named ahead, right after it is applied.
 #[test]
-fn a_bsp_cut_falls_right_after_its_step() {
+fn bsp_cut_is_taken_right_after_its_step() {
     let mut node = Node::bsp(1);
     let conn = node.connect(0);
     node.cut(1, CutAt::Steps(Step(2)));
@@ -118,21 +118,21 @@ fn a_bsp_cut_falls_right_after_its_step() {
     assert_eq!(node.saved(1).table_values(TableId(0)).map(|values| values[0]), Some(2.0));
 }
 
-/// Schedule 34: a shard that stands exactly there snaps at once; one beyond says so.
+/// Schedule 34: a shard exactly at the step snaps at once; one beyond it reports that.
 #[test]
-fn a_shard_at_the_step_snaps_at_once_and_one_beyond_lets_go() {
+fn shard_at_the_step_snaps_and_one_beyond_aborts() {
     let mut node = Node::bsp(1);
     let conn = node.connect(0);
     node.step(conn, 0, 0, &[-1.0]);
     node.cut(1, CutAt::Steps(Step(1)));
     assert_eq!(node.snapped(), [(1, 1)]);
     node.cut(2, CutAt::Steps(Step(0)));
-    assert_eq!(node.let_go(), [2]);
+    assert_eq!(node.aborted(), [2]);
 }
 
 /// Schedule 36: a phase that ends before the step of the cut is cut at its end, whichever comes first.
 #[test]
-fn a_cut_beyond_the_end_is_taken_at_the_end() {
+fn cut_beyond_the_end_is_taken_at_the_end() {
     let end = |node: &mut Node| {
         let conn = node.connect(0);
         node.push(conn, whole(0, 0), &[-1.0]);
@@ -150,7 +150,7 @@ fn a_cut_beyond_the_end_is_taken_at_the_end() {
 
 /// Schedule 35: a snapshot holds no staged part, and its marks stand at the cut's step.
 #[test]
-fn a_bsp_snapshot_holds_no_staged_part() {
+fn bsp_snapshot_contains_no_staged_part() {
     let mut node = Node::bsp(2);
     let conn = node.connect(0);
     node.step(conn, 1, 0, &[-4.0]);
@@ -164,9 +164,9 @@ fn a_bsp_snapshot_holds_no_staged_part() {
     assert_eq!(back.value(0), 2.0, "the gradient that comes again is taken");
 }
 
-/// Schedule 12: when copies have no room left, a step waits in its middle for the saver, then goes on.
+/// Schedule 12: without room for copies, a partially applied step waits for the saver, then continues.
 #[test]
-fn a_step_without_room_for_copies_waits_for_the_saver() {
+fn step_without_room_for_copies_waits_for_the_saver() {
     let mut small = config(SGD);
     small.tables[0].rows = 100_000;
     small.copy_bytes_max = 70_000;
@@ -190,9 +190,9 @@ fn a_step_without_room_for_copies_waits_for_the_saver() {
     assert_eq!((node.value(0), node.value(59_999), node.value(60_000)), (1.0, 1.0, 0.0));
 }
 
-/// The same in ASP: the push is kept, pulls behind it go on, later pushes stay behind it.
+/// The same in ASP: the push is held, later pulls are served, later pushes wait after it.
 #[test]
-fn a_push_without_room_for_copies_waits_and_stops_no_pull() {
+fn push_without_room_for_copies_does_not_block_pulls() {
     let mut small = config(SGD);
     small.tables[0].rows = 2048;
     small.copy_bytes_max = 0;
@@ -210,7 +210,7 @@ fn a_push_without_room_for_copies_waits_and_stops_no_pull() {
 
 /// Schedule 11: what is copied after a cut is the kilobyte around a row, once.
 #[test]
-fn a_write_after_a_cut_copies_a_kilobyte_once() {
+fn write_after_a_cut_copies_one_unit_once() {
     let mut large = config(SGD);
     large.tables[0].rows = 100_000;
     let mut node = Node::with(Sharing::Queue, large);
@@ -231,19 +231,20 @@ fn a_write_after_a_cut_copies_a_kilobyte_once() {
 /// Schedules 33 and 44 on the data line: cuts are counted from 1 in every generation, and a trainer whose connection was
 /// down sends the barrier of the ApplicationMaster before late.
 #[test]
-fn a_barrier_of_an_earlier_generation_is_of_another_cut() {
+fn barrier_of_an_earlier_generation_is_of_another_cut() {
     let mut node = Node::asp();
     let (t0, t1) = (node.connect(0), node.connect(1));
     let later = CutId { generation: Generation(2), ..cut(1) };
     let set = CutAt::Barriers(vec![member(0), member(1)]);
     node.cut(1, set.clone());
     node.cut_end(1, false);
-    let told = node.act(|host, now, out| host.cut(later, host.epoch(), PhaseNo(0), &set, now, out));
-    assert_eq!(told, Ok(()));
+    let result =
+        node.act(|host, now, out| host.cut(later, host.epoch(), PhaseNo(0), &set, now, out));
+    assert_eq!(result, Ok(()));
     node.barrier(t0, 1);
     let barrier = Header::barrier(later, node.host.epoch());
     assert_eq!(node.send(t1, &barrier, &[], &[]), None);
-    assert_eq!(node.snapped(), [], "the first trainer has not heard of it");
+    assert_eq!(node.snapped(), [], "the first trainer has not sent its barrier");
     node.push(t0, whole(0, 0), &[-1.0]);
     assert_eq!(node.send(t0, &barrier, &[], &[]), None);
     assert_eq!(node.snapped().len(), 1);

@@ -53,7 +53,7 @@ fn sends(lane: u32, step: u64) -> bool {
     !(lane == 2 && step + 2 >= STEPS)
 }
 
-/// The next frame of a lane, by what the shard says of it.
+/// The next frame of a lane, by its status on the shard.
 fn work(node: &mut Node, conn: Conn, lane: u32) -> Option<(At, Status)> {
     let (step, part, standing) = node.query(conn, lane);
     if standing & (flags::END | flags::DONE) != 0 || step == STEPS {
@@ -81,7 +81,7 @@ fn finish(node: &mut Node, conn: Conn) -> Vec<u32> {
 
 proptest! {
     #[test]
-    fn a_disturbed_run_ends_with_the_bytes_of_the_undisturbed_one(events in prop::collection::vec(event(), 1..150)) {
+    fn disturbed_run_ends_with_the_same_bytes(events in prop::collection::vec(event(), 1..150)) {
         let sharing = Sharing::Lanes { lanes: LANES };
         let ftrl = Optimizer::Ftrl { alpha: 0.3, beta: 1.0, l1: 1e-3, l2: 0.1 };
         let mut calm = Node::with(sharing, config(ftrl));
@@ -173,7 +173,7 @@ fn frame() -> impl Strategy<Value = (Header, Vec<u32>, Vec<f32>)> {
 
 proptest! {
     #[test]
-    fn no_frame_panics_and_each_is_answered_once(
+    fn every_frame_is_answered_once(
         frames in prop::collection::vec(frame(), 1..80),
         sharing in prop_oneof![Just(Sharing::Queue), Just(Sharing::ReadOnly), Just(Sharing::Lanes { lanes: 2 })],
     ) {

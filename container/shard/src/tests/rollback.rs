@@ -6,7 +6,7 @@ const LANES: Sharing = Sharing::Lanes { lanes: 1 };
 
 /// Values, optimizer state and marks come back together, and what follows is what followed before.
 #[test]
-fn a_rollback_brings_back_values_state_and_memory() {
+fn rollback_restores_values_state_and_dedup_state() {
     let ftrl = Optimizer::Ftrl { alpha: 0.5, beta: 1.0, l1: 0.0, l2: 0.0 };
     let mut node = Node::with(Sharing::Queue, config(ftrl));
     let conn = node.connect(0);
@@ -31,7 +31,7 @@ fn a_rollback_brings_back_values_state_and_memory() {
 
 /// Schedule 24: a snapshot that never became a checkpoint is not returned to, nor one of another cut.
 #[test]
-fn only_the_snapshot_of_the_base_is_returned_to() {
+fn only_the_snapshot_of_the_base_is_restored() {
     let mut node = Node::asp();
     let conn = node.connect(0);
     node.cut(1, CutAt::Barriers(vec![]));
@@ -46,7 +46,7 @@ fn only_the_snapshot_of_the_base_is_returned_to() {
 
 /// The ApplicationMaster may die between committing a cut and saying so.
 #[test]
-fn a_snapshot_that_was_committed_without_our_hearing_it_serves_too() {
+fn uncommitted_snapshot_of_the_base_is_restored() {
     let mut node = Node::asp();
     let conn = node.connect(0);
     node.cut(1, CutAt::Barriers(vec![]));
@@ -58,10 +58,10 @@ fn a_snapshot_that_was_committed_without_our_hearing_it_serves_too() {
     assert_eq!(node.value(0), 0.0);
 }
 
-/// A snapshot in memory that stands elsewhere than the checkpoint's manifest says is no use. The file is loaded instead: only
+/// A snapshot in memory at another step than the checkpoint's manifest cannot be used. The file is loaded instead: only
 /// what is found there may call the checkpoint damaged.
 #[test]
-fn a_snapshot_at_another_step_is_dropped_and_the_file_is_asked_for() {
+fn snapshot_at_another_step_is_dropped_for_the_file() {
     let mut node = Node::bsp(1);
     let conn = node.connect(0);
     node.step(conn, 0, 0, &[-1.0]);
@@ -80,7 +80,7 @@ fn a_snapshot_at_another_step_is_dropped_and_the_file_is_asked_for() {
 
 /// Schedule 40: frames of another epoch are refused and change nothing.
 #[test]
-fn frames_of_another_epoch_are_refused() {
+fn frames_of_another_epoch_are_rejected() {
     let mut node = Node::bsp(1);
     let conn = node.connect(0);
     let old = node.header(Kind::Done, whole(0, 0));
@@ -92,7 +92,7 @@ fn frames_of_another_epoch_are_refused() {
 
 /// Schedule 37: an epoch is entered once.
 #[test]
-fn an_epoch_is_entered_once() {
+fn epoch_is_entered_once() {
     let mut node = Node::bsp(2);
     let conn = node.connect(0);
     node.push(conn, whole(0, 0), &[-1.0]);
@@ -103,9 +103,9 @@ fn an_epoch_is_entered_once() {
     assert_eq!(node.query(conn, 0), (0, 1, flags::STAGED), "nothing was dropped");
 }
 
-/// Parked and held requests of the old epoch are gone; whoever waits is told.
+/// Parked and held requests of the old epoch are dropped; parked ones get a reply.
 #[test]
-fn a_rollback_drops_what_is_parked_and_held() {
+fn rollback_drops_parked_and_held_frames() {
     let mut node = Node::bsp(1);
     let conn = node.connect(0);
     assert_eq!(node.pull(conn, 1), None);
@@ -140,9 +140,9 @@ fn ended_lanes_stay_ended() {
     assert_eq!(over.ended(), Some(2), "said again");
 }
 
-/// A cut at the end of a phase serves as the start of the next; a snapshot of another kind of phase is no use.
+/// A cut at the end of a phase is the start of the next; a snapshot of another kind of phase cannot be used.
 #[test]
-fn a_cut_of_an_earlier_phase_begins_the_next_one_anew() {
+fn cut_of_an_earlier_phase_starts_the_next_one() {
     let mut node = Node::asp();
     let conn = node.connect(0);
     node.push(conn, whole(0, 0), &[-1.0]);
@@ -162,7 +162,7 @@ fn a_cut_of_an_earlier_phase_begins_the_next_one_anew() {
 }
 
 #[test]
-fn until_a_shard_is_brought_its_frames_are_told_to_come_again() {
+fn frames_get_not_ready_until_the_shard_is_installed() {
     let mut node = Node::asp();
     let conn = node.connect(0);
     let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };

@@ -4,7 +4,7 @@ use super::*;
 
 /// S1: the successor's number goes into every frame by which a shard fences or is fenced.
 #[test]
-fn s1_queries_pushes_and_dones_carry_the_hand_out() {
+fn s1_lane_frames_carry_the_hand_out() {
     let mut world = World::new();
     let era = world.era();
     let given = grant(LANE, 7);
@@ -23,7 +23,7 @@ fn s1_queries_pushes_and_dones_carry_the_hand_out() {
 }
 
 #[test]
-fn s1_a_fenced_lane_is_dropped_whatever_was_under_way() {
+fn s1_fenced_lane_is_dropped_in_any_state() {
     let refused = |of: fn(&mut World) -> Vec<Header>| {
         let mut world = World::new();
         let frames = of(&mut world);
@@ -34,7 +34,7 @@ fn s1_a_fenced_lane_is_dropped_whatever_was_under_way() {
             world.reply(other, Kind::Ack, Status::Ok);
             world.refuse(other, Status::Fenced);
         });
-        assert_eq!(world.event(), None, "said once, and nothing goes on");
+        assert_eq!(world.event(), None, "reported once, and nothing else follows");
         assert_eq!(world.kinds(0), [] as [Kind; 0]);
         assert_eq!(world.kinds(1), [] as [Kind; 0]);
         world.push(Unit::Lane(LANE), 1, gradient(), false);
@@ -63,7 +63,7 @@ fn pushed(world: &mut World) -> Vec<Header> {
 }
 
 #[test]
-fn a_lane_given_again_asks_again_and_an_older_order_changes_nothing() {
+fn newer_hand_out_asks_again_and_older_one_is_ignored() {
     let mut world = World::new();
     let old = pushed(&mut world);
     let era = world.era();

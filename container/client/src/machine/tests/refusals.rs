@@ -1,4 +1,4 @@
-//! How often a client sends what a shard does not serve.
+//! How often a client sends frames that a shard does not serve.
 
 use super::*;
 
@@ -25,10 +25,10 @@ fn sent_within(status: Status, ms: u64) -> usize {
     }
 }
 
-/// A rollback takes as long as the slowest pserver loads. Trainers hear of its epoch afterwards, and until then every survivor
-/// refuses what they have under way.
+/// A rollback takes as long as the slowest pserver loads. Trainers get its epoch afterwards; until then every pserver rejects
+/// their frames.
 #[test]
-fn refused_frames_are_rare_during_a_rollback() {
+fn rejected_frames_are_resent_rarely_during_a_rollback() {
     for status in [Status::WrongEpoch, Status::NotReady, Status::NotMember, Status::WrongPhase] {
         let sent = sent_within(status, 60_000);
         assert!(sent <= PARTS * 40, "{sent} frames");
@@ -40,7 +40,7 @@ fn refused_frames_are_rare_during_a_rollback() {
 }
 
 #[test]
-fn a_word_of_the_application_master_ends_the_wait_of_refused_frames() {
+fn work_command_ends_the_wait_of_rejected_frames() {
     let mut world = World::new();
     world.hold(TASK);
     world.push(Unit::Task(TASK), 0, gradient(), false);

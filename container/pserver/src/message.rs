@@ -1,4 +1,4 @@
-//! What the coordinator, the savers and the data threads say to each other.
+//! Messages between the coordinator, the savers and the data threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +18,8 @@ use crate::load::LoadError;
 /// Values of a snapshot, 4-byte aligned, on their way to a file.
 pub(crate) type Buffer = Vec<f32>;
 
-/// To a data thread.
-pub(crate) enum ToData {
+/// A command to a data thread.
+pub(crate) enum DataCommand {
     /// Answered by `Held`.
     Hold {
         epoch: Epoch,
@@ -54,13 +54,13 @@ pub(crate) enum ToData {
         cut: CutId,
         committed: bool,
     },
-    /// A saver asks for the once-only memory of a snapshot.
-    SaveMemory {
+    /// Sends a saver the dedup state of a snapshot.
+    SaveDedupState {
         shard: ShardId,
         cut: CutId,
         reply: Sender<Result<Vec<u8>, SnapshotGone>>,
     },
-    /// A saver asks for the next piece of a section, as long as the buffer.
+    /// Fills a saver's buffer with the next piece of a section.
     Save {
         shard: ShardId,
         cut: CutId,
@@ -69,15 +69,15 @@ pub(crate) enum ToData {
         buffer: Buffer,
         reply: Sender<Result<Buffer, SnapshotGone>>,
     },
-    /// Where everything stands, for a registration.
+    /// Sends the state of the thread, for a registration.
     State {
         reply: Sender<ThreadState>,
     },
 }
 
-/// From a data thread to the coordinator.
-pub(crate) enum FromData {
-    /// What `Hold` came to: shards that must be brought.
+/// A report of a data thread to the coordinator.
+pub(crate) enum DataReport {
+    /// Result of `Hold`: shards that have to be loaded.
     Held {
         thread: usize,
         epoch: Epoch,
@@ -88,91 +88,91 @@ pub(crate) enum FromData {
         shard: ShardId,
         result: Result<(), ShardSetError>,
     },
-    Answered(Answer),
+    Answered(DataAnswer),
     Report {
         epoch: Epoch,
         report: ShardReport,
     },
 }
 
-/// To the coordinator.
-pub(crate) enum Input {
-    /// From the ApplicationMaster.
+/// An input of the coordinator.
+pub(crate) enum CoordinatorInput {
+    /// A command of the ApplicationMaster.
     Command(Box<Command>),
-    /// From a data thread.
-    Data(FromData),
-    /// A worker has saved a shard, or not; nothing if the cut was over before.
+    /// A report of a data thread.
+    Data(DataReport),
+    /// A worker has saved a shard, or failed; none if the cut was over before.
     Saved { cut: CutId, epoch: Epoch, shard: ShardId, result: Result<Option<ShardFile>, Failure> },
-    /// A worker has made a shard, or not.
+    /// A worker has loaded a shard, or failed.
     Loaded { epoch: Epoch, shard: ShardId, result: Result<Box<Shard>, LoadError> },
-    /// The agent says that the process is to end.
+    /// The agent ends the process.
     Exit(AgentExit),
 }
 
-/// One data thread's answer to what all were asked.
-pub(crate) struct Answer {
+/// A data thread's answer to a command that all threads got.
+pub(crate) struct DataAnswer {
     pub(crate) ask: u64,
     pub(crate) result: Result<(), ShardSetError>,
 }
 
-/// Where a data thread's shards stand.
+/// The state of a data thread.
 pub(crate) struct ThreadState {
     pub(crate) epoch: Epoch,
     pub(crate) cut: CutId,
     pub(crate) shards: Vec<ShardState>,
 }
 
-/// The way to a data thread.
+/// Sends commands to a data thread, and reads its counters.
 #[derive(Clone)]
-pub(crate) struct DataThread {
-    pub(crate) commands: Sender<ToData>,
+pub(crate) struct DataThreadHandle {
+    pub(crate) commands: Sender<DataCommand>,
     pub(crate) wake: Arc<Notify>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<ThreadCounters>,
 }
 
-impl DataThread {
-    /// Hands over a command, waiting while the thread has a full list of them.
-    pub(crate) fn send(&self, command: ToData) -> Result<(), SendError<ToData>> {
+impl DataThreadHandle {
+    /// Sends a command. Blocks while the queue is full.
+    pub(crate) fn send(&self, command: DataCommand) -> Result<(), SendError<DataCommand>> {
         self.commands.send(command)?;
         self.wake.notify_one();
         Ok(())
     }
 }
 
-/// What a data thread shows of itself, read by the control thread for heartbeats. Each in a cache line
-/// of its own, since every thread writes its own after each batch of frames.
+/// Counters of a data thread, which the control thread reads for heartbeats. Each has its own cache line, since every thread
+/// writes its own after each batch of frames.
 #[derive(Default)]
-pub(crate) struct Counters(CachePadded<Figures>);
+pub(crate) struct ThreadCounters(CachePadded<CounterCells>);
 
-/// The phase of a thread that has no shards.
+/// The phase of a thread without shards.
 const NONE: u64 = u64::MAX;
 
 #[derive(Default)]
-struct Figures {
+struct CounterCells {
     pushes: AtomicU64,
     refused: AtomicU64,
     phase: AtomicU64,
     step: AtomicU64,
 }
 
-impl Counters {
+impl ThreadCounters {
     pub(crate) fn publish(&self, pushes: u64, refused: u64, position: Option<(PhaseNo, Step)>) {
         let (phase, step) =
             position.map_or((NONE, 0), |(phase, step)| (u64::from(phase.0), step.0));
-        let figures = &self.0;
-        figures.pushes.store(pushes, Ordering::Relaxed);
-        figures.refused.store(refused, Ordering::Relaxed);
-        figures.phase.store(phase, Ordering::Relaxed);
-        figures.step.store(step, Ordering::Relaxed);
+        let cells = &self.0;
+        cells.pushes.store(pushes, Ordering::Relaxed);
+        cells.refused.store(refused, Ordering::Relaxed);
+        cells.phase.store(phase, Ordering::Relaxed);
+        cells.step.store(step, Ordering::Relaxed);
     }
 
-    /// Pushes, refused frames, phase and step (nothing without shards). They may be of two moments:
-    /// they are for people.
+    /// Pushes, rejected frames, phase and step (none without shards). They may be of different moments: they are for
+    /// display only.
     pub(crate) fn read(&self) -> (u64, u64, Option<(PhaseNo, Step)>) {
         let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
-        let figures = &self.0;
-        let phase = u32::try_from(load(&figures.phase)).ok();
-        let position = phase.map(|phase| (PhaseNo(phase), Step(load(&figures.step))));
-        (load(&figures.pushes), load(&figures.refused), position)
+        let cells = &self.0;
+        let phase = u32::try_from(load(&cells.phase)).ok();
+        let position = phase.map(|phase| (PhaseNo(phase), Step(load(&cells.step))));
+        (load(&cells.pushes), load(&cells.refused), position)
     }
 }

@@ -1,0 +1,213 @@
+//! The state of a data thread: its shards, its connections, and the commands that change them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Sender, TrySendError};
+use heddle_protocol::handshake::Secret;
+use heddle_protocol::ids::RunId;
+use heddle_shard::{Conn, Effect, ShardSet};
+use tokio::sync::Notify;
+
+use super::reply_buffer::ReplyBuffer;
+use crate::hook::Hook;
+use crate::message::{
+    CoordinatorInput, DataAnswer, DataCommand, DataReport, ThreadCounters, ThreadState,
+};
+
+/// The state that all tasks of the thread share. It is borrowed for one frame or command at a time, and never across an
+/// await.
+pub(super) struct DataThread {
+    pub(super) index: usize,
+    pub(super) run: RunId,
+    pub(super) secret: Secret,
+    pub(super) shards: RefCell<ShardSet>,
+    connections: RefCell<BTreeMap<Conn, Rc<TrainerConnection>>>,
+    effects: RefCell<Vec<Effect>>,
+    reports: Sender<CoordinatorInput>,
+    counters: Arc<ThreadCounters>,
+    pub(super) hook: Hook,
+    /// Some connection has a frame that the shards did not take.
+    pub(super) blocked: Cell<bool>,
+    started: Instant,
+}
+
+/// The part of a connection that other tasks of the thread use.
+#[derive(Default)]
+pub(super) struct TrainerConnection {
+    pub(super) replies: RefCell<ReplyBuffer>,
+    /// To be closed, without reading the rest of it.
+    pub(super) closed: Cell<bool>,
+    /// Another task has changed something for this connection.
+    pub(super) wake: Notify,
+}
+
+impl DataThread {
+    pub(super) fn new(
+        index: usize,
+        (run, secret): (RunId, Secret),
+        reports: Sender<CoordinatorInput>,
+        counters: Arc<ThreadCounters>,
+        hook: Hook,
+    ) -> Self {
+        Self {
+            index,
+            run,
+            secret,
+            shards: RefCell::new(ShardSet::new()),
+            connections: RefCell::default(),
+            effects: RefCell::default(),
+            reports,
+            counters,
+            hook,
+            blocked: Cell::new(false),
+            started: Instant::now(),
+        }
+    }
+
+    /// Adds the task of a connection.
+    pub(super) fn add(&self, conn: Conn, connection: Rc<TrainerConnection>) {
+        self.connections.borrow_mut().insert(conn, connection);
+    }
+
+    /// Removes a closed connection.
+    pub(super) fn remove(&self, conn: Conn) {
+        self.connections.borrow_mut().remove(&conn);
+        self.shards.borrow_mut().disconnect(conn);
+    }
+
+    /// Runs `act` on the shards and performs its effects. `own` is the connection that is being served, which writes its
+    /// replies itself.
+    pub(super) fn with_shards<T>(
+        &self,
+        own: Option<Conn>,
+        act: impl FnOnce(&mut ShardSet, Duration, &mut Vec<Effect>) -> T,
+    ) -> T {
+        let mut effects = self.effects.take();
+        let result = act(&mut self.shards.borrow_mut(), self.started.elapsed(), &mut effects);
+        for effect in effects.drain(..) {
+            self.perform(own, effect);
+        }
+        self.effects.replace(effects);
+        result
+    }
+
+    fn perform(&self, own: Option<Conn>, effect: Effect) {
+        let to = |conn: Conn, act: &dyn Fn(&TrainerConnection)| {
+            if let Some(connection) = self.connections.borrow().get(&conn) {
+                act(connection);
+                if own != Some(conn) {
+                    connection.wake.notify_one();
+                }
+            }
+        };
+        match effect {
+            Effect::Reply { conn, header } => {
+                to(conn, &|connection| connection.replies.borrow_mut().push(&header))
+            }
+            Effect::Values { conn, header, rows } => to(conn, &|connection| {
+                connection.replies.borrow_mut().push_values(header, rows.clone())
+            }),
+            Effect::Close { conn } => to(conn, &|connection| connection.closed.set(true)),
+            Effect::Report(report) => {
+                let epoch = self.shards.borrow().epoch();
+                self.report(DataReport::Report { epoch, report });
+            }
+        }
+    }
+
+    /// Aborts a cut that has held frames for too long. Called after every command too: a saver that requests piece after
+    /// piece keeps the queue full for minutes.
+    pub(super) fn tick(&self) {
+        let deadline = self.shards.borrow().deadline();
+        if deadline.is_some_and(|deadline| deadline <= self.started.elapsed()) {
+            self.with_shards(None, |shards, now, out| shards.tick(now, out));
+            self.unblock();
+        }
+    }
+
+    fn report(&self, report: DataReport) {
+        match self.reports.try_send(CoordinatorInput::Data(report)) {
+            // The coordinator has ended, and the process is about to end.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+            // The job would wait for the lost report without a limit. A container that ended is replaced.
+            Err(TrySendError::Full(_)) => {
+                let thread = self.index;
+                tracing::error!(thread, "cannot report to the coordinator: its queue is full");
+                std::process::exit(10);
+            }
+        }
+    }
+
+    /// Blocked connections may try again.
+    pub(super) fn unblock(&self) {
+        if self.blocked.replace(false) {
+            for connection in self.connections.borrow().values() {
+                connection.wake.notify_one();
+            }
+        }
+    }
+
+    pub(super) fn command(&self, command: DataCommand) {
+        match command {
+            DataCommand::Hold { epoch, phase, step, shards: ids, base } => {
+                let missing = self.with_shards(None, |shards, _, out| {
+                    shards.hold(epoch, phase, step, &ids, base, out)
+                });
+                self.report(DataReport::Held { thread: self.index, epoch, missing });
+            }
+            DataCommand::Install { epoch, shard } => {
+                let id = shard.id();
+                let result =
+                    self.with_shards(None, |shards, _, out| shards.install(epoch, *shard, out));
+                self.report(DataReport::Installed { epoch, shard: id, result });
+            }
+            DataCommand::Begin { ask, epoch, phase } => {
+                let result =
+                    self.with_shards(None, |shards, _, out| shards.begin(epoch, phase, out));
+                self.report(DataReport::Answered(DataAnswer { ask, result }));
+            }
+            DataCommand::Members { trainers } => {
+                self.with_shards(None, |shards, _, out| shards.members(&trainers, out));
+            }
+            DataCommand::Cut { ask, cut, epoch, phase, at } => {
+                let result = self.with_shards(None, |shards, now, out| {
+                    shards.cut(cut, epoch, phase, &at, now, out)
+                });
+                self.report(DataReport::Answered(DataAnswer { ask, result }));
+            }
+            DataCommand::CutEnd { cut, committed } => {
+                self.with_shards(None, |shards, _, out| shards.cut_end(cut, committed, out));
+            }
+            DataCommand::SaveDedupState { shard, cut, reply } => {
+                let _gone = reply.try_send(self.shards.borrow().snapshot_dedup_state(shard, cut));
+            }
+            DataCommand::Save { shard, cut, section, at, mut buffer, reply } => {
+                let result = self.with_shards(None, |shards, _, out| {
+                    let result = shards.save(shard, cut, section, at, &mut buffer);
+                    shards.pump(out);
+                    result
+                });
+                // The saver has room for the pieces that it requested. If it has failed, the piece is not needed.
+                let _gone = reply.try_send(result.map(|()| buffer));
+            }
+            DataCommand::State { reply } => {
+                let shards = self.shards.borrow();
+                let (epoch, cut) = (shards.epoch(), shards.highest_cut());
+                let _late = reply.try_send(ThreadState { epoch, cut, shards: shards.states() });
+            }
+        }
+        self.unblock();
+        self.publish();
+    }
+
+    /// Updates the counters for heartbeats.
+    pub(super) fn publish(&self) {
+        let shards = self.shards.borrow();
+        let (pushes, refused) = shards.counts();
+        self.counters.publish(pushes, refused, shards.position());
+    }
+}

@@ -1,0 +1,14 @@
+//! Ends the process when one of its threads panics.
+
+/// A guard in each thread. Without a panicked thread the others would wait without a limit; a container that ended is
+/// replaced.
+pub(crate) struct ExitOnPanic;
+
+impl Drop for ExitOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a thread of the pserver panicked");
+            std::process::exit(10);
+        }
+    }
+}
