@@ -63,7 +63,7 @@ pub struct Layout {
 
 /// The rows of one frame: a run of the request's rows on one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct RowPiece {
     pub shard: ShardId,
     /// Indexes into the request's rows: `keys[rows]`, `values[rows × cols]`.
     pub rows: Range<usize>,
@@ -136,7 +136,7 @@ impl Layout {
 
     /// Cuts checked rows of a table into frames: by shard in order, then into runs of at most
     /// [`PART_VALUES_MAX`] values, at least one row.
-    pub(crate) fn pieces(&self, shape: TableShape, rows: &Rows) -> Vec<Piece> {
+    pub(crate) fn pieces(&self, shape: TableShape, rows: &Rows) -> Vec<RowPiece> {
         let rows_max = (PART_VALUES_MAX / shape.cols as usize).max(1);
         let mut pieces = Vec::new();
         let len = rows.len();
@@ -160,7 +160,7 @@ impl Layout {
                     Rows::Range(range) => range.start + at as u64,
                     Rows::Keys(_) => 0,
                 };
-                pieces.push(Piece { shard, rows: at..next, start });
+                pieces.push(RowPiece { shard, rows: at..next, start });
                 at = next;
             }
         }

@@ -29,13 +29,13 @@ use crate::workers::{WorkerJob, Workers};
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Sends a report to the ApplicationMaster.
-pub(crate) type SendReport = Box<dyn Fn(Report)>;
+pub(crate) type ReportSender = Box<dyn Fn(Report)>;
 
 /// The state behind the queue.
 pub(crate) struct Coordinator {
     threads: DataThreads,
     workers: Workers,
-    send_report: SendReport,
+    send_report: ReportSender,
     status: Arc<PserverStatus>,
     job: Option<PserverJob>,
     epoch: Epoch,
@@ -77,7 +77,7 @@ impl Coordinator {
     pub(crate) fn new(
         threads: Vec<DataThreadHandle>,
         workers: Workers,
-        send_report: SendReport,
+        send_report: ReportSender,
         status: Arc<PserverStatus>,
     ) -> Self {
         Self {

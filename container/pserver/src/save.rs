@@ -192,7 +192,12 @@ impl<'a> SectionPieces<'a> {
     fn new(job: &'a SaveJob) -> Self {
         Self {
             job,
-            sections: job.config.sections().iter().map(heddle_shard::Section::values).collect(),
+            sections: job
+                .config
+                .sections()
+                .iter()
+                .map(heddle_shard::ShardSection::values)
+                .collect(),
             section: 0,
             at: 0,
             requested: 0,

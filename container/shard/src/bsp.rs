@@ -4,14 +4,14 @@ use heddle_protocol::frame::{Status, flags};
 
 use crate::ahead::AheadPushes;
 use crate::frame::Frame;
-use crate::lanes::Lanes;
+use crate::lanes::StagedLanes;
 use crate::optimizer::all_finite;
 use crate::tables::Tables;
 
 /// Stages a part if it is the next one of its lane. Returns the status of the reply; none while the part waits for the
 /// next step.
 pub(crate) fn stage(
-    lanes: &mut Lanes,
+    lanes: &mut StagedLanes,
     ahead: &mut AheadPushes,
     tables: &Tables,
     frame: &Frame<'_>,

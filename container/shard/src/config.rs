@@ -3,7 +3,7 @@
 use heddle_protocol::ids::ShardId;
 use heddle_protocol::spec::TableSpec;
 
-use crate::content::Section;
+use crate::content::ShardSection;
 use crate::tables::Tables;
 
 /// Configuration of a shard.
@@ -33,7 +33,7 @@ impl ShardConfig {
 
     /// Sections of this shard's file after the dedup state, in the order of the file.
     #[must_use]
-    pub fn sections(&self) -> Vec<Section> {
+    pub fn sections(&self) -> Vec<ShardSection> {
         Tables::new(&self.tables, self.shard, self.shards).sections()
     }
 }

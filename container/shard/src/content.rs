@@ -8,7 +8,7 @@ use crate::dedup::DedupError;
 
 /// One array of a shard: the values of a table's slice, or one kind of its optimizer state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
+pub struct ShardSection {
     /// The table.
     pub table: TableId,
     /// Its name in the job.
@@ -21,7 +21,7 @@ pub struct Section {
     pub cols: u32,
 }
 
-impl Section {
+impl ShardSection {
     /// Number of f32.
     #[must_use]
     pub fn values(&self) -> usize {

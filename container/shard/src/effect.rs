@@ -17,7 +17,7 @@ impl fmt::Display for Conn {
 
 /// Rows of a pull. The table, start and count are in the reply's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rows {
+pub enum PulledRows {
     /// `start .. start + count`.
     Range,
     /// These row numbers, ascending.
@@ -26,7 +26,7 @@ pub enum Rows {
 
 /// What the owner of the sockets has to do, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum ShardEffect {
     /// Send this header, which has no payload.
     Reply {
         /// The connection.
@@ -42,7 +42,7 @@ pub enum Effect {
         /// `value_bytes` is set.
         header: Header,
         /// The rows.
-        rows: Rows,
+        rows: PulledRows,
     },
     /// Close this connection without reading the rest of it.
     Close {

@@ -2,7 +2,7 @@
 
 use heddle_protocol::frame::{Header, Kind, Status};
 
-use crate::effect::{Conn, Effect};
+use crate::effect::{Conn, ShardEffect};
 
 /// A whole received frame. It borrows its payload from the receive buffer.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub struct Frame<'a> {
     pub conn: Conn,
     /// The header.
     pub header: Header,
-    /// `keys: [header.key_bytes / 4]`; keys of eight bytes are pairs of words.
+    /// `keys: [header.key_bytes / 4]`.
     pub keys: &'a [u32],
     /// `values: [header.value_bytes / 4]`.
     pub values: &'a [f32],
@@ -19,13 +19,13 @@ pub struct Frame<'a> {
 
 impl Frame<'_> {
     /// The reply of a request that is done, or was done before.
-    pub(crate) fn acknowledgement(&self, status: Status) -> Effect {
-        Effect::Reply { conn: self.conn, header: self.header.reply(Kind::Ack, status) }
+    pub(crate) fn acknowledgement(&self, status: Status) -> ShardEffect {
+        ShardEffect::Reply { conn: self.conn, header: self.header.reply(Kind::Ack, status) }
     }
 
     /// The reply of a rejected request.
-    pub(crate) fn refusal(&self, status: Status) -> Effect {
-        Effect::Reply { conn: self.conn, header: self.header.reply(Kind::Refused, status) }
+    pub(crate) fn refusal(&self, status: Status) -> ShardEffect {
+        ShardEffect::Reply { conn: self.conn, header: self.header.reply(Kind::Refused, status) }
     }
 
     /// A copy that can wait.

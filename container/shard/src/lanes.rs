@@ -20,14 +20,14 @@ use crate::arena::Arena;
 use crate::copy_on_write::Full;
 use crate::dedup::Seen;
 use crate::rowset::RowSet;
-use crate::table::{Table, Target};
+use crate::table::{TableSlice, Target};
 use crate::tables::CheckedGradient;
 
 /// Values that are applied between two checks of the snapshots' room: 64 KiB, which stay in cache.
 const APPLY_VALUES: usize = 16 * 1024;
 
 /// The lanes of a phase and the step that is being staged.
-pub(crate) struct Lanes {
+pub(crate) struct StagedLanes {
     /// Job steps applied; also the number of the step that is being staged.
     step: Step,
     lanes: Vec<Lane>,
@@ -81,7 +81,7 @@ struct Sums {
     named: RowSet,
 }
 
-impl Lanes {
+impl StagedLanes {
     pub(crate) fn new(step: Step, ended: Vec<bool>, tables: usize, early_bytes_max: usize) -> Self {
         let lane = |ended| Lane { ended, ..Lane::default() };
         let mut lanes = Self {
@@ -181,7 +181,7 @@ impl Lanes {
     /// gradient that is left out (NaN) still counts as staged.
     pub(crate) fn push(
         &mut self,
-        tables: &[Table],
+        tables: &[TableSlice],
         (lane, part, last, rows): (u32, Part, bool, u32),
         gradient: CheckedGradient<'_>,
     ) -> Status {
@@ -213,7 +213,7 @@ impl Lanes {
     }
 
     /// Takes a `Done`: all shards have this lane's gradient of this step.
-    pub(crate) fn done(&mut self, tables: &[Table], header: &Header) -> Status {
+    pub(crate) fn done(&mut self, tables: &[TableSlice], header: &Header) -> Status {
         let Some(lane) = self.lanes.get_mut(header.unit as usize) else {
             return Status::BadRange;
         };
@@ -261,7 +261,7 @@ impl Lanes {
     ///
     /// # Errors
     /// [`Full`]: call again after the saver has read more.
-    pub(crate) fn apply(&mut self, tables: &[Table], arena: &mut Arena) -> Result<bool, Full> {
+    pub(crate) fn apply(&mut self, tables: &[TableSlice], arena: &mut Arena) -> Result<bool, Full> {
         let Some((mut table, mut row)) = self.applying else {
             return Ok(false);
         };
@@ -303,7 +303,7 @@ impl Lanes {
     }
 
     /// Adds waiting parts, lane by lane, up to the first lane whose gradient is incomplete.
-    fn advance(&mut self, tables: &[Table]) {
+    fn advance(&mut self, tables: &[TableSlice]) {
         loop {
             let front = self.first_open(self.front);
             // The new front may have waiting parts, complete or not.
@@ -356,7 +356,7 @@ impl Early {
 }
 
 impl Sums {
-    fn add(&mut self, table: &Table, target: Target<'_>, sums: &[f32]) {
+    fn add(&mut self, table: &TableSlice, target: Target<'_>, sums: &[f32]) {
         if self.sums.is_empty() {
             self.sums = vec![0.0; table.values_len()];
             self.named = RowSet::new(table.rows_len());

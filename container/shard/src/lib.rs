@@ -1,7 +1,7 @@
 //! Parameters without sockets: tables, optimizers, snapshots, consistency, exactly-once.
 //!
 //! A [`ShardSet`] is the state of one data thread of a pserver: its [`Shard`]s, the trainers that may send frames, and the
-//! open cut. [`Frame`]s and commands go in; [`Effect`]s come out: replies, reports, closed connections. The same code runs
+//! open cut. [`Frame`]s and commands go in; [`ShardEffect`]s come out: replies, reports, closed connections. The same code runs
 //! under sockets in `heddle-pserver` and in simulation.
 //!
 //! ```
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Not here: sockets, files, threads, locks, clocks (times are arguments) and random numbers; `clippy.toml` bans them.
-//! `heddle-storage` writes whole files. This crate names the [`Section`]s of a file and fills them piece by piece, so a
+//! `heddle-storage` writes whole files. This crate names the [`ShardSection`]s of a file and fills them piece by piece, so a
 //! shard is never copied as a whole.
 
 #[cfg(target_endian = "big")]
@@ -49,10 +49,10 @@ mod task_progress;
 mod tests;
 
 pub use config::ShardConfig;
-pub use content::{ContentError, Section, SnapshotGone};
+pub use content::{ContentError, ShardSection, SnapshotGone};
 pub use cut::WAIT_MAX;
 pub use dedup::DedupError;
-pub use effect::{Conn, Effect, Flow, Rows, ShardReport};
+pub use effect::{Conn, Flow, PulledRows, ShardEffect, ShardReport};
 pub use frame::Frame;
 pub use shard::Shard;
 pub use shard_set::{ShardSet, ShardSetError};

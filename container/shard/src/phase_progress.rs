@@ -6,7 +6,7 @@ use heddle_protocol::task_set::TaskSet;
 
 use crate::content::ContentError;
 use crate::dedup::{DedupState, Seen};
-use crate::lanes::Lanes;
+use crate::lanes::StagedLanes;
 use crate::task_progress::{NextPart, TaskProgress};
 
 /// Progress in a phase.
@@ -14,7 +14,7 @@ pub(crate) enum PhaseProgress {
     /// The shard serves no phase.
     Idle,
     /// BSP.
-    Lanes(Lanes),
+    Lanes(StagedLanes),
     /// ASP.
     Queue(TaskProgress),
     /// Evaluation.
@@ -26,7 +26,7 @@ impl PhaseProgress {
     pub(crate) fn of(seen: Seen, step: Step, tables: usize, early_bytes_max: usize) -> Self {
         match seen {
             Seen::Lanes { ended, .. } => {
-                Self::Lanes(Lanes::new(step, ended, tables, early_bytes_max))
+                Self::Lanes(StagedLanes::new(step, ended, tables, early_bytes_max))
             }
             Seen::Queue(tasks) => Self::Queue(tasks),
             Seen::ReadOnly => Self::ReadOnly,
@@ -43,7 +43,7 @@ impl PhaseProgress {
         }
     }
 
-    pub(crate) fn lanes(&self) -> Option<&Lanes> {
+    pub(crate) fn lanes(&self) -> Option<&StagedLanes> {
         match self {
             Self::Lanes(lanes) => Some(lanes),
             Self::Idle | Self::Queue(_) | Self::ReadOnly => None,
@@ -52,12 +52,12 @@ impl PhaseProgress {
 
     /// BSP: job steps applied in the phase.
     pub(crate) fn step(&self) -> Step {
-        self.lanes().map_or(Step(0), Lanes::step)
+        self.lanes().map_or(Step(0), StagedLanes::step)
     }
 
     /// BSP: whether all lanes have ended.
     pub(crate) fn all_ended(&self) -> bool {
-        self.lanes().is_some_and(Lanes::all_ended)
+        self.lanes().is_some_and(StagedLanes::all_ended)
     }
 
     /// ASP: unfinished tasks, and finished ones.

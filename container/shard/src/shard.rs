@@ -16,12 +16,12 @@ use crate::config::ShardConfig;
 use crate::content::{ContentError, SnapshotGone};
 use crate::copy_on_write::Full;
 use crate::dedup::{DedupState, Seen};
-use crate::effect::{Conn, Effect, Flow, Rows, ShardReport};
+use crate::effect::{Conn, Flow, PulledRows, ShardEffect, ShardReport};
 use crate::frame::Frame;
 use crate::parked::ParkedPulls;
 use crate::phase_progress::{self, PhaseProgress};
 use crate::snapshots::{ArmedCut, Snapshots};
-use crate::table::Table;
+use crate::table::TableSlice;
 use crate::tables::Tables;
 
 /// A slice of the model: values, optimizer state, dedup state, snapshots.
@@ -142,7 +142,7 @@ impl Shard {
     }
 
     /// Takes a frame of this shard and epoch from a member.
-    pub(crate) fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) -> Flow {
+    pub(crate) fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
         let header = &frame.header;
         if matches!(self.progress, PhaseProgress::Idle) || header.phase > self.phase {
             self.refuse(frame, Status::NotReady, out);
@@ -167,7 +167,7 @@ impl Shard {
     }
 
     /// Continues a step that had to wait for the saver.
-    pub(crate) fn pump(&mut self, out: &mut Vec<Effect>) {
+    pub(crate) fn pump(&mut self, out: &mut Vec<ShardEffect>) {
         let PhaseProgress::Lanes(lanes) = &mut self.progress else {
             return;
         };
@@ -189,7 +189,7 @@ impl Shard {
         Some(())
     }
 
-    fn serving(&self, header: &Header) -> Option<&Table> {
+    fn serving(&self, header: &Header) -> Option<&TableSlice> {
         if let (Some(lanes), false) = (self.progress.lanes(), header.has(flags::FREE))
             && (lanes.step() != header.step || lanes.is_applying())
         {
@@ -198,7 +198,7 @@ impl Shard {
         self.tables.get(header.table)
     }
 
-    fn pull(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) {
+    fn pull(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) {
         let header = &frame.header;
         if !frame.values.is_empty() {
             return self.refuse(frame, Status::BadLength, out);
@@ -224,7 +224,7 @@ impl Shard {
         out.push(values_reply(frame.conn, header, bytes, frame.keys.into()));
     }
 
-    fn query(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) {
+    fn query(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) {
         let header = &frame.header;
         let mut reply = header.reply(Kind::Standing, Status::Ok);
         match &mut self.progress {
@@ -249,10 +249,10 @@ impl Shard {
                 return self.refuse(frame, Status::Unsupported, out);
             }
         }
-        out.push(Effect::Reply { conn: frame.conn, header: reply });
+        out.push(ShardEffect::Reply { conn: frame.conn, header: reply });
     }
 
-    fn push(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) -> Flow {
+    fn push(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
         let (tables, arena) = (&self.tables, &mut self.arena);
         let status = match &mut self.progress {
             PhaseProgress::Lanes(lanes) => bsp::stage(lanes, &mut self.ahead, tables, frame),
@@ -270,7 +270,7 @@ impl Shard {
         Flow::Taken
     }
 
-    fn done(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) {
+    fn done(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) {
         let header = &frame.header;
         let PhaseProgress::Lanes(lanes) = &mut self.progress else {
             return self.refuse(frame, Status::Unsupported, out);
@@ -287,7 +287,7 @@ impl Shard {
         self.pump(out);
     }
 
-    fn task_done(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) {
+    fn task_done(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) {
         let status = match &mut self.progress {
             PhaseProgress::Queue(tasks) => match tasks.finish(TaskId(frame.header.unit)) {
                 true => Status::Ok,
@@ -301,7 +301,7 @@ impl Shard {
     }
 
     /// A step was applied: the cut that waits for it is taken before anything else happens.
-    fn step_applied(&mut self, out: &mut Vec<Effect>) {
+    fn step_applied(&mut self, out: &mut Vec<ShardEffect>) {
         self.take_armed(out);
         for pull in self.parked.take(self.step()) {
             let bytes = self.tables.check_pull(&pull.frame().header, pull.frame().keys);
@@ -318,29 +318,29 @@ impl Shard {
         self.report_end(out);
     }
 
-    fn report_end(&self, out: &mut Vec<Effect>) {
+    fn report_end(&self, out: &mut Vec<ShardEffect>) {
         if self.progress.all_ended() {
             let (shard, phase, step) = (self.id, self.phase, self.progress.step());
-            out.push(Effect::Report(ShardReport::PhaseEnded { shard, phase, step }));
+            out.push(ShardEffect::Report(ShardReport::PhaseEnded { shard, phase, step }));
         }
     }
 
     /// Answers a request that changes the shard.
-    fn acknowledge(&mut self, frame: &Frame<'_>, status: Status, out: &mut Vec<Effect>) {
+    fn acknowledge(&mut self, frame: &Frame<'_>, status: Status, out: &mut Vec<ShardEffect>) {
         match status {
             Status::Ok | Status::Already => out.push(frame.acknowledgement(status)),
             _ => self.refuse(frame, status, out),
         }
     }
 
-    fn refuse(&mut self, frame: &Frame<'_>, status: Status, out: &mut Vec<Effect>) {
+    fn refuse(&mut self, frame: &Frame<'_>, status: Status, out: &mut Vec<ShardEffect>) {
         // A frame that has to come again later is not an error.
         self.counts.refused += u64::from(!matches!(status, Status::Later | Status::NotReady));
         out.push(frame.refusal(status));
     }
 
     /// Serves a new phase from its start. Waiting frames belong to the previous one and are rejected.
-    pub(crate) fn begin(&mut self, phase: Phase, out: &mut Vec<Effect>) {
+    pub(crate) fn begin(&mut self, phase: Phase, out: &mut Vec<ShardEffect>) {
         self.refuse_waiting(Status::WrongPhase, out);
         self.loaded = None;
         self.serve(phase, Step(0), phase_progress::start_of(phase));
@@ -351,7 +351,7 @@ impl Shard {
         &mut self,
         phase: Phase,
         step: Step,
-        out: &mut Vec<Effect>,
+        out: &mut Vec<ShardEffect>,
     ) -> Result<(), ContentError> {
         let shard = self.id;
         let Some(state) = self.loaded.take().filter(|state| state.phase >= phase.no) else {
@@ -377,13 +377,13 @@ impl Shard {
     }
 
     /// Rejects parked and staged requests, and serves nothing until [`Self::resume`].
-    pub(crate) fn stop_serving(&mut self, out: &mut Vec<Effect>) {
+    pub(crate) fn stop_serving(&mut self, out: &mut Vec<ShardEffect>) {
         self.refuse_waiting(Status::WrongEpoch, out);
         self.progress = PhaseProgress::Idle;
         self.snapshots.disarm();
     }
 
-    fn refuse_waiting(&mut self, status: Status, out: &mut Vec<Effect>) {
+    fn refuse_waiting(&mut self, status: Status, out: &mut Vec<ShardEffect>) {
         for pull in self.parked.take_all() {
             self.refuse(&pull.frame(), status, out);
         }
@@ -400,7 +400,7 @@ impl Shard {
 
     /// BSP: takes the cut right after `step` steps are applied, at once if the shard is exactly there, and at the end of the
     /// phase if that comes first.
-    pub(crate) fn arm(&mut self, cut: CutId, step: Step, out: &mut Vec<Effect>) {
+    pub(crate) fn arm(&mut self, cut: CutId, step: Step, out: &mut Vec<ShardEffect>) {
         self.snapshots.arm(cut, step);
         self.take_armed(out);
     }
@@ -410,7 +410,7 @@ impl Shard {
         self.snapshots.disarm()
     }
 
-    fn take_armed(&mut self, out: &mut Vec<Effect>) {
+    fn take_armed(&mut self, out: &mut Vec<ShardEffect>) {
         let Some(lanes) = self.progress.lanes() else { return };
         match self.snapshots.take_armed(lanes) {
             None => {}
@@ -419,17 +419,17 @@ impl Shard {
                 let (shard, step) = (self.id, self.step());
                 let reason = format!("the cut is at job step {at}, the shard is at {step}");
                 let step = Some(step);
-                out.push(Effect::Report(ShardReport::CutAborted { shard, cut, step, reason }));
+                out.push(ShardEffect::Report(ShardReport::CutAborted { shard, cut, step, reason }));
             }
         }
     }
 
     /// Takes a snapshot of the current state, in constant time. One that is still being saved is dropped.
-    pub(crate) fn snap(&mut self, cut: CutId, out: &mut Vec<Effect>) {
+    pub(crate) fn snap(&mut self, cut: CutId, out: &mut Vec<ShardEffect>) {
         let Some(seen) = self.progress.seen() else { return };
         self.snapshots.take(cut, DedupState { phase: self.phase, seen }, &mut self.arena);
         let (shard, step) = (self.id, self.step());
-        out.push(Effect::Report(ShardReport::SnapshotTaken { shard, cut, step }));
+        out.push(ShardEffect::Report(ShardReport::SnapshotTaken { shard, cut, step }));
     }
 
     /// The cut is over. A committed snapshot is kept for a rollback if it is still complete.
@@ -472,11 +472,11 @@ impl Shard {
 }
 
 /// The reply of a checked pull with `bytes` bytes of values.
-fn values_reply(conn: Conn, header: &Header, bytes: u32, keys: Box<[u32]>) -> Effect {
+fn values_reply(conn: Conn, header: &Header, bytes: u32, keys: Box<[u32]>) -> ShardEffect {
     let mut reply = header.reply(Kind::Values, Status::Ok);
     // Kept for the time when the values are read: it says whether the step matters.
     reply.flags = header.flags & flags::FREE;
     reply.value_bytes = bytes;
-    let rows = if header.has(flags::KEYS) { Rows::Keys(keys) } else { Rows::Range };
-    Effect::Values { conn, header: reply, rows }
+    let rows = if header.has(flags::KEYS) { PulledRows::Keys(keys) } else { PulledRows::Range };
+    ShardEffect::Values { conn, header: reply, rows }
 }

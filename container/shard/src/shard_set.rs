@@ -19,10 +19,10 @@ use heddle_protocol::mutation::Mutation;
 
 use crate::content::{ContentError, SnapshotGone};
 use crate::cut::OpenCut;
-use crate::effect::{Conn, Effect, Flow, ShardReport};
+use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
 use crate::frame::Frame;
 use crate::shard::Shard;
-use connections::Connections;
+use connections::TrainerConnections;
 use members::Members;
 
 /// The shards of one data thread.
@@ -34,7 +34,7 @@ pub struct ShardSet {
     shards: BTreeMap<ShardId, Shard>,
     /// Shards of this set that are being loaded.
     missing: BTreeSet<ShardId>,
-    connections: Connections,
+    connections: TrainerConnections,
     members: Members,
     open: Option<OpenCut>,
     /// The highest cut of a command.
@@ -124,7 +124,7 @@ impl ShardSet {
         step: Step,
         shards: &[ShardId],
         base: Option<CutId>,
-        out: &mut Vec<Effect>,
+        out: &mut Vec<ShardEffect>,
     ) -> Result<Vec<ShardId>, ShardSetError> {
         if epoch <= self.epoch {
             return Err(ShardSetError::Epoch { own: self.epoch, got: epoch });
@@ -158,7 +158,7 @@ impl ShardSet {
         &mut self,
         epoch: Epoch,
         mut shard: Shard,
-        out: &mut Vec<Effect>,
+        out: &mut Vec<ShardEffect>,
     ) -> Result<(), ShardSetError> {
         let (Some(phase), true) = (self.phase, epoch == self.epoch) else {
             return Err(ShardSetError::Epoch { own: self.epoch, got: epoch });
@@ -177,7 +177,7 @@ impl ShardSet {
         &mut self,
         epoch: Epoch,
         phase: Phase,
-        out: &mut Vec<Effect>,
+        out: &mut Vec<ShardEffect>,
     ) -> Result<(), ShardSetError> {
         self.check_epoch(epoch)?;
         if self.phase.is_some_and(|own| own.no >= phase.no) {
@@ -204,7 +204,7 @@ impl ShardSet {
     ///
     /// # Errors
     /// `NotMember`: the trainer is superseded or has left; close the connection.
-    pub fn connect(&mut self, member: Member, out: &mut Vec<Effect>) -> Result<Conn, Status> {
+    pub fn connect(&mut self, member: Member, out: &mut Vec<ShardEffect>) -> Result<Conn, Status> {
         let older = self.connections.of_slot(member.slot);
         let is_later = |(_, other): &(Conn, Member)| other.incarnation > member.incarnation;
         if member.slot.role != Role::Trainer
@@ -226,16 +226,16 @@ impl ShardSet {
         }
     }
 
-    fn close_all(&mut self, connections: Vec<(Conn, Member)>, out: &mut Vec<Effect>) {
+    fn close_all(&mut self, connections: Vec<(Conn, Member)>, out: &mut Vec<ShardEffect>) {
         for (conn, _) in connections {
-            out.push(Effect::Close { conn });
+            out.push(ShardEffect::Close { conn });
             self.disconnect(conn);
         }
     }
 
     /// Accepts frames of exactly these trainers from now on. Connections of removed trainers are closed, and an open cut
     /// does not wait for them.
-    pub fn members(&mut self, trainers: &[Member], out: &mut Vec<Effect>) {
+    pub fn members(&mut self, trainers: &[Member], out: &mut Vec<ShardEffect>) {
         self.members.set(trainers);
         let left = self.connections.list(|member| self.members.has_left(member));
         self.close_all(left, out);
@@ -246,7 +246,7 @@ impl ShardSet {
     }
 
     /// Takes one whole frame. Nothing has happened if the result is [`Flow::Wait`].
-    pub fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Vec<Effect>) -> Flow {
+    pub fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
         let header = &frame.header;
         let Some(member) = self.connections.member(frame.conn) else {
             return Flow::Taken;
@@ -285,11 +285,11 @@ impl ShardSet {
         }
     }
 
-    fn barrier(&mut self, member: Member, header: &Header, out: &mut Vec<Effect>) {
+    fn barrier(&mut self, member: Member, header: &Header, out: &mut Vec<ShardEffect>) {
         let Some(open) = &mut self.open else { return };
         // A barrier of an earlier generation may have waited for its connection.
-        let same_number = open.cut.number == header.cut().number;
-        if open.cut != header.cut() && !(same_number && Mutation::BarrierByNumber.is_on()) {
+        let same_number = open.cut.number == header.cut.number;
+        if open.cut != header.cut && !(same_number && Mutation::BarrierByNumber.is_on()) {
             return;
         }
         open.pass(member);
@@ -303,13 +303,13 @@ impl ShardSet {
     }
 
     /// Handles held frames that do not have to wait any more, in the order in which they came.
-    fn release(&mut self, out: &mut Vec<Effect>) {
+    fn release(&mut self, out: &mut Vec<ShardEffect>) {
         for conn in self.connections.with_held() {
             self.release_one(conn, out);
         }
     }
 
-    fn release_one(&mut self, conn: Conn, out: &mut Vec<Effect>) {
+    fn release_one(&mut self, conn: Conn, out: &mut Vec<ShardEffect>) {
         let Some(member) = self.connections.member(conn) else { return };
         if self.open.as_ref().is_some_and(|open| open.has_passed(member.slot)) {
             return;
@@ -327,20 +327,20 @@ impl ShardSet {
     }
 
     /// Continues what waits for the saver. Call it after pieces of a snapshot were read.
-    pub fn pump(&mut self, out: &mut Vec<Effect>) {
+    pub fn pump(&mut self, out: &mut Vec<ShardEffect>) {
         for shard in self.shards.values_mut() {
             shard.pump(out);
         }
         self.release(out);
     }
 
-    fn refuse(&mut self, frame: &Frame<'_>, status: Status, out: &mut Vec<Effect>) -> Flow {
+    fn refuse(&mut self, frame: &Frame<'_>, status: Status, out: &mut Vec<ShardEffect>) -> Flow {
         self.refused += u64::from(status != Status::NotReady);
         out.push(frame.refusal(status));
         Flow::Taken
     }
 
-    /// The values of a range ([`crate::Rows::Range`]), as they are in the table, when they can be written. None if the shard
+    /// The values of a range ([`crate::PulledRows::Range`]), as they are in the table, when they can be written. None if the shard
     /// has moved on: the trainer is superseded, or gets a new epoch soon.
     #[must_use]
     pub fn range(&self, header: &Header) -> Option<&[f32]> {
@@ -348,7 +348,7 @@ impl ShardSet {
         (header.epoch == self.epoch).then(|| shard.range(header))?
     }
 
-    /// As [`Self::range`], for [`crate::Rows::Keys`]: appends the values to `out`.
+    /// As [`Self::range`], for [`crate::PulledRows::Keys`]: appends the values to `out`.
     #[must_use]
     pub fn gather(&self, header: &Header, keys: &[u32], out: &mut Vec<f32>) -> Option<()> {
         let shard = self.shards.get(&header.shard)?;
@@ -366,7 +366,7 @@ impl ShardSet {
         phase: PhaseNo,
         at: &CutAt,
         now: Duration,
-        out: &mut Vec<Effect>,
+        out: &mut Vec<ShardEffect>,
     ) -> Result<(), ShardSetError> {
         self.check_epoch(epoch)?;
         if cut <= self.highest_cut {
@@ -408,7 +408,7 @@ impl ShardSet {
         Ok(())
     }
 
-    fn cut_at_step(&mut self, cut: CutId, step: Step, out: &mut Vec<Effect>) {
+    fn cut_at_step(&mut self, cut: CutId, step: Step, out: &mut Vec<ShardEffect>) {
         for shard in self.shards.values_mut() {
             if shard.has_lanes() {
                 shard.arm(cut, step, out);
@@ -419,7 +419,7 @@ impl ShardSet {
     }
 
     /// The cut is over. A committed snapshot is kept for a rollback; any other is dropped.
-    pub fn cut_end(&mut self, cut: CutId, committed: bool, out: &mut Vec<Effect>) {
+    pub fn cut_end(&mut self, cut: CutId, committed: bool, out: &mut Vec<ShardEffect>) {
         self.highest_cut = self.highest_cut.max(cut);
         self.open.take_if(|open| open.cut == cut);
         for shard in self.shards.values_mut() {
@@ -435,7 +435,7 @@ impl ShardSet {
     }
 
     /// Aborts a cut that has held frames for too long.
-    pub fn tick(&mut self, now: Duration, out: &mut Vec<Effect>) {
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<ShardEffect>) {
         if let Some(open) = self.open.as_ref().filter(|open| now >= open.deadline) {
             let reason = format!("waited too long for the barrier of {}", open.missing());
             self.abort_cut(&reason, out);
@@ -443,7 +443,7 @@ impl ShardSet {
         }
     }
 
-    fn snap_if_complete(&mut self, out: &mut Vec<Effect>) {
+    fn snap_if_complete(&mut self, out: &mut Vec<ShardEffect>) {
         if let Some(open) = self.open.take_if(|open| open.is_complete()) {
             for shard in self.shards.values_mut() {
                 shard.snap(open.cut, out);
@@ -453,7 +453,7 @@ impl ShardSet {
     }
 
     /// Aborts the open or armed cut. The caller releases held frames.
-    fn abort_cut(&mut self, reason: &str, out: &mut Vec<Effect>) {
+    fn abort_cut(&mut self, reason: &str, out: &mut Vec<ShardEffect>) {
         let barriers = self.open.take().map(|open| open.cut);
         for (&id, shard) in &mut self.shards {
             if let Some(cut) = shard.disarm().or(barriers) {
@@ -493,7 +493,7 @@ impl ShardSet {
     }
 }
 
-fn aborted(shard: ShardId, cut: CutId, reason: &str) -> Effect {
+fn aborted(shard: ShardId, cut: CutId, reason: &str) -> ShardEffect {
     let reason = reason.to_owned();
-    Effect::Report(ShardReport::CutAborted { shard, cut, step: None, reason })
+    ShardEffect::Report(ShardReport::CutAborted { shard, cut, step: None, reason })
 }

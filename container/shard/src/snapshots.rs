@@ -5,7 +5,7 @@ use heddle_protocol::ids::{CutId, Step};
 use crate::arena::Arena;
 use crate::copy_on_write::Which;
 use crate::dedup::DedupState;
-use crate::lanes::Lanes;
+use crate::lanes::StagedLanes;
 
 /// A snapshot. Its cells are copies in the arena.
 struct Snapshot {
@@ -41,7 +41,7 @@ impl Snapshots {
     }
 
     /// Removes the armed cut if its step has come or passed.
-    pub(crate) fn take_armed(&mut self, lanes: &Lanes) -> Option<ArmedCut> {
+    pub(crate) fn take_armed(&mut self, lanes: &StagedLanes) -> Option<ArmedCut> {
         let (cut, at) = self.armed?;
         if lanes.is_applying() {
             return None;

@@ -11,7 +11,7 @@ use crate::copy_on_write::{Full, UNIT};
 use crate::optimizer::{Rule, state_names};
 
 /// The slice of one table.
-pub(crate) struct Table {
+pub(crate) struct TableSlice {
     /// The table's name in the job.
     pub(crate) name: String,
     /// Rows of the whole table in this slice.
@@ -43,7 +43,7 @@ impl Target<'_> {
     }
 }
 
-impl Table {
+impl TableSlice {
     /// The slice of `shard` of `shards`, with planes from cell `at` on.
     pub(crate) fn new(spec: &TableSpec, shard: ShardId, shards: u32, at: usize) -> Self {
         let rows = shard_rows(spec.rows, shard, shards);

@@ -6,12 +6,12 @@ use heddle_protocol::frame::{Header, Status, VALUE_BYTES_MAX};
 use heddle_protocol::ids::{ShardId, TableId};
 use heddle_protocol::spec::TableSpec;
 
-use crate::content::Section;
+use crate::content::ShardSection;
 use crate::frame::Frame;
-use crate::table::{Table, Target};
+use crate::table::{TableSlice, Target};
 
 /// The slices, by table id.
-pub(crate) struct Tables(Vec<Table>);
+pub(crate) struct Tables(Vec<TableSlice>);
 
 /// A checked push: its table, rows and sums. None for a push without rows.
 pub(crate) type CheckedGradient<'a> = Option<(usize, Target<'a>, &'a [f32])>;
@@ -20,31 +20,31 @@ impl Tables {
     pub(crate) fn new(specs: &[TableSpec], shard: ShardId, shards: u32) -> Self {
         let mut at = 0;
         let slice = |spec| {
-            let table = Table::new(spec, shard, shards, at);
+            let table = TableSlice::new(spec, shard, shards, at);
             at = table.end();
             table
         };
         Self(specs.iter().map(slice).collect())
     }
 
-    pub(crate) fn all(&self) -> &[Table] {
+    pub(crate) fn all(&self) -> &[TableSlice] {
         &self.0
     }
 
-    pub(crate) fn get(&self, table: TableId) -> Option<&Table> {
+    pub(crate) fn get(&self, table: TableId) -> Option<&TableSlice> {
         self.0.get(usize::from(table.0))
     }
 
     /// Cells of the arena that all slices take.
     pub(crate) fn cells(&self) -> usize {
-        self.0.last().map_or(0, Table::end)
+        self.0.last().map_or(0, TableSlice::end)
     }
 
-    pub(crate) fn sections(&self) -> Vec<Section> {
+    pub(crate) fn sections(&self) -> Vec<ShardSection> {
         let mut sections = Vec::new();
         for (id, table) in self.0.iter().enumerate() {
             for (plane, _) in &table.planes {
-                sections.push(Section {
+                sections.push(ShardSection {
                     // Ids are indexes of the spec's list, which has at most 1024 tables.
                     table: TableId(id as u16),
                     name: table.name.clone(),

@@ -20,7 +20,9 @@ use heddle_protocol::ids::{
 };
 use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
 
-use crate::{Conn, Effect, Flow, Frame, Rows, Shard, ShardConfig, ShardReport, ShardSet};
+use crate::{
+    Conn, Flow, Frame, PulledRows, Shard, ShardConfig, ShardEffect, ShardReport, ShardSet,
+};
 
 /// Rows of the table that all tests use, one value each.
 const ROWS: u64 = 8;
@@ -122,24 +124,27 @@ impl Node {
         node
     }
 
-    fn act<T>(&mut self, act: impl FnOnce(&mut ShardSet, Duration, &mut Vec<Effect>) -> T) -> T {
+    fn act<T>(
+        &mut self,
+        act: impl FnOnce(&mut ShardSet, Duration, &mut Vec<ShardEffect>) -> T,
+    ) -> T {
         let mut out = Vec::new();
         let result = act(&mut self.host, self.now, &mut out);
         self.keep(out);
         result
     }
 
-    fn keep(&mut self, out: Vec<Effect>) {
+    fn keep(&mut self, out: Vec<ShardEffect>) {
         for effect in out {
             match effect {
-                Effect::Reply { conn, header } => {
+                ShardEffect::Reply { conn, header } => {
                     self.later.push((conn, header.kind, header.status))
                 }
-                Effect::Values { conn, header, .. } => {
+                ShardEffect::Values { conn, header, .. } => {
                     self.later.push((conn, header.kind, header.status))
                 }
-                Effect::Close { conn } => self.closed.push(conn),
-                Effect::Report(report) => self.reports.push(report),
+                ShardEffect::Close { conn } => self.closed.push(conn),
+                ShardEffect::Report(report) => self.reports.push(report),
             }
         }
     }
@@ -192,20 +197,22 @@ impl Node {
         let mut out = Vec::new();
         let flow = self.host.on_frame(&Frame { conn, header: *header, keys, values }, &mut out);
         assert_eq!(flow, Flow::Taken, "only full buffers make a frame wait");
-        let is_answer = |effect: &Effect| match effect {
-            Effect::Reply { conn: to, header: reply }
-            | Effect::Values { conn: to, header: reply, .. } => {
+        let is_answer = |effect: &ShardEffect| match effect {
+            ShardEffect::Reply { conn: to, header: reply }
+            | ShardEffect::Values { conn: to, header: reply, .. } => {
                 *to == conn
                     && reply.request == header.request
                     && reply.unit == header.unit
                     && reply.step == header.step
                     || matches!(reply.kind, Kind::Standing)
             }
-            Effect::Close { .. } | Effect::Report(_) => false,
+            ShardEffect::Close { .. } | ShardEffect::Report(_) => false,
         };
         let answer = out.iter().position(is_answer).map(|at| match out.remove(at) {
-            Effect::Reply { header, .. } | Effect::Values { header, .. } => header,
-            Effect::Close { .. } | Effect::Report(_) => unreachable!("these are not replies"),
+            ShardEffect::Reply { header, .. } | ShardEffect::Values { header, .. } => header,
+            ShardEffect::Close { .. } | ShardEffect::Report(_) => {
+                unreachable!("these are not replies")
+            }
         });
         self.keep(out);
         answer
@@ -369,7 +376,7 @@ fn keys_and_ranges_name_the_same_rows() {
     let mut out = Vec::new();
     let frame = Frame { conn, header, keys: &[0, 7], values: &[] };
     assert_eq!(node.host.on_frame(&frame, &mut out), Flow::Taken);
-    let [Effect::Values { header, rows: Rows::Keys(keys), .. }] = &out[..] else {
+    let [ShardEffect::Values { header, rows: PulledRows::Keys(keys), .. }] = &out[..] else {
         panic!("{out:?}")
     };
     let mut values = Vec::new();

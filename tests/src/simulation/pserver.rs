@@ -13,7 +13,7 @@ use heddle_protocol::control::{Base, Command, CutAt, Phase, PserverState, Report
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::{Md5, ShardFile};
-use heddle_shard::{Conn, Effect, Flow, Shard, ShardReport, ShardSet};
+use heddle_shard::{Conn, Flow, Shard, ShardEffect, ShardReport, ShardSet};
 use uuid::Uuid;
 
 use super::job::Job;
@@ -88,7 +88,7 @@ pub enum Output {
     /// Tell the ApplicationMaster.
     Report(Report),
     /// Put this at the end of a data connection's replies.
-    Reply(usize, Conn, Effect),
+    Reply(usize, Conn, ShardEffect),
     /// Close a data connection unread.
     Close(usize, Conn),
     /// Let a data thread know of this some time, in order.
@@ -585,15 +585,15 @@ impl Pserver {
         }
     }
 
-    fn carry_out(&mut self, thread: usize, effects: Vec<Effect>, out: &mut Vec<Output>) {
+    fn carry_out(&mut self, thread: usize, effects: Vec<ShardEffect>, out: &mut Vec<Output>) {
         let epoch = self.hosts[thread].epoch();
         for effect in effects {
             match effect {
-                Effect::Reply { conn, .. } | Effect::Values { conn, .. } => {
+                ShardEffect::Reply { conn, .. } | ShardEffect::Values { conn, .. } => {
                     out.push(Output::Reply(thread, conn, effect))
                 }
-                Effect::Close { conn } => out.push(Output::Close(thread, conn)),
-                Effect::Report(report) => self.report(epoch, report, out),
+                ShardEffect::Close { conn } => out.push(Output::Close(thread, conn)),
+                ShardEffect::Report(report) => self.report(epoch, report, out),
             }
         }
     }

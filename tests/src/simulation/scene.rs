@@ -15,7 +15,7 @@ use heddle_protocol::ids::{
     TaskAttempt, TaskId,
 };
 use heddle_protocol::spec::Consistency;
-use heddle_shard::{Conn, Effect, Rows, Shard, ShardReport, ShardSet};
+use heddle_shard::{Conn, PulledRows, Shard, ShardEffect, ShardReport, ShardSet};
 
 use super::job::{COUNTS, Job, WEIGHTS};
 use super::world::Bits;
@@ -30,7 +30,7 @@ struct Client {
     member: Member,
     conns: [Option<Conn>; 2],
     /// Replies on their way, by shard.
-    replies: [VecDeque<Effect>; 2],
+    replies: [VecDeque<ShardEffect>; 2],
     events: VecDeque<Event>,
     pulls: u64,
 }
@@ -197,17 +197,17 @@ impl Scene {
     }
 
     /// Puts effects of a shard where they belong.
-    fn take(&mut self, shard: usize, effects: Vec<Effect>) {
+    fn take(&mut self, shard: usize, effects: Vec<ShardEffect>) {
         for effect in effects {
             match &effect {
-                Effect::Reply { conn, .. } | Effect::Values { conn, .. } => {
+                ShardEffect::Reply { conn, .. } | ShardEffect::Values { conn, .. } => {
                     let asked =
                         self.clients.values_mut().find(|client| client.conns[shard] == Some(*conn));
                     if let Some(client) = asked {
                         client.replies[shard].push_back(effect);
                     }
                 }
-                Effect::Close { conn } => {
+                ShardEffect::Close { conn } => {
                     for client in self
                         .clients
                         .values_mut()
@@ -216,7 +216,7 @@ impl Scene {
                         client.conns[shard] = None;
                     }
                 }
-                Effect::Report(report) => self.reports.push((shard, report.clone())),
+                ShardEffect::Report(report) => self.reports.push((shard, report.clone())),
             }
         }
     }
@@ -248,21 +248,21 @@ impl Scene {
         let now_ms = self.now_ms;
         while let Some(effect) = self.client(number).replies[shard].pop_front() {
             let (header, values) = match effect {
-                Effect::Reply { header, .. } => (header, Vec::new()),
-                Effect::Values { header, rows, .. } => self.values(shard, &header, &rows),
-                Effect::Close { .. } | Effect::Report(_) => continue,
+                ShardEffect::Reply { header, .. } => (header, Vec::new()),
+                ShardEffect::Values { header, rows, .. } => self.values(shard, &header, &rows),
+                ShardEffect::Close { .. } | ShardEffect::Report(_) => continue,
             };
             self.client(number).machine.frame_with(endpoint(shard), &header, &values, now_ms);
         }
         self.listen(number);
     }
 
-    fn values(&self, shard: usize, header: &Header, rows: &Rows) -> (Header, Vec<f32>) {
+    fn values(&self, shard: usize, header: &Header, rows: &PulledRows) -> (Header, Vec<f32>) {
         let host = &self.hosts[shard];
         let mut values = Vec::new();
         let there = match rows {
-            Rows::Range => host.range(header).map(|range| values.extend_from_slice(range)),
-            Rows::Keys(keys) => host.gather(header, keys, &mut values),
+            PulledRows::Range => host.range(header).map(|range| values.extend_from_slice(range)),
+            PulledRows::Keys(keys) => host.gather(header, keys, &mut values),
         };
         match there {
             Some(()) => (*header, values),

@@ -48,9 +48,9 @@ struct Endpoint {
 
 /// All connections of this client.
 #[derive(Debug, Default)]
-pub(super) struct Connections(BTreeMap<SocketAddr, Endpoint>);
+pub(super) struct Endpoints(BTreeMap<SocketAddr, Endpoint>);
 
-impl Connections {
+impl Endpoints {
     /// Wants exactly these connections; new ones are due at once.
     pub(super) fn want(&mut self, wanted: &BTreeMap<SocketAddr, Member>, now_ms: u64) {
         self.0.retain(|endpoint, _| wanted.contains_key(endpoint));

@@ -7,7 +7,7 @@ use heddle_protocol::frame::{Header, Kind};
 use heddle_protocol::ids::{CutId, ShardId};
 
 use super::event::Event;
-use super::in_flight::{Purpose, RequestQueue};
+use super::in_flight::{RequestPurpose, RequestQueue};
 use super::parts;
 use super::unit::{Era, Unit};
 use crate::error::Fault;
@@ -16,7 +16,7 @@ use crate::layout::Layout;
 
 /// What a handler may use besides its own state.
 #[derive(Debug)]
-pub(super) struct Context {
+pub(super) struct MachineContext {
     pub(super) layout: Layout,
     /// None before the first work.
     pub(super) era: Option<Era>,
@@ -26,7 +26,7 @@ pub(super) struct Context {
     pub(super) events: VecDeque<Event>,
 }
 
-impl Context {
+impl MachineContext {
     pub(super) fn new(layout: Layout) -> Self {
         Self {
             layout,
@@ -59,7 +59,7 @@ impl Context {
     }
 
     /// Sends a frame without payload to every shard.
-    pub(super) fn send_to_all(&mut self, mut header: Header, purpose: &Purpose, unit: Unit) {
+    pub(super) fn send_to_all(&mut self, mut header: Header, purpose: &RequestPurpose, unit: Unit) {
         for shard in self.shards() {
             header.shard = shard;
             self.requests.send(header, Payload::none(), purpose.clone(), Some(unit));
@@ -76,7 +76,7 @@ impl Context {
         let frames = parts::cut(&self.layout, header, gradient);
         let count = frames.len();
         for (header, payload) in frames {
-            self.requests.send(header, payload, Purpose::Push, Some(unit));
+            self.requests.send(header, payload, RequestPurpose::Push, Some(unit));
         }
         count
     }

@@ -17,7 +17,7 @@ use heddle_protocol::frame::{Header, Kind};
 use heddle_protocol::ids::{Member, ShardId};
 
 use super::backoff::Backoff;
-use super::connections::{Closed, Connections};
+use super::connections::{Closed, Endpoints};
 use super::request::PullId;
 use super::unit::Unit;
 use crate::gradient::Payload;
@@ -33,7 +33,7 @@ pub struct RequestFrame {
 
 /// What a reply to the request means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum RequestPurpose {
     /// Some values of one item of a pull.
     Pull { pull: PullId, item: usize, values: Range<usize> },
     /// A part of a step.
@@ -62,7 +62,7 @@ enum State {
 pub(super) struct InFlight {
     pub(super) header: Header,
     pub(super) payload: Payload,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: RequestPurpose,
     /// The lane or task that it belongs to, if any: both are dropped together.
     pub(super) unit: Option<Unit>,
     endpoint: SocketAddr,
@@ -94,7 +94,7 @@ pub(super) struct RequestQueue {
     next: u64,
     transmissions: u64,
     places: BTreeMap<ShardId, SocketAddr>,
-    pub(super) connections: Connections,
+    pub(super) connections: Endpoints,
     pub(super) counters: FrameCounters,
 }
 
@@ -107,7 +107,9 @@ impl RequestQueue {
         let mut unplaced = Vec::new();
         for (&id, request) in &mut self.requests {
             let endpoint = match request.purpose {
-                Purpose::Barrier => Some(request.endpoint).filter(|&e| self.connections.wants(e)),
+                RequestPurpose::Barrier => {
+                    Some(request.endpoint).filter(|&e| self.connections.wants(e))
+                }
                 _ => self.places.get(&request.header.shard).copied(),
             };
             let Some(endpoint) = endpoint else {
@@ -148,7 +150,7 @@ impl RequestQueue {
         &mut self,
         header: Header,
         payload: Payload,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         unit: Option<Unit>,
     ) {
         let endpoint = self.places.get(&header.shard).copied();
@@ -166,7 +168,7 @@ impl RequestQueue {
         }
         for endpoint in endpoints {
             self.barriers.insert(self.next);
-            self.add(endpoint, header, Payload::none(), Purpose::Barrier, None);
+            self.add(endpoint, header, Payload::none(), RequestPurpose::Barrier, None);
         }
     }
 
@@ -175,7 +177,7 @@ impl RequestQueue {
         endpoint: SocketAddr,
         header: Header,
         payload: Payload,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         unit: Option<Unit>,
     ) {
         let id = self.next;

@@ -21,12 +21,12 @@ use heddle_protocol::control::LaneGrant;
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{HandOut, Lane, ShardId, Step};
 
-use super::context::Context;
+use super::context::MachineContext;
 use super::event::Event;
-use super::in_flight::Purpose;
+use super::in_flight::RequestPurpose;
 use super::pulls::Pulls;
 use super::request::StepPush;
-use super::takeover::{self, Continuation, LaneStatus};
+use super::takeover::{self, LaneContinuation, LaneStatus};
 use super::tasks::UNREACHED_STEPS_MAX;
 use super::unit::Unit;
 use crate::error::RequestError;
@@ -38,7 +38,7 @@ const ASK_AGAIN_MS: u64 = 5;
 
 /// All lanes that run here.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(BTreeMap<Lane, LaneRun>);
+pub(super) struct RunningLanes(BTreeMap<Lane, LaneRun>);
 
 #[derive(Debug)]
 struct LaneRun {
@@ -96,7 +96,7 @@ impl LaneState {
 }
 
 /// The header of a frame that a shard may reject for its hand-out.
-fn header(context: &Context, lane: Lane, hand_out: HandOut, kind: Kind) -> Header {
+fn header(context: &MachineContext, lane: Lane, hand_out: HandOut, kind: Kind) -> Header {
     let mut header = context.header(kind);
     header.unit = lane.0;
     header.hand_out = hand_out;
@@ -104,7 +104,7 @@ fn header(context: &Context, lane: Lane, hand_out: HandOut, kind: Kind) -> Heade
 }
 
 impl LaneRun {
-    fn done(&self, lane: Lane, step: Step, rows: u32, context: &Context) -> Header {
+    fn done(&self, lane: Lane, step: Step, rows: u32, context: &MachineContext) -> Header {
         let mut header = header(context, lane, self.hand_out, Kind::Done);
         header.step = step;
         header.rows = rows;
@@ -116,7 +116,7 @@ impl LaneRun {
         lane: Lane,
         push: StepPush,
         next: VecDeque<StepPush>,
-        context: &mut Context,
+        context: &mut MachineContext,
     ) {
         let StepPush { step, gradient, rows, end } = push;
         let gradient = Arc::new(gradient);
@@ -135,15 +135,21 @@ impl LaneRun {
         }
     }
 
-    fn send_dones(&self, lane: Lane, pushed: &mut PushedStep, flags: u16, context: &mut Context) {
+    fn send_dones(
+        &self,
+        lane: Lane,
+        pushed: &mut PushedStep,
+        flags: u16,
+        context: &mut MachineContext,
+    ) {
         let mut header = self.done(lane, pushed.step, pushed.rows, context);
         header.flags = flags | if pushed.end { flags::END } else { 0 };
-        context.send_to_all(header, &Purpose::Done, Unit::Lane(lane));
+        context.send_to_all(header, &RequestPurpose::Done, Unit::Lane(lane));
         pushed.missing = context.shard_count();
     }
 
     /// The last reply of a state has come.
-    fn advance(&mut self, lane: Lane, context: &mut Context) {
+    fn advance(&mut self, lane: Lane, context: &mut MachineContext) {
         match std::mem::replace(&mut self.state, LaneState::Ended) {
             LaneState::Staging(mut pushed) => {
                 self.send_dones(lane, &mut pushed, 0, context);
@@ -173,7 +179,7 @@ impl LaneRun {
         }
     }
 
-    fn proceed(&mut self, lane: Lane, next: Option<Step>, context: &mut Context) {
+    fn proceed(&mut self, lane: Lane, next: Option<Step>, context: &mut MachineContext) {
         if let Some(step) = next {
             self.state = LaneState::Computing { step };
             context.events.push_back(Event::Compute { lane, step });
@@ -184,18 +190,23 @@ impl LaneRun {
     }
 
     /// Drops the lane's work in flight and asks every shard for the lane's status.
-    fn ask(&mut self, lane: Lane, pulls: &mut Pulls, context: &mut Context) {
+    fn ask(&mut self, lane: Lane, pulls: &mut Pulls, context: &mut MachineContext) {
         context.requests.drop_unit(Unit::Lane(lane));
         pulls.drop_unit(Unit::Lane(lane));
         self.state = LaneState::Asking { statuses: BTreeMap::new() };
         let header = header(context, lane, self.hand_out, Kind::Query);
-        context.send_to_all(header, &Purpose::Query, Unit::Lane(lane));
+        context.send_to_all(header, &RequestPurpose::Query, Unit::Lane(lane));
     }
 }
 
-impl Lanes {
+impl RunningLanes {
     /// See [`super::DataRequest::TakeOver`].
-    pub(super) fn take_over(&mut self, grant: LaneGrant, pulls: &mut Pulls, context: &mut Context) {
+    pub(super) fn take_over(
+        &mut self,
+        grant: LaneGrant,
+        pulls: &mut Pulls,
+        context: &mut MachineContext,
+    ) {
         let LaneGrant { lane, hand_out } = grant;
         if self.0.get(&lane).is_some_and(|run| run.hand_out >= hand_out) {
             return;
@@ -210,7 +221,7 @@ impl Lanes {
         &mut self,
         lane: Lane,
         pulls: &mut Pulls,
-        context: &mut Context,
+        context: &mut MachineContext,
     ) -> Option<HandOut> {
         let run = self.0.remove(&lane)?;
         context.requests.drop_unit(Unit::Lane(lane));
@@ -219,7 +230,7 @@ impl Lanes {
     }
 
     /// A later hand-out of the lane has asked a shard: the lane belongs to another trainer.
-    pub(super) fn fenced(&mut self, lane: Lane, pulls: &mut Pulls, context: &mut Context) {
+    pub(super) fn fenced(&mut self, lane: Lane, pulls: &mut Pulls, context: &mut MachineContext) {
         let hand_out = self.release(lane, pulls, context);
         debug_assert!(hand_out.is_some(), "a lane is dropped together with its frames");
         if let Some(hand_out) = hand_out {
@@ -229,7 +240,7 @@ impl Lanes {
     }
 
     /// Another trainer may have completed the step: asks for the lane's status.
-    pub(super) fn ask(&mut self, lane: Lane, pulls: &mut Pulls, context: &mut Context) {
+    pub(super) fn ask(&mut self, lane: Lane, pulls: &mut Pulls, context: &mut MachineContext) {
         let run = self.0.get_mut(&lane);
         debug_assert!(run.is_some(), "a lane is dropped together with its frames");
         if let Some(run) = run {
@@ -250,7 +261,7 @@ impl Lanes {
     }
 
     /// Takes a checked gradient.
-    pub(super) fn push(&mut self, lane: Lane, push: StepPush, context: &mut Context) {
+    pub(super) fn push(&mut self, lane: Lane, push: StepPush, context: &mut MachineContext) {
         let Some(run) = self.0.get_mut(&lane) else { return };
         match &mut run.state {
             LaneState::Computing { step } if *step == push.step => {
@@ -273,7 +284,7 @@ impl Lanes {
     }
 
     /// A shard has acknowledged a part or a `Done` of the lane.
-    pub(super) fn acknowledged(&mut self, lane: Lane, context: &mut Context) {
+    pub(super) fn acknowledged(&mut self, lane: Lane, context: &mut MachineContext) {
         let Some(run) = self.0.get_mut(&lane) else {
             debug_assert!(false, "a lane is dropped together with its frames");
             return;
@@ -293,7 +304,7 @@ impl Lanes {
     }
 
     /// Asks for the status of lanes whose wait is over.
-    pub(super) fn timer(&mut self, now_ms: u64, pulls: &mut Pulls, context: &mut Context) {
+    pub(super) fn timer(&mut self, now_ms: u64, pulls: &mut Pulls, context: &mut MachineContext) {
         for (&lane, run) in &mut self.0 {
             if run.state.deadline().is_some_and(|until_ms| until_ms <= now_ms) {
                 run.ask(lane, pulls, context);
@@ -307,7 +318,7 @@ impl Lanes {
         lane: Lane,
         reply: &Header,
         now_ms: u64,
-        context: &mut Context,
+        context: &mut MachineContext,
     ) {
         let Some(LaneRun { state: LaneState::Asking { statuses }, .. }) = self.0.get_mut(&lane)
         else {
@@ -321,12 +332,12 @@ impl Lanes {
         let statuses = std::mem::take(statuses);
         let Some(run) = self.0.get_mut(&lane) else { return };
         match takeover::continuation(&statuses) {
-            Continuation::Compute(step) => run.proceed(lane, Some(step), context),
-            Continuation::Ended => run.proceed(lane, None, context),
-            Continuation::Unsure => {
+            LaneContinuation::Compute(step) => run.proceed(lane, Some(step), context),
+            LaneContinuation::Ended => run.proceed(lane, None, context),
+            LaneContinuation::Unsure => {
                 run.state = LaneState::Unsure { until_ms: now_ms + ASK_AGAIN_MS }
             }
-            Continuation::Complete { missing, next } => {
+            LaneContinuation::Complete { missing, next } => {
                 run.state = LaneState::Completing { missing: missing.len(), next };
                 for shard in missing {
                     let status = statuses[&shard];
@@ -337,7 +348,7 @@ impl Lanes {
                     context.requests.send(
                         header,
                         Payload::none(),
-                        Purpose::Done,
+                        RequestPurpose::Done,
                         Some(Unit::Lane(lane)),
                     );
                 }

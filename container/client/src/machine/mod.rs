@@ -46,18 +46,18 @@ pub use tasks::UNREACHED_STEPS_MAX;
 pub use unit::{Era, Unit};
 
 use backoff::{NOT_SERVED, RETRY};
-use context::Context;
-use in_flight::{InFlight, Purpose};
-use lanes::Lanes;
+use context::MachineContext;
+use in_flight::{InFlight, RequestPurpose};
+use lanes::RunningLanes;
 use pulls::Pulls;
 use tasks::Tasks;
 
 /// The state machine of one trainer's client.
 #[derive(Debug)]
 pub struct Machine {
-    context: Context,
+    context: MachineContext,
     pulls: Pulls,
-    lanes: Lanes,
+    lanes: RunningLanes,
     tasks: Tasks,
     /// The report of the last barrier, for repeats of its cut.
     at_barrier: Option<Event>,
@@ -70,9 +70,9 @@ impl Machine {
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self {
-            context: Context::new(layout),
+            context: MachineContext::new(layout),
             pulls: Pulls::default(),
-            lanes: Lanes::default(),
+            lanes: RunningLanes::default(),
             tasks: Tasks::default(),
             at_barrier: None,
             outages: Vec::new(),
@@ -230,7 +230,7 @@ impl Machine {
         if !self.is_current(reply) {
             return None;
         }
-        let InFlight { purpose: Purpose::Pull { pull, item, values }, .. } =
+        let InFlight { purpose: RequestPurpose::Pull { pull, item, values }, .. } =
             self.context.requests.find(endpoint, reply)?
         else {
             return None;
@@ -311,17 +311,17 @@ impl Machine {
             return;
         };
         match (&request.purpose, request.unit) {
-            (Purpose::Pull { pull, .. }, _) => self.pulls.answered(*pull, context),
-            (Purpose::Query, Some(Unit::Lane(lane))) => {
+            (RequestPurpose::Pull { pull, .. }, _) => self.pulls.answered(*pull, context),
+            (RequestPurpose::Query, Some(Unit::Lane(lane))) => {
                 self.lanes.status(lane, reply, now_ms, context)
             }
-            (Purpose::Push | Purpose::Done, Some(Unit::Lane(lane))) => {
+            (RequestPurpose::Push | RequestPurpose::Done, Some(Unit::Lane(lane))) => {
                 self.lanes.acknowledged(lane, context)
             }
-            (Purpose::Push, Some(Unit::Task(task))) => {
+            (RequestPurpose::Push, Some(Unit::Task(task))) => {
                 self.tasks.part_acknowledged(task, request.header.step, context)
             }
-            (Purpose::TaskDone, Some(Unit::Task(task))) => {
+            (RequestPurpose::TaskDone, Some(Unit::Task(task))) => {
                 self.tasks.end_acknowledged(task, context)
             }
             (purpose, unit) => debug_assert!(false, "{purpose:?} is never sent for {unit:?}"),
@@ -377,13 +377,13 @@ impl Machine {
 }
 
 /// Whether a reply has the kind and length that its request calls for.
-fn fits(purpose: &Purpose, reply: &Header) -> bool {
+fn fits(purpose: &RequestPurpose, reply: &Header) -> bool {
     match (purpose, reply.kind) {
-        (Purpose::Pull { values, .. }, Kind::Values) => {
+        (RequestPurpose::Pull { values, .. }, Kind::Values) => {
             reply.key_bytes == 0 && reply.value_bytes as usize == values.len() * 4
         }
-        (Purpose::Push | Purpose::Done | Purpose::TaskDone, Kind::Ack)
-        | (Purpose::Query, Kind::Standing)
+        (RequestPurpose::Push | RequestPurpose::Done | RequestPurpose::TaskDone, Kind::Ack)
+        | (RequestPurpose::Query, Kind::Standing)
         | (_, Kind::Refused) => reply.payload_bytes() == 0,
         _ => false,
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::TableId;
 
-use super::context::Context;
+use super::context::MachineContext;
 use super::event::Event;
-use super::in_flight::Purpose;
+use super::in_flight::RequestPurpose;
 use super::request::{PullAt, PullId, PullItem};
 use super::unit::Unit;
 use crate::gradient::Payload;
@@ -63,7 +63,7 @@ impl Pulls {
         pull: PullId,
         at: PullAt,
         items: Vec<PullItem>,
-        context: &mut Context,
+        context: &mut MachineContext,
     ) {
         let mut header = context.header(Kind::Pull);
         let unit = match at {
@@ -103,7 +103,7 @@ impl Pulls {
     }
 
     /// A frame of a pull was answered.
-    pub(super) fn answered(&mut self, pull: PullId, context: &mut Context) {
+    pub(super) fn answered(&mut self, pull: PullId, context: &mut MachineContext) {
         let Some(state) = self.0.get_mut(&pull) else {
             debug_assert!(false, "a pull is dropped together with its frames");
             return;
@@ -133,7 +133,7 @@ impl PullState {
         header: Header,
         (pull, index): (PullId, usize),
         mut item: PullItem,
-        context: &mut Context,
+        context: &mut MachineContext,
     ) {
         let Ok(shape) = context.layout.table(item.table) else {
             debug_assert!(false, "the item was checked");
@@ -165,7 +165,7 @@ impl PullState {
             context.requests.send(
                 header,
                 payload,
-                Purpose::Pull { pull, item: index, values },
+                RequestPurpose::Pull { pull, item: index, values },
                 self.unit,
             );
             self.missing += 1;

@@ -43,7 +43,7 @@ impl LaneStatus {
 
 /// What the successor does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Continuation {
+pub(super) enum LaneContinuation {
     /// Compute this step: no trainer left the state before it.
     Compute(Step),
     /// Send a `Done` to these shards. Then the lane continues at `next`, or has ended.
@@ -55,17 +55,17 @@ pub(super) enum Continuation {
 }
 
 /// Decides from the status on all shards.
-pub(super) fn continuation(statuses: &BTreeMap<ShardId, LaneStatus>) -> Continuation {
+pub(super) fn continuation(statuses: &BTreeMap<ShardId, LaneStatus>) -> LaneContinuation {
     let open: Vec<_> = statuses.iter().filter(|(_, s)| !s.ended).map(|(&id, s)| (id, *s)).collect();
     if open.is_empty() {
-        return Continuation::Ended;
+        return LaneContinuation::Ended;
     }
     if open.len() < statuses.len() {
         // Some shards have the lane's last `Done`. A shard that holds the `Done` before it has to catch up first.
         if open.iter().any(|(_, s)| s.done) {
-            return Continuation::Unsure;
+            return LaneContinuation::Unsure;
         }
-        return Continuation::Complete {
+        return LaneContinuation::Complete {
             missing: open.into_iter().map(|(id, _)| id).collect(),
             next: None,
         };
@@ -73,15 +73,15 @@ pub(super) fn continuation(statuses: &BTreeMap<ShardId, LaneStatus>) -> Continua
     let low = open.iter().map(|(_, s)| s.next_done()).min().unwrap_or_default();
     let high = open.iter().map(|(_, s)| s.next_done()).max().unwrap_or_default();
     if low == high {
-        return Continuation::Compute(low);
+        return LaneContinuation::Compute(low);
     }
     let behind: Vec<_> = open.iter().filter(|(_, s)| s.next_done() == low).collect();
     if high == low.next() && behind.iter().all(|(_, s)| s.step == low) {
-        Continuation::Complete {
+        LaneContinuation::Complete {
             missing: behind.into_iter().map(|(id, _)| *id).collect(),
             next: Some(high),
         }
     } else {
-        Continuation::Unsure
+        LaneContinuation::Unsure
     }
 }

@@ -12,9 +12,9 @@ use heddle_protocol::frame::Kind;
 use heddle_protocol::ids::{Step, TaskAttempt, TaskId};
 use heddle_protocol::mutation::Mutation;
 
-use super::context::Context;
+use super::context::MachineContext;
 use super::event::Event;
-use super::in_flight::Purpose;
+use super::in_flight::RequestPurpose;
 use super::request::StepPush;
 use super::unit::Unit;
 use crate::error::RequestError;
@@ -65,7 +65,7 @@ impl HeldTask {
     }
 
     /// Sends `TaskDone` once it is wanted and all steps are acknowledged.
-    fn send_end(&mut self, task: TaskId, context: &mut Context) {
+    fn send_end(&mut self, task: TaskId, context: &mut MachineContext) {
         if self.end != TaskEnd::Wanted || !self.in_flight.is_empty() {
             return;
         }
@@ -73,7 +73,7 @@ impl HeldTask {
         let mut header = context.header(Kind::TaskDone);
         header.unit = task.0;
         header.step = self.next;
-        context.send_to_all(header, &Purpose::TaskDone, Unit::Task(task));
+        context.send_to_all(header, &RequestPurpose::TaskDone, Unit::Task(task));
     }
 }
 
@@ -84,7 +84,7 @@ impl Tasks {
     }
 
     /// See [`super::DataRequest::HoldTask`].
-    pub(super) fn hold(&mut self, grant: TaskGrant, context: &mut Context) {
+    pub(super) fn hold(&mut self, grant: TaskGrant, context: &mut MachineContext) {
         if self.0.get(&grant.task).is_some_and(|held| held.attempt == grant.attempt) {
             return;
         }
@@ -99,14 +99,14 @@ impl Tasks {
     }
 
     /// See [`super::DataRequest::ReleaseTask`].
-    pub(super) fn release(&mut self, task: TaskId, context: &mut Context) {
+    pub(super) fn release(&mut self, task: TaskId, context: &mut MachineContext) {
         if self.0.remove(&task).is_some() {
             context.requests.drop_unit(Unit::Task(task));
         }
     }
 
     /// See [`super::DataRequest::EndTask`].
-    pub(super) fn end(&mut self, task: TaskId, context: &mut Context) {
+    pub(super) fn end(&mut self, task: TaskId, context: &mut MachineContext) {
         if let Some(held) = self.0.get_mut(&task).filter(|held| held.end == TaskEnd::Open) {
             held.end = TaskEnd::Wanted;
             held.send_end(task, context);
@@ -114,7 +114,7 @@ impl Tasks {
     }
 
     /// Takes a checked gradient.
-    pub(super) fn push(&mut self, task: TaskId, push: StepPush, context: &mut Context) {
+    pub(super) fn push(&mut self, task: TaskId, push: StepPush, context: &mut MachineContext) {
         let Some(held) = self.0.get_mut(&task).filter(|held| held.end == TaskEnd::Open) else {
             return;
         };
@@ -136,7 +136,12 @@ impl Tasks {
     }
 
     /// A shard has acknowledged a part of a step.
-    pub(super) fn part_acknowledged(&mut self, task: TaskId, step: Step, context: &mut Context) {
+    pub(super) fn part_acknowledged(
+        &mut self,
+        task: TaskId,
+        step: Step,
+        context: &mut MachineContext,
+    ) {
         let Some(held) = self.0.get_mut(&task) else {
             debug_assert!(false, "a task is dropped together with its frames");
             return;
@@ -161,7 +166,7 @@ impl Tasks {
     }
 
     /// A shard has marked the task as done.
-    pub(super) fn end_acknowledged(&mut self, task: TaskId, context: &mut Context) {
+    pub(super) fn end_acknowledged(&mut self, task: TaskId, context: &mut MachineContext) {
         let Some(HeldTask { attempt, end: TaskEnd::Sent { missing }, .. }) = self.0.get_mut(&task)
         else {
             debug_assert!(false, "`TaskDone` was sent");

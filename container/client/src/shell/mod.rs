@@ -43,11 +43,11 @@ pub struct Client {
 /// After the client was dropped it does nothing.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    requests: mpsc::UnboundedSender<Input>,
+    requests: mpsc::UnboundedSender<ClientInput>,
 }
 
 #[derive(Debug)]
-enum Input {
+enum ClientInput {
     Request(DataRequest),
     Stop,
 }
@@ -85,7 +85,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let _ = self.handle.requests.send(Input::Stop);
+        let _ = self.handle.requests.send(ClientInput::Stop);
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been printed already.
             let _ = thread.join();
@@ -97,12 +97,12 @@ impl Handle {
     /// Sends a request.
     pub fn send(&self, request: DataRequest) {
         // The receiver is gone only after the client was dropped.
-        let _ = self.requests.send(Input::Request(request));
+        let _ = self.requests.send(ClientInput::Request(request));
     }
 }
 
 /// Runs the thread until the client is dropped.
-async fn run(state: Rc<ClientState>, mut inputs: mpsc::UnboundedReceiver<Input>) {
+async fn run(state: Rc<ClientState>, mut inputs: mpsc::UnboundedReceiver<ClientInput>) {
     loop {
         let deadline = state.sleep_until();
         let sleep = async {
@@ -120,10 +120,10 @@ async fn run(state: Rc<ClientState>, mut inputs: mpsc::UnboundedReceiver<Input>)
                 // All that is there, before the first frame is written: the frames leave in one system call.
                 loop {
                     match input {
-                        Input::Request(request) => {
+                        ClientInput::Request(request) => {
                             state.machine.borrow_mut().on(request, state.now_ms());
                         }
-                        Input::Stop => return,
+                        ClientInput::Stop => return,
                     }
                     match inputs.try_recv() {
                         Ok(next) => input = next,

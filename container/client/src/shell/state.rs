@@ -18,7 +18,7 @@ pub(super) struct ClientState {
     pub(super) machine: RefCell<Machine>,
     events: Sender<Event>,
     started: Instant,
-    pub(super) connections: RefCell<BTreeMap<SocketAddr, ConnectionTask>>,
+    pub(super) connections: RefCell<BTreeMap<SocketAddr, EndpointTask>>,
     serial: Cell<u64>,
     /// Wakes the main loop when a deadline is earlier than the one that it sleeps for.
     pub(super) earlier_deadline: Notify,
@@ -26,7 +26,7 @@ pub(super) struct ClientState {
 }
 
 /// The task of one connection.
-pub(super) struct ConnectionTask {
+pub(super) struct EndpointTask {
     serial: u64,
     /// There are frames to write, or the connection is not wanted any more.
     wake: Rc<Notify>,
@@ -96,7 +96,7 @@ impl ClientState {
         let serial = self.serial.get() + 1;
         self.serial.set(serial);
         let wake = Rc::new(Notify::new());
-        let task = ConnectionTask { serial, wake: Rc::clone(&wake) };
+        let task = EndpointTask { serial, wake: Rc::clone(&wake) };
         self.connections.borrow_mut().insert(endpoint, task);
         Some(NewConnection { endpoint, serial, wake })
     }

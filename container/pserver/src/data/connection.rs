@@ -31,7 +31,7 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// Why a connection closed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectionEnd {
+pub(super) enum DataConnectionEnd {
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error("{0}")]
@@ -51,14 +51,14 @@ pub(super) async fn serve(
     thread: &Rc<DataThread>,
     mut stream: TcpStream,
     handshake: PendingHandshake,
-) -> Result<(), ConnectionEnd> {
+) -> Result<(), DataConnectionEnd> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     socket.set_tcp_keepalive(&KEEPALIVE)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
     let member = tokio::select! {
         member = handshake::greet(&mut stream, thread.run, &thread.secret) => member?,
-        () = handshake.closed() => return Err(ConnectionEnd::Unauthenticated),
+        () = handshake.closed() => return Err(DataConnectionEnd::Unauthenticated),
     };
     drop(handshake);
     let Ok(conn) = thread.with_shards(None, |shards, _, out| shards.connect(member, out)) else {
@@ -98,11 +98,11 @@ struct FrameLoop<'a> {
 }
 
 impl FrameLoop<'_> {
-    async fn run(&mut self) -> Result<(), ConnectionEnd> {
+    async fn run(&mut self) -> Result<(), DataConnectionEnd> {
         let mut in_a_row = 0;
         loop {
             if self.connection.closed.get() {
-                return Err(ConnectionEnd::Unread);
+                return Err(DataConnectionEnd::Unread);
             }
             self.take_frames()?;
             self.flush()?;
@@ -143,9 +143,9 @@ impl FrameLoop<'_> {
     }
 
     /// Reads once. Returns whether bytes came.
-    fn read(&mut self) -> Result<bool, ConnectionEnd> {
+    fn read(&mut self) -> Result<bool, DataConnectionEnd> {
         match self.stream.try_read(self.received.space()?) {
-            Ok(0) => Err(ConnectionEnd::ByPeer),
+            Ok(0) => Err(DataConnectionEnd::ByPeer),
             Ok(bytes) => {
                 self.received.filled(bytes);
                 Ok(true)
@@ -156,7 +156,7 @@ impl FrameLoop<'_> {
     }
 
     /// Passes complete frames to the shards.
-    fn take_frames(&mut self) -> Result<(), ConnectionEnd> {
+    fn take_frames(&mut self) -> Result<(), DataConnectionEnd> {
         let mut taken = 0;
         while !self.blocked && !self.connection.closed.get() {
             let Some(frame) = self.received.front(self.conn)? else {

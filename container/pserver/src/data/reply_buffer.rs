@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 
 use bytemuck::cast_slice;
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status};
-use heddle_shard::{Rows, ShardSet};
+use heddle_shard::{PulledRows, ShardSet};
 
 /// Replies in one system call: two slices each.
 const BATCH: usize = 16;
@@ -27,7 +27,7 @@ pub(crate) struct ReplyBuffer {
 
 enum Reply {
     Head([u8; HEADER_BYTES]),
-    Values { header: Header, head: [u8; HEADER_BYTES], rows: Rows },
+    Values { header: Header, head: [u8; HEADER_BYTES], rows: PulledRows },
 }
 
 impl Reply {
@@ -44,7 +44,7 @@ impl ReplyBuffer {
         self.replies.push_back(Reply::Head(header.encode()));
     }
 
-    pub(crate) fn push_values(&mut self, header: Header, rows: Rows) {
+    pub(crate) fn push_values(&mut self, header: Header, rows: PulledRows) {
         let head = header.encode();
         self.replies.push_back(Reply::Values { header, head, rows });
     }
@@ -90,15 +90,15 @@ impl ReplyBuffer {
             return Ok(());
         };
         let there = match rows {
-            Rows::Range => shards.range(header).is_some(),
-            Rows::Keys(_) if self.is_gathered => true,
-            Rows::Keys(keys) => {
+            PulledRows::Range => shards.range(header).is_some(),
+            PulledRows::Keys(_) if self.is_gathered => true,
+            PulledRows::Keys(keys) => {
                 self.gathered.clear();
                 shards.gather(header, keys, &mut self.gathered).is_some()
             }
         };
         if there {
-            self.is_gathered = matches!(rows, Rows::Keys(_));
+            self.is_gathered = matches!(rows, PulledRows::Keys(_));
             return Ok(());
         }
         if self.written > 0 {
@@ -122,10 +122,10 @@ impl ReplyBuffer {
                 }
                 Reply::Values { header, head, rows } => {
                     let values = match rows {
-                        Rows::Keys(_) if n == 0 => Some(&self.gathered[..]),
+                        PulledRows::Keys(_) if n == 0 => Some(&self.gathered[..]),
                         // Gathered when it is the first.
-                        Rows::Keys(_) => None,
-                        Rows::Range => shards.range(header),
+                        PulledRows::Keys(_) => None,
+                        PulledRows::Range => shards.range(header),
                     };
                     let Some(values) = values else { break };
                     slices[used] = IoSlice::new(head);

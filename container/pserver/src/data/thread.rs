@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Sender, TrySendError};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
-use heddle_shard::{Conn, Effect, ShardSet};
+use heddle_shard::{Conn, ShardEffect, ShardSet};
 use tokio::sync::Notify;
 
 use super::reply_buffer::ReplyBuffer;
@@ -26,7 +26,7 @@ pub(super) struct DataThread {
     pub(super) secret: Secret,
     pub(super) shards: RefCell<ShardSet>,
     connections: RefCell<BTreeMap<Conn, Rc<TrainerConnection>>>,
-    effects: RefCell<Vec<Effect>>,
+    effects: RefCell<Vec<ShardEffect>>,
     reports: Sender<CoordinatorInput>,
     counters: Arc<ThreadCounters>,
     pub(super) hook: Hook,
@@ -84,7 +84,7 @@ impl DataThread {
     pub(super) fn with_shards<T>(
         &self,
         own: Option<Conn>,
-        act: impl FnOnce(&mut ShardSet, Duration, &mut Vec<Effect>) -> T,
+        act: impl FnOnce(&mut ShardSet, Duration, &mut Vec<ShardEffect>) -> T,
     ) -> T {
         let mut effects = self.effects.take();
         let result = act(&mut self.shards.borrow_mut(), self.started.elapsed(), &mut effects);
@@ -95,7 +95,7 @@ impl DataThread {
         result
     }
 
-    fn perform(&self, own: Option<Conn>, effect: Effect) {
+    fn perform(&self, own: Option<Conn>, effect: ShardEffect) {
         let to = |conn: Conn, act: &dyn Fn(&TrainerConnection)| {
             if let Some(connection) = self.connections.borrow().get(&conn) {
                 act(connection);
@@ -105,14 +105,14 @@ impl DataThread {
             }
         };
         match effect {
-            Effect::Reply { conn, header } => {
+            ShardEffect::Reply { conn, header } => {
                 to(conn, &|connection| connection.replies.borrow_mut().push(&header))
             }
-            Effect::Values { conn, header, rows } => to(conn, &|connection| {
+            ShardEffect::Values { conn, header, rows } => to(conn, &|connection| {
                 connection.replies.borrow_mut().push_values(header, rows.clone())
             }),
-            Effect::Close { conn } => to(conn, &|connection| connection.closed.set(true)),
-            Effect::Report(report) => {
+            ShardEffect::Close { conn } => to(conn, &|connection| connection.closed.set(true)),
+            ShardEffect::Report(report) => {
                 let epoch = self.shards.borrow().epoch();
                 self.report(DataReport::Report { epoch, report });
             }

@@ -13,23 +13,23 @@ const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// All connections.
 #[derive(Default)]
-pub(super) struct Connections {
-    open: BTreeMap<Conn, Connection>,
+pub(super) struct TrainerConnections {
+    open: BTreeMap<Conn, OpenConnection>,
     opened: u64,
     held_bytes: usize,
 }
 
-struct Connection {
+struct OpenConnection {
     member: Member,
     /// Frames that wait for the end of a cut or for the saver, and all later frames that change a shard.
     held: VecDeque<WaitingFrame>,
 }
 
-impl Connections {
+impl TrainerConnections {
     pub(super) fn open(&mut self, member: Member) -> Conn {
         self.opened += 1;
         let conn = Conn(self.opened);
-        self.open.insert(conn, Connection { member, held: VecDeque::new() });
+        self.open.insert(conn, OpenConnection { member, held: VecDeque::new() });
         conn
     }
 
@@ -63,7 +63,7 @@ impl Connections {
 
     /// Connections that hold frames.
     pub(super) fn with_held(&self) -> Vec<Conn> {
-        let holds = |(&conn, connection): (&Conn, &Connection)| {
+        let holds = |(&conn, connection): (&Conn, &OpenConnection)| {
             (!connection.held.is_empty()).then_some(conn)
         };
         self.open.iter().filter_map(holds).collect()

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use heddle_client::machine::{Closed, RequestFrame};
 use heddle_protocol::frame::{Header, Kind, Status};
-use heddle_shard::{Conn, Effect, Rows};
+use heddle_shard::{Conn, PulledRows, ShardEffect};
 
 use super::{Body, Container, Data, Item, Wire, World};
 
@@ -89,15 +89,19 @@ impl World {
         self.pserver_wants(number, out)
     }
 
-    pub(super) fn reply_down(&mut self, data: u64, effect: Effect) -> Result<(), String> {
+    pub(super) fn reply_down(&mut self, data: u64, effect: ShardEffect) -> Result<(), String> {
         let Some(&Data { trainer: number, pserver, thread, endpoint, .. }) = self.data.get(&data)
         else {
             return Ok(());
         };
         let (header, values) = match effect {
-            Effect::Reply { header, .. } => (header, Vec::new()),
-            Effect::Values { header, rows, .. } => self.values((pserver, thread), &header, &rows),
-            Effect::Close { .. } | Effect::Report(_) => return Err("not a reply".to_owned()),
+            ShardEffect::Reply { header, .. } => (header, Vec::new()),
+            ShardEffect::Values { header, rows, .. } => {
+                self.values((pserver, thread), &header, &rows)
+            }
+            ShardEffect::Close { .. } | ShardEffect::Report(_) => {
+                return Err("not a reply".to_owned());
+            }
         };
         let h = header;
         let what = format_args!(
@@ -119,15 +123,17 @@ impl World {
         &self,
         (pserver, thread): (u64, usize),
         header: &Header,
-        rows: &Rows,
+        rows: &PulledRows,
     ) -> (Header, Vec<f32>) {
         let mut values = Vec::new();
         if let Some(Container { body: Body::Pserver(pserver), .. }) = self.containers.get(&pserver)
             && let Some(host) = pserver.hosts.get(thread)
         {
             let there = match rows {
-                Rows::Range => host.range(header).map(|range| values.extend_from_slice(range)),
-                Rows::Keys(keys) => host.gather(header, keys, &mut values),
+                PulledRows::Range => {
+                    host.range(header).map(|range| values.extend_from_slice(range))
+                }
+                PulledRows::Keys(keys) => host.gather(header, keys, &mut values),
             };
             if there.is_some() {
                 return (*header, values);

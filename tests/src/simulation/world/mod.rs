@@ -24,7 +24,7 @@ use heddle_client::machine::{Closed, RequestFrame};
 use heddle_protocol::control::{CommandEnvelope, ReportEnvelope};
 use heddle_protocol::ids::{CutId, Member, PhaseNo, Step};
 use heddle_protocol::spec::Bytes;
-use heddle_shard::{Conn, Effect};
+use heddle_shard::{Conn, ShardEffect};
 
 use super::am::Am;
 use super::bursts::Bursts;
@@ -80,7 +80,7 @@ enum Item {
     Down(Box<CommandEnvelope>),
     Open,
     Frame(RequestFrame),
-    Reply(Effect),
+    Reply(ShardEffect),
     Thread(pserver::ToThread),
     Save(pserver::Labour),
     Compute(trainer::Labour),
